@@ -1,0 +1,1 @@
+//! (contract, to be filled in: see the brief)
