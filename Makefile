@@ -1,0 +1,26 @@
+# What a newcomer types. Everything else is a script in scripts/ or a cargo command.
+
+.PHONY: help demo test bench build install
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+demo: ## record a race in a forum service and replay it, on a private throw-away Postgres
+	@scripts/setup demo
+	@scripts/demo
+
+test: ## everything that must be true: formatting, lints, audit, unit, property, simulation and end-to-end tests
+	@scripts/setup test
+	@scripts/test
+
+bench: ## the figures of docs/results, measured on this machine
+	@scripts/setup demo
+	@bench/run
+
+build: ## target/release/hindcast
+	@scripts/setup build
+	@. scripts/env; cargo build --release --locked -p hindcast-cli
+
+install: ## hindcast into ~/.cargo/bin
+	@scripts/setup build
+	@. scripts/env; cargo install --locked --path crates/cli
