@@ -142,7 +142,9 @@ pub enum Outcome {
     Committed,
     Aborted,
     /// `PREPARE TRANSACTION`; the later `COMMIT PREPARED` is a transaction of its own.
-    Prepared { gid: String },
+    Prepared {
+        gid: String,
+    },
     /// The answer to `COMMIT` was lost and `pg_xact_status` could not settle it.
     Unknown,
 }
@@ -234,7 +236,11 @@ pub struct Gap {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum GapCause {
     /// The writer's buffer was full or the trace could not be written.
-    Dropped { requests: u64, transactions: u64, reason: String },
+    Dropped {
+        requests: u64,
+        transactions: u64,
+        reason: String,
+    },
     /// The recorder stopped without closing the trace; up to the flush interval before `to` may be missing.
     Crashed { recorder: u16 },
     /// Transactions committed by somebody who passed no recorder.
@@ -277,7 +283,10 @@ pub enum BaseKind {
     /// A database in the same cluster, made with `CREATE DATABASE … TEMPLATE`.
     Template { database: String },
     /// A `pg_basebackup` folder, and the folder or restore_command of archived WAL if there is one.
-    Backup { folder: String, wal_archive: Option<String> },
+    Backup {
+        folder: String,
+        wal_archive: Option<String>,
+    },
 }
 
 /// What the tables held when recording stopped with nothing in flight.
@@ -307,5 +316,7 @@ pub enum Record {
     Gap(Gap),
     FinalState(FinalState),
     /// The recorder stopped on purpose, everything written.
-    Closed { at: Micros },
+    Closed {
+        at: Micros,
+    },
 }
