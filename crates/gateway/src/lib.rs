@@ -1,1 +1,24 @@
-//! (to be written)
+//! Hindcast on the wire: an HTTP ingress in front of a service and a Postgres gateway behind it.
+//!
+//! ```text
+//!  clients ──HTTP──▶ http::Ingress ──HTTP──▶ the service ──▶ pg::Server ──▶ Postgres
+//!                         │                                     │ one Driver per session
+//!                         └───────────── record::Recording ─────┘
+//!                                              │
+//!                                        trace::Writer
+//! ```
+//!
+//! - [`pg`] hosts Postgres sessions: it accepts, negotiates TLS, connects to the server, forwards cancel
+//!   requests and pumps bytes. What happens to the bytes is up to a [`pg::Driver`]: the recording driver here
+//!   observes, the holding driver in `hindcast-replay` makes sessions wait.
+//! - [`http`] is the ingress, and the pieces of it that a re-sender needs too.
+//! - [`record`] puts both together and writes a trace; start reading at [`record::run`].
+//!
+//! It deliberately knows no protocol in depth (`hindcast-wire` does) and decides nothing about replay.
+//!
+//! The one invariant: **the gateway never makes the service wrong.** Whatever fails on the recording side, traffic
+//! goes on and what is missing is marked as a gap.
+
+pub mod http;
+pub mod pg;
+pub mod record;

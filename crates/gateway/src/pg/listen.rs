@@ -1,0 +1,201 @@
+//! Where the gateway listens.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use tokio::net::{TcpListener, UnixListener};
+
+/// `:6432` (every interface), `127.0.0.1:6432`, `localhost:6432`, `[::1]:6432`, or the path of a unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// An empty host stands for every interface.
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Unix(PathBuf),
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') {
+            return Ok(Self::Unix(text.into()));
+        }
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        let port = port.parse().map_err(|_| {
+            format!("`{text}` is not HOST:PORT, :PORT or the path of a unix socket")
+        })?;
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        Ok(Self::Tcp {
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("{address} is in use by another process")]
+    InUse { address: ListenAddress },
+    #[error("no permission to listen on {address}")]
+    Denied { address: ListenAddress },
+    #[error("cannot listen on {address}")]
+    Other {
+        address: ListenAddress,
+        source: io::Error,
+    },
+}
+
+/// A bound socket. A unix socket's file goes when this goes.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    pub async fn bind(address: &ListenAddress) -> Result<Self, BindError> {
+        let bound = match address {
+            ListenAddress::Tcp { host, port } if host.is_empty() => {
+                bind_everywhere(*port).await.map(Self::Tcp)
+            }
+            ListenAddress::Tcp { host, port } => TcpListener::bind((host.as_str(), *port))
+                .await
+                .map(Self::Tcp),
+            ListenAddress::Unix(path) => {
+                bind_unix(path).map(|listener| Self::Unix(listener, path.clone()))
+            }
+        };
+        bound.map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse {
+                address: address.clone(),
+            },
+            io::ErrorKind::PermissionDenied => BindError::Denied {
+                address: address.clone(),
+            },
+            _ => BindError::Other {
+                address: address.clone(),
+                source,
+            },
+        })
+    }
+
+    /// Where it really listens: the port is known even if 0 was asked for.
+    pub fn address(&self) -> ListenAddress {
+        match self {
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => ListenAddress::Tcp {
+                    host: address.ip().to_string(),
+                    port: address.port(),
+                },
+                Err(_) => ListenAddress::Tcp {
+                    host: String::new(),
+                    port: 0,
+                },
+            },
+            Self::Unix(_, path) => ListenAddress::Unix(path.clone()),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Both protocols where the machine has both.
+async fn bind_everywhere(port: u16) -> io::Result<TcpListener> {
+    match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
+        }
+        bound => bound,
+    }
+}
+
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let listener = bind_unix_anew(path)?;
+    // As Postgres does: who may do what is for the server to decide, not for our umask.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?;
+    Ok(listener)
+}
+
+fn bind_unix_anew(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        // The file outlives a process that was killed. If nobody answers there, it is such a leftover.
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            match std::os::unix::net::UnixStream::connect(path) {
+                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)?;
+                    UnixListener::bind(path)
+                }
+                _ => Err(error),
+            }
+        }
+        bound => bound,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in [
+            ":8080",
+            "127.0.0.1:0",
+            "localhost:6432",
+            "[::1]:6432",
+            "/tmp/.s.PGSQL.6432",
+        ] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "8080".parse::<ListenAddress>().unwrap().to_string(),
+            ":8080"
+        );
+        assert!("localhost".parse::<ListenAddress>().is_err());
+        assert!("localhost:http".parse::<ListenAddress>().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_socket_left_behind_is_taken_over_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = ListenAddress::Unix(folder.path().join("socket"));
+        let ListenAddress::Unix(path) = &address else {
+            unreachable!()
+        };
+        drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        assert!(path.exists(), "std leaves the file behind");
+        let listener = Listener::bind(&address).await.unwrap();
+        assert!(matches!(
+            Listener::bind(&address).await,
+            Err(BindError::InUse { .. })
+        ));
+        drop(listener);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,366 @@
+//! Accepts sessions and sees them through.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::cancel::CancelKeys;
+use super::connect::Connector;
+use super::driver::{Host, SessionStart};
+use super::listen::{BindError, ListenAddress, Listener};
+use super::pump::{Control, Phase, Pump};
+use super::startup::{self, First, Parameters, StartupError};
+use super::stream::Stream;
+use super::tap::{Binding, Tap};
+use super::tls::ServerIdentity;
+
+/// What a client that connects may take to say who it is, encryption included. Postgres' own limit.
+const STARTUP_PATIENCE: Duration = Duration::from_secs(60);
+/// How long to stop accepting when the process has run out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub struct ServerOptions {
+    pub listen: ListenAddress,
+    /// What clients that ask for TLS are shown. `None`: they are told that there is none.
+    pub identity: Option<ServerIdentity>,
+    /// Where sessions run, in turn. Empty: on the runtime that [`Server::bind`] was called on.
+    pub runtimes: Vec<Handle>,
+}
+
+/// A Postgres gateway: accepts until it is told to stop.
+pub struct Server<H> {
+    shared: Arc<Shared<H>>,
+    handle: ServerHandle,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+/// Tells where a [`Server`] listens and how many sessions it has.
+#[derive(Clone, Debug)]
+pub struct ServerHandle {
+    address: ListenAddress,
+    sessions: Arc<Sessions>,
+}
+
+struct Shared<H> {
+    host: Arc<H>,
+    connector: Arc<Connector>,
+    identity: Option<ServerIdentity>,
+    keys: Arc<CancelKeys>,
+    numbers: AtomicU64,
+    sessions: Arc<Sessions>,
+}
+
+/// The sessions that are alive, so that a shutdown can reach them.
+#[derive(Debug)]
+struct Sessions {
+    alive: Mutex<Alive>,
+    count: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct Alive {
+    phase: Phase,
+    next: u64,
+    controls: HashMap<u64, Arc<Control>>,
+}
+
+impl<H: Host> Server<H> {
+    /// Listens, and accepts from then on.
+    pub async fn bind(
+        options: ServerOptions,
+        connector: Arc<Connector>,
+        host: Arc<H>,
+    ) -> Result<Self, BindError> {
+        let listener = Listener::bind(&options.listen).await?;
+        let sessions = Arc::new(Sessions {
+            alive: Mutex::new(Alive {
+                phase: Phase::Running,
+                next: 0,
+                controls: HashMap::new(),
+            }),
+            count: watch::Sender::new(0),
+        });
+        let handle = ServerHandle {
+            address: listener.address(),
+            sessions: Arc::clone(&sessions),
+        };
+        let shared = Arc::new(Shared {
+            host,
+            connector,
+            identity: options.identity,
+            keys: Arc::default(),
+            numbers: AtomicU64::new(1),
+            sessions,
+        });
+        let runtimes = match options.runtimes.is_empty() {
+            true => vec![Handle::current()],
+            false => options.runtimes,
+        };
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared), runtimes));
+        Ok(Self {
+            shared,
+            handle,
+            accepting,
+        })
+    }
+
+    pub fn handle(&self) -> ServerHandle {
+        self.handle.clone()
+    }
+
+    /// Stops accepting, ends sessions as they become idle, and the rest when `patience` is over. Returns how many had to be
+    /// cut off.
+    pub async fn shut_down(self, patience: Duration) -> usize {
+        self.accepting.abort();
+        let _ = self.accepting.await;
+        let sessions = &self.shared.sessions;
+        sessions.advance(Phase::Draining);
+        let mut count = sessions.count.subscribe();
+        if tokio::time::timeout(patience, count.wait_for(|&count| count == 0))
+            .await
+            .is_ok()
+        {
+            return 0;
+        }
+        let left = *count.borrow();
+        sessions.advance(Phase::Ending);
+        // Ending takes no more than a wakeup; a task that does not come to that is stuck in a connection attempt.
+        let _ =
+            tokio::time::timeout(Duration::from_secs(5), count.wait_for(|&count| count == 0)).await;
+        left
+    }
+}
+
+impl ServerHandle {
+    /// Where it really listens: the port is known even if 0 was asked for.
+    pub fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    pub fn sessions(&self) -> usize {
+        *self.sessions.count.borrow()
+    }
+}
+
+impl Sessions {
+    fn enter(self: &Arc<Self>) -> Membership {
+        let control = Arc::new(Control::default());
+        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        control.advance(alive.phase);
+        let key = alive.next;
+        alive.next += 1;
+        alive.controls.insert(key, Arc::clone(&control));
+        drop(alive);
+        self.count.send_modify(|count| *count += 1);
+        Membership {
+            sessions: Arc::clone(self),
+            key,
+            control,
+        }
+    }
+
+    fn advance(&self, phase: Phase) {
+        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        alive.phase = phase;
+        for control in alive.controls.values() {
+            control.advance(phase);
+        }
+    }
+}
+
+struct Membership {
+    sessions: Arc<Sessions>,
+    key: u64,
+    control: Arc<Control>,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.sessions
+            .alive
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .controls
+            .remove(&self.key);
+        self.sessions.count.send_modify(|count| *count -= 1);
+    }
+}
+
+/// An accepted connection that no runtime has registered yet.
+enum Accepted {
+    Tcp(std::net::TcpStream, String),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+async fn accept<H: Host>(listener: Listener, shared: Arc<Shared<H>>, runtimes: Vec<Handle>) {
+    let next = AtomicUsize::new(0);
+    loop {
+        let accepted = match &listener {
+            Listener::Tcp(listener) => match listener.accept().await {
+                Ok((stream, peer)) => stream
+                    .into_std()
+                    .map(|stream| Accepted::Tcp(stream, peer.to_string())),
+                Err(error) => Err(error),
+            },
+            Listener::Unix(listener, _) => match listener.accept().await {
+                Ok((stream, _)) => stream.into_std().map(Accepted::Unix),
+                Err(error) => Err(error),
+            },
+        };
+        match accepted {
+            Ok(accepted) => {
+                let runtime = &runtimes[next.fetch_add(1, Ordering::Relaxed) % runtimes.len()];
+                runtime.spawn(session(accepted, Arc::clone(&shared)));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a database session");
+                // The client gave up, or descriptors ran out. The latter passes only when others leave.
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn session<H: Host>(accepted: Accepted, shared: Arc<Shared<H>>) {
+    let membership = shared.sessions.enter();
+    let begun = tokio::time::timeout(STARTUP_PATIENCE, begin(accepted, &shared)).await;
+    let (mut client, peer, parameters) = match begun {
+        Ok(Ok(Some(begun))) => begun,
+        Ok(Ok(None)) => return,
+        Ok(Err(StartupError::Silent)) => return,
+        Ok(Err(error)) => return tracing::debug!(%error, "a client did not get to a session"),
+        Err(_) => return tracing::debug!("a client said nothing for too long"),
+    };
+    let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
+    let mut start = SessionStart {
+        number,
+        peer,
+        encrypted: client.is_encrypted(),
+        parameters,
+    };
+    let driver = match shared.host.open(&mut start) {
+        Ok(driver) => driver,
+        Err(refusal) => {
+            let message =
+                startup::fatal(refusal.sqlstate, &refusal.message, refusal.hint.as_deref());
+            return say(&mut client, &message).await;
+        }
+    };
+    let (server, address) = match shared.connector.connect().await {
+        Ok(connected) => connected,
+        Err(error) => {
+            drop(driver);
+            shared.host.unreachable(&start, &error);
+            // What libpq takes for "the server is starting or gone": pools try again.
+            return say(
+                &mut client,
+                &startup::fatal("08006", &error.to_string(), None),
+            )
+            .await;
+        }
+    };
+    let ours = shared
+        .identity
+        .as_ref()
+        .map(|identity| identity.leaf.as_ref());
+    let binding = match (client.is_encrypted(), server.peer_certificate()) {
+        (true, Some(theirs)) if Some(theirs) == ours => Binding::Transparent,
+        (true, _) => Binding::Impossible,
+        (false, _) => Binding::Unwanted,
+    };
+    let tap = Tap::new(Arc::clone(&shared.keys), address, binding);
+    let mut opening = BytesMut::new();
+    start.parameters.encode(&mut opening);
+    Pump::new(
+        client,
+        server,
+        driver,
+        opening,
+        tap,
+        Arc::clone(&membership.control),
+    )
+    .run()
+    .await;
+}
+
+/// Up to the `StartupMessage`, which is the client's word that there will be a session. `None`: it was something else,
+/// and is done.
+async fn begin<H: Host>(
+    accepted: Accepted,
+    shared: &Shared<H>,
+) -> Result<Option<(Stream, String, Parameters)>, StartupError> {
+    let (mut stream, peer) = register(accepted).map_err(StartupError::Broken)?;
+    if let (Stream::Tcp(tcp), Some(identity)) = (&stream, &shared.identity) {
+        let mut first = [0];
+        if tcp.peek(&mut first).await.map_err(StartupError::Broken)? == 1
+            && startup::is_tls_handshake(first[0])
+        {
+            stream = encrypt(stream, identity).await?;
+        }
+    }
+    loop {
+        match startup::read_first(&mut stream).await? {
+            First::SslRequest => match (&stream, &shared.identity) {
+                (Stream::Tcp(_), Some(identity)) => {
+                    stream.write_all(b"S").await.map_err(StartupError::Broken)?;
+                    stream = encrypt(stream, identity).await?;
+                }
+                _ => stream.write_all(b"N").await.map_err(StartupError::Broken)?,
+            },
+            First::GssEncRequest => stream.write_all(b"N").await.map_err(StartupError::Broken)?,
+            First::Cancel { key, packet } => {
+                shared.keys.forward(&shared.connector, &key, &packet).await;
+                return Ok(None);
+            }
+            First::Unsupported { major, minor } => {
+                let message = format!(
+                    "unsupported frontend protocol {major}.{minor}: the gateway supports 3.x"
+                );
+                say(&mut stream, &startup::fatal("0A000", &message, None)).await;
+                return Ok(None);
+            }
+            First::Startup(parameters) => return Ok(Some((stream, peer, parameters))),
+        }
+    }
+}
+
+fn register(accepted: Accepted) -> io::Result<(Stream, String)> {
+    Ok(match accepted {
+        Accepted::Tcp(stream, peer) => {
+            let stream = TcpStream::from_std(stream)?;
+            Stream::tune(&stream);
+            (Stream::Tcp(stream), peer)
+        }
+        Accepted::Unix(stream) => (
+            Stream::Unix(UnixStream::from_std(stream)?),
+            "unix".to_owned(),
+        ),
+    })
+}
+
+async fn encrypt(stream: Stream, identity: &ServerIdentity) -> Result<Stream, StartupError> {
+    let Stream::Tcp(stream) = stream else {
+        return Err(StartupError::Malformed("encryption asked for twice"));
+    };
+    let stream = TlsAcceptor::from(Arc::clone(&identity.config))
+        .accept(stream)
+        .await
+        .map_err(StartupError::Broken)?;
+    Ok(Stream::Tls(Box::new(stream.into())))
+}
+
+/// Last words to a client. Whether it hears them is its affair.
+async fn say(stream: &mut Stream, message: &[u8]) {
+    let _ = stream.write_all(message).await;
+    let _ = stream.shutdown().await;
+}

@@ -1,0 +1,351 @@
+//! The messages before a session proper: requests for encryption, cancel requests, and the `StartupMessage`.
+
+use bytes::{BufMut, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+const PROTOCOL_3: u32 = 3 << 16;
+const CANCEL_REQUEST: u32 = 80_877_102;
+const SSL_REQUEST: u32 = 80_877_103;
+const GSSENC_REQUEST: u32 = 80_877_104;
+
+/// Postgres' own limit for a startup packet.
+const PACKET_BYTES_MAX: usize = 10_000;
+
+/// The first byte of a TLS handshake, for clients that do not ask before they encrypt (`sslnegotiation=direct`).
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// What a client's `StartupMessage` says: `user`, `database`, and settings for the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// `3 << 16 | minor`
+    version: u32,
+    /// In the client's order. Values need not be UTF-8.
+    entries: Vec<(String, Vec<u8>)>,
+}
+
+impl Parameters {
+    pub fn new(user: &str, database: &str) -> Self {
+        let entry = |name: &str, value: &str| (name.to_owned(), value.as_bytes().to_vec());
+        Self {
+            version: PROTOCOL_3,
+            entries: vec![entry("user", user), entry("database", database)],
+        }
+    }
+
+    /// The last value given, as Postgres takes it. Names are compared without case.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.entries
+            .iter()
+            .rev()
+            .find(|(given, _)| given.eq_ignore_ascii_case(name))
+            .map(|(_, value)| &value[..])
+    }
+
+    /// Like [`Parameters::get`], empty if absent or not text.
+    pub fn text(&self, name: &str) -> &str {
+        self.get(name)
+            .and_then(|value| std::str::from_utf8(value).ok())
+            .unwrap_or_default()
+    }
+
+    pub fn set(&mut self, name: &str, value: &str) {
+        debug_assert!(
+            !name.contains('\0') && !value.contains('\0'),
+            "parameters are terminated by NUL"
+        );
+        self.entries
+            .retain(|(given, _)| !given.eq_ignore_ascii_case(name));
+        self.entries
+            .push((name.to_owned(), value.as_bytes().to_vec()));
+    }
+
+    pub fn user(&self) -> &str {
+        self.text("user")
+    }
+
+    /// As Postgres does, the user's name if none was given.
+    pub fn database(&self) -> &str {
+        match self.text("database") {
+            "" => self.user(),
+            database => database,
+        }
+    }
+
+    /// Whether this is to become a replication connection, which speaks another language than SQL sessions do.
+    pub fn is_replication(&self) -> bool {
+        match self.get("replication") {
+            None => false,
+            Some(value) => {
+                let value = value.to_ascii_lowercase();
+                !matches!(
+                    &value[..],
+                    b"false" | b"off" | b"no" | b"0" | b"f" | b"n" | b""
+                )
+            }
+        }
+    }
+
+    /// Whether the session chooses a value for a setting: as a parameter, or with `-c` in `options`.
+    pub fn chooses(&self, setting: &str) -> bool {
+        if self.get(setting).is_some() {
+            return true;
+        }
+        // `-c name=value`, `-cname=value` and `--name=value`, where dashes in the name stand for underscores.
+        let options = self.text("options").to_ascii_lowercase().replace('-', "_");
+        options.split_ascii_whitespace().any(|word| {
+            let word = word.trim_start_matches("__");
+            let word = word.strip_prefix("_c").unwrap_or(word);
+            word.split('=').next() == Some(setting)
+        })
+    }
+
+    /// Appends the whole `StartupMessage`.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let start = out.len();
+        out.put_u32(0);
+        out.put_u32(self.version);
+        for (name, value) in &self.entries {
+            out.put_slice(name.as_bytes());
+            out.put_u8(0);
+            out.put_slice(value);
+            out.put_u8(0);
+        }
+        out.put_u8(0);
+        let length = (out.len() - start) as u32;
+        out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    fn decode(version: u32, body: &[u8]) -> Result<Self, StartupError> {
+        let body = body
+            .strip_suffix(&[0])
+            .ok_or(StartupError::Malformed("no terminator"))?;
+        let mut entries = Vec::new();
+        if !body.is_empty() {
+            let body = body
+                .strip_suffix(&[0])
+                .ok_or(StartupError::Malformed("a value without terminator"))?;
+            let mut fields = body.split(|&byte| byte == 0);
+            while let Some(name) = fields.next() {
+                let name = std::str::from_utf8(name)
+                    .map_err(|_| StartupError::Malformed("a name that is not text"))?;
+                let value = fields
+                    .next()
+                    .ok_or(StartupError::Malformed("a name without value"))?;
+                if name.is_empty() {
+                    return Err(StartupError::Malformed("an empty name"));
+                }
+                entries.push((name.to_owned(), value.to_vec()));
+            }
+        }
+        Ok(Self { version, entries })
+    }
+}
+
+/// What a client opens a connection with.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum First {
+    SslRequest,
+    GssEncRequest,
+    /// The whole packet, to be forwarded as it is, and the key in it.
+    Cancel {
+        key: CancelKey,
+        packet: Vec<u8>,
+    },
+    Startup(Parameters),
+    /// Protocol 2 or something newer than 3.
+    Unsupported {
+        major: u32,
+        minor: u32,
+    },
+}
+
+/// Process id and secret. The secret has four bytes, or up to 256 since protocol 3.2.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CancelKey {
+    pub process: u32,
+    pub secret: Vec<u8>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartupError {
+    #[error("the client's startup packet is malformed: {0}")]
+    Malformed(&'static str),
+    /// The client connected and left: a port scan or a health check.
+    #[error("the client left before it said anything")]
+    Silent,
+    #[error("the client's connection broke during startup")]
+    Broken(#[source] std::io::Error),
+}
+
+/// Reads one packet, and nothing beyond it: what follows may be a TLS handshake.
+pub(super) async fn read_first(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<First, StartupError> {
+    let mut head = [0; 8];
+    let mut filled = 0;
+    while filled < head.len() {
+        match stream
+            .read(&mut head[filled..])
+            .await
+            .map_err(StartupError::Broken)?
+        {
+            0 if filled == 0 => return Err(StartupError::Silent),
+            0 => return Err(StartupError::Malformed("it ends within its header")),
+            count => filled += count,
+        }
+    }
+    let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
+    let (length, code) = (word(0) as usize, word(4));
+    if !(8..=PACKET_BYTES_MAX).contains(&length) {
+        return Err(StartupError::Malformed("its length is out of bounds"));
+    }
+    let mut body = vec![0; length - 8];
+    stream
+        .read_exact(&mut body)
+        .await
+        .map_err(StartupError::Broken)?;
+    match (code, code >> 16) {
+        (SSL_REQUEST, _) => Ok(First::SslRequest),
+        (GSSENC_REQUEST, _) => Ok(First::GssEncRequest),
+        (CANCEL_REQUEST, _) if (8..=260).contains(&body.len()) => {
+            let process = u32::from_be_bytes(body[..4].try_into().expect("four bytes"));
+            let key = CancelKey {
+                process,
+                secret: body[4..].to_vec(),
+            };
+            Ok(First::Cancel {
+                key,
+                packet: [&head[..], &body].concat(),
+            })
+        }
+        (CANCEL_REQUEST, _) => Err(StartupError::Malformed(
+            "a cancel request of a strange length",
+        )),
+        (version, 3) => Parameters::decode(version, &body).map(First::Startup),
+        (_, major) => Ok(First::Unsupported {
+            major,
+            minor: code & 0xffff,
+        }),
+    }
+}
+
+pub(super) fn is_tls_handshake(first: u8) -> bool {
+    first == TLS_HANDSHAKE
+}
+
+/// The packet that asks a server for encryption.
+pub(super) fn ssl_request() -> [u8; 8] {
+    let mut packet = [0, 0, 0, 8, 0, 0, 0, 0];
+    packet[4..].copy_from_slice(&SSL_REQUEST.to_be_bytes());
+    packet
+}
+
+/// An `ErrorResponse` that ends a session.
+pub(super) fn fatal(sqlstate: &str, message: &str, hint: Option<&str>) -> BytesMut {
+    let mut out = BytesMut::with_capacity(64 + message.len());
+    out.put_u8(b'E');
+    out.put_u32(0);
+    let fields = [
+        (b'S', "FATAL"),
+        (b'V', "FATAL"),
+        (b'C', sqlstate),
+        (b'M', message),
+    ];
+    for (field, value) in fields.into_iter().chain(hint.map(|hint| (b'H', hint))) {
+        out.put_u8(field);
+        out.put_slice(value.replace('\0', " ").as_bytes());
+        out.put_u8(0);
+    }
+    out.put_u8(0);
+    let length = (out.len() - 1) as u32;
+    out[1..5].copy_from_slice(&length.to_be_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Result<First, StartupError> {
+        futures::FutureExt::now_or_never(read_first(&mut &bytes[..]))
+            .expect("a slice is always ready")
+    }
+
+    #[test]
+    fn a_startup_message_survives_decoding_and_encoding() {
+        let mut parameters = Parameters::new("alice", "shop");
+        parameters.set("application_name", "psql");
+        let mut packet = BytesMut::new();
+        parameters.encode(&mut packet);
+        assert_eq!(read(&packet).unwrap(), First::Startup(parameters.clone()));
+        assert_eq!(
+            (parameters.user(), parameters.database()),
+            ("alice", "shop")
+        );
+
+        parameters.set("DATABASE", "other");
+        assert_eq!(parameters.database(), "other");
+        let no_database = Parameters {
+            entries: vec![("user".into(), b"bob".to_vec())],
+            ..parameters
+        };
+        assert_eq!(no_database.database(), "bob");
+    }
+
+    #[test]
+    fn a_session_may_choose_its_isolation_in_several_ways() {
+        let with = |name: &str, value: &str| {
+            let mut parameters = Parameters::new("a", "b");
+            parameters.set(name, value);
+            parameters.chooses("default_transaction_isolation")
+        };
+        assert!(with("default_transaction_isolation", "serializable"));
+        assert!(with("Default_Transaction_Isolation", "serializable"));
+        assert!(with(
+            "options",
+            "-c default_transaction_isolation=serializable"
+        ));
+        assert!(with(
+            "options",
+            "-csearch_path=x -cdefault_transaction_isolation=serializable"
+        ));
+        assert!(with(
+            "options",
+            "--default-transaction-isolation=serializable"
+        ));
+        assert!(!with("options", "-c statement_timeout=5"));
+        assert!(!with("application_name", "default_transaction_isolation"));
+    }
+
+    #[test]
+    fn malformed_packets_are_told_apart() {
+        assert!(matches!(read(&[]), Err(StartupError::Silent)));
+        assert!(matches!(read(&[0, 0, 0]), Err(StartupError::Malformed(_))));
+        assert!(matches!(
+            read(&[0, 0, 0, 4, 0, 3, 0, 0]),
+            Err(StartupError::Malformed(_))
+        ));
+        assert!(matches!(read(&[0xff; 8]), Err(StartupError::Malformed(_))));
+        assert!(matches!(
+            read(&[0, 0, 0, 12, 0, 3, 0, 0, b'a']),
+            Err(StartupError::Broken(_))
+        ));
+        assert!(matches!(
+            read(&[0, 0, 0, 10, 0, 3, 0, 0, b'a', 0]),
+            Err(StartupError::Malformed(_))
+        ));
+        assert_eq!(
+            read(&[0, 0, 0, 8, 0, 2, 0, 0]).unwrap(),
+            First::Unsupported { major: 2, minor: 0 }
+        );
+        assert_eq!(read(&ssl_request()).unwrap(), First::SslRequest);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_packet_makes_it_panic(bytes: Vec<u8>) {
+            let _ = read(&bytes);
+            let _ = Parameters::decode(PROTOCOL_3, &bytes);
+        }
+    }
+}

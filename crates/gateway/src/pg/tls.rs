@@ -1,0 +1,273 @@
+//! Certificates: ours towards clients, and what we ask of a server's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use super::url::{DatabaseUrl, SslMode};
+
+/// The protocol's name in TLS, for clients that encrypt without asking first.
+const ALPN: &[u8] = b"postgresql";
+
+/// Where distributions keep the certificates of the public authorities.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Why certificates or keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read {}", path.display())]
+    File {
+        path: PathBuf,
+        source: rustls_pki_types::pem::Error,
+    },
+    #[error("{} holds no certificate", path.display())]
+    NoCertificate { path: PathBuf },
+    #[error("the certificate in {} and the key do not work together", path.display())]
+    Pair {
+        path: PathBuf,
+        source: rustls::Error,
+    },
+    #[error("{} holds a certificate that cannot be used as a root", path.display())]
+    Root {
+        path: PathBuf,
+        source: rustls::Error,
+    },
+    #[error(
+        "sslmode={mode} needs to know whom to trust: add sslrootcert=FILE or sslrootcert=system to the database URL"
+    )]
+    NoRoots { mode: &'static str },
+    #[error("none of the usual files with the system's root certificates exists")]
+    NoSystemRoots,
+    #[error("sslcert and sslkey belong together: the database URL has only one of them")]
+    HalfIdentity,
+    #[error("the root certificates cannot be used")]
+    Verifier(#[source] rustls::client::VerifierBuilderError),
+}
+
+/// Certificate and key that the gateway shows to its clients.
+#[derive(Clone, Debug)]
+pub struct ServerIdentity {
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) leaf: CertificateDer<'static>,
+}
+
+impl ServerIdentity {
+    /// Both in PEM; the certificate first, then those that lead to its authority.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let chain = certificates(certificate)?;
+        let leaf = chain[0].clone();
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports the default versions")
+            .with_no_client_auth()
+            .with_single_cert(chain, private_key(key)?)
+            .map_err(|source| TlsError::Pair {
+                path: certificate.to_owned(),
+                source,
+            })?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(Self {
+            config: Arc::new(config),
+            leaf,
+        })
+    }
+}
+
+/// What to do about encryption towards the server; `None`: nothing.
+pub(super) fn client_config(url: &DatabaseUrl) -> Result<Option<Arc<ClientConfig>>, TlsError> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions");
+    let builder = match url.ssl_mode {
+        SslMode::Disable => return Ok(None),
+        // libpq verifies the chain in these modes too when it is given roots to verify with.
+        SslMode::Prefer | SslMode::Require if url.ssl_root_cert.is_none() => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody)),
+        SslMode::Prefer | SslMode::Require | SslMode::VerifyCa => {
+            let verifier = Authority(verifier(url, "verify-ca")?);
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(verifier))
+        }
+        SslMode::VerifyFull => builder.with_webpki_verifier(verifier(url, "verify-full")?),
+    };
+    let mut config = match (&url.ssl_cert, &url.ssl_key) {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(certificate), Some(key)) => builder
+            .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+            .map_err(|source| TlsError::Pair {
+                path: certificate.clone(),
+                source,
+            })?,
+        _ => return Err(TlsError::HalfIdentity),
+    };
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Some(Arc::new(config)))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    // Named and not the process' default: a library must not depend on who installed which first.
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |source| TlsError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let found: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(failed)?
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
+    match found.is_empty() {
+        true => Err(TlsError::NoCertificate {
+            path: path.to_owned(),
+        }),
+        false => Ok(found),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|source| TlsError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn verifier(url: &DatabaseUrl, mode: &'static str) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    let given = url
+        .ssl_root_cert
+        .as_deref()
+        .ok_or(TlsError::NoRoots { mode })?;
+    let system = given == Path::new("system");
+    let path = match system {
+        true => SYSTEM_ROOTS
+            .iter()
+            .map(Path::new)
+            .find(|path| path.exists())
+            .ok_or(TlsError::NoSystemRoots)?,
+        false => given,
+    };
+    let mut roots = RootCertStore::empty();
+    let found = certificates(path)?;
+    if system {
+        // Bundles of the world's authorities always hold a few that cannot be parsed.
+        roots.add_parsable_certificates(found);
+    } else {
+        for certificate in found {
+            roots.add(certificate).map_err(|source| TlsError::Root {
+                path: path.to_owned(),
+                source,
+            })?;
+        }
+    }
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(TlsError::Verifier)
+}
+
+/// `sslmode=require`: protects against listeners, not against impostors. Signatures are not checked either: whoever could
+/// put himself in between can sign with his own key just as well, and servers with certificates too old for
+/// webpki to parse would be locked out for nothing.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ring::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+/// `sslmode=verify-ca`: everything but the name.
+#[derive(Debug)]
+struct Authority(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for Authority {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self
+            .0
+            .verify_server_cert(leaf, intermediates, name, ocsp, now)
+        {
+            // The name is checked last, after the chain.
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, leaf, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, leaf, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
