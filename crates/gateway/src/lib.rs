@@ -20,5 +20,10 @@
 //! goes on and what is missing is marked as a gap.
 
 pub mod http;
+mod listen;
 pub mod pg;
 pub mod record;
+mod stream;
+
+pub use listen::{BindError, ListenAddress};
+pub use stream::Stream;

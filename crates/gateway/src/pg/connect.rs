@@ -12,9 +12,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::startup;
-use super::stream::Stream;
 use super::tls::{self, TlsError};
 use super::url::{Address, DatabaseUrl, SslMode};
+use crate::stream::Stream;
 
 /// Why no server of a URL could be reached: one attempt per address.
 #[derive(Debug)]

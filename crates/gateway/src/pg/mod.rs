@@ -20,20 +20,16 @@
 mod cancel;
 mod connect;
 mod driver;
-mod listen;
 mod pump;
 mod server;
 mod startup;
-mod stream;
 mod tap;
 mod tls;
 mod url;
 
 pub use connect::{AttemptError, ConnectError, Connector, ControlError};
 pub use driver::{Driver, Flow, Host, Permission, Refusal, SessionStart, Wires};
-pub use listen::{BindError, ListenAddress};
 pub use server::{Server, ServerHandle, ServerOptions};
 pub use startup::Parameters;
-pub use stream::Stream;
 pub use tls::{ServerIdentity, TlsError};
 pub use url::{Address, DatabaseUrl, SslMode, UrlError};

@@ -17,8 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::cancel::Registration;
 use super::driver::{Driver, Flow, Permission, Wires};
 use super::startup;
-use super::stream::Stream;
 use super::tap::{Tap, Tapped};
+use crate::stream::Stream;
 
 /// Smallest free space that a read is given, and the largest that it grows to while reads fill it.
 const READ_BYTES: usize = 8 << 10;

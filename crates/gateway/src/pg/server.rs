@@ -1,14 +1,12 @@
 //! Accepts sessions and sees them through.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -16,18 +14,15 @@ use tokio_rustls::TlsAcceptor;
 use super::cancel::CancelKeys;
 use super::connect::Connector;
 use super::driver::{Host, SessionStart};
-use super::listen::{BindError, ListenAddress, Listener};
 use super::pump::{Control, Phase, Pump};
 use super::startup::{self, First, Parameters, StartupError};
-use super::stream::Stream;
 use super::tap::{Binding, Tap};
 use super::tls::ServerIdentity;
+use crate::listen::{ACCEPT_PAUSE, Accepted, BindError, ListenAddress, Listener};
+use crate::stream::Stream;
 
 /// What a client that connects may take to say who it is, encryption included. Postgres' own limit.
 const STARTUP_PATIENCE: Duration = Duration::from_secs(60);
-/// How long to stop accepting when the process has run out of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 #[derive(Debug)]
 pub struct ServerOptions {
     pub listen: ListenAddress,
@@ -196,28 +191,10 @@ impl Drop for Membership {
     }
 }
 
-/// An accepted connection that no runtime has registered yet.
-enum Accepted {
-    Tcp(std::net::TcpStream, String),
-    Unix(std::os::unix::net::UnixStream),
-}
-
 async fn accept<H: Host>(listener: Listener, shared: Arc<Shared<H>>, runtimes: Vec<Handle>) {
     let next = AtomicUsize::new(0);
     loop {
-        let accepted = match &listener {
-            Listener::Tcp(listener) => match listener.accept().await {
-                Ok((stream, peer)) => stream
-                    .into_std()
-                    .map(|stream| Accepted::Tcp(stream, peer.to_string())),
-                Err(error) => Err(error),
-            },
-            Listener::Unix(listener, _) => match listener.accept().await {
-                Ok((stream, _)) => stream.into_std().map(Accepted::Unix),
-                Err(error) => Err(error),
-            },
-        };
-        match accepted {
+        match listener.accept().await {
             Ok(accepted) => {
                 let runtime = &runtimes[next.fetch_add(1, Ordering::Relaxed) % runtimes.len()];
                 runtime.spawn(session(accepted, Arc::clone(&shared)));
@@ -299,7 +276,7 @@ async fn begin<H: Host>(
     accepted: Accepted,
     shared: &Shared<H>,
 ) -> Result<Option<(Stream, String, Parameters)>, StartupError> {
-    let (mut stream, peer) = register(accepted).map_err(StartupError::Broken)?;
+    let (mut stream, peer) = accepted.register().map_err(StartupError::Broken)?;
     if let (Stream::Tcp(tcp), Some(identity)) = (&stream, &shared.identity) {
         let mut first = [0];
         if tcp.peek(&mut first).await.map_err(StartupError::Broken)? == 1
@@ -332,20 +309,6 @@ async fn begin<H: Host>(
             First::Startup(parameters) => return Ok(Some((stream, peer, parameters))),
         }
     }
-}
-
-fn register(accepted: Accepted) -> io::Result<(Stream, String)> {
-    Ok(match accepted {
-        Accepted::Tcp(stream, peer) => {
-            let stream = TcpStream::from_std(stream)?;
-            Stream::tune(&stream);
-            (Stream::Tcp(stream), peer)
-        }
-        Accepted::Unix(stream) => (
-            Stream::Unix(UnixStream::from_std(stream)?),
-            "unix".to_owned(),
-        ),
-    })
 }
 
 async fn encrypt(stream: Stream, identity: &ServerIdentity) -> Result<Stream, StartupError> {

@@ -1,4 +1,4 @@
-//! Where the gateway listens.
+//! Where the gateway listens, for either protocol.
 
 use std::fmt;
 use std::io;
@@ -6,8 +6,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::stream::Stream;
 
 /// `:6432` (every interface), `127.0.0.1:6432`, `localhost:6432`, `[::1]:6432`, or the path of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +117,44 @@ impl Listener {
             },
             Self::Unix(_, path) => ListenAddress::Unix(path.clone()),
         }
+    }
+}
+
+/// How long to stop accepting when the process has run out of descriptors.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// An accepted connection that no runtime has registered yet: whoever serves it does so on a runtime of its own.
+pub(crate) enum Accepted {
+    Tcp(std::net::TcpStream, SocketAddr),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Listener {
+    pub async fn accept(&self) -> io::Result<Accepted> {
+        Ok(match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Accepted::Tcp(stream.into_std()?, peer)
+            }
+            Self::Unix(listener, _) => Accepted::Unix(listener.accept().await?.0.into_std()?),
+        })
+    }
+}
+
+impl Accepted {
+    /// On the current runtime; says also where the client came from.
+    pub fn register(self) -> io::Result<(Stream, String)> {
+        Ok(match self {
+            Accepted::Tcp(stream, peer) => {
+                let stream = TcpStream::from_std(stream)?;
+                Stream::tune(&stream);
+                (Stream::Tcp(stream), peer.to_string())
+            }
+            Accepted::Unix(stream) => (
+                Stream::Unix(UnixStream::from_std(stream)?),
+                "unix".to_owned(),
+            ),
+        })
     }
 }
 

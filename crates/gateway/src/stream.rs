@@ -22,7 +22,7 @@ impl Stream {
     }
 
     /// The certificate that the other side showed, in DER.
-    pub(super) fn peer_certificate(&self) -> Option<&[u8]> {
+    pub(crate) fn peer_certificate(&self) -> Option<&[u8]> {
         match self {
             Stream::Tls(stream) => stream
                 .get_ref()
@@ -35,7 +35,7 @@ impl Stream {
     }
 
     /// Answers to small requests must not wait for more to come, and a peer that vanished must be noticed some day.
-    pub(super) fn tune(stream: &TcpStream) {
+    pub(crate) fn tune(stream: &TcpStream) {
         // Neither is worth failing a session for.
         let _ = stream.set_nodelay(true);
         let _ = socket2::SockRef::from(stream).set_keepalive(true);
@@ -76,6 +76,23 @@ impl AsyncWrite for Stream {
     #[inline]
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         each!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    #[inline]
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Tcp(stream) => stream.is_write_vectored(),
+            Stream::Unix(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
