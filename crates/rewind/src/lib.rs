@@ -3,3 +3,4 @@
 //! Start reading at [`cluster`]: private servers that never outlive the process that started them.
 
 pub mod cluster;
+pub mod state;
