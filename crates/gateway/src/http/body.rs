@@ -1,6 +1,5 @@
 //! Bodies that are looked at while they pass.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::PoisonError;
 use std::task::{Context, Poll, ready};
@@ -12,7 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hindcast_trace::Response;
 
 use super::digest::BodyDigest;
-use super::exchange::{Exchange, PassedResponse, SharedBody};
+use super::exchange::{Durable, Exchange, PassedResponse, SharedBody};
 use super::headers;
 use super::service::Lease;
 
@@ -101,10 +100,7 @@ pub(super) struct PassingBody {
     /// Goes back to the pool when the body has been read to its end.
     lease: Option<Lease>,
     /// What ends the response for the client waits for the disk, if responses have to.
-    held: Option<(
-        Pin<Box<dyn Future<Output = ()> + Send>>,
-        Option<Frame<Bytes>>,
-    )>,
+    held: Option<(Durable, Option<Frame<Bytes>>)>,
 }
 
 impl PassingBody {
@@ -130,7 +126,7 @@ impl PassingBody {
     }
 
     /// What the head of the response has to wait for, if the head is all there is.
-    pub fn take_hold(&mut self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    pub fn take_hold(&mut self) -> Option<Durable> {
         self.held.take().map(|(durable, _)| durable)
     }
 

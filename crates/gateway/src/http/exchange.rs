@@ -11,6 +11,9 @@ use http::request::Parts;
 use super::headers;
 use super::traceparent::Traceparent;
 
+/// Resolves when something would survive a crash.
+pub type Durable = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Who is told about requests.
 pub trait Witness: Send + Sync + 'static {
     /// A request has arrived; from now on it is in flight. `None`: there are too many.
@@ -20,7 +23,7 @@ pub trait Witness: Send + Sync + 'static {
     fn ended(&self, request: Request);
 
     /// Resolves when everything that was told so far would survive a crash. `None`: responses need not wait for that.
-    fn durable(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+    fn durable(&self) -> Option<Durable>;
 
     fn now(&self) -> Micros;
 }
@@ -122,7 +125,7 @@ impl Exchange {
     }
 
     /// Resolves when the record of this exchange would survive a crash. To be asked for after the end.
-    pub fn durable(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    pub fn durable(&self) -> Option<Durable> {
         self.witness.durable()
     }
 

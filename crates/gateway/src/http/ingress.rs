@@ -71,6 +71,14 @@ impl Ingress {
         witness: Arc<dyn Witness>,
     ) -> Result<Self, BindError> {
         let listener = Listener::bind(&options.listen).await?;
+        Ok(Self::serve(listener, options, witness))
+    }
+
+    pub(crate) fn serve(
+        listener: Listener,
+        options: IngressOptions,
+        witness: Arc<dyn Witness>,
+    ) -> Self {
         let address = listener.address();
         let runtimes = match options.runtimes.is_empty() {
             true => vec![Handle::current()],
@@ -93,11 +101,11 @@ impl Ingress {
             .collect();
         let graceful = Arc::new(GracefulShutdown::new());
         let accepting = tokio::spawn(accept(listener, fronts, Arc::clone(&graceful)));
-        Ok(Self {
+        Self {
             address,
             accepting,
             graceful,
-        })
+        }
     }
 
     pub fn handle(&self) -> IngressHandle {

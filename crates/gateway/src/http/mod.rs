@@ -15,7 +15,8 @@ mod service;
 mod traceparent;
 
 pub use digest::BodyDigest;
-pub use exchange::{Arrival, Limits, Witness};
+pub use exchange::{Arrival, Durable, Limits, Witness};
 pub use ingress::{Ingress, IngressHandle, IngressOptions};
+pub(crate) use service::with_causes;
 pub use service::{ServiceError, ServiceUrl, ServiceUrlError};
 pub use traceparent::Traceparent;

@@ -319,7 +319,7 @@ fn head_of(request: &Request<RequestBody>) -> Request<()> {
 }
 
 /// hyper tells the reason only in the causes.
-pub(super) fn with_causes(error: &dyn Error) -> String {
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

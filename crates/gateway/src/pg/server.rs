@@ -77,6 +77,15 @@ impl<H: Host> Server<H> {
         host: Arc<H>,
     ) -> Result<Self, BindError> {
         let listener = Listener::bind(&options.listen).await?;
+        Ok(Self::serve(listener, options, connector, host))
+    }
+
+    pub(crate) fn serve(
+        listener: Listener,
+        options: ServerOptions,
+        connector: Arc<Connector>,
+        host: Arc<H>,
+    ) -> Self {
         let sessions = Arc::new(Sessions {
             alive: Mutex::new(Alive {
                 phase: Phase::Running,
@@ -102,11 +111,11 @@ impl<H: Host> Server<H> {
             false => options.runtimes,
         };
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared), runtimes));
-        Ok(Self {
+        Self {
             shared,
             handle,
             accepting,
-        })
+        }
     }
 
     pub fn handle(&self) -> ServerHandle {
