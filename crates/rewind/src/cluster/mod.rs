@@ -27,6 +27,7 @@
 //! blocks for the few milliseconds that an immediate shutdown takes.
 
 mod binaries;
+mod scratch;
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
@@ -34,7 +35,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::server::percent_encode;
 pub use binaries::{Binaries, RunAs};
+pub(crate) use scratch::{Scratch, supervised};
 
 /// How a cluster is initialised and run. The default is durable, reachable over TCP on 127.0.0.1 and a unix
 /// socket, and trusts everybody who can reach it.
@@ -297,6 +300,16 @@ impl Cluster {
         };
         let run_as = RunAs::owner_of(&data)?;
         Self::assemble(folder, binaries, run_as, options)
+    }
+
+    /// Looks after the folder that this cluster is in from now on: it goes when the cluster goes.
+    pub(crate) fn adopt(&mut self, scratch: Scratch) {
+        assert_eq!(
+            scratch.path(),
+            self.folder,
+            "a cluster adopts the folder that it is in"
+        );
+        self.temporary = Some(scratch.release());
     }
 
     fn assemble(
@@ -750,17 +763,4 @@ fn both_streams(output: &Output) -> String {
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
-}
-
-fn percent_encode(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte))
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }

@@ -1,0 +1,211 @@
+//! A rewound database, and what becomes of it.
+
+use hindcast_trace::{Base, BaseKind, Xid};
+use tokio_postgres::Client;
+
+use crate::cluster::Cluster;
+use crate::error::RewindError;
+use crate::point::{Options, Point, Reached, Step};
+use crate::server::Server;
+use crate::{check, recover, template};
+
+/// A database in the state of a [`Point`], checked. Dropping it removes what was made.
+#[derive(Debug)]
+pub struct Rewound {
+    url: String,
+    database: String,
+    reached: Reached,
+    missing: Vec<Xid>,
+    unaccounted: Vec<Xid>,
+    /// `None` once it was kept or discarded.
+    made: Option<Made>,
+}
+
+enum Made {
+    /// The session holds the advisory lock that says we are alive.
+    Clone {
+        server: Box<Server>,
+        beside: Client,
+    },
+    Private(Box<Cluster>),
+}
+
+impl std::fmt::Debug for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Clone { .. } => "Clone",
+            Self::Private(_) => "Private",
+        })
+    }
+}
+
+/// Puts a database into the state of `point`, starting from `base`.
+///
+/// With a template or a backup without archived WAL the state is that of the base, and [`Rewound::missing`] says which recorded
+/// transactions have to be executed to get from there to the point.
+pub async fn rewind(base: &Base, point: &Point, options: &Options) -> Result<Rewound, RewindError> {
+    check::point(point)?;
+    match &base.kind {
+        BaseKind::Template { database } => from_template(base, database, point, options).await,
+        BaseKind::Backup {
+            folder,
+            wal_archive,
+        } => {
+            let recovered =
+                recover::recover(folder.as_ref(), wal_archive.as_deref(), point, options).await?;
+            Ok(Rewound {
+                url: recovered.url,
+                database: options.database.clone(),
+                reached: recovered.reached,
+                missing: recovered.missing,
+                unaccounted: Vec::new(),
+                made: Some(Made::Private(Box::new(recovered.cluster))),
+            })
+        }
+    }
+}
+
+async fn from_template(
+    base: &Base,
+    name: &str,
+    point: &Point,
+    options: &Options,
+) -> Result<Rewound, RewindError> {
+    let url = options.server.as_deref().ok_or_else(|| RewindError::Url {
+        url: String::new(),
+        reason: "a template base needs the URL of the server that holds it".to_owned(),
+    })?;
+    let server = Server::new(url)?;
+    let beside = server.connect_beside().await?;
+    template::check_base(&beside, &server, name, &base.snapshot).await?;
+    (options.progress)(Step::Checking);
+    let since = check::since_template(&beside, &base.snapshot, point).await?;
+    if !since.unaccounted.is_empty() && !options.allow_unaccounted {
+        return Err(RewindError::Unaccounted {
+            xids: since.unaccounted,
+        });
+    }
+    (options.progress)(Step::Cloning {
+        base: name.to_owned(),
+    });
+    let database = template::clone_base(&beside, name, &options.database).await?;
+    Ok(Rewound {
+        url: server.url_of(&database),
+        database,
+        reached: Reached::Template {
+            base: name.to_owned(),
+        },
+        missing: since.missing,
+        unaccounted: since.unaccounted,
+        made: Some(Made::Clone {
+            server: Box::new(server),
+            beside,
+        }),
+    })
+}
+
+impl Rewound {
+    /// Of the rewound database, as the user who rewound it (a superuser, for backups).
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The name of the rewound database.
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    pub fn reached(&self) -> &Reached {
+        &self.reached
+    }
+
+    /// Transactions of the point's `included` that the database does not hold yet: replay executes them first. Ascending.
+    pub fn missing(&self) -> &[Xid] {
+        &self.missing
+    }
+
+    /// Transactions that nobody recorded and that the database lacks; empty unless
+    /// [`Options::allow_unaccounted`] was set. Ascending.
+    pub fn unaccounted(&self) -> &[Xid] {
+        &self.unaccounted
+    }
+
+    /// The private server that a backup was restored into.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        match &self.made {
+            Some(Made::Private(cluster)) => Some(cluster),
+            _ => None,
+        }
+    }
+
+    /// Leaves the database, and the private server that holds it, for the user.
+    pub async fn keep(mut self) -> Result<Kept, RewindError> {
+        let removal = match self.made.take() {
+            Some(Made::Clone { beside, .. }) => {
+                template::keep(&beside, &self.database).await?;
+                format!(
+                    "DROP DATABASE {}",
+                    crate::server::identifier(&self.database)
+                )
+            }
+            Some(Made::Private(cluster)) => {
+                let left = cluster.leave_running();
+                let pid = left
+                    .pid
+                    .map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
+                format!("kill {pid}; then rm -r {}", left.folder.display())
+            }
+            None => String::new(),
+        };
+        Ok(Kept {
+            url: self.url.clone(),
+            removal,
+        })
+    }
+
+    /// Drops the database, or stops the private server and removes its folder.
+    pub async fn discard(mut self) -> Result<(), RewindError> {
+        match self.made.take() {
+            Some(Made::Clone { beside, .. }) => {
+                template::drop_database(&beside, &self.database).await
+            }
+            Some(Made::Private(cluster)) => {
+                let _ = tokio::task::spawn_blocking(move || drop(cluster)).await;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the user needs to know about a database that was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub url: String,
+    /// How to get rid of it.
+    pub removal: String,
+}
+
+impl Drop for Rewound {
+    fn drop(&mut self) {
+        let Some(Made::Clone { server, beside }) = self.made.take() else {
+            return;
+        };
+        drop(beside);
+        let database = self.database.clone();
+        // We may be inside a runtime, which must not be blocked on itself. A failure leaves a database behind, which the next
+        // rewind removes.
+        let _ = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            runtime.block_on(async {
+                if let Ok(client) = server.connect_beside().await {
+                    let _ = template::drop_database(&client, &database).await;
+                }
+            });
+            Ok::<_, std::io::Error>(())
+        })
+        .join();
+    }
+}

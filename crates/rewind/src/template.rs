@@ -1,0 +1,434 @@
+//! A base as a clone in the same server: `CREATE DATABASE … TEMPLATE`. Quick for the databases of development.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hindcast_trace::{Base, BaseKind, Micros, Snapshot, Xid};
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+use crate::check;
+use crate::error::{RewindError, Session};
+use crate::server::{Server, identifier, literal};
+
+/// How often a clone is made again because somebody committed meanwhile.
+const ATTEMPTS: u32 = 5;
+
+/// Clones the database of this URL into a base, which accepts no connections and so stays as it is.
+///
+/// The database must have no sessions: Postgres copies its files. The base is exact, that is, it holds what its snapshot sees and
+/// nothing else; where other databases of the server commit all the time that is proven from the statistics of this one.
+pub async fn take_template(url: &str) -> Result<Base, RewindError> {
+    let server = Server::new(url)?;
+    let client = server.connect_beside().await?;
+    let mut foreign = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let base = unique_name("hindcast_base", &server.database);
+        let before = check::current_snapshot(&client).await?;
+        let activity_before = Activity::of(&client, &server.database).await?;
+        clone_database(&client, &server.database, &base).await?;
+        let after = check::current_snapshot(&client).await?;
+        let activity_after = Activity::of(&client, &server.database).await?;
+        foreign = check::committed_between(&client, &before, &after).await?;
+        let ours = created_by(&client, &base).await?;
+        foreign.retain(|xid| xid.0 & 0xFFFF_FFFF != ours);
+        if foreign.is_empty() || activity_before.proves_silence_until(&activity_after) {
+            copy_attributes(&client, &server.database, &base).await?;
+            let mark = mark(&server.database, &after);
+            let database = identifier(&base);
+            client
+                .batch_execute(&format!(
+                    "COMMENT ON DATABASE {database} IS {}; ALTER DATABASE {database} ALLOW_CONNECTIONS false",
+                    literal(&mark)
+                ))
+                .await
+                .map_err(RewindError::database(format!("protect the base {base}")))?;
+            return Ok(Base {
+                taken: now(),
+                snapshot: after,
+                kind: BaseKind::Template { database: base },
+            });
+        }
+        drop_database(&client, &base).await?;
+    }
+    Err(RewindError::SourceBusy {
+        database: server.database,
+        xids: foreign,
+    })
+}
+
+/// Removes a base that [`take_template`] made. Removing one that is gone is fine.
+pub async fn drop_template(url: &str, base: &str) -> Result<(), RewindError> {
+    let client = Server::new(url)?.connect_beside().await?;
+    drop_database(&client, base).await
+}
+
+/// Checks that the base is there and is the one whose snapshot the recording knows.
+pub(crate) async fn check_base(
+    client: &Client,
+    server: &Server,
+    base: &str,
+    snapshot: &Snapshot,
+) -> Result<(), RewindError> {
+    let row = client
+        .query_opt(
+            "SELECT pg_catalog.shobj_description(oid, 'pg_database'), datallowconn FROM pg_catalog.pg_database WHERE datname = $1",
+            &[&base],
+        )
+        .await
+        .map_err(RewindError::database("look for the base"))?
+        .ok_or_else(|| RewindError::BaseMissing { database: base.to_owned(), server: server.shown() })?;
+    let refuse = |reason: String| {
+        Err(RewindError::NotOurBase {
+            database: base.to_owned(),
+            reason,
+        })
+    };
+    let comment: Option<String> = row.get(0);
+    let expected = format!("snapshot {}", shown(snapshot));
+    match comment {
+        Some(comment) if comment.ends_with(&expected) => {}
+        Some(comment) => {
+            return refuse(format!(
+                "its comment says \"{comment}\", the recording says \"{expected}\""
+            ));
+        }
+        None => return refuse("it carries no comment of ours".to_owned()),
+    }
+    if row.get(1) {
+        return refuse("it accepts connections, so somebody may have written to it".to_owned());
+    }
+    Ok(())
+}
+
+/// A database made from a base, marked so that it is removed if its owner never comes back to do it.
+///
+/// The owner holds an advisory lock in `client`'s session for as long as it lives.
+pub(crate) async fn clone_base(
+    client: &Client,
+    base: &str,
+    database: &str,
+) -> Result<String, RewindError> {
+    remove_abandoned(client).await?;
+    let name = unique_name("hindcast_rewound", database);
+    client
+        .execute(
+            "SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))",
+            &[&name],
+        )
+        .await
+        .map_err(RewindError::database("mark the rewound database as ours"))?;
+    clone_database(client, base, &name).await?;
+    let prepared = async {
+        client
+            .batch_execute(&format!(
+                "COMMENT ON DATABASE {} IS {}",
+                identifier(&name),
+                literal(&rewound_mark(client).await?)
+            ))
+            .await
+            .map_err(RewindError::database(format!(
+                "mark the rewound database {name}"
+            )))?;
+        copy_attributes(client, base, &name).await
+    };
+    match prepared.await {
+        Ok(()) => Ok(name),
+        Err(error) => {
+            drop_database(client, &name).await?;
+            Err(error)
+        }
+    }
+}
+
+/// Advisory locks belong to the database in which they were taken, so the mark says which that is.
+async fn rewound_mark(client: &Client) -> Result<String, RewindError> {
+    let row = client
+        .query_one("SELECT pg_catalog.current_database()::text", &[])
+        .await
+        .map_err(RewindError::database("ask for the name of the database"))?;
+    Ok(format!(
+        "hindcast: a rewound database, dropped when nobody locks it in {}",
+        row.get::<_, &str>(0)
+    ))
+}
+
+const KEPT: &str = "hindcast: a rewound database, kept";
+
+/// Takes the mark off that would have a later rewind remove this database.
+pub(crate) async fn keep(client: &Client, database: &str) -> Result<(), RewindError> {
+    client
+        .batch_execute(&format!(
+            "COMMENT ON DATABASE {} IS {}",
+            identifier(database),
+            literal(KEPT)
+        ))
+        .await
+        .map_err(RewindError::database(format!(
+            "mark the rewound database {database} as kept"
+        )))
+}
+
+/// Drops rewound databases whose owner was killed before it could.
+async fn remove_abandoned(client: &Client) -> Result<(), RewindError> {
+    let doing = "look for abandoned databases";
+    let rows = client
+        .query(
+            "SELECT datname::text FROM pg_catalog.pg_database WHERE datname LIKE 'hindcast\\_rewound\\_%' \
+             AND pg_catalog.shobj_description(oid, 'pg_database') = $1 \
+             AND (pg_catalog.pg_has_role(datdba, 'USAGE'))",
+            &[&rewound_mark(client).await?],
+        )
+        .await
+        .map_err(RewindError::database(doing))?;
+    for row in rows {
+        let name: String = row.get(0);
+        let row = client
+            .query_one(
+                "SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended($1, 0))",
+                &[&name],
+            )
+            .await
+            .map_err(RewindError::database(doing))?;
+        if row.get(0) {
+            let dropped = drop_database(client, &name).await;
+            client
+                .execute(
+                    "SELECT pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended($1, 0))",
+                    &[&name],
+                )
+                .await
+                .map_err(RewindError::database(doing))?;
+            dropped?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn drop_database(client: &Client, name: &str) -> Result<(), RewindError> {
+    client
+        .batch_execute(&format!(
+            "DROP DATABASE IF EXISTS {} WITH (FORCE)",
+            identifier(name)
+        ))
+        .await
+        .map_err(RewindError::database(format!("drop the database {name}")))
+}
+
+async fn clone_database(client: &Client, source: &str, name: &str) -> Result<(), RewindError> {
+    let row = client
+        .query_opt(
+            "SELECT pg_catalog.pg_get_userbyid(datdba)::text, pg_catalog.pg_database_size(oid), \
+             pg_catalog.current_setting('server_version_num')::int FROM pg_catalog.pg_database WHERE datname = $1",
+            &[&source],
+        )
+        .await
+        .map_err(RewindError::database(format!("look at the database {source}")))?;
+    let mut sql = format!(
+        "CREATE DATABASE {} TEMPLATE {}",
+        identifier(name),
+        identifier(source)
+    );
+    if let Some(row) = row {
+        // The owner of a database owns its schema `public`: the service may need that to create tables.
+        sql.push_str(&format!(" OWNER {}", identifier(row.get(0))));
+        // From this size on two checkpoints are cheaper than all of the copy in WAL.
+        const LARGE_BYTES: i64 = 256 << 20;
+        let (size, version): (i64, i32) = (row.get(1), row.get(2));
+        if version >= 150_000 && size > LARGE_BYTES {
+            sql.push_str(" STRATEGY file_copy");
+        }
+    }
+    match client.batch_execute(&sql).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.code() == Some(&SqlState::OBJECT_IN_USE) => {
+            let sessions = sessions(client, source).await?;
+            Err(RewindError::SourceInUse {
+                database: source.to_owned(),
+                sessions,
+            })
+        }
+        Err(error) => Err(RewindError::database(format!(
+            "clone the database {source}"
+        ))(error)),
+    }
+}
+
+async fn sessions(client: &Client, database: &str) -> Result<Vec<Session>, RewindError> {
+    let rows = client
+        .query(
+            "SELECT pid, coalesce(usename::text, backend_type), coalesce(application_name, ''), \
+             coalesce(pg_catalog.host(client_addr), 'local') \
+             FROM pg_catalog.pg_stat_activity WHERE datname = $1 ORDER BY pid",
+            &[&database],
+        )
+        .await
+        .map_err(RewindError::database(format!(
+            "see who uses the database {database}"
+        )))?;
+    Ok(rows
+        .iter()
+        .map(|row| Session {
+            pid: row.get(0),
+            user: row.get(1),
+            application: row.get(2),
+            client: row.get(3),
+        })
+        .collect())
+}
+
+/// Settings and privileges of a database, which `TEMPLATE` does not copy.
+async fn copy_attributes(client: &Client, from: &str, to: &str) -> Result<(), RewindError> {
+    let doing = || {
+        RewindError::database(format!(
+            "copy settings and privileges of the database {from} to {to}"
+        ))
+    };
+    let settings = client
+        .query(
+            "SELECT r.rolname::text, pg_catalog.split_part(c, '=', 1), pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) \
+             FROM pg_catalog.pg_database d JOIN pg_catalog.pg_db_role_setting s ON s.setdatabase = d.oid \
+             CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c \
+             LEFT JOIN pg_catalog.pg_roles r ON r.oid = s.setrole WHERE d.datname = $1",
+            &[&from],
+        )
+        .await
+        .map_err(doing())?;
+    let mut script = String::new();
+    for row in settings {
+        let (role, name, value): (Option<String>, String, String) =
+            (row.get(0), row.get(1), row.get(2));
+        let target = match role {
+            Some(role) => format!("ROLE {} IN DATABASE {}", identifier(&role), identifier(to)),
+            None => format!("DATABASE {}", identifier(to)),
+        };
+        // The value passes through our session as it is, for quoting it anew would be wrong for lists like search_path.
+        script.push_str(&format!(
+            "SELECT pg_catalog.set_config({}, {}, true); ALTER {target} SET {} FROM CURRENT;\n",
+            literal(&name),
+            literal(&value),
+            name.split('.')
+                .map(identifier)
+                .collect::<Vec<_>>()
+                .join(".")
+        ));
+    }
+    let privileges = client
+        .query(
+            "SELECT coalesce(r.rolname::text, ''), a.privilege_type, a.is_grantable \
+             FROM pg_catalog.pg_database d CROSS JOIN LATERAL pg_catalog.aclexplode(d.datacl) AS a \
+             LEFT JOIN pg_catalog.pg_roles r ON r.oid = a.grantee WHERE d.datname = $1",
+            &[&from],
+        )
+        .await
+        .map_err(doing())?;
+    if !privileges.is_empty() {
+        script.push_str(&format!(
+            "REVOKE ALL ON DATABASE {} FROM PUBLIC;\n",
+            identifier(to)
+        ));
+    }
+    for row in privileges {
+        let (role, privilege, grantable): (String, String, bool) =
+            (row.get(0), row.get(1), row.get(2));
+        let role = if role.is_empty() {
+            "PUBLIC".to_owned()
+        } else {
+            identifier(&role)
+        };
+        let option = if grantable { " WITH GRANT OPTION" } else { "" };
+        script.push_str(&format!(
+            "GRANT {privilege} ON DATABASE {} TO {role}{option};\n",
+            identifier(to)
+        ));
+    }
+    if script.is_empty() {
+        return Ok(());
+    }
+    // One implicit transaction: set_config(…, true) lasts until its end.
+    client.batch_execute(&script).await.map_err(doing())
+}
+
+/// The low 32 bits of the id of the transaction that created a database.
+async fn created_by(client: &Client, database: &str) -> Result<u64, RewindError> {
+    let row = client
+        .query_one(
+            "SELECT xmin::text::bigint FROM pg_catalog.pg_database WHERE datname = $1",
+            &[&database],
+        )
+        .await
+        .map_err(RewindError::database("see which transaction made the base"))?;
+    Ok(row.get::<_, i64>(0) as u64)
+}
+
+/// Transactions that ended in one database, as the server's statistics count them, and its present sessions.
+struct Activity {
+    ended: i64,
+    sessions: i64,
+    /// Since Postgres 15 a session has reported everything by the time it is gone; before, a report could be lost.
+    reliable: bool,
+}
+
+impl Activity {
+    async fn of(client: &Client, database: &str) -> Result<Self, RewindError> {
+        let row = client
+            .query_one(
+                "SELECT coalesce(pg_catalog.pg_stat_get_db_xact_commit(d.oid) + pg_catalog.pg_stat_get_db_xact_rollback(d.oid), 0), \
+                 (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity a WHERE a.datid = d.oid), \
+                 pg_catalog.current_setting('server_version_num')::int >= 150000 \
+                 AND pg_catalog.current_setting('track_counts')::bool \
+                 FROM pg_catalog.pg_database d WHERE d.datname = $1",
+                &[&database],
+            )
+            .await
+            .map_err(RewindError::database(format!("see what goes on in the database {database}")))?;
+        Ok(Self {
+            ended: row.get(0),
+            sessions: row.get(1),
+            reliable: row.get(2),
+        })
+    }
+
+    fn proves_silence_until(&self, later: &Self) -> bool {
+        self.reliable && self.sessions == 0 && later.sessions == 0 && self.ended == later.ended
+    }
+}
+
+fn mark(source: &str, snapshot: &Snapshot) -> String {
+    format!("hindcast: base of {source}, snapshot {}", shown(snapshot))
+}
+
+fn shown(snapshot: &Snapshot) -> String {
+    let in_progress: Vec<String> = snapshot
+        .in_progress
+        .iter()
+        .map(|Xid(xid)| xid.to_string())
+        .collect();
+    format!(
+        "{}:{}:{}",
+        snapshot.xmin.0,
+        snapshot.xmax.0,
+        in_progress.join(",")
+    )
+}
+
+/// `PREFIX_DATABASE_RANDOM`, within the 63 bytes of a Postgres name.
+fn unique_name(prefix: &str, database: &str) -> String {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish();
+    let suffix = format!("_{random:016x}");
+    let mut name = format!("{prefix}_{database}");
+    let mut end = name.len().min(63 - suffix.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name + &suffix
+}
+
+pub(crate) fn now() -> Micros {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_micros() as Micros)
+}
