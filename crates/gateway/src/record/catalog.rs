@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hindcast_trace::{FinalState, Micros, Snapshot, TableDigest, Xid};
+use hindcast_trace::{Snapshot, Xid};
 use hindcast_wire::SequenceColumns;
 use tokio_postgres::{Client, Error};
 
@@ -174,58 +174,6 @@ pub(super) async fn database_bytes(client: &Client) -> Result<i64, Error> {
         )
         .await?;
     Ok(row.get(0))
-}
-
-/// Rows and digest of every table that is not Postgres' own, as of one snapshot.
-pub(super) async fn final_state(client: &mut Client, taken: Micros) -> Result<FinalState, Error> {
-    let transaction = client
-        .build_transaction()
-        .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
-        .read_only(true)
-        .start()
-        .await?;
-    // A row's text depends on these.
-    transaction
-        .batch_execute(
-            "SET LOCAL DateStyle = 'ISO, MDY'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL TimeZone = 'UTC'; \
-             SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'; SET LOCAL xmloption = 'content'; \
-             SET LOCAL statement_timeout = 0",
-        )
-        .await?;
-    let names = transaction
-        .query(
-            "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) \
-               FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-              WHERE c.relkind = 'r' AND c.relpersistence <> 't' \
-                AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' \
-              ORDER BY 1",
-            &[],
-        )
-        .await?;
-    let mut tables = Vec::with_capacity(names.len());
-    for name in &names {
-        let table: String = name.get(0);
-        let row = transaction
-            .query_one(
-                &format!(
-                    "SELECT pg_catalog.count(*), \
-                            pg_catalog.mod(coalesce(pg_catalog.sum(pg_catalog.hashtextextended(t::text, 0)::numeric), 0) \
-                                + 18446744073709551616 * pg_catalog.count(*), 18446744073709551616)::text \
-                       FROM ONLY {table} t"
-                ),
-                &[],
-            )
-            .await?;
-        let digest: String = row.get(1);
-        tables.push(TableDigest {
-            table,
-            rows: row.get::<_, i64>(0) as u64,
-            // The remainder of a sum that was made positive lies below 2^64.
-            digest: digest.parse().unwrap_or_default(),
-        });
-    }
-    transaction.commit().await?;
-    Ok(FinalState { taken, tables })
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 pub use error::RecordError;
 pub use status::Status;
 
-use crate::http::{Ingress, IngressOptions, Limits, ServiceUrl, Witness};
+use crate::http::{Ingress, IngressOptions, Limits, ServiceUrl, Witness, with_causes};
 use crate::listen::{ListenAddress, Listener};
 use crate::pg::{Connector, DatabaseUrl, Server, ServerHandle, ServerIdentity, ServerOptions};
 use catalog::ServerFacts;
@@ -392,21 +392,24 @@ async fn final_state(
     sink: &Sink,
     mode: FinalStateMode,
 ) -> Result<FinalState, String> {
-    let mut control = connector
+    let control = connector
         .control("hindcast: final state")
         .await
         .map_err(|error| error.to_string())?;
-    let failed = |error: tokio_postgres::Error| crate::http::with_causes(&error);
-    let bytes = catalog::database_bytes(&control).await.map_err(failed)?;
+    let bytes = catalog::database_bytes(&control)
+        .await
+        .map_err(|error| with_causes(&error))?;
     if mode == FinalStateMode::Auto && bytes >= FINAL_STATE_BYTES_MAX {
+        let gib = bytes >> 30;
         return Err(format!(
-            "the database has {} GiB; ask for it if it is worth reading all of that",
-            bytes >> 30
+            "the database has {gib} GiB; ask for it if it is worth reading all of that"
         ));
     }
-    catalog::final_state(&mut control, sink.now())
+    let taken = sink.now();
+    let tables = hindcast_rewind::state::digest_tables(&control)
         .await
-        .map_err(failed)
+        .map_err(|error| with_causes(&error))?;
+    Ok(FinalState { taken, tables })
 }
 
 /// Threads with a runtime each.

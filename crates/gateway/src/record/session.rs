@@ -10,9 +10,7 @@ use hindcast_trace::{
     ShapeId, Snapshot, Transaction, TransactionId, Xid,
 };
 use hindcast_wire::sql::ScriptCache;
-use hindcast_wire::{
-    self as wire, Asked, Context, Event, ObservedTransaction, Output, RecorderOptions,
-};
+use hindcast_wire::{self as wire, Context, Event, ObservedTransaction, Output, RecorderOptions};
 
 use super::sink::Sink;
 use crate::http::Witness;
@@ -212,7 +210,7 @@ impl RecordingDriver {
         {
             self.sink.schema_changed();
         }
-        let asked = observed.asked;
+        let xid_known = observed.xid_known;
         let transaction = to_trace(id, self.session, self.isolation, observed);
         self.sink
             .counters()
@@ -220,7 +218,7 @@ impl RecordingDriver {
         let ghost_committed =
             transaction.request.is_none() && transaction.outcome == Outcome::Committed;
         // Without an id there is nothing to ask the server for.
-        match uncertain && (transaction.xid.is_some() || asked == Asked::Yes) {
+        match uncertain && (transaction.xid.is_some() || xid_known) {
             true => self.sink.ledger().uncertain(transaction),
             false => self.sink.transaction(transaction),
         }
