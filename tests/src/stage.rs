@@ -1,0 +1,188 @@
+//! One test's Postgres, ports, folder and the processes in between.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use hindcast_rewind::cluster::{Cluster, Options};
+
+use crate::{Finished, Process, program, repository};
+
+/// The database that a stage's service works on.
+const DATABASE: &str = "app";
+
+/// A private Postgres with one database, and ports for the ingress, the service and the gateway.
+///
+/// ```text
+/// client ──▶ ingress ──▶ service ──▶ gateway ──▶ Postgres
+/// ```
+pub struct Stage {
+    pub cluster: Cluster,
+    /// Removed when the test succeeds.
+    folder: Option<tempfile::TempDir>,
+    pub ingress_port: u16,
+    pub service_port: u16,
+    pub gateway_port: u16,
+}
+
+impl Stage {
+    /// # Panics
+    /// If Postgres cannot be started or `schema` is wrong.
+    pub fn new(name: &str, schema: &str) -> Self {
+        let cluster = Cluster::temporary(Options::throw_away())
+            .unwrap_or_else(|error| panic!("no private Postgres: {error}"));
+        cluster
+            .sql("postgres", &format!("CREATE DATABASE {DATABASE}"))
+            .expect("a new cluster takes a database");
+        cluster
+            .sql(DATABASE, schema)
+            .unwrap_or_else(|error| panic!("the schema of {name} does not load: {error}"));
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("hindcast-test-{name}-"))
+            .tempdir()
+            .expect("a temporary folder can be made");
+        Self {
+            cluster,
+            folder: Some(folder),
+            ingress_port: free_port(),
+            service_port: free_port(),
+            gateway_port: free_port(),
+        }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder
+            .as_ref()
+            .expect("the folder is there until the stage is dropped")
+            .path()
+    }
+
+    pub fn trace(&self) -> PathBuf {
+        self.folder().join("trace")
+    }
+
+    /// Where clients connect: `127.0.0.1:PORT`.
+    pub fn ingress(&self) -> String {
+        format!("127.0.0.1:{}", self.ingress_port)
+    }
+
+    /// The database itself.
+    pub fn database_url(&self) -> String {
+        self.cluster.url(DATABASE)
+    }
+
+    /// The database as the service finds it, recorded or replayed.
+    pub fn gateway_url(&self) -> String {
+        format!(
+            "postgres://postgres@127.0.0.1:{}/{DATABASE}",
+            self.gateway_port
+        )
+    }
+
+    /// Rows of the database, one a line, columns separated by `|`.
+    ///
+    /// # Panics
+    /// If the query fails.
+    #[track_caller]
+    pub fn sql(&self, query: &str) -> String {
+        self.sql_in(DATABASE, query)
+    }
+
+    /// The same in another database of the cluster.
+    #[track_caller]
+    pub fn sql_in(&self, database: &str, query: &str) -> String {
+        self.cluster
+            .sql(database, query)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// `hindcast` with arguments, to be started by [`Process::start`] or [`Stage::run`].
+    pub fn hindcast<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
+        let mut command = Command::new(program("hindcast"));
+        // The environment of whoever runs the tests must not reach them.
+        for variable in ["HINDCAST_TRACE", "HINDCAST_POSTGRES", "RUST_LOG"] {
+            command.env_remove(variable);
+        }
+        command.env("NO_COLOR", "1").args(arguments);
+        command
+    }
+
+    /// Runs `hindcast` with arguments to its end.
+    pub fn run<S: AsRef<std::ffi::OsStr>>(&self, name: &str, arguments: &[S]) -> Finished {
+        Process::start(name, self.hindcast(arguments), self.folder()).wait()
+    }
+
+    /// Starts `hindcast record` in front of the service and behind it, with a base, and waits until it listens.
+    pub fn record(&self, more: &[&str]) -> Process {
+        let mut command = self.hindcast(&["record", "--base", "template"]);
+        command
+            .args(["--listen", &self.ingress()])
+            .args(["--app", &format!("http://127.0.0.1:{}", self.service_port)])
+            .args(["--pg-listen", &format!("127.0.0.1:{}", self.gateway_port)])
+            .args(["--postgres", &self.database_url()])
+            .arg("--trace")
+            .arg(self.trace())
+            .args(more);
+        let mut recorder = Process::start("record", command, self.folder());
+        recorder.wait_until_it_listens(self.ingress_port);
+        recorder
+    }
+
+    /// Starts a service, a path in the repository, with `$PORT` and `$DATABASE_URL`, and waits until it listens.
+    pub fn service(&self, path: &str) -> Process {
+        let mut command = Command::new(repository(path));
+        command
+            .env("PORT", self.service_port.to_string())
+            .env("DATABASE_URL", self.gateway_url());
+        let mut service = Process::start("service", command, self.folder());
+        service.wait_until_it_listens(self.service_port);
+        service
+    }
+
+    /// Replays everything that was recorded, with the service started as [`Stage::service`] did.
+    pub fn replay(&self, path: &str, more: &[&str]) -> Finished {
+        let app = format!(
+            "PORT={} DATABASE_URL={} exec {}",
+            self.service_port,
+            self.gateway_url(),
+            repository(path).display()
+        );
+        let mut command = self.hindcast(&["replay", "--app", &app]);
+        command
+            .args(["--postgres", &self.database_url()])
+            .arg("--trace")
+            .arg(self.trace());
+        command
+            .arg("--app-log")
+            .arg(self.folder().join("replayed-service.log"))
+            .args(more);
+        Process::start("replay", command, self.folder()).wait()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(folder) = self.folder.take()
+        {
+            eprintln!("The logs and the trace are in {}", folder.keep().display());
+        }
+    }
+}
+
+/// A port of 127.0.0.1 that is free now and was not given to another test of this process.
+pub fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there are free ports");
+        let port = listener
+            .local_addr()
+            .expect("a bound socket has an address")
+            .port();
+        if GIVEN.lock().expect("nobody panics here").insert(port) {
+            return port;
+        }
+    }
+}
