@@ -251,11 +251,12 @@ impl Schedule {
         if self.has_ended(tx) || self.is_abandoned(tx) {
             return None;
         }
-        if !self.has_snapshot(tx) && !self.may_take_snapshot(tx) {
-            let level = self
-                .levels
-                .level_of(tx)
-                .expect("a transaction without snapshot does not wait for one");
+        if let Some(level) = self.levels.level_of(tx)
+            && !self.has_snapshot(tx)
+        {
+            if self.may_take_snapshot(tx) {
+                return None;
+            }
             let (first, count) = self.open(|other| {
                 let v = self.levels.visible_from(other)?;
                 (v <= level && !self.has_ended(other)).then_some(v)
@@ -266,30 +267,29 @@ impl Schedule {
                 count,
             });
         }
-        if self.state[tx.index()].is(State::LOCKS)
-            && let Some(next) = self.locks.next(tx)
-            && let Some(ahead) = self.locks.ahead(tx, next.at)
+        let step = self.locks.next(tx);
+        if let Some(step) = step
+            && let Some(ahead) = self.locks.ahead(tx, step.at)
         {
-            return Some(Wait::Lock { step: next, ahead });
+            return Some(Wait::Lock { step, ahead });
         }
-        let has_begun = self.has_snapshot(tx) || self.levels.level_of(tx).is_none();
-        if has_begun && !self.may_commit(tx) {
-            let visible_from = self
-                .levels
-                .visible_from(tx)
-                .expect("a transaction that wrote nothing waits for no snapshots");
-            let (first, count) = self.open(|other| {
-                let level = self.levels.level_of(other)?;
-                (level < visible_from && !self.has_snapshot(other) && !self.has_ended(other))
-                    .then_some(level)
-            });
-            return Some(Wait::Commit {
-                visible_from,
-                first,
-                count,
-            });
+        // With a lock to take yet, it is not about to commit.
+        let visible_from = self.levels.visible_from(tx)?;
+        if visible_from.0 <= self.snapshot_frontier
+            || step.is_some_and(|step| step.at != StepAt::End)
+        {
+            return None;
         }
-        None
+        let (first, count) = self.open(|other| {
+            let level = self.levels.level_of(other)?;
+            (level < visible_from && !self.has_snapshot(other) && !self.has_ended(other))
+                .then_some(level)
+        });
+        Some(Wait::Commit {
+            visible_from,
+            first,
+            count,
+        })
     }
 
     /// The transaction with the least key among those that have one, and their number.
