@@ -21,6 +21,7 @@ mod backup;
 mod check;
 pub mod cluster;
 mod error;
+pub mod pins;
 mod point;
 mod recover;
 mod rewound;

@@ -77,7 +77,7 @@ async fn from_template(
     })?;
     let server = Server::new(url)?;
     let beside = server.connect_beside().await?;
-    template::check_base(&beside, &server, name, &base.snapshot).await?;
+    template::check_base(&beside, &server, name).await?;
     (options.progress)(Step::Checking);
     let since = check::since_template(&beside, &base.snapshot, point).await?;
     if !since.unaccounted.is_empty() && !options.allow_unaccounted {

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hindcast_trace::{Base, BaseKind, Micros, Snapshot, Xid};
+use hindcast_trace::{Base, BaseKind, Micros};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -26,22 +26,24 @@ pub async fn take_template(url: &str) -> Result<Base, RewindError> {
         let before = check::current_snapshot(&client).await?;
         let activity_before = Activity::of(&client, &server.database).await?;
         clone_database(&client, &server.database, &base).await?;
+        let created = last_changed_by(&client, &base).await?;
+        let database = identifier(&base);
+        let script = attributes_script(&client, &server.database, &base).await?
+            + &format!(
+                "COMMENT ON DATABASE {database} IS {}; ALTER DATABASE {database} ALLOW_CONNECTIONS false",
+                literal(&mark(&server.database))
+            );
+        // One implicit transaction, of which the row in pg_database keeps the id.
+        client
+            .batch_execute(&script)
+            .await
+            .map_err(RewindError::database(format!("close the base {base}")))?;
+        let closed = last_changed_by(&client, &base).await?;
         let after = check::current_snapshot(&client).await?;
         let activity_after = Activity::of(&client, &server.database).await?;
         foreign = check::committed_between(&client, &before, &after).await?;
-        let ours = created_by(&client, &base).await?;
-        foreign.retain(|xid| xid.0 & 0xFFFF_FFFF != ours);
+        foreign.retain(|xid| ![created, closed].contains(&(xid.0 as u32)));
         if foreign.is_empty() || activity_before.proves_silence_until(&activity_after) {
-            copy_attributes(&client, &server.database, &base).await?;
-            let mark = mark(&server.database, &after);
-            let database = identifier(&base);
-            client
-                .batch_execute(&format!(
-                    "COMMENT ON DATABASE {database} IS {}; ALTER DATABASE {database} ALLOW_CONNECTIONS false",
-                    literal(&mark)
-                ))
-                .await
-                .map_err(RewindError::database(format!("protect the base {base}")))?;
             return Ok(Base {
                 taken: now(),
                 snapshot: after,
@@ -62,12 +64,11 @@ pub async fn drop_template(url: &str, base: &str) -> Result<(), RewindError> {
     drop_database(&client, base).await
 }
 
-/// Checks that the base is there and is the one whose snapshot the recording knows.
+/// Checks that the base is there, that we made it, and that nobody can have written to it.
 pub(crate) async fn check_base(
     client: &Client,
     server: &Server,
     base: &str,
-    snapshot: &Snapshot,
 ) -> Result<(), RewindError> {
     let row = client
         .query_opt(
@@ -84,15 +85,8 @@ pub(crate) async fn check_base(
         })
     };
     let comment: Option<String> = row.get(0);
-    let expected = format!("snapshot {}", shown(snapshot));
-    match comment {
-        Some(comment) if comment.ends_with(&expected) => {}
-        Some(comment) => {
-            return refuse(format!(
-                "its comment says \"{comment}\", the recording says \"{expected}\""
-            ));
-        }
-        None => return refuse("it carries no comment of ours".to_owned()),
+    if !comment.is_some_and(|comment| comment.starts_with(BASE)) {
+        return refuse("it carries no comment of ours".to_owned());
     }
     if row.get(1) {
         return refuse("it accepts connections, so somebody may have written to it".to_owned());
@@ -119,17 +113,18 @@ pub(crate) async fn clone_base(
         .map_err(RewindError::database("mark the rewound database as ours"))?;
     clone_database(client, base, &name).await?;
     let prepared = async {
-        client
-            .batch_execute(&format!(
+        let script = attributes_script(client, base, &name).await?
+            + &format!(
                 "COMMENT ON DATABASE {} IS {}",
                 identifier(&name),
                 literal(&rewound_mark(client).await?)
-            ))
+            );
+        client
+            .batch_execute(&script)
             .await
             .map_err(RewindError::database(format!(
-                "mark the rewound database {name}"
-            )))?;
-        copy_attributes(client, base, &name).await
+                "give the rewound database {name} its settings"
+            )))
     };
     match prepared.await {
         Ok(()) => Ok(name),
@@ -258,7 +253,9 @@ async fn sessions(client: &Client, database: &str) -> Result<Vec<Session>, Rewin
         .query(
             "SELECT pid, coalesce(usename::text, backend_type), coalesce(application_name, ''), \
              coalesce(pg_catalog.host(client_addr), 'local') \
-             FROM pg_catalog.pg_stat_activity WHERE datname = $1 ORDER BY pid",
+             FROM pg_catalog.pg_stat_activity WHERE datname = $1 \
+             UNION ALL SELECT 0, owner::text, 'prepared transaction ' || gid, 'nowhere' \
+             FROM pg_catalog.pg_prepared_xacts WHERE database = $1 ORDER BY 1",
             &[&database],
         )
         .await
@@ -276,8 +273,8 @@ async fn sessions(client: &Client, database: &str) -> Result<Vec<Session>, Rewin
         .collect())
 }
 
-/// Settings and privileges of a database, which `TEMPLATE` does not copy.
-async fn copy_attributes(client: &Client, from: &str, to: &str) -> Result<(), RewindError> {
+/// Copies settings and privileges of a database, which `TEMPLATE` does not do. To be run as one implicit transaction.
+async fn attributes_script(client: &Client, from: &str, to: &str) -> Result<String, RewindError> {
     let doing = || {
         RewindError::database(format!(
             "copy settings and privileges of the database {from} to {to}"
@@ -341,15 +338,11 @@ async fn copy_attributes(client: &Client, from: &str, to: &str) -> Result<(), Re
             identifier(to)
         ));
     }
-    if script.is_empty() {
-        return Ok(());
-    }
-    // One implicit transaction: set_config(…, true) lasts until its end.
-    client.batch_execute(&script).await.map_err(doing())
+    Ok(script)
 }
 
-/// The low 32 bits of the id of the transaction that created a database.
-async fn created_by(client: &Client, database: &str) -> Result<u64, RewindError> {
+/// The low 32 bits of the id of the transaction that created or last altered a database.
+async fn last_changed_by(client: &Client, database: &str) -> Result<u32, RewindError> {
     let row = client
         .query_one(
             "SELECT xmin::text::bigint FROM pg_catalog.pg_database WHERE datname = $1",
@@ -357,7 +350,7 @@ async fn created_by(client: &Client, database: &str) -> Result<u64, RewindError>
         )
         .await
         .map_err(RewindError::database("see which transaction made the base"))?;
-    Ok(row.get::<_, i64>(0) as u64)
+    Ok(row.get::<_, i64>(0) as u32)
 }
 
 /// Transactions that ended in one database, as the server's statistics count them, and its present sessions.
@@ -393,22 +386,10 @@ impl Activity {
     }
 }
 
-fn mark(source: &str, snapshot: &Snapshot) -> String {
-    format!("hindcast: base of {source}, snapshot {}", shown(snapshot))
-}
+const BASE: &str = "hindcast: base of ";
 
-fn shown(snapshot: &Snapshot) -> String {
-    let in_progress: Vec<String> = snapshot
-        .in_progress
-        .iter()
-        .map(|Xid(xid)| xid.to_string())
-        .collect();
-    format!(
-        "{}:{}:{}",
-        snapshot.xmin.0,
-        snapshot.xmax.0,
-        in_progress.join(",")
-    )
+fn mark(source: &str) -> String {
+    format!("{BASE}{source}, taken before recording; closed to connections")
 }
 
 /// `PREFIX_DATABASE_RANDOM`, within the 63 bytes of a Postgres name.

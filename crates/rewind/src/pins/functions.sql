@@ -1,0 +1,142 @@
+-- Replacements for functions of the catalog. See the module's documentation for why each is written the way it is.
+-- Everything is qualified: it runs under the search_path of whoever calls.
+
+CREATE TABLE IF NOT EXISTS pg_catalog.hindcast_reserved (
+    sequence oid NOT NULL,
+    value bigint NOT NULL,
+    PRIMARY KEY (sequence, value)
+);
+GRANT SELECT ON pg_catalog.hindcast_reserved TO PUBLIC;
+
+-- The originals, under names of ours.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_nextval(regclass) RETURNS bigint
+    LANGUAGE internal VOLATILE STRICT AS 'nextval_oid';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_currval(regclass) RETURNS bigint
+    LANGUAGE internal VOLATILE STRICT AS 'currval_oid';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_lastval() RETURNS bigint
+    LANGUAGE internal VOLATILE STRICT AS 'lastval';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_now() RETURNS timestamptz
+    LANGUAGE internal STABLE STRICT PARALLEL SAFE COST 1 AS 'now';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_statement_timestamp() RETURNS timestamptz
+    LANGUAGE internal STABLE STRICT PARALLEL SAFE COST 1 AS 'statement_timestamp';
+
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_nextval(regclass) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE STRICT AS
+$function$
+DECLARE
+    v_queues CONSTANT text := pg_catalog.current_setting('hindcast.sequences', true);
+    v_last CONSTANT text := pg_catalog.current_setting('hindcast.lastval', true);
+    v_start int;
+    v_rest text;
+    v_run text;
+    v_value bigint;
+    v_count bigint;
+BEGIN
+    IF v_queues OPERATOR(pg_catalog.<>) '' THEN
+        v_rest := pg_catalog.concat(';', $1::pg_catalog.oid, ':');
+        v_start := pg_catalog.strpos(v_queues, v_rest);
+        IF v_start OPERATOR(pg_catalog.>) 0 THEN
+            v_start := v_start OPERATOR(pg_catalog.+) pg_catalog.length(v_rest);
+            v_rest := pg_catalog.substr(v_queues, v_start);
+            v_run := pg_catalog.split_part(pg_catalog.split_part(v_rest, ';', 1), ' ', 1);
+            IF v_run OPERATOR(pg_catalog.<>) '' THEN
+                v_value := pg_catalog.split_part(v_run, '*', 1);
+                v_count := pg_catalog.concat('0', pg_catalog.split_part(v_run, '*', 2));
+                v_rest := pg_catalog.substr(v_rest, pg_catalog.length(v_run) OPERATOR(pg_catalog.+) 1);
+                IF v_count OPERATOR(pg_catalog.>) 1 THEN
+                    v_run := pg_catalog.concat(
+                        v_value OPERATOR(pg_catalog.+) 1, '*', v_count OPERATOR(pg_catalog.-) 1);
+                ELSE
+                    v_run := '';
+                    v_rest := pg_catalog.ltrim(v_rest, ' ');
+                END IF;
+                PERFORM pg_catalog.set_config('hindcast.sequences',
+                    pg_catalog.concat(pg_catalog.left(v_queues, v_start OPERATOR(pg_catalog.-) 1), v_run, v_rest), true);
+                -- The session's memory of the sequence is the executor's own; this one takes precedence.
+                PERFORM pg_catalog.set_config('hindcast.lastval', v_value::pg_catalog.text, false);
+                PERFORM pg_catalog.set_config(
+                    pg_catalog.concat('hindcast.currval_', $1::pg_catalog.oid), v_value::pg_catalog.text, false);
+                RETURN v_value;
+            END IF;
+        END IF;
+    END IF;
+
+    LOOP
+        v_value := pg_catalog.hindcast_original_nextval($1);
+        EXIT WHEN NOT EXISTS (
+            SELECT FROM pg_catalog.hindcast_reserved r
+            WHERE r.sequence OPERATOR(pg_catalog.=) $1::pg_catalog.oid
+            AND r.value OPERATOR(pg_catalog.=) v_value);
+    END LOOP;
+    IF v_last OPERATOR(pg_catalog.<>) '' THEN
+        PERFORM pg_catalog.set_config('hindcast.lastval', '', false);
+        PERFORM pg_catalog.set_config(pg_catalog.concat('hindcast.currval_', $1::pg_catalog.oid), '', false);
+    END IF;
+    RETURN v_value;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_currval(regclass) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE STRICT AS
+$function$
+DECLARE
+    v_pinned CONSTANT text :=
+        pg_catalog.current_setting(pg_catalog.concat('hindcast.currval_', $1::pg_catalog.oid), true);
+BEGIN
+    IF v_pinned OPERATOR(pg_catalog.<>) '' THEN
+        RETURN v_pinned::pg_catalog.int8;
+    END IF;
+    RETURN pg_catalog.hindcast_original_currval($1);
+END
+$function$;
+
+-- A strict function is inlined if its body is strict as well and uses each argument once: a single call is.
+CREATE OR REPLACE FUNCTION pg_catalog.nextval(regclass) RETURNS bigint
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_nextval($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.currval(regclass) RETURNS bigint
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_currval($1)';
+
+-- Without arguments strictness means nothing, and a CASE would forbid inlining a strict function.
+CREATE OR REPLACE FUNCTION pg_catalog.lastval() RETURNS bigint
+    LANGUAGE sql VOLATILE CALLED ON NULL INPUT AS
+$function$
+SELECT CASE WHEN pg_catalog.current_setting('hindcast.lastval', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('hindcast.lastval', true)::pg_catalog.int8
+    ELSE pg_catalog.hindcast_original_lastval() END
+$function$;
+CREATE OR REPLACE FUNCTION pg_catalog.now() RETURNS timestamptz
+    LANGUAGE sql STABLE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
+$function$
+SELECT CASE WHEN pg_catalog.current_setting('hindcast.now', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('hindcast.now', true)::pg_catalog.timestamptz
+    ELSE pg_catalog.hindcast_original_now() END
+$function$;
+CREATE OR REPLACE FUNCTION pg_catalog.transaction_timestamp() RETURNS timestamptz
+    LANGUAGE sql STABLE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()';
+CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
+    LANGUAGE sql STABLE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
+$function$
+SELECT CASE WHEN pg_catalog.current_setting('hindcast.now', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('hindcast.now', true)::pg_catalog.timestamptz
+    ELSE pg_catalog.hindcast_original_statement_timestamp() END
+$function$;
+
+-- age(t) counts from CURRENT_DATE.
+CREATE OR REPLACE FUNCTION pg_catalog.age(timestamptz) RETURNS interval
+    LANGUAGE sql STABLE STRICT PARALLEL SAFE COST 1 AS
+    'SELECT pg_catalog.age(pg_catalog.now()::pg_catalog.date::pg_catalog.timestamptz, $1)';
+CREATE OR REPLACE FUNCTION pg_catalog.age(timestamp) RETURNS interval
+    LANGUAGE sql STABLE STRICT PARALLEL SAFE COST 1 AS
+    'SELECT pg_catalog.age(pg_catalog.now()::pg_catalog.date::pg_catalog.timestamp, $1)';
+
+-- What clock keywords are rewritten to; named like them, so that result columns keep their names.
+CREATE OR REPLACE FUNCTION pg_catalog."current_timestamp"() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()';
+CREATE OR REPLACE FUNCTION pg_catalog."localtimestamp"() RETURNS timestamp
+    LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.timestamp';
+CREATE OR REPLACE FUNCTION pg_catalog."current_date"() RETURNS date
+    LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.date';
+CREATE OR REPLACE FUNCTION pg_catalog."current_time"() RETURNS timetz
+    LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.timetz';
+CREATE OR REPLACE FUNCTION pg_catalog."localtime"() RETURNS time
+    LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.time';

@@ -1,0 +1,479 @@
+//! Sequences and clocks of a rewound database that answer as they did when they were recorded.
+//!
+//! ```text
+//!   DEFAULT nextval('s') ─▶ pg_catalog.nextval ─inlined─▶ hindcast_nextval ─┬─ next of hindcast.sequences, a transaction's setting
+//!                                                                           └─ the real one, stepping over reserved values
+//!   now(), DEFAULT CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast.now, or the real one
+//! ```
+//!
+//! [`prepare`] replaces the functions in the catalog of one database. Postgres calls its built-in functions by number without
+//! looking at the catalog, so a replacement takes effect only where the planner inlines it: it must be an SQL function of one
+//! expression that the planner's rules for inlining admit (no `SET`, no `SECURITY DEFINER`; strict only if its body is). That
+//! is why `nextval` merely calls another function. Everything that reaches a function through an expression is planned: statements,
+//! column defaults (of `COPY`, too), views, triggers, functions in SQL and PL/pgSQL. Only the protocol's own function call is not.
+//!
+//! Clock keywords (`CURRENT_TIMESTAMP` …) are grammar. In column defaults, views and function bodies they are rewritten here; in
+//! statements the gateway does it with [`rewrite_clock_keywords`]. Identity columns have their values drawn by the executor itself,
+//! so they become columns with a default.
+//!
+//! A sequence's recorded values are *reserved*: an unpinned `nextval` (an `INSERT` whose result nobody saw) steps over them, or it
+//! would take a value that a recorded transaction is about to insert.
+//!
+//! Without the settings everything answers as it always did. Not covered: `setval` followed by `currval` in a pinned transaction;
+//! `OVERRIDING USER VALUE` on what was an identity column; functions with an SQL-standard body; and within one transaction
+//! an unseen `nextval` before a seen one of the same sequence takes the seen one's value.
+
+mod keywords;
+
+use hindcast_trace::{Micros, SequenceValue};
+use tokio_postgres::Client;
+
+use crate::server::{identifier, literal};
+
+pub use keywords::rewrite_clock_keywords;
+
+/// What was pinned, and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pinned {
+    /// `nextval`, `currval` and `lastval` honour the settings of [`settings`]; so does `now()`. `false`: we are not superuser, and nothing was changed.
+    pub active: bool,
+    /// Identity columns that draw from `nextval` now.
+    pub identity_columns: Vec<String>,
+    /// Column and domain defaults, views and functions whose clock keywords were rewritten.
+    pub rewritten: Vec<String>,
+    /// For the verdict: where a difference may come from.
+    pub unpinned: Vec<Unpinned>,
+}
+
+/// Something that may answer otherwise than it did when it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpinned {
+    /// `the default of public.t.id`, `the function public.f()`
+    pub what: String,
+    /// `random() is not pinned`
+    pub why: String,
+}
+
+impl std::fmt::Display for Unpinned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
+}
+
+/// The database could not be prepared; it is as it was.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing} to pin sequences and clocks")]
+pub struct PinError {
+    doing: String,
+    source: tokio_postgres::Error,
+}
+
+fn failed(doing: impl Into<String>) -> impl FnOnce(tokio_postgres::Error) -> PinError {
+    let doing = doing.into();
+    move |source| PinError { doing, source }
+}
+
+/// Prepares a rewound database, before anybody else connects to it. `reserved` are all sequence values of the recording from the
+/// rewound point on.
+///
+/// All or nothing, in one transaction. The session must be idle and should be a superuser's; otherwise nothing is pinned, and
+/// the result says so.
+pub async fn prepare(
+    client: &Client,
+    reserved: impl IntoIterator<Item = SequenceValue>,
+) -> Result<Pinned, PinError> {
+    let row = client
+        .query_one(
+            "SELECT pg_catalog.current_setting('is_superuser') = 'on'",
+            &[],
+        )
+        .await
+        .map_err(failed("ask for privileges"))?;
+    if !row.get::<_, bool>(0) {
+        return Ok(Pinned {
+            unpinned: vec![Unpinned {
+                what: "sequences, identity columns, now() and CURRENT_TIMESTAMP".to_owned(),
+                why: "only a superuser may replace them in the rewound database".to_owned(),
+            }],
+            ..Pinned::default()
+        });
+    }
+    // Names come out qualified under an empty search_path, and the catalog is open for changes until the end of the transaction.
+    let begin = "BEGIN; SET LOCAL search_path = ''; SET LOCAL allow_system_table_mods = on; SET LOCAL check_function_bodies = off; \
+                 SET LOCAL transaction_read_only = off; SET LOCAL client_min_messages = warning; SET LOCAL statement_timeout = 0";
+    client.batch_execute(begin).await.map_err(failed("begin"))?;
+    match prepare_within(client, reserved).await {
+        Ok(pinned) => {
+            client
+                .batch_execute("COMMIT")
+                .await
+                .map_err(failed("commit"))?;
+            Ok(pinned)
+        }
+        Err(error) => {
+            let _ = client.batch_execute("ROLLBACK").await;
+            Err(error)
+        }
+    }
+}
+
+async fn prepare_within(
+    client: &Client,
+    reserved: impl IntoIterator<Item = SequenceValue>,
+) -> Result<Pinned, PinError> {
+    client
+        .batch_execute(include_str!("functions.sql"))
+        .await
+        .map_err(failed("replace functions"))?;
+    let mut pinned = Pinned {
+        active: true,
+        ..Pinned::default()
+    };
+    reserve(client, reserved).await?;
+    convert_identity_columns(client, &mut pinned).await?;
+    rewrite_defaults(client, &mut pinned).await?;
+    rewrite_views(client, &mut pinned).await?;
+    rewrite_functions(client, &mut pinned).await?;
+    Ok(pinned)
+}
+
+async fn reserve(
+    client: &Client,
+    reserved: impl IntoIterator<Item = SequenceValue>,
+) -> Result<(), PinError> {
+    const BATCH: usize = 10_000;
+    let mut reserved = reserved.into_iter();
+    loop {
+        let (sequences, values): (Vec<u32>, Vec<i64>) = reserved
+            .by_ref()
+            .take(BATCH)
+            .map(|value| (value.sequence, value.value))
+            .unzip();
+        if sequences.is_empty() {
+            return Ok(());
+        }
+        client
+            .execute(
+                "INSERT INTO pg_catalog.hindcast_reserved SELECT * FROM unnest($1::oid[], $2::bigint[]) ON CONFLICT DO NOTHING",
+                &[&sequences, &values],
+            )
+            .await
+            .map_err(failed("reserve sequence values"))?;
+    }
+}
+
+/// The sequence of an identity column stays the same object, for recorded values name it by its number.
+async fn convert_identity_columns(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+    let doing = || failed("turn identity columns into defaults");
+    let rows = client
+        .query(
+            // Since Postgres 17 the partitions of a table have identity columns that share the sequence of its root.
+            "SELECT a.attrelid, a.attnum, a.attrelid::regclass::text, a.attname::text, d.objid, d.objid::regclass::text \
+             FROM pg_catalog.pg_attribute a \
+             JOIN pg_catalog.pg_attribute root ON root.attrelid = coalesce(pg_catalog.pg_partition_root(a.attrelid), a.attrelid) \
+             AND root.attname = a.attname \
+             JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass \
+             AND d.refobjid = root.attrelid AND d.refobjsubid = root.attnum AND d.deptype IN ('i', 'a') \
+             JOIN pg_catalog.pg_class s ON s.oid = d.objid AND s.relkind = 'S' \
+             WHERE a.attidentity <> '' AND NOT a.attisdropped ORDER BY 3, 4",
+            &[],
+        )
+        .await
+        .map_err(doing())?;
+    for row in rows {
+        let (table_oid, column_number, table, column): (u32, i16, String, String) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        let (sequence_oid, sequence): (u32, String) = (row.get(4), row.get(5));
+        let quoted = identifier(&column);
+        client
+            .batch_execute(&format!(
+                "UPDATE pg_catalog.pg_attribute SET attidentity = '' WHERE attrelid = {table_oid} AND attnum = {column_number}; \
+                 UPDATE pg_catalog.pg_depend SET deptype = 'a' WHERE classid = 'pg_catalog.pg_class'::regclass \
+                 AND objid = {sequence_oid} AND refclassid = 'pg_catalog.pg_class'::regclass AND deptype = 'i'; \
+                 ALTER TABLE ONLY {table} ALTER COLUMN {quoted} SET DEFAULT pg_catalog.nextval({}::regclass); \
+                 GRANT USAGE ON SEQUENCE {sequence} TO PUBLIC",
+                literal(&sequence)
+            ))
+            .await
+            .map_err(doing())?;
+        pinned.identity_columns.push(format!("{table}.{column}"));
+    }
+    Ok(())
+}
+
+async fn rewrite_defaults(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+    let rows = client
+        .query(
+            "SELECT 'the default of ' || d.adrelid::regclass || '.' || pg_catalog.quote_ident(a.attname), \
+             pg_catalog.format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT ', d.adrelid::regclass, a.attname), \
+             pg_catalog.pg_get_expr(d.adbin, d.adrelid) \
+             FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum \
+             JOIN pg_catalog.pg_class c ON c.oid = d.adrelid AND c.relkind IN ('r', 'p', 'f') \
+             WHERE a.attgenerated = '' AND NOT a.attisdropped \
+             UNION ALL SELECT 'the default of the domain ' || pg_catalog.format_type(t.oid, NULL), \
+             pg_catalog.format('ALTER DOMAIN %s SET DEFAULT ', pg_catalog.format_type(t.oid, NULL)), \
+             pg_catalog.pg_get_expr(t.typdefaultbin, 0) \
+             FROM pg_catalog.pg_type t WHERE t.typtype = 'd' AND t.typdefaultbin IS NOT NULL \
+             AND t.typnamespace <> 'information_schema'::regnamespace ORDER BY 1",
+            &[],
+        )
+        .await
+        .map_err(failed("read column defaults"))?;
+    for row in rows {
+        let (what, statement, expression): (String, String, String) =
+            (row.get(0), row.get(1), row.get(2));
+        note_calls(&what, &expression, pinned);
+        if let Some(rewritten) = rewrite_clock_keywords(&expression) {
+            change(client, what, &format!("{statement}{rewritten}"), pinned).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn rewrite_views(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+    let rows = client
+        .query(
+            "SELECT c.oid::regclass::text, pg_catalog.pg_get_viewdef(c.oid), \
+             coalesce(' WITH (' || pg_catalog.array_to_string(c.reloptions, ', ') || ')', '') \
+             FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+             WHERE c.relkind = 'v' AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1",
+            &[],
+        )
+        .await
+        .map_err(failed("read views"))?;
+    for row in rows {
+        let (view, definition, options): (String, String, String) =
+            (row.get(0), row.get(1), row.get(2));
+        let what = format!("the view {view}");
+        note_calls(&what, &definition, pinned);
+        if let Some(rewritten) = rewrite_clock_keywords(&definition) {
+            let statement = format!("CREATE OR REPLACE VIEW {view}{options} AS {rewritten}");
+            change(client, what, &statement, pinned).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn rewrite_functions(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+    let row = client
+        .query_one(
+            "SELECT pg_catalog.current_setting('server_version_num')::int >= 140000",
+            &[],
+        )
+        .await
+        .map_err(failed("ask for the version of the server"))?;
+    // Older servers know no bodies but texts.
+    let sql_body = if row.get(0) {
+        "pg_catalog.pg_get_function_sqlbody(p.oid)"
+    } else {
+        "NULL::text"
+    };
+    let rows = client
+        .query(
+            &format!(
+                "SELECT p.oid, 'the function ' || p.oid::regprocedure, coalesce({sql_body}, p.prosrc), {sql_body} IS NULL \
+                 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid = p.prolang \
+                 JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
+                 WHERE l.lanname IN ('sql', 'plpgsql') AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 2"
+            ),
+            &[],
+        )
+        .await
+        .map_err(failed("read functions"))?;
+    for row in rows {
+        let (oid, what, body, is_text): (u32, String, String, bool) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        note_calls(&what, &body, pinned);
+        let Some(rewritten) = rewrite_clock_keywords(&body) else {
+            continue;
+        };
+        if is_text {
+            let statement = format!(
+                "UPDATE pg_catalog.pg_proc SET prosrc = {} WHERE oid = {oid}",
+                literal(&rewritten)
+            );
+            change(client, what, &statement, pinned).await?;
+        } else {
+            let why = "clock keywords in an SQL-standard body are not pinned".to_owned();
+            pinned.unpinned.push(Unpinned { what, why });
+        }
+    }
+    Ok(())
+}
+
+/// Makes one change, or notes why it could not be made and goes on.
+async fn change(
+    client: &Client,
+    what: String,
+    statement: &str,
+    pinned: &mut Pinned,
+) -> Result<(), PinError> {
+    client
+        .batch_execute("SAVEPOINT hindcast")
+        .await
+        .map_err(failed(format!("change {what}")))?;
+    match client.batch_execute(statement).await {
+        Ok(()) => {
+            pinned.rewritten.push(what);
+            client
+                .batch_execute("RELEASE hindcast")
+                .await
+                .map_err(failed("go on"))
+        }
+        Err(error) => {
+            let Some(reason) = error.as_db_error() else {
+                return Err(failed(format!("change {what}"))(error));
+            };
+            let why = format!(
+                "its clock keywords could not be rewritten: {}",
+                reason.message()
+            );
+            pinned.unpinned.push(Unpinned { what, why });
+            client
+                .batch_execute("ROLLBACK TO hindcast; RELEASE hindcast")
+                .await
+                .map_err(failed("go on"))
+        }
+    }
+}
+
+fn note_calls(what: &str, sql: &str, pinned: &mut Pinned) {
+    for name in keywords::unpinned_calls(sql) {
+        pinned.unpinned.push(Unpinned {
+            what: what.to_owned(),
+            why: format!("{name}() is not pinned"),
+        });
+    }
+}
+
+/// The settings that make one transaction see recorded sequence values, in order, and a recorded `now()`.
+///
+/// To be set for the transaction only: as `SET LOCAL name = 'value'` (which takes no snapshot; see [`prelude`]) or with
+/// `set_config(name, value, true)`. Other statements of the transaction use the values up from the front.
+pub fn settings(values: &[SequenceValue], now: Option<Micros>) -> Vec<(&'static str, String)> {
+    let mut settings = Vec::new();
+    if !values.is_empty() {
+        settings.push(("hindcast.sequences", queues(values)));
+    }
+    if let Some(now) = now {
+        settings.push(("hindcast.now", timestamp(now)));
+    }
+    settings
+}
+
+/// [`settings`] as statements for the start of a transaction. They take no snapshot. `None`: there is nothing to set.
+pub fn prelude(values: &[SequenceValue], now: Option<Micros>) -> Option<String> {
+    let statements: Vec<String> = settings(values, now)
+        .into_iter()
+        .map(|(name, value)| format!("SET LOCAL {name} = {}", literal(&value)))
+        .collect();
+    (!statements.is_empty()).then(|| statements.join("; "))
+}
+
+/// `;SEQUENCE:RUN RUN …;SEQUENCE:…;`, a run being a value or `FIRST*COUNT` consecutive ones.
+fn queues(values: &[SequenceValue]) -> String {
+    let mut queues: Vec<(u32, Vec<(i64, u64)>)> = Vec::new();
+    for SequenceValue { sequence, value } in values {
+        let runs = match queues.iter_mut().find(|(known, _)| known == sequence) {
+            Some((_, runs)) => runs,
+            None => {
+                queues.push((*sequence, Vec::new()));
+                &mut queues.last_mut().expect("it was just pushed").1
+            }
+        };
+        match runs.last_mut() {
+            Some((first, count)) if first.checked_add_unsigned(*count) == Some(*value) => {
+                *count += 1
+            }
+            _ => runs.push((*value, 1)),
+        }
+    }
+    let mut text = String::from(";");
+    for (sequence, runs) in queues {
+        let runs: Vec<String> = runs
+            .into_iter()
+            .map(|(first, count)| {
+                if count == 1 {
+                    first.to_string()
+                } else {
+                    format!("{first}*{count}")
+                }
+            })
+            .collect();
+        text.push_str(&format!("{sequence}:{};", runs.join(" ")));
+    }
+    text
+}
+
+/// In UTC and ISO order, which Postgres reads the same way under every DateStyle and time zone.
+fn timestamp(micros: Micros) -> String {
+    let (seconds, fraction) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 0000-03-01 in eras of 400 years; a year that begins in March ends with its leap day.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{fraction:06}+00",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(sequence: u32, value: i64) -> SequenceValue {
+        SequenceValue { sequence, value }
+    }
+
+    #[test]
+    fn queues_are_kept_per_sequence_and_runs_are_short() {
+        let values = [
+            value(7, 5),
+            value(9, -1),
+            value(7, 6),
+            value(7, 7),
+            value(9, 0),
+            value(7, 5),
+            value(7, i64::MAX),
+        ];
+        assert_eq!(queues(&values), format!(";7:5*3 5 {};9:-1*2;", i64::MAX));
+    }
+
+    #[test]
+    fn times_are_written_as_postgres_reads_them() {
+        for (micros, text) in [
+            (0, "1970-01-01 00:00:00.000000+00"),
+            (-1, "1969-12-31 23:59:59.999999+00"),
+            (1_709_208_000_000_001, "2024-02-29 12:00:00.000001+00"),
+            (1_709_251_200_000_000, "2024-03-01 00:00:00.000000+00"),
+            (4_102_444_799_123_456, "2099-12-31 23:59:59.123456+00"),
+        ] {
+            assert_eq!(timestamp(micros), text);
+        }
+    }
+
+    #[test]
+    fn a_transaction_without_recorded_values_needs_no_prelude() {
+        assert_eq!(prelude(&[], None), None);
+        assert_eq!(
+            prelude(&[value(7, 5)], Some(0)).as_deref(),
+            Some(
+                "SET LOCAL hindcast.sequences = ';7:5;'; SET LOCAL hindcast.now = '1970-01-01 00:00:00.000000+00'"
+            )
+        );
+    }
+}
