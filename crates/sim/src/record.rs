@@ -1,0 +1,208 @@
+//! The original run: whatever happens, happens, and is written down the way a recorder on the wire would.
+
+use crate::database::{Answer, Op, Snapshot};
+use crate::handler::Habits;
+use crate::rng::Rng;
+use crate::service::{
+    Director, End, Grant, Hold, Objection, Place, Resources, Runs, Service, Strategy,
+};
+
+/// A recording, with more in it than a recorder could know, to check replays against.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub habits: Habits,
+    pub resources: Resources,
+    pub inputs: Vec<u64>,
+    /// In order of arrival.
+    pub requests: Vec<Request>,
+    /// In the order in which they began.
+    pub transactions: Vec<Transaction>,
+    pub state: Vec<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    pub arrived: i64,
+    pub ended: i64,
+    /// In flight when it arrived, itself included.
+    pub in_flight: usize,
+    pub response: u64,
+    /// Indices into [`History::transactions`].
+    pub transactions: Vec<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    pub place: Place,
+    pub began: i64,
+    pub ended: i64,
+    pub snapshot: Option<Snapshot>,
+    /// Of a writer that committed.
+    pub xid: Option<u64>,
+    pub committed: bool,
+    pub statements: Vec<(Op, Answer)>,
+    /// By statement: its position in the order of completion.
+    pub completed: Vec<u64>,
+    /// The position of its end in the same order.
+    pub end_completed: u64,
+}
+
+/// What kind of histories to make. Everything else is up to the seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traits {
+    pub row_locks: bool,
+    pub advisory_locks: bool,
+    pub savepoints: bool,
+    /// Fewer connections than workers.
+    pub small_pool: Option<Hold>,
+}
+
+impl History {
+    pub fn record(seed: u64, traits: Traits) -> Self {
+        let mut rng = Rng::new(seed, "history");
+        let rng = &mut rng;
+        let share = |on: bool, percent: usize| if on { percent } else { 0 };
+        let habits = Habits {
+            rows: rng.between(1, 6),
+            advisory: 2,
+            transactions_max: rng.between(1, 6),
+            statements_max: rng.between(1, 5),
+            writes: rng.between(10, 60),
+            row_locks: share(traits.row_locks, rng.between(0, 20)),
+            advisory_locks: share(traits.advisory_locks, rng.between(0, 12)),
+            savepoints: share(traits.savepoints, rng.between(0, 20)),
+            rollbacks: rng.between(0, 15),
+        };
+        let workers = rng.between(1, 7);
+        let resources = Resources {
+            workers,
+            connections: match traits.small_pool {
+                Some(_) => rng.between(1, workers),
+                None => usize::MAX,
+            },
+            hold: traits.small_pool.unwrap_or(Hold::PerTransaction),
+            grant: Grant::InLine,
+        };
+        let inputs: Vec<u64> = (0..rng.between(1, 20)).map(|_| rng.draw()).collect();
+        let mut service = Service::new(&inputs, habits, resources, Strategy::Random, rng.clone());
+        let mut recorder = Recorder {
+            in_flight_max: workers,
+            requests: vec![Request::default(); inputs.len()],
+            ..Recorder::default()
+        };
+        let end = service.run(&mut recorder);
+        assert_eq!(end, End::Finished, "the original run comes to its end");
+        Self {
+            habits,
+            resources,
+            inputs,
+            requests: recorder.requests,
+            transactions: recorder.transactions,
+            state: service.database.state(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Recorder {
+    in_flight_max: usize,
+    arrived: usize,
+    in_flight: usize,
+    completed: u64,
+    requests: Vec<Request>,
+    transactions: Vec<Transaction>,
+}
+
+impl Recorder {
+    fn transaction(&mut self, at: Place) -> &mut Transaction {
+        let index = self.requests[at.request].transactions[at.nth];
+        &mut self.transactions[index]
+    }
+
+    fn complete(&mut self) -> u64 {
+        self.completed += 1;
+        self.completed
+    }
+}
+
+impl Director for Recorder {
+    fn arrival(&self, in_flight: usize) -> Option<usize> {
+        (in_flight < self.in_flight_max && self.arrived < self.requests.len())
+            .then_some(self.arrived)
+    }
+    fn may_take_snapshot(&self, _: Place) -> bool {
+        true
+    }
+    fn may_execute(&self, _: Place, _: usize) -> bool {
+        true
+    }
+    fn may_commit(&self, _: Place) -> bool {
+        true
+    }
+
+    fn arrived(&mut self, request: usize, now: i64) {
+        self.arrived += 1;
+        self.in_flight += 1;
+        self.requests[request].arrived = now;
+        self.requests[request].in_flight = self.in_flight;
+    }
+
+    fn began(&mut self, at: Place, now: i64) -> Result<Runs, Objection> {
+        self.requests[at.request]
+            .transactions
+            .push(self.transactions.len());
+        self.transactions.push(Transaction {
+            place: at,
+            began: now,
+            ended: now,
+            snapshot: None,
+            xid: None,
+            committed: false,
+            statements: Vec::new(),
+            completed: Vec::new(),
+            end_completed: 0,
+        });
+        Ok(Runs::InDatabase)
+    }
+
+    fn took_snapshot(&mut self, at: Place, snapshot: &Snapshot) -> Result<(), Objection> {
+        self.transaction(at).snapshot = Some(snapshot.clone());
+        Ok(())
+    }
+
+    fn instead(&self, op: Op) -> Op {
+        op
+    }
+
+    fn serve(&mut self, _: Place, _: usize, _: Op) -> Result<Answer, Objection> {
+        unreachable!("there is no record to serve from yet")
+    }
+
+    fn executed(&mut self, at: Place, _: usize, op: Op, answer: Answer) -> Result<(), Objection> {
+        let completed = self.complete();
+        let transaction = self.transaction(at);
+        transaction.statements.push((op, answer));
+        transaction.completed.push(completed);
+        Ok(())
+    }
+
+    fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection> {
+        let completed = self.complete();
+        let transaction = self.transaction(at);
+        transaction.committed = committed;
+        transaction.end_completed = completed;
+        transaction.xid = xid.filter(|_| committed);
+        Ok(())
+    }
+
+    fn ended_known(&mut self, at: Place, now: i64) {
+        self.transaction(at).ended = now;
+    }
+
+    fn responded(&mut self, request: usize, response: u64, now: i64) -> Result<(), Objection> {
+        self.in_flight -= 1;
+        self.requests[request].response = response;
+        self.requests[request].ended = now;
+        Ok(())
+    }
+}

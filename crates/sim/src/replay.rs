@@ -1,0 +1,436 @@
+//! The replay of a history under the schedule, and the ways in which it can be made wrong on purpose.
+
+use hindcast_order::{
+    Admission, Level, Levels, LockStep, Observed, Schedule, SnapshotRef, Span, StepAt, Tx,
+    admission,
+};
+
+use crate::database::{Answer, Op, Snapshot};
+use crate::record::{History, Request};
+use crate::rng::Rng;
+use crate::service::{
+    Director, End, Objection, Place, Resources, Runs, Service, Strategy, Waiting,
+};
+
+/// How to replay.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub rules: Rules,
+    pub row_locks: RowLocks,
+    pub resend: Resend,
+    pub resources: Resources,
+    pub strategy: Strategy,
+}
+
+impl Options {
+    /// The rules as they should be, with as many workers and connections as anybody wants.
+    pub fn unlimited(strategy: Strategy) -> Self {
+        Self {
+            rules: Rules::ALL,
+            row_locks: RowLocks::NotTaken,
+            resend: Resend::AtOnce,
+            resources: Resources::UNLIMITED,
+            strategy,
+        }
+    }
+}
+
+/// Which rules are obeyed; leaving one out must be noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub a: bool,
+    pub b: bool,
+    pub c: bool,
+    /// Levels computed wrongly on purpose.
+    pub slip: Option<Slip>,
+    /// Whether snapshots are compared as sets. Without, only what the service reads can give a wrong snapshot away.
+    pub compare_sets: bool,
+}
+
+impl Rules {
+    pub const ALL: Self = Self {
+        a: true,
+        b: true,
+        c: true,
+        slip: None,
+        compare_sets: true,
+    };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slip {
+    /// Everybody's level is one too low.
+    LevelTooLow,
+    /// Everybody's level is one too high, as far as there are levels and no writer sees itself.
+    LevelTooHigh,
+    /// Every writer is taken to be visible one level later.
+    VisibleTooLate,
+}
+
+/// What becomes of `SELECT … FOR UPDATE` and `FOR SHARE` in replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowLocks {
+    /// They are sent without the locking clause. All replayed transactions committed, so nobody needs protection.
+    NotTaken,
+    /// They lock, and the statements that lock are ordered among themselves.
+    OrderedAmongThemselves,
+    /// They lock, and everything that touches a row's locks is ordered: locking, writing, undoing, ending.
+    OrderedWithAll,
+}
+
+/// Who may be sent again when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resend {
+    /// Anybody, at any time.
+    AtOnce,
+    /// The first by arrival whose first transaction may take its snapshot, while fewer are in flight than when it
+    /// arrived. Sounds right and is not; kept to show why.
+    AsManyAsWhenItArrived,
+    /// [`hindcast_order::admission`].
+    Admission,
+    /// Wrong on purpose: as many as admission would have in flight, but in order of arrival.
+    ByArrival,
+    /// Wrong on purpose: admission with a limit that is one too high.
+    OneTooMany,
+}
+
+/// How a replay ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Faithful,
+    Diverged(String),
+    Stuck(Vec<(Place, Waiting)>),
+}
+
+impl History {
+    /// The recorded committed transactions, in the order in which they began: those that replay executes.
+    pub fn executed(&self) -> Vec<usize> {
+        (0..self.transactions.len())
+            .filter(|&t| self.transactions[t].committed)
+            .collect()
+    }
+
+    pub fn levels(&self) -> Levels {
+        let observed: Vec<Observed<'_>> = self
+            .executed()
+            .into_iter()
+            .map(|t| self.observed(t))
+            .collect();
+        Levels::of(&observed).expect("what a database shows is ordered")
+    }
+
+    fn observed(&self, transaction: usize) -> Observed<'_> {
+        let t = &self.transactions[transaction];
+        Observed {
+            snapshot: t.snapshot.as_ref().map(|s| SnapshotRef {
+                xmax: s.xmax,
+                in_progress: &s.in_progress,
+            }),
+            xid: t.xid,
+        }
+    }
+
+    fn slipped(&self, slip: Slip) -> Levels {
+        let right = self.levels();
+        let last = right.level_count().saturating_sub(1);
+        let mut level: Vec<_> = right.transactions().map(|tx| right.level_of(tx)).collect();
+        let mut visible: Vec<_> = right
+            .transactions()
+            .map(|tx| right.visible_from(tx))
+            .collect();
+        let add = |l: &mut Option<Level>, most: u32| *l = l.map(|l| Level((l.0 + 1).min(most)));
+        for (l, v) in level.iter_mut().zip(&mut visible) {
+            match slip {
+                Slip::LevelTooLow => *l = l.map(|l| Level(l.0.saturating_sub(1))),
+                Slip::LevelTooHigh => add(l, last.min(v.map_or(last, |v| v.0 - 1))),
+                Slip::VisibleTooLate => add(v, last + 1),
+            }
+        }
+        // The number of levels must not change with the slip, so a phantom that nobody waits for has the last one.
+        level.push(Some(Level(last)));
+        visible.push(None);
+        Levels::from_parts(&level, &visible)
+    }
+
+    /// What a recorder can know of when each request used the database.
+    pub fn spans(&self) -> Vec<Span> {
+        let span = |request: &Request| {
+            let of = |t: &usize| &self.transactions[*t];
+            Span {
+                first: request
+                    .transactions
+                    .first()
+                    .map_or(request.arrived, |t| of(t).began),
+                last: request.transactions.last().map(|t| of(t).ended),
+            }
+        };
+        self.requests.iter().map(span).collect()
+    }
+
+    /// How many connections are enough for a replay.
+    pub fn spans_overlap(&self) -> usize {
+        self.admission(0).overlap()
+    }
+
+    fn admission(&self, too_many: usize) -> Admission {
+        let in_flight = admission::overlap(self.requests.iter().map(|r| (r.arrived, r.ended)));
+        // The number of sessions that were in use at one time, which is what a recorder sees of a pool.
+        let sessions = self.transactions.iter().map(|t| (t.began, t.ended));
+        let spans = self.spans();
+        let limit = Admission::new(&spans, in_flight.min(admission::overlap(sessions))).limit();
+        Admission::new(&spans, limit + too_many)
+    }
+
+    fn lock_steps(&self, row_locks: RowLocks) -> Vec<LockStep> {
+        let mut steps = Vec::new();
+        for (tx, t) in (0..).zip(self.executed()) {
+            let t = &self.transactions[t];
+            let mut targets = Vec::new();
+            let mut undone = Vec::new();
+            for (statement, &(op, _)) in (0u32..).zip(&t.statements) {
+                let all = row_locks == RowLocks::OrderedWithAll;
+                let among = row_locks == RowLocks::OrderedAmongThemselves;
+                // One target for all advisory locks and one for every two rows, as coarse as table names.
+                let on: Vec<u64> = match op {
+                    Op::Advisory(_) => vec![u64::MAX],
+                    Op::LockRow(row, _) if all || among => vec![u64::from(row / 2)],
+                    Op::Write(row, _) if all => vec![u64::from(row / 2)],
+                    Op::RollbackTo if all => undone.clone(),
+                    _ => Vec::new(),
+                };
+                for target in on {
+                    steps.push(LockStep {
+                        tx: Tx(tx),
+                        at: StepAt::Statement(statement),
+                        target,
+                        completed: t.completed[statement as usize],
+                    });
+                    if all && !targets.contains(&target) {
+                        targets.push(target);
+                        undone.push(target);
+                    }
+                }
+            }
+            steps.extend(targets.into_iter().map(|target| LockStep {
+                tx: Tx(tx),
+                at: StepAt::End,
+                target,
+                completed: t.end_completed,
+            }));
+        }
+        steps
+    }
+
+    /// Replays the history. The seed decides what the scheduler does, as far as the strategy leaves it a choice.
+    pub fn replay(&self, seed: u64, options: Options) -> Outcome {
+        let mut tx_of = vec![None; self.transactions.len()];
+        for (tx, t) in (0..).map(Tx).zip(self.executed()) {
+            tx_of[t] = Some(tx);
+        }
+        let levels = match options.rules.slip {
+            None => self.levels(),
+            Some(slip) => self.slipped(slip),
+        };
+        let mut replayer = Replayer {
+            history: self,
+            options,
+            schedule: Schedule::new(levels, self.lock_steps(options.row_locks)),
+            tx_of,
+            executed: self.executed(),
+            admission: self.admission(usize::from(options.resend == Resend::OneTooMany)),
+            sent: vec![false; self.requests.len()],
+            committed: Vec::new(),
+        };
+        for phantom in replayer
+            .schedule
+            .levels()
+            .transactions()
+            .skip(replayer.executed.len())
+        {
+            replayer.schedule.abandon(phantom);
+        }
+        let rng = Rng::new(seed, "replay");
+        let mut service = Service::new(
+            &self.inputs,
+            self.habits,
+            options.resources,
+            options.strategy,
+            rng,
+        );
+        match service.run(&mut replayer) {
+            End::Objected(Objection(what)) => Outcome::Diverged(what),
+            End::Stuck(who) => Outcome::Stuck(who),
+            End::Finished if service.database.state() != self.state => {
+                Outcome::Diverged("the final state".to_owned())
+            }
+            End::Finished => Outcome::Faithful,
+        }
+    }
+}
+
+struct Replayer<'a> {
+    history: &'a History,
+    options: Options,
+    schedule: Schedule,
+    /// By recorded transaction.
+    tx_of: Vec<Option<Tx>>,
+    executed: Vec<usize>,
+    admission: Admission,
+    sent: Vec<bool>,
+    /// Recorded writers that have committed again.
+    committed: Vec<Tx>,
+}
+
+impl Replayer<'_> {
+    fn recorded(&self, at: Place) -> &crate::record::Transaction {
+        &self.history.transactions[self.history.requests[at.request].transactions[at.nth]]
+    }
+
+    fn tx(&self, at: Place) -> Tx {
+        self.tx_of[self.history.requests[at.request].transactions[at.nth]].expect("it is executed")
+    }
+
+    /// The request whose turn it is under [`Resend::AsManyAsWhenItArrived`].
+    fn first_that_qualifies(&self, in_flight: usize) -> Option<usize> {
+        let may_begin = |request: &Request| {
+            let first = request.transactions.iter().find_map(|&t| self.tx_of[t]);
+            first.is_none_or(|tx| self.schedule.may_take_snapshot(tx))
+        };
+        let mut requests = self.history.requests.iter().enumerate();
+        let qualifies =
+            |at: usize, r: &Request| !self.sent[at] && in_flight < r.in_flight && may_begin(r);
+        requests.find(|&(at, r)| qualifies(at, r)).map(|(at, _)| at)
+    }
+
+    fn same_statement(&self, at: Place, statement: usize, op: Op) -> Result<Answer, Objection> {
+        match self.recorded(at).statements.get(statement) {
+            Some(&(recorded, answer)) if recorded == op => Ok(answer),
+            recorded => Err(Objection(format!(
+                "{at:?} statement {statement}: {op:?}, recorded {recorded:?}"
+            ))),
+        }
+    }
+}
+
+impl Director for Replayer<'_> {
+    fn arrival(&self, in_flight: usize) -> Option<usize> {
+        match self.options.resend {
+            Resend::AtOnce => self.sent.iter().position(|sent| !sent),
+            Resend::AsManyAsWhenItArrived => self.first_that_qualifies(in_flight),
+            Resend::ByArrival if in_flight >= self.admission.limit() => None,
+            Resend::ByArrival => self.sent.iter().position(|sent| !sent),
+            Resend::Admission | Resend::OneTooMany => {
+                self.admission.next().map(|request| request.index())
+            }
+        }
+    }
+
+    fn may_take_snapshot(&self, at: Place) -> bool {
+        !self.options.rules.a || self.schedule.may_take_snapshot(self.tx(at))
+    }
+
+    fn may_execute(&self, at: Place, statement: usize) -> bool {
+        !self.options.rules.c || self.schedule.may_lock(self.tx(at), statement as u32)
+    }
+
+    fn may_commit(&self, at: Place) -> bool {
+        !self.options.rules.b || self.schedule.may_commit(self.tx(at))
+    }
+
+    fn arrived(&mut self, request: usize, _: i64) {
+        self.sent[request] = true;
+        self.admission.sent(hindcast_order::Request(request as u32));
+    }
+
+    fn began(&mut self, at: Place, _: i64) -> Result<Runs, Objection> {
+        match self.history.requests[at.request].transactions.get(at.nth) {
+            None => Err(Objection(format!("{at:?} was not recorded"))),
+            Some(&t) if self.tx_of[t].is_some() => Ok(Runs::InDatabase),
+            Some(_) => Ok(Runs::FromRecord),
+        }
+    }
+
+    fn took_snapshot(&mut self, at: Place, _: &Snapshot) -> Result<(), Objection> {
+        let tx = self.tx(at);
+        if self.options.rules.compare_sets {
+            let recorded = self.recorded(at).snapshot.as_ref();
+            let recorded =
+                recorded.ok_or_else(|| Objection(format!("{at:?} took no snapshot originally")))?;
+            for &t in &self.executed {
+                let (Some(writer), Some(xid)) = (self.tx_of[t], self.history.transactions[t].xid)
+                else {
+                    continue;
+                };
+                let saw =
+                    xid < recorded.xmax && !recorded.in_progress.contains(&xid) && writer != tx;
+                if saw != self.committed.contains(&writer) {
+                    return Err(Objection(format!(
+                        "{at:?} saw {writer}: {saw} originally, {} now",
+                        !saw
+                    )));
+                }
+            }
+        }
+        self.schedule.took_snapshot(tx);
+        Ok(())
+    }
+
+    fn instead(&self, op: Op) -> Op {
+        match op {
+            Op::LockRow(row, _) if self.options.row_locks == RowLocks::NotTaken => Op::Read(row),
+            op => op,
+        }
+    }
+
+    fn serve(&mut self, at: Place, statement: usize, op: Op) -> Result<Answer, Objection> {
+        self.same_statement(at, statement, op)
+    }
+
+    fn executed(
+        &mut self,
+        at: Place,
+        statement: usize,
+        op: Op,
+        answer: Answer,
+    ) -> Result<(), Objection> {
+        let recorded = self.same_statement(at, statement, op)?;
+        if recorded != answer {
+            return Err(Objection(format!(
+                "{at:?} {op:?}: {answer:?}, recorded {recorded:?}"
+            )));
+        }
+        let tx = self.tx(at);
+        self.schedule.locked(tx, statement as u32);
+        Ok(())
+    }
+
+    fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection> {
+        let recorded = self.recorded(at);
+        // Having locked rows gives an id too, and replay may leave the lock out.
+        if !committed || (xid.is_some() && recorded.xid.is_none()) {
+            return Err(Objection(format!(
+                "{at:?} ended otherwise: committed {committed}, id {xid:?}"
+            )));
+        }
+        let tx = self.tx(at);
+        if recorded.xid.is_some() {
+            self.committed.push(tx);
+        }
+        self.schedule.committed(tx);
+        Ok(())
+    }
+
+    fn ended_known(&mut self, _: Place, _: i64) {}
+
+    fn responded(&mut self, request: usize, response: u64, _: i64) -> Result<(), Objection> {
+        self.admission
+            .ended(hindcast_order::Request(request as u32));
+        let recorded = &self.history.requests[request];
+        if recorded.response != response {
+            return Err(Objection(format!(
+                "request {request} was answered otherwise"
+            )));
+        }
+        Ok(())
+    }
+}

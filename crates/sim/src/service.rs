@@ -1,0 +1,419 @@
+//! A service with workers and a pool of database connections, stepped one move at a time.
+//!
+//! The same service runs in the original and in the replay; what differs is its [`Director`], who says when a request
+//! arrives and what may happen when, sees everything that happens, and can object.
+//!
+//! ```text
+//!   arrives ─▶ worker free? ─▶ thinks ─▶ connection free? ─▶ begins ─▶ snapshot ─▶ statements ─▶ ends ─▶ is answered ─┐
+//!                                 ▲                                                                                 │
+//!                                 └──────────────────────────── thinks ◀──────────────────────────────────────────────┘
+//! ```
+//!
+//! A commit and its answer are two moves: others may see a transaction before its own client knows that it committed.
+
+use crate::database::{Answer, Database, Handle, Op, Snapshot};
+use crate::handler::{Action, Habits, Handler};
+use crate::rng::Rng;
+
+/// A transaction by its request and its number within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub request: usize,
+    pub nth: usize,
+}
+
+/// How many of everything, and who holds a connection for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resources {
+    pub workers: usize,
+    pub connections: usize,
+    pub hold: Hold,
+    pub grant: Grant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// From a request's first transaction until it has responded.
+    PerRequest,
+    PerTransaction,
+}
+
+/// Who gets a free connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Whoever waited longest.
+    InLine,
+    /// Anybody who waits.
+    Anyone,
+}
+
+impl Resources {
+    pub const UNLIMITED: Self = Self {
+        workers: usize::MAX,
+        connections: usize::MAX,
+        hold: Hold::PerTransaction,
+        grant: Grant::Anyone,
+    };
+}
+
+/// Which of the possible moves is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    Random,
+    /// The latest request that can move, as long as it can: gets as far from the original as possible.
+    NewestFirst,
+    OldestFirst,
+    /// Whoever moved last moves on while it can.
+    Stubborn,
+}
+
+impl Strategy {
+    pub const ALL: [Self; 4] = [
+        Self::Random,
+        Self::NewestFirst,
+        Self::OldestFirst,
+        Self::Stubborn,
+    ];
+}
+
+/// What a run does not agree with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objection(pub String);
+
+pub trait Director {
+    /// The request that may arrive now, if any.
+    fn arrival(&self, in_flight: usize) -> Option<usize>;
+    fn may_take_snapshot(&self, at: Place) -> bool;
+    fn may_execute(&self, at: Place, statement: usize) -> bool;
+    fn may_commit(&self, at: Place) -> bool;
+
+    fn arrived(&mut self, request: usize, now: i64);
+    /// Says where the transaction runs.
+    fn began(&mut self, at: Place, now: i64) -> Result<Runs, Objection>;
+    fn took_snapshot(&mut self, at: Place, snapshot: &Snapshot) -> Result<(), Objection>;
+    /// What to execute in place of a statement.
+    fn instead(&self, op: Op) -> Op;
+    /// The answer to a statement of a transaction that is served from the record.
+    fn serve(&mut self, at: Place, statement: usize, op: Op) -> Result<Answer, Objection>;
+    fn executed(
+        &mut self,
+        at: Place,
+        statement: usize,
+        op: Op,
+        answer: Answer,
+    ) -> Result<(), Objection>;
+    fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection>;
+    /// The client has the answer to its commit or rollback.
+    fn ended_known(&mut self, at: Place, now: i64);
+    fn responded(&mut self, request: usize, response: u64, now: i64) -> Result<(), Objection>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    InDatabase,
+    FromRecord,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    Finished,
+    /// Somebody is left and nobody can move: requests in flight with what each is about to do.
+    Stuck(Vec<(Place, Waiting)>),
+    Objected(Objection),
+}
+
+/// What a request that cannot move is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    Worker,
+    Connection,
+    Snapshot,
+    /// The schedule holds it.
+    Statement,
+    /// It waits inside the database.
+    Lock,
+    Commit,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    NotArrived,
+    /// Since when.
+    WantsWorker,
+    Thinks,
+    WantsConnection {
+        early_xid: bool,
+        since: i64,
+    },
+    WantsSnapshot(Op),
+    Executes {
+        op: Op,
+        tried: bool,
+    },
+    Ends {
+        commit: bool,
+    },
+    AwaitsAnswer,
+    Done,
+}
+
+#[derive(Clone, Debug)]
+struct Actor {
+    handler: Handler,
+    phase: Phase,
+    /// Transactions begun so far.
+    begun: usize,
+    statement: usize,
+    runs: Runs,
+    handle: Option<Handle>,
+    has_connection: bool,
+}
+
+impl Actor {
+    fn place(&self, request: usize) -> Place {
+        Place {
+            request,
+            nth: self.begun.saturating_sub(1),
+        }
+    }
+}
+
+pub struct Service {
+    pub database: Database,
+    resources: Resources,
+    strategy: Strategy,
+    rng: Rng,
+    actors: Vec<Actor>,
+    now: i64,
+    working: usize,
+    connected: usize,
+    in_flight: usize,
+    latest: usize,
+}
+
+/// Beyond this many moves a run is not making progress but going in circles.
+const MOVES_MAX: i64 = 200_000;
+
+impl Service {
+    pub fn new(
+        inputs: &[u64],
+        habits: Habits,
+        resources: Resources,
+        strategy: Strategy,
+        rng: Rng,
+    ) -> Self {
+        let actor = |&input: &u64| Actor {
+            handler: Handler::new(input, habits),
+            phase: Phase::NotArrived,
+            begun: 0,
+            statement: 0,
+            runs: Runs::InDatabase,
+            handle: None,
+            has_connection: false,
+        };
+        Self {
+            database: Database::new(habits.rows, habits.advisory),
+            resources,
+            strategy,
+            rng,
+            actors: inputs.iter().map(actor).collect(),
+            now: 0,
+            working: 0,
+            connected: 0,
+            in_flight: 0,
+            latest: 0,
+        }
+    }
+
+    pub fn run(&mut self, director: &mut impl Director) -> End {
+        let mut possible = Vec::new();
+        while self.now < MOVES_MAX {
+            self.now += 1;
+            possible.clear();
+            let arrival = director.arrival(self.in_flight);
+            for request in 0..self.actors.len() {
+                if self.can_move(request, arrival, director) {
+                    possible.push(request);
+                }
+            }
+            if possible.is_empty() {
+                return self.standstill(director);
+            }
+            let request = match self.strategy {
+                Strategy::Stubborn if possible.contains(&self.latest) => self.latest,
+                Strategy::Random | Strategy::Stubborn => possible[self.rng.below(possible.len())],
+                Strategy::NewestFirst => possible[possible.len() - 1],
+                Strategy::OldestFirst => possible[0],
+            };
+            self.latest = request;
+            if let Err(objection) = self.advance(request, director) {
+                return End::Objected(objection);
+            }
+        }
+        panic!("a run of {MOVES_MAX} moves does not end");
+    }
+
+    fn standstill(&self, director: &impl Director) -> End {
+        let mut stuck = Vec::new();
+        for (request, actor) in self.actors.iter().enumerate() {
+            let waiting = match actor.phase {
+                Phase::NotArrived | Phase::Done => continue,
+                Phase::WantsWorker => Waiting::Worker,
+                Phase::WantsConnection { .. } => Waiting::Connection,
+                Phase::WantsSnapshot(_) => Waiting::Snapshot,
+                Phase::Executes { .. }
+                    if director.may_execute(actor.place(request), actor.statement) =>
+                {
+                    Waiting::Lock
+                }
+                Phase::Executes { .. } => Waiting::Statement,
+                Phase::Ends { .. } => Waiting::Commit,
+                Phase::Thinks | Phase::AwaitsAnswer => unreachable!("this move is always possible"),
+            };
+            stuck.push((actor.place(request), waiting));
+        }
+        match self.actors.iter().all(|a| matches!(a.phase, Phase::Done)) {
+            true => End::Finished,
+            false => End::Stuck(stuck),
+        }
+    }
+
+    fn can_move(&self, request: usize, arrival: Option<usize>, director: &impl Director) -> bool {
+        let actor = &self.actors[request];
+        let at = actor.place(request);
+        match actor.phase {
+            Phase::NotArrived => arrival == Some(request),
+            Phase::WantsWorker => self.working < self.resources.workers,
+            Phase::Thinks | Phase::AwaitsAnswer => true,
+            Phase::WantsConnection { since, .. } => {
+                actor.has_connection
+                    || (self.connected < self.resources.connections
+                        && (self.resources.grant == Grant::Anyone || self.is_next_in_line(since)))
+            }
+            Phase::WantsSnapshot(_) => director.may_take_snapshot(at),
+            Phase::Executes { .. } if actor.runs == Runs::FromRecord => true,
+            Phase::Executes { op, tried } => {
+                let handle = actor.handle.expect("it runs in the database");
+                director.may_execute(at, actor.statement)
+                    && !(tried && self.database.would_wait(handle, director.instead(op)))
+            }
+            Phase::Ends { commit } => {
+                actor.runs == Runs::FromRecord || !commit || director.may_commit(at)
+            }
+            Phase::Done => false,
+        }
+    }
+
+    fn is_next_in_line(&self, since: i64) -> bool {
+        !self.actors.iter().any(|other| match other.phase {
+            Phase::WantsConnection { since: earlier, .. } => {
+                earlier < since && !other.has_connection
+            }
+            _ => false,
+        })
+    }
+
+    fn advance(&mut self, request: usize, director: &mut impl Director) -> Result<(), Objection> {
+        let now = self.now;
+        let at = self.actors[request].place(request);
+        let actor = &mut self.actors[request];
+        let statement = actor.statement;
+        match actor.phase.clone() {
+            Phase::NotArrived => {
+                director.arrived(request, now);
+                self.in_flight += 1;
+                actor.phase = Phase::WantsWorker;
+            }
+            Phase::WantsWorker => {
+                self.working += 1;
+                actor.phase = Phase::Thinks;
+            }
+            Phase::Thinks => {
+                actor.phase = match actor.handler.act() {
+                    Action::Begin { early_xid } => Phase::WantsConnection {
+                        early_xid,
+                        since: now,
+                    },
+                    Action::Do(op) => {
+                        let database = &self.database;
+                        let has_snapshot = actor
+                            .handle
+                            .is_none_or(|handle| database.has_snapshot(handle));
+                        match op.takes_snapshot() && !has_snapshot {
+                            true => Phase::WantsSnapshot(op),
+                            false => Phase::Executes { op, tried: false },
+                        }
+                    }
+                    Action::Commit => Phase::Ends { commit: true },
+                    Action::Rollback => Phase::Ends { commit: false },
+                    Action::Respond(response) => {
+                        self.connected -= usize::from(std::mem::take(&mut actor.has_connection));
+                        self.working -= 1;
+                        self.in_flight -= 1;
+                        director.responded(request, response, now)?;
+                        Phase::Done
+                    }
+                }
+            }
+            Phase::WantsConnection { early_xid, .. } => {
+                self.connected += usize::from(!std::mem::replace(&mut actor.has_connection, true));
+                actor.begun += 1;
+                actor.statement = 0;
+                actor.runs = director.began(actor.place(request), now)?;
+                actor.handle = (actor.runs == Runs::InDatabase).then(|| self.database.begin());
+                if let Some(handle) = actor.handle
+                    && early_xid
+                {
+                    self.database.assign_xid(handle);
+                }
+                actor.phase = Phase::Thinks;
+            }
+            Phase::WantsSnapshot(op) => {
+                let handle = actor.handle.expect("it runs in the database");
+                let snapshot = self.database.take_snapshot(handle);
+                director.took_snapshot(at, &snapshot)?;
+                actor.phase = Phase::Executes { op, tried: false };
+            }
+            Phase::Executes { op, .. } => {
+                let answer = match actor.handle {
+                    None => director.serve(at, statement, op)?,
+                    Some(handle) => match self.database.execute(handle, director.instead(op)) {
+                        None => {
+                            actor.phase = Phase::Executes { op, tried: true };
+                            return Ok(());
+                        }
+                        Some(answer) => {
+                            director.executed(at, statement, op, answer)?;
+                            answer
+                        }
+                    },
+                };
+                actor.handler.learn(answer);
+                actor.statement += 1;
+                actor.phase = Phase::Thinks;
+            }
+            Phase::Ends { commit } => {
+                if let Some(handle) = actor.handle.take() {
+                    let xid = self.database.xid(handle);
+                    match commit {
+                        true => self.database.commit(handle),
+                        false => self.database.abort(handle),
+                    }
+                    director.ended(at, commit, xid)?;
+                }
+                actor.phase = Phase::AwaitsAnswer;
+            }
+            Phase::AwaitsAnswer => {
+                director.ended_known(at, now);
+                if self.resources.hold == Hold::PerTransaction {
+                    self.connected -= 1;
+                    actor.has_connection = false;
+                }
+                actor.phase = Phase::Thinks;
+            }
+            Phase::Done => unreachable!("a request that is done does not move"),
+        }
+        Ok(())
+    }
+}
