@@ -64,13 +64,27 @@ pub enum ReadError {
         what: String,
         source: parquet::errors::ParquetError,
     },
-    #[error("{what} cannot be read")]
+    #[error("{what}")]
     Io { what: String, source: io::Error },
-    #[error("{what} cannot be read")]
+    #[error("{what}")]
     Store {
         what: String,
         source: object_store::Error,
     },
+}
+
+impl From<ReadError> for OpenError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Damaged { what, reason } => Self::Damaged { what, reason },
+            ReadError::Parquet { what, source } => Self::Damaged {
+                what,
+                reason: source.to_string(),
+            },
+            ReadError::Io { what, source } => Self::Io { what, source },
+            ReadError::Store { what, source } => Self::Store { what, source },
+        }
+    }
 }
 
 /// The recording ended, but not everything reached the place where the trace is kept.

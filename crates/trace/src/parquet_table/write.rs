@@ -1,0 +1,396 @@
+//! Writing a table: rows are collected column by column until a row group is full.
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::column::writer::ColumnWriterImpl;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use serde::{Deserialize, Serialize};
+
+use super::{Column, FORMAT_VERSION, Kind, Packing, Presence, Table, VERSION_KEY, schema_of};
+
+/// A row group holds at most this many rows: what one reader of a file keeps decoding through, and the grain of pruning.
+const GROUP_ROWS_MAX: usize = 128 << 10;
+/// … and about this many bytes of values, which bounds the memory of writer and reader.
+const GROUP_BYTES_MAX: usize = 32 << 20;
+/// Chosen by measurement, see `docs/trace-format.md`.
+const ZSTD_LEVEL: i32 = 9;
+/// Values are handed to the column writer in portions of this many levels.
+const PORTION: usize = 4096;
+
+/// What a file holds, kept in the segment's manifest so that readers need not open files out of range.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TableSummary {
+    pub rows: u64,
+    pub bytes: u64,
+    pub first_id: u64,
+    pub last_id: u64,
+    pub first_time: i64,
+    pub last_time: i64,
+}
+
+impl TableSummary {
+    pub fn count(&mut self, id: u64, time: i64) {
+        if self.rows == 0 {
+            (self.first_id, self.last_id, self.first_time, self.last_time) = (id, id, time, time);
+        }
+        self.rows += 1;
+        self.first_id = self.first_id.min(id);
+        self.last_id = self.last_id.max(id);
+        self.first_time = self.first_time.min(time);
+        self.last_time = self.last_time.max(time);
+    }
+}
+
+pub(crate) struct TableWriter<T, W: Write + Send> {
+    file: SerializedFileWriter<W>,
+    columns: Vec<Values>,
+    rows: usize,
+    summary: TableSummary,
+    table: PhantomData<T>,
+}
+
+impl<T: Table, W: Write + Send> TableWriter<T, W> {
+    /// `dictionary`: whether columns that leave the choice open get one.
+    pub fn new(target: W, dictionary_pays: bool) -> Result<Self, ParquetError> {
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+            .set_created_by(format!("hindcast version {}", env!("CARGO_PKG_VERSION")))
+            .set_key_value_metadata(Some(vec![KeyValue::new(
+                VERSION_KEY.to_owned(),
+                FORMAT_VERSION.to_string(),
+            )]))
+            .set_max_row_group_row_count(None)
+            .set_data_page_row_count_limit(GROUP_ROWS_MAX)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .set_offset_index_disabled(true);
+        if let Some(id) = T::ID {
+            let sorted = SortingColumn {
+                column_idx: id as i32,
+                descending: false,
+                nulls_first: false,
+            };
+            properties = properties.set_sorting_columns(Some(vec![sorted]));
+        }
+        for column in T::COLUMNS {
+            let path = column.path();
+            if column.statistics {
+                properties = properties
+                    .set_column_statistics_enabled(path.clone(), EnabledStatistics::Chunk);
+            }
+            let dictionary = match column.packing {
+                Packing::Dictionary => true,
+                Packing::Delta | Packing::Plain => false,
+                Packing::WhateverIsSmaller => dictionary_pays,
+            };
+            properties = properties.set_column_dictionary_enabled(path.clone(), dictionary);
+            let encoding = match (column.packing, column.kind) {
+                (Packing::Delta, Kind::Text | Kind::Binary) => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+                (Packing::Delta, _) => Encoding::DELTA_BINARY_PACKED,
+                _ => Encoding::PLAIN,
+            };
+            properties = properties.set_column_encoding(path, encoding);
+        }
+        Ok(Self {
+            file: SerializedFileWriter::new(
+                target,
+                schema_of::<T>(),
+                Arc::new(properties.build()),
+            )?,
+            columns: T::COLUMNS.iter().map(Values::new).collect(),
+            rows: 0,
+            summary: TableSummary::default(),
+            table: PhantomData,
+        })
+    }
+
+    pub fn write(&mut self, row: &T::Row) -> Result<(), ParquetError> {
+        let mut columns = RowWriter {
+            declared: T::COLUMNS,
+            values: &mut self.columns,
+            next: 0,
+        };
+        T::shred(row, &mut columns);
+        assert_eq!(
+            columns.next,
+            T::COLUMNS.len(),
+            "a row of {} fills every column",
+            T::NAME
+        );
+        self.summary.count(T::id(row), T::time(row));
+        self.rows += 1;
+        let bytes: usize = self.columns.iter().map(Values::bytes).sum();
+        if self.rows >= GROUP_ROWS_MAX || bytes >= GROUP_BYTES_MAX {
+            self.end_group()?;
+        }
+        Ok(())
+    }
+
+    /// Returns where it wrote to, and what; the length is for the caller to fill in.
+    pub fn finish(mut self) -> Result<(W, TableSummary), ParquetError> {
+        if self.rows > 0 {
+            self.end_group()?;
+        }
+        Ok((self.file.into_inner()?, self.summary))
+    }
+
+    fn end_group(&mut self) -> Result<(), ParquetError> {
+        self.rows = 0;
+        let mut group = self.file.next_row_group()?;
+        for values in &mut self.columns {
+            let mut writer = group
+                .next_column()?
+                .expect("the schema has as many leaves as declared columns");
+            let levels = Levels {
+                definition: &values.definition,
+                repetition: &values.repetition,
+            };
+            match &mut values.data {
+                Data::Int32(data) => {
+                    levels.write(writer.typed::<Int32Type>(), data.len(), |range| {
+                        data[range].to_vec()
+                    })?
+                }
+                Data::Int64(data) => {
+                    levels.write(writer.typed::<Int64Type>(), data.len(), |range| {
+                        data[range].to_vec()
+                    })?
+                }
+                Data::Bytes { arena, ends } => {
+                    let arena = Bytes::from(std::mem::take(arena));
+                    let value = |index: usize| {
+                        let start = if index == 0 { 0 } else { ends[index - 1] };
+                        ByteArray::from(arena.slice(start..ends[index]))
+                    };
+                    levels.write(writer.typed::<ByteArrayType>(), ends.len(), |range| {
+                        range.map(value).collect()
+                    })?;
+                }
+            }
+            writer.close()?;
+            values.clear();
+        }
+        group.close()?;
+        Ok(())
+    }
+}
+
+/// Takes the values of one row, column after column in declared order.
+pub(crate) struct RowWriter<'a> {
+    declared: &'static [Column],
+    values: &'a mut [Values],
+    next: usize,
+}
+
+impl RowWriter<'_> {
+    fn column(&mut self, fits: impl Fn(Presence) -> bool) -> &mut Values {
+        assert!(
+            fits(self.declared[self.next].presence),
+            "column {} is of another shape",
+            self.declared[self.next].name
+        );
+        self.next += 1;
+        &mut self.values[self.next - 1]
+    }
+
+    pub fn int(&mut self, value: i64) {
+        self.column(|presence| presence == Presence::Required)
+            .push_int(value);
+    }
+
+    pub fn bytes(&mut self, value: &[u8]) {
+        self.column(|presence| presence == Presence::Required)
+            .push_bytes(value);
+    }
+
+    pub fn optional_int(&mut self, value: Option<i64>) {
+        let column = self.column(|presence| presence == Presence::Optional);
+        column.definition.push(i16::from(value.is_some()));
+        if let Some(value) = value {
+            column.push_int(value);
+        }
+    }
+
+    pub fn optional_bytes(&mut self, value: Option<&[u8]>) {
+        let column = self.column(|presence| presence == Presence::Optional);
+        column.definition.push(i16::from(value.is_some()));
+        if let Some(value) = value {
+            column.push_bytes(value);
+        }
+    }
+
+    pub fn ints(&mut self, values: impl Iterator<Item = i64>) {
+        self.list(values, Values::push_int);
+    }
+
+    pub fn byte_strings<B: AsRef<[u8]>>(&mut self, values: impl Iterator<Item = B>) {
+        self.list(values, |column, value| column.push_bytes(value.as_ref()));
+    }
+
+    fn list<V>(&mut self, values: impl Iterator<Item = V>, push: impl Fn(&mut Values, V)) {
+        let column =
+            self.column(|presence| matches!(presence, Presence::List | Presence::ListField { .. }));
+        let mut repetition = 0;
+        for value in values {
+            column.definition.push(1);
+            column.repetition.push(repetition);
+            push(column, value);
+            repetition = 1;
+        }
+        if repetition == 0 {
+            column.definition.push(0);
+            column.repetition.push(0);
+        }
+    }
+}
+
+/// What one column has collected for the current row group.
+struct Values {
+    data: Data,
+    /// Empty for required columns.
+    definition: Vec<i16>,
+    /// Empty for all but lists.
+    repetition: Vec<i16>,
+}
+
+enum Data {
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    /// End to end in one arena: a million short strings of their own would cost more than they hold.
+    Bytes {
+        arena: Vec<u8>,
+        ends: Vec<usize>,
+    },
+}
+
+impl Values {
+    fn new(column: &Column) -> Self {
+        let data = match column.kind {
+            Kind::Int64 | Kind::UInt64 | Kind::Timestamp => Data::Int64(Vec::new()),
+            Kind::UInt32 | Kind::UInt16 => Data::Int32(Vec::new()),
+            Kind::Text | Kind::Binary => Data::Bytes {
+                arena: Vec::new(),
+                ends: Vec::new(),
+            },
+        };
+        Self {
+            data,
+            definition: Vec::new(),
+            repetition: Vec::new(),
+        }
+    }
+
+    fn push_int(&mut self, value: i64) {
+        match &mut self.data {
+            Data::Int64(data) => data.push(value),
+            // Unsigned 32-bit values keep their bits.
+            Data::Int32(data) => data.push(value as i32),
+            Data::Bytes { .. } => unreachable!("an integer for a column of bytes"),
+        }
+    }
+
+    fn push_bytes(&mut self, value: &[u8]) {
+        let Data::Bytes { arena, ends } = &mut self.data else {
+            unreachable!("bytes for a column of integers")
+        };
+        arena.extend_from_slice(value);
+        ends.push(arena.len());
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.data {
+            Data::Int32(data) => data.len() * 4,
+            Data::Int64(data) => data.len() * 8,
+            Data::Bytes { arena, ends } => arena.len() + ends.len() * 8,
+        }
+    }
+
+    fn clear(&mut self) {
+        match &mut self.data {
+            Data::Int32(data) => data.clear(),
+            Data::Int64(data) => data.clear(),
+            Data::Bytes { arena, ends } => {
+                arena.clear();
+                ends.clear();
+            }
+        }
+        self.definition.clear();
+        self.repetition.clear();
+    }
+}
+
+struct Levels<'a> {
+    definition: &'a [i16],
+    repetition: &'a [i16],
+}
+
+impl Levels<'_> {
+    /// Writes a column in portions that end between rows.
+    fn write<D: DataType>(
+        &self,
+        writer: &mut ColumnWriterImpl<'_, D>,
+        values: usize,
+        portion: impl Fn(std::ops::Range<usize>) -> Vec<D::T>,
+    ) -> Result<(), ParquetError> {
+        let levels = if self.definition.is_empty() {
+            values
+        } else {
+            self.definition.len()
+        };
+        let (mut level, mut value) = (0, 0);
+        while level < levels {
+            let mut end = (level + PORTION).min(levels);
+            while end < levels && self.repetition.get(end) == Some(&1) {
+                end += 1;
+            }
+            let definition = self.definition.get(level..end);
+            let count = definition.map_or(end - level, |levels| {
+                levels.iter().filter(|&&level| level == 1).count()
+            });
+            writer.write_batch(
+                &portion(value..value + count),
+                definition,
+                self.repetition.get(level..end),
+            )?;
+            (level, value) = (end, value + count);
+        }
+        Ok(())
+    }
+}
+
+/// Decides whether a column of four-byte values is smaller with a dictionary, from the values themselves.
+#[derive(Default)]
+pub(crate) struct DictionaryPays {
+    distinct: HashSet<u32>,
+    values: u64,
+}
+
+impl DictionaryPays {
+    /// More distinct values than this make a dictionary that does not pay within a row group.
+    const DISTINCT_MAX: usize = 64 << 10;
+
+    pub fn see(&mut self, value: u32) {
+        self.values += 1;
+        if self.distinct.len() <= Self::DISTINCT_MAX {
+            self.distinct.insert(value);
+        }
+    }
+
+    pub fn pays(&self) -> bool {
+        let distinct = self.distinct.len() as u64;
+        if self.distinct.len() > Self::DISTINCT_MAX {
+            return false;
+        }
+        let bits = u64::from(distinct.max(2).ilog2() + 1);
+        let groups = self.values.div_ceil(GROUP_ROWS_MAX as u64);
+        distinct * 4 * groups + self.values * bits / 8 < self.values * 4
+    }
+}

@@ -1,0 +1,604 @@
+//! The reading side.
+//!
+//! Opening reads the manifests and the small tables. Requests and transactions are streamed: segments are opened when
+//! the stream reaches them and row groups decoded in batches, so memory does not grow with the trace.
+
+mod scan;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::parquet_table::{FORMAT_VERSION, Selection, Table, TableReader};
+use crate::segment::{
+    self, Claim, FORMAT, Lock, Manifest, SegmentEnd, TRACE_FILE, TraceFile, parse_segment_name,
+};
+use crate::store::Store;
+use crate::tables;
+use crate::wal::{Small, Wal};
+use crate::*;
+
+use scan::{Segment, Source, TraceStream};
+
+/// Which requests to read. The default is all of them, bodies included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestFilter {
+    /// Ids are ordered within a recorder; across recorders only time is.
+    pub ids: Option<RangeInclusive<RequestId>>,
+    pub arrived: Option<Range<Micros>>,
+    /// Leave headers and bodies of requests and responses empty: several times faster.
+    pub lean: bool,
+}
+
+/// Which transactions to read. The default is all of them, kept bytes included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransactionFilter {
+    pub ids: Option<RangeInclusive<TransactionId>>,
+    /// Only transactions attributed to a request in this range.
+    pub requests: Option<RangeInclusive<RequestId>>,
+    pub began: Option<Range<Micros>>,
+    /// Leave `server_bytes` and `client_bytes` empty, whether there were any or not.
+    pub lean: bool,
+}
+
+impl From<RequestFilter> for Selection {
+    fn from(filter: RequestFilter) -> Self {
+        Self {
+            ids: filter.ids.map(plain),
+            times: filter.arrived,
+            requests: None,
+            lean: filter.lean,
+        }
+    }
+}
+
+impl From<TransactionFilter> for Selection {
+    fn from(filter: TransactionFilter) -> Self {
+        Self {
+            ids: filter.ids.map(plain),
+            times: filter.began,
+            requests: filter.requests.map(plain),
+            lean: filter.lean,
+        }
+    }
+}
+
+fn plain(ids: RangeInclusive<Id>) -> RangeInclusive<u64> {
+    ids.start().0..=ids.end().0
+}
+
+/// A transaction and its place in its request: what a replay needs to know about all of them at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexEntry {
+    /// How many transactions of the same request began before it; 0 for ghosts.
+    pub position: u32,
+    /// Without `server_bytes` and `client_bytes`.
+    pub transaction: Transaction,
+}
+
+/// An opened trace: what was there at that moment, also if recorders go on writing.
+pub struct Trace {
+    store: Store,
+    segments: Vec<Arc<Segment>>,
+    small: Small,
+    recording: Vec<u16>,
+    warnings: Vec<String>,
+}
+
+/// Requests in order of arrival; those of one recorder in order of their ids.
+pub struct Requests(TraceStream<tables::Requests>);
+
+/// Transactions in the order in which they began; those of one recorder in order of their ids.
+pub struct Transactions(TraceStream<tables::Transactions>);
+
+/// Transactions with their places, in the same order.
+pub struct Index {
+    transactions: TraceStream<tables::Transactions>,
+    /// How many were seen of each request.
+    seen: HashMap<RequestId, u32>,
+}
+
+impl Iterator for Requests {
+    type Item = Result<Request, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next_row().transpose()
+    }
+}
+
+impl Iterator for Transactions {
+    type Item = Result<Transaction, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next_row().transpose()
+    }
+}
+
+impl Iterator for Index {
+    type Item = Result<IndexEntry, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let transaction = match self.transactions.next_row().transpose()? {
+            Ok(transaction) => transaction,
+            Err(error) => return Some(Err(error)),
+        };
+        let position = match transaction.request {
+            Some((request, _)) => {
+                let seen = self.seen.entry(request).or_default();
+                *seen += 1;
+                *seen - 1
+            }
+            None => 0,
+        };
+        Some(Ok(IndexEntry {
+            position,
+            transaction,
+        }))
+    }
+}
+
+impl Trace {
+    /// Opens a trace for reading, including what running recorders on this machine have flushed.
+    ///
+    /// Blocks; callable from any thread, though one that drives asynchronous tasks should not be held up.
+    pub fn open(location: &Location) -> Result<Trace, OpenError> {
+        let store = Store::new(location)?;
+        check_version(&store)?;
+        Opening {
+            store,
+            segments: Vec::new(),
+            small: Small::default(),
+            recording: Vec::new(),
+            warnings: Vec::new(),
+        }
+        .run()
+    }
+
+    /// Turns the write-ahead files that crashed recorders left on this machine into segments; returns how many.
+    ///
+    /// Not necessary for reading them here. Worth it when the trace is in a store and is to be read elsewhere.
+    pub fn recover(location: &Location) -> Result<usize, OpenError> {
+        let store = Store::new(location)?;
+        check_version(&store)?;
+        let mut recovered = 0;
+        for folder in wal_folders(&store, &read_claims(&store)?) {
+            recovered += segment::recover_folder(&store, &folder)?;
+        }
+        Ok(recovered)
+    }
+
+    /// Torn tails, crashes, recorders that cannot be seen from here.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Numbers of the recorders on this machine that are writing into the trace now.
+    pub fn recording(&self) -> &[u16] {
+        &self.recording
+    }
+
+    /// In order of their numbers.
+    pub fn recorders(&self) -> &[Recorder] {
+        &self.small.recorders
+    }
+
+    /// In the order in which they were taken.
+    pub fn bases(&self) -> &[Base] {
+        &self.small.bases
+    }
+
+    /// In order of their beginnings, crashes included.
+    pub fn gaps(&self) -> &[Gap] {
+        &self.small.gaps
+    }
+
+    /// In order of their ids, each once.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.small.shapes
+    }
+
+    pub fn shape(&self, id: ShapeId) -> Option<&Shape> {
+        let found = self
+            .small
+            .shapes
+            .binary_search_by_key(&id, |shape| shape.id);
+        found.ok().map(|index| &self.small.shapes[index])
+    }
+
+    /// In the order in which they were taken.
+    pub fn final_states(&self) -> &[FinalState] {
+        &self.small.final_states
+    }
+
+    /// The last one.
+    pub fn final_state(&self) -> Option<&FinalState> {
+        self.small.final_states.last()
+    }
+
+    pub fn request_count(&self) -> u64 {
+        self.segments
+            .iter()
+            .map(|segment| segment.requests.rows)
+            .sum()
+    }
+
+    pub fn transaction_count(&self) -> u64 {
+        self.segments
+            .iter()
+            .map(|segment| segment.transactions.rows)
+            .sum()
+    }
+
+    /// First and last arrival of a request.
+    pub fn arrivals(&self) -> Option<RangeInclusive<Micros>> {
+        let filled = || {
+            self.segments
+                .iter()
+                .filter(|segment| segment.requests.rows > 0)
+        };
+        let first = filled().map(|segment| segment.requests.first_time).min()?;
+        let last = filled().map(|segment| segment.requests.last_time).max()?;
+        Some(first..=last)
+    }
+
+    /// Bytes of Parquet files, by table.
+    pub fn stored_bytes(&self) -> BTreeMap<&'static str, u64> {
+        let mut bytes = BTreeMap::new();
+        for segment in &self.segments {
+            *bytes.entry(tables::Requests::NAME).or_default() += segment.requests.bytes;
+            *bytes.entry(tables::Transactions::NAME).or_default() += segment.transactions.bytes;
+        }
+        bytes
+    }
+
+    /// In order of arrival.
+    pub fn requests(&self, filter: RequestFilter) -> Requests {
+        Requests(TraceStream::new(&self.store, &self.segments, filter.into()))
+    }
+
+    /// In the order in which they began.
+    pub fn transactions(&self, filter: TransactionFilter) -> Transactions {
+        Transactions(TraceStream::new(&self.store, &self.segments, filter.into()))
+    }
+
+    /// The transactions of a range, each with its position in its request: lean whatever the filter says.
+    ///
+    /// Positions count from the first transaction that the filter takes, so it should take requests whole. Grows by a
+    /// few bytes per request.
+    pub fn index(&self, filter: TransactionFilter) -> Index {
+        let selection = Selection {
+            lean: true,
+            ..filter.into()
+        };
+        Index {
+            transactions: TraceStream::new(&self.store, &self.segments, selection),
+            seen: HashMap::new(),
+        }
+    }
+
+    pub fn request(&self, id: RequestId) -> Result<Option<Request>, ReadError> {
+        self.requests(RequestFilter {
+            ids: Some(id..=id),
+            ..RequestFilter::default()
+        })
+        .next()
+        .transpose()
+    }
+
+    pub fn transaction(&self, id: TransactionId) -> Result<Option<Transaction>, ReadError> {
+        self.transactions(TransactionFilter {
+            ids: Some(id..=id),
+            ..TransactionFilter::default()
+        })
+        .next()
+        .transpose()
+    }
+
+    /// Those attributed to this request, in the order in which they began.
+    pub fn transactions_of(&self, request: RequestId) -> Result<Vec<Transaction>, ReadError> {
+        self.transactions(TransactionFilter {
+            requests: Some(request..=request),
+            ..TransactionFilter::default()
+        })
+        .collect()
+    }
+}
+
+/// Refuses what is not a trace, or one of a later version.
+pub(crate) fn check_version(store: &Store) -> Result<(), OpenError> {
+    let what = store.shown(TRACE_FILE);
+    let Some(bytes) = store.read(TRACE_FILE)? else {
+        return Err(OpenError::NotATrace {
+            location: store.location().to_string(),
+        });
+    };
+    // Only what all versions agree on is looked at before the version is known.
+    let json: serde_json::Value = parse(&what, &bytes)?;
+    if json["format"] != FORMAT {
+        return Err(OpenError::Damaged {
+            what,
+            reason: format!("it is not a {FORMAT} file"),
+        });
+    }
+    newer(&json, &store.location().to_string())?;
+    parse::<TraceFile>(&what, &bytes).map(drop)
+}
+
+fn newer(json: &serde_json::Value, what: &str) -> Result<(), OpenError> {
+    match json["version"].as_u64() {
+        Some(found) if found > u64::from(FORMAT_VERSION) => Err(OpenError::Newer {
+            what: what.to_owned(),
+            found: u32::try_from(found).unwrap_or(u32::MAX),
+            supported: FORMAT_VERSION,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, OpenError> {
+    serde_json::from_slice(bytes).map_err(|error| OpenError::Damaged {
+        what: what.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+fn read_claims(store: &Store) -> Result<BTreeMap<u16, Claim>, OpenError> {
+    let names = store
+        .list("claims")?
+        .into_iter()
+        .filter(|name| name.ends_with(".json"));
+    let names: Vec<String> = names.map(|name| format!("claims/{name}")).collect();
+    let mut claims = BTreeMap::new();
+    for (name, bytes) in names.iter().zip(store.read_all(&names)?) {
+        if let Some(bytes) = bytes {
+            let claim: Claim = parse(&store.shown(name), &bytes)?;
+            claims.insert(claim.recorder, claim);
+        }
+    }
+    Ok(claims)
+}
+
+/// Where this recorder keeps its write-ahead files, whether that can be seen from here or not.
+fn wal_folder_of(store: &Store, claim: &Claim) -> Option<PathBuf> {
+    claim
+        .wal_folder
+        .clone()
+        .or_else(|| Some(store.folder()?.join("wal")))
+}
+
+fn wal_folders(store: &Store, claims: &BTreeMap<u16, Claim>) -> BTreeSet<PathBuf> {
+    claims
+        .values()
+        .filter_map(|claim| wal_folder_of(store, claim))
+        .filter(|folder| folder.is_dir())
+        .collect()
+}
+
+struct Opening {
+    store: Store,
+    segments: Vec<Arc<Segment>>,
+    small: Small,
+    recording: Vec<u16>,
+    warnings: Vec<String>,
+}
+
+/// What is known of a recorder apart from its segments.
+struct Traces {
+    claim: Claim,
+    /// Its write-ahead files would be found if there were any.
+    visible: bool,
+    running: bool,
+    wals: BTreeMap<u32, Wal>,
+}
+
+impl Opening {
+    fn run(mut self) -> Result<Trace, OpenError> {
+        // In this order whatever moves from a write-ahead file into a segment meanwhile is seen in one of them:
+        // a file found and opened can still be read when it has been removed.
+        let mut recorders = BTreeMap::new();
+        for (number, claim) in read_claims(&self.store)? {
+            let traces = self.look_for_wals(claim)?;
+            recorders.insert(number, traces);
+        }
+        let mut manifests = self.read_manifests()?;
+        for (number, traces) in recorders {
+            let of_recorder = manifests.remove(&number).unwrap_or_default();
+            self.add_recorder(number, traces, of_recorder)?;
+        }
+        // Segments whose claims are gone are still segments.
+        for of_recorder in manifests.into_values() {
+            for manifest in of_recorder.values() {
+                self.add_segment(manifest)?;
+            }
+        }
+        self.finish()
+    }
+
+    fn look_for_wals(&self, claim: Claim) -> Result<Traces, OpenError> {
+        let folder = wal_folder_of(&self.store, &claim).filter(|folder| folder.is_dir());
+        let mut traces = Traces {
+            claim,
+            visible: folder.is_some(),
+            running: false,
+            wals: BTreeMap::new(),
+        };
+        if let Some(folder) = folder {
+            traces.running = Lock::is_held(&folder, traces.claim.recorder);
+            for (segment, path) in segment::list_wals(&folder)?
+                .remove(&traces.claim.recorder)
+                .unwrap_or_default()
+            {
+                if let Some(wal) = Wal::open(&path)? {
+                    traces.wals.insert(segment, wal);
+                }
+            }
+        }
+        Ok(traces)
+    }
+
+    fn read_manifests(&self) -> Result<BTreeMap<u16, BTreeMap<u32, Manifest>>, OpenError> {
+        let names = self
+            .store
+            .list("segments")?
+            .into_iter()
+            .filter(|name| parse_segment_name(name).is_some());
+        let names: Vec<String> = names.map(|name| format!("segments/{name}")).collect();
+        let mut manifests: BTreeMap<u16, BTreeMap<u32, Manifest>> = BTreeMap::new();
+        for (name, bytes) in names.iter().zip(self.store.read_all(&names)?) {
+            let Some(bytes) = bytes else { continue };
+            let what = self.store.shown(name);
+            newer(&parse(&what, &bytes)?, &what)?;
+            let manifest: Manifest = parse(&what, &bytes)?;
+            manifests
+                .entry(manifest.recorder)
+                .or_default()
+                .insert(manifest.segment, manifest);
+        }
+        Ok(manifests)
+    }
+
+    fn add_recorder(
+        &mut self,
+        recorder: u16,
+        mut traces: Traces,
+        manifests: BTreeMap<u32, Manifest>,
+    ) -> Result<(), OpenError> {
+        let mut ended = manifests
+            .values()
+            .any(|manifest| manifest.end != SegmentEnd::Rolled);
+        let last_manifest = manifests.values().map(|manifest| manifest.until).max();
+        for manifest in manifests.values() {
+            traces.wals.remove(&manifest.segment);
+            self.add_segment(manifest)?;
+        }
+        let last = traces.wals.keys().next_back().copied();
+        for (segment, wal) in traces.wals {
+            let of_running = traces.running && Some(segment) == last;
+            if let (Some(torn), false) = (wal.torn, of_running) {
+                self.warnings.push(format!(
+                    "{} ends in the middle of a record: the last {} bytes, from byte {}, are cut off",
+                    wal.path.display(),
+                    torn.bytes,
+                    torn.at
+                ));
+            }
+            let crashed = Some(segment) == last && !traces.running && wal.closed.is_none();
+            if crashed || (wal.torn.is_some() && !of_running) {
+                self.small.gaps.push(Gap {
+                    from: wal.until,
+                    to: wal.crashed_at(),
+                    cause: GapCause::Crashed { recorder },
+                });
+            }
+            if crashed {
+                self.warnings.push(format!(
+                    "recorder {recorder} stopped without closing the trace; what it recorded within its flush interval before that is missing"
+                ));
+            }
+            ended |= crashed || wal.closed.is_some();
+            self.add_wal(recorder, segment, wal);
+        }
+        if traces.running {
+            self.recording.push(recorder);
+        } else if !ended && (last_manifest.is_some() || !traces.visible) {
+            let from = last_manifest.unwrap_or(traces.claim.claimed);
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(from, |since| since.as_micros() as Micros);
+            self.small.gaps.push(Gap {
+                from,
+                to: now.max(from),
+                cause: GapCause::Crashed { recorder },
+            });
+            let Claim {
+                host, wal_folder, ..
+            } = &traces.claim;
+            let place = wal_folder.as_ref().map_or_else(
+                || "the trace's folder `wal`".to_owned(),
+                |path| path.display().to_string(),
+            );
+            self.warnings.push(format!(
+                "recorder {recorder} on host {host:?} has not closed the trace; what it has not yet made into segments is in {place} there, and missing here"
+            ));
+        }
+        Ok(())
+    }
+
+    fn add_segment(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
+        let summary = |name: &str| manifest.tables.get(name).cloned().unwrap_or_default();
+        self.segments.push(Arc::new(Segment {
+            recorder: manifest.recorder,
+            number: manifest.segment,
+            source: Source::Files,
+            requests: summary(tables::Requests::NAME),
+            transactions: summary(tables::Transactions::NAME),
+        }));
+        read_small::<tables::Recorders>(&self.store, manifest, &mut self.small.recorders)?;
+        read_small::<tables::Bases>(&self.store, manifest, &mut self.small.bases)?;
+        read_small::<tables::Shapes>(&self.store, manifest, &mut self.small.shapes)?;
+        read_small::<tables::Gaps>(&self.store, manifest, &mut self.small.gaps)?;
+        read_small::<tables::FinalStates>(&self.store, manifest, &mut self.small.final_states)
+    }
+
+    fn add_wal(&mut self, recorder: u16, number: u32, mut wal: Wal) {
+        let small = std::mem::take(&mut wal.small);
+        self.small.recorders.extend(small.recorders);
+        self.small.bases.extend(small.bases);
+        self.small.shapes.extend(small.shapes);
+        self.small.gaps.extend(small.gaps);
+        self.small.final_states.extend(small.final_states);
+        self.segments.push(Arc::new(Segment {
+            recorder,
+            number,
+            requests: wal.requests.clone(),
+            transactions: wal.transactions.clone(),
+            source: Source::Wal(wal),
+        }));
+    }
+
+    fn finish(mut self) -> Result<Trace, OpenError> {
+        self.segments
+            .sort_by_key(|segment| (segment.recorder, segment.number));
+        self.small.recorders.sort_by_key(|recorder| recorder.number);
+        self.small.bases.sort_by_key(|base| base.taken);
+        self.small.shapes.sort_by_key(|shape| shape.id);
+        self.small.shapes.dedup_by_key(|shape| shape.id);
+        self.small.gaps.sort_by_key(|gap| gap.from);
+        self.small.final_states.sort_by_key(|state| state.taken);
+        let Self {
+            store,
+            segments,
+            small,
+            recording,
+            warnings,
+        } = self;
+        Ok(Trace {
+            store,
+            segments,
+            small,
+            recording,
+            warnings,
+        })
+    }
+}
+
+fn read_small<T: Table>(
+    store: &Store,
+    manifest: &Manifest,
+    rows: &mut Vec<T::Row>,
+) -> Result<(), OpenError> {
+    if !manifest.tables.contains_key(T::NAME) {
+        return Ok(());
+    }
+    let chunks = store.open(&segment::table_name::<T>(
+        manifest.recorder,
+        manifest.segment,
+    ))?;
+    let mut table = TableReader::<T>::open(chunks, Selection::default())?;
+    while let Some(row) = table.next_row()? {
+        rows.push(row);
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! `requests`: one row per request, ordered by id.
+
+use super::{latin1_to_text, missing, text_to_latin1};
+use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
+use crate::{Digest, Id, Record, Request, Response};
+
+pub(crate) struct Requests;
+
+impl Table for Requests {
+    type Row = Request;
+
+    const NAME: &'static str = "requests";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("id", Kind::Int64, Packing::Delta).with_statistics(),
+        Column::new("arrived", Kind::Timestamp, Packing::Delta).with_statistics(),
+        Column::new("duration_us", Kind::Int64, Packing::Delta),
+        Column::new("method", Kind::Text, Packing::Dictionary),
+        Column::new("target", Kind::Text, Packing::Plain),
+        Column::new("name", Kind::Text, Packing::Dictionary)
+            .of("headers")
+            .bulky(),
+        Column::new("value", Kind::Text, Packing::Dictionary)
+            .of("headers")
+            .bulky(),
+        Column::new("body", Kind::Binary, Packing::Plain)
+            .optional()
+            .bulky(),
+        Column::new("caller_traceparent", Kind::Text, Packing::Plain).optional(),
+        Column::new("outcome", Kind::Text, Packing::Dictionary),
+        Column::new("status", Kind::UInt16, Packing::Dictionary).optional(),
+        Column::new("name", Kind::Text, Packing::Dictionary)
+            .of("response_headers")
+            .bulky(),
+        Column::new("value", Kind::Text, Packing::Dictionary)
+            .of("response_headers")
+            .bulky(),
+        Column::new("response_digest", Kind::UInt32, Packing::WhateverIsSmaller).optional(),
+        Column::new("response_bytes", Kind::Int64, Packing::Dictionary).optional(),
+        Column::new("response_body", Kind::Binary, Packing::Plain)
+            .optional()
+            .bulky(),
+        Column::new("reason", Kind::Text, Packing::Dictionary).optional(),
+    ];
+    const ID: Option<usize> = Some(0);
+    const TIME: Option<usize> = Some(1);
+
+    fn id(row: &Request) -> u64 {
+        row.id.0
+    }
+    fn time(row: &Request) -> i64 {
+        row.arrived
+    }
+    fn digest(row: &Request) -> Option<u32> {
+        match row.response {
+            Response::Answered { body_digest, .. } => Some(body_digest.0),
+            Response::Broken { .. } | Response::Unrecorded { .. } => None,
+        }
+    }
+
+    fn pick(record: Record) -> Option<Request> {
+        match record {
+            Record::Request(row) => Some(row),
+            _ => None,
+        }
+    }
+
+    fn shred(row: &Request, columns: &mut RowWriter<'_>) {
+        columns.int(row.id.0 as i64);
+        columns.int(row.arrived);
+        columns.int(row.ended.wrapping_sub(row.arrived));
+        columns.bytes(row.method.as_bytes());
+        columns.bytes(row.target.as_bytes());
+        shred_headers(&row.headers, columns);
+        columns.optional_bytes(Some(row.body.as_slice()).filter(|body| !body.is_empty()));
+        columns.optional_bytes(row.caller_traceparent.as_deref().map(str::as_bytes));
+        match &row.response {
+            Response::Answered {
+                status,
+                headers,
+                body_digest,
+                body_bytes,
+                body,
+            } => {
+                columns.bytes(b"answered");
+                columns.optional_int(Some(i64::from(*status)));
+                shred_headers(headers, columns);
+                columns.optional_int(Some(i64::from(body_digest.0)));
+                columns.optional_int(Some(*body_bytes as i64));
+                columns.optional_bytes(body.as_deref());
+                columns.optional_bytes(None);
+            }
+            Response::Broken { reason } => shred_unanswered("broken", reason, columns),
+            Response::Unrecorded { reason } => shred_unanswered("unrecorded", reason, columns),
+        }
+    }
+
+    fn assemble(columns: &mut RowReader<'_>) -> Result<Request, Malformed> {
+        let id = Id(columns.int() as u64);
+        let arrived = columns.int();
+        let ended = arrived.wrapping_add(columns.int());
+        let method = columns.text()?;
+        let target = columns.text()?;
+        let headers = assemble_headers(columns)?;
+        let body = columns.bytes();
+        let caller_traceparent = columns.optional_text()?;
+        let kind = columns.word(|word| match word {
+            "answered" => Some(Kept::Answered),
+            "broken" => Some(Kept::Broken),
+            "unrecorded" => Some(Kept::Unrecorded),
+            _ => None,
+        })?;
+        let status = columns.optional_int();
+        let response_headers = assemble_headers(columns)?;
+        let digest = columns.optional_int();
+        let bytes = columns.optional_int();
+        let response_body = columns.optional_bytes();
+        let reason = columns.optional_text()?;
+        let response = match kind.ok_or_else(|| missing("an outcome"))? {
+            Kept::Answered => Response::Answered {
+                status: status.ok_or_else(|| missing("a status"))? as u16,
+                headers: response_headers,
+                body_digest: Digest(digest.ok_or_else(|| missing("a response digest"))? as u32),
+                body_bytes: bytes.ok_or_else(|| missing("a response length"))? as u64,
+                body: response_body,
+            },
+            Kept::Broken => Response::Broken {
+                reason: reason.ok_or_else(|| missing("a reason"))?,
+            },
+            Kept::Unrecorded => Response::Unrecorded {
+                reason: reason.ok_or_else(|| missing("a reason"))?,
+            },
+        };
+        Ok(Request {
+            id,
+            arrived,
+            ended,
+            method,
+            target,
+            headers,
+            body,
+            caller_traceparent,
+            response,
+        })
+    }
+}
+
+enum Kept {
+    Answered,
+    Broken,
+    Unrecorded,
+}
+
+fn shred_unanswered(outcome: &str, reason: &str, columns: &mut RowWriter<'_>) {
+    columns.bytes(outcome.as_bytes());
+    columns.optional_int(None);
+    shred_headers(&[], columns);
+    columns.optional_int(None);
+    columns.optional_int(None);
+    columns.optional_bytes(None);
+    columns.optional_bytes(Some(reason.as_bytes()));
+}
+
+fn shred_headers(headers: &[(String, Vec<u8>)], columns: &mut RowWriter<'_>) {
+    columns.byte_strings(headers.iter().map(|(name, _)| name));
+    columns.byte_strings(headers.iter().map(|(_, value)| latin1_to_text(value)));
+}
+
+fn assemble_headers(columns: &mut RowReader<'_>) -> Result<Vec<(String, Vec<u8>)>, Malformed> {
+    let names = columns.byte_strings();
+    let values = columns.byte_strings();
+    let pairs = names.into_iter().zip(values);
+    pairs
+        .map(|(name, value)| Ok((crate::parquet_table::text(name)?, text_to_latin1(&value)?)))
+        .collect()
+}

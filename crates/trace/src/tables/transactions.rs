@@ -1,0 +1,259 @@
+//! `transactions`: one row per transaction, ordered by id.
+
+use super::missing;
+use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
+use crate::{
+    Attribution, Digest, Id, Isolation, Lock, Outcome, Record, SequenceValue, ShapeId, Snapshot,
+    Transaction, Xid,
+};
+
+pub(crate) struct Transactions;
+
+impl Table for Transactions {
+    type Row = Transaction;
+
+    const NAME: &'static str = "transactions";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("id", Kind::Int64, Packing::Delta).with_statistics(),
+        Column::new("session", Kind::Int64, Packing::Dictionary),
+        Column::new("request", Kind::Int64, Packing::Delta)
+            .optional()
+            .with_statistics(),
+        Column::new("attribution", Kind::Text, Packing::Dictionary).optional(),
+        Column::new("began", Kind::Timestamp, Packing::Delta).with_statistics(),
+        Column::new("duration_us", Kind::Int64, Packing::Delta),
+        Column::new("isolation", Kind::Text, Packing::Dictionary),
+        Column::new("snapshot_xmax", Kind::Int64, Packing::Delta).optional(),
+        Column::new("snapshot_xmin_below", Kind::Int64, Packing::Dictionary).optional(),
+        Column::new(
+            "snapshot_in_progress_below",
+            Kind::Int64,
+            Packing::Dictionary,
+        )
+        .list(),
+        Column::new("xid", Kind::Int64, Packing::Delta).optional(),
+        Column::new("subxids", Kind::Int64, Packing::Delta).list(),
+        Column::new("outcome", Kind::Text, Packing::Dictionary),
+        Column::new("prepared_gid", Kind::Text, Packing::Plain).optional(),
+        Column::new("now_offset_us", Kind::Int64, Packing::Delta).optional(),
+        Column::new("shape", Kind::UInt32, Packing::Dictionary),
+        Column::new("result_digest", Kind::UInt32, Packing::WhateverIsSmaller),
+        Column::new("result_rows", Kind::Int64, Packing::Dictionary),
+        Column::new("statement", Kind::UInt32, Packing::Dictionary).of("locks"),
+        Column::new("target", Kind::UInt32, Packing::Dictionary).of("locks"),
+        Column::new("completed", Kind::Int64, Packing::Delta).of("locks"),
+        Column::new("sequence", Kind::UInt32, Packing::Dictionary).of("sequence_values"),
+        Column::new("value", Kind::Int64, Packing::Delta).of("sequence_values"),
+        Column::new("server_bytes", Kind::Binary, Packing::Plain)
+            .optional()
+            .bulky(),
+        Column::new("client_bytes", Kind::Binary, Packing::Plain)
+            .optional()
+            .bulky(),
+    ];
+    const ID: Option<usize> = Some(0);
+    const TIME: Option<usize> = Some(4);
+    const REQUEST: Option<usize> = Some(2);
+
+    fn id(row: &Transaction) -> u64 {
+        row.id.0
+    }
+    fn time(row: &Transaction) -> i64 {
+        row.began
+    }
+    fn request(row: &Transaction) -> Option<u64> {
+        row.request.map(|(request, _)| request.0)
+    }
+    fn digest(row: &Transaction) -> Option<u32> {
+        Some(row.result_digest.0)
+    }
+
+    fn pick(record: Record) -> Option<Transaction> {
+        match record {
+            Record::Transaction(row) => Some(row),
+            _ => None,
+        }
+    }
+
+    fn shred(row: &Transaction, columns: &mut RowWriter<'_>) {
+        columns.int(row.id.0 as i64);
+        columns.int(row.session.0 as i64);
+        columns.optional_int(row.request.map(|(request, _)| request.0 as i64));
+        columns.optional_bytes(
+            row.request
+                .map(|(_, attribution)| attribution_word(attribution).as_bytes()),
+        );
+        columns.int(row.began);
+        columns.int(row.ended.wrapping_sub(row.began));
+        columns.bytes(isolation_word(row.isolation).as_bytes());
+        shred_snapshot(row.snapshot.as_ref(), columns);
+        columns.optional_int(row.xid.map(|xid| xid.0 as i64));
+        columns.ints(row.subxids.iter().map(|xid| xid.0 as i64));
+        let (outcome, gid) = match &row.outcome {
+            Outcome::Committed => ("committed", None),
+            Outcome::Aborted => ("aborted", None),
+            Outcome::Prepared { gid } => ("prepared", Some(gid.as_bytes())),
+            Outcome::Unknown => ("unknown", None),
+        };
+        columns.bytes(outcome.as_bytes());
+        columns.optional_bytes(gid);
+        columns.optional_int(row.now.map(|now| now.wrapping_sub(row.began)));
+        columns.int(i64::from(row.shape.0));
+        columns.int(i64::from(row.result_digest.0));
+        columns.int(row.result_rows as i64);
+        columns.ints(row.locks.iter().map(|lock| i64::from(lock.statement)));
+        columns.ints(row.locks.iter().map(|lock| i64::from(lock.target)));
+        columns.ints(row.locks.iter().map(|lock| lock.completed as i64));
+        columns.ints(
+            row.sequence_values
+                .iter()
+                .map(|pinned| i64::from(pinned.sequence)),
+        );
+        columns.ints(row.sequence_values.iter().map(|pinned| pinned.value));
+        columns.optional_bytes(row.server_bytes.as_deref());
+        columns.optional_bytes(row.client_bytes.as_deref());
+    }
+
+    fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
+        let id = Id(columns.int() as u64);
+        let session = Id(columns.int() as u64);
+        let request = columns.optional_int().map(|request| Id(request as u64));
+        let attribution = columns.word(|word| match word {
+            "comment" => Some(Attribution::Comment),
+            "application_name" => Some(Attribution::ApplicationName),
+            "alone" => Some(Attribution::Alone),
+            _ => None,
+        })?;
+        let began = columns.int();
+        let ended = began.wrapping_add(columns.int());
+        let isolation = columns
+            .word(isolation_of)?
+            .ok_or_else(|| missing("an isolation"))?;
+        let snapshot = assemble_snapshot(columns);
+        let xid = columns.optional_int().map(|xid| Xid(xid as u64));
+        let subxids = columns
+            .ints()
+            .into_iter()
+            .map(|xid| Xid(xid as u64))
+            .collect();
+        let outcome = columns.word(|word| match word {
+            "committed" => Some(Outcome::Committed),
+            "aborted" => Some(Outcome::Aborted),
+            "prepared" => Some(Outcome::Prepared { gid: String::new() }),
+            "unknown" => Some(Outcome::Unknown),
+            _ => None,
+        })?;
+        let gid = columns.optional_text()?;
+        let outcome = match outcome.ok_or_else(|| missing("an outcome"))? {
+            Outcome::Prepared { .. } => Outcome::Prepared {
+                gid: gid.ok_or_else(|| missing("a gid"))?,
+            },
+            outcome => outcome,
+        };
+        Ok(Transaction {
+            id,
+            session,
+            request: match (request, attribution) {
+                (Some(request), Some(attribution)) => Some((request, attribution)),
+                (None, None) => None,
+                _ => return Err(missing("either of request and attribution")),
+            },
+            began,
+            ended,
+            isolation,
+            snapshot,
+            xid,
+            subxids,
+            outcome,
+            now: columns
+                .optional_int()
+                .map(|offset| began.wrapping_add(offset)),
+            shape: ShapeId(columns.int() as u32),
+            result_digest: Digest(columns.int() as u32),
+            result_rows: columns.int() as u64,
+            locks: assemble_locks(columns),
+            sequence_values: assemble_sequence_values(columns),
+            server_bytes: columns.optional_bytes(),
+            client_bytes: columns.optional_bytes(),
+        })
+    }
+}
+
+/// `xmax` as it is; the ids in progress, and `xmin`, as distances below it: small numbers that repeat. `xmin` is
+/// nearly always the lowest id in progress, or `xmax` if there is none, and is then left out.
+fn shred_snapshot(snapshot: Option<&Snapshot>, columns: &mut RowWriter<'_>) {
+    let below = |xid: Xid, snapshot: &Snapshot| snapshot.xmax.0.wrapping_sub(xid.0) as i64;
+    columns.optional_int(snapshot.map(|snapshot| snapshot.xmax.0 as i64));
+    columns.optional_int(snapshot.and_then(|snapshot| {
+        let usual = *snapshot.in_progress.first().unwrap_or(&snapshot.xmax);
+        (snapshot.xmin != usual).then(|| below(snapshot.xmin, snapshot))
+    }));
+    columns.ints(
+        snapshot
+            .into_iter()
+            .flat_map(|snapshot| snapshot.in_progress.iter().map(|&xid| below(xid, snapshot))),
+    );
+}
+
+fn assemble_snapshot(columns: &mut RowReader<'_>) -> Option<Snapshot> {
+    let xmax = columns.optional_int();
+    let xmin_below = columns.optional_int();
+    let in_progress_below = columns.ints();
+    let xmax = Xid(xmax? as u64);
+    let below = |distance: i64| Xid(xmax.0.wrapping_sub(distance as u64));
+    let in_progress: Vec<Xid> = in_progress_below.into_iter().map(below).collect();
+    let xmin = xmin_below.map_or_else(|| *in_progress.first().unwrap_or(&xmax), below);
+    Some(Snapshot {
+        xmin,
+        xmax,
+        in_progress,
+    })
+}
+
+fn assemble_locks(columns: &mut RowReader<'_>) -> Vec<Lock> {
+    let (statements, targets, completed) = (columns.ints(), columns.ints(), columns.ints());
+    let locks = statements.into_iter().zip(targets).zip(completed);
+    locks
+        .map(|((statement, target), completed)| Lock {
+            statement: statement as u32,
+            target: target as u32,
+            completed: completed as u64,
+        })
+        .collect()
+}
+
+fn assemble_sequence_values(columns: &mut RowReader<'_>) -> Vec<SequenceValue> {
+    let (sequences, values) = (columns.ints(), columns.ints());
+    let pinned = sequences.into_iter().zip(values);
+    pinned
+        .map(|(sequence, value)| SequenceValue {
+            sequence: sequence as u32,
+            value,
+        })
+        .collect()
+}
+
+fn attribution_word(attribution: Attribution) -> &'static str {
+    match attribution {
+        Attribution::Comment => "comment",
+        Attribution::ApplicationName => "application_name",
+        Attribution::Alone => "alone",
+    }
+}
+
+pub(super) fn isolation_word(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::ReadCommitted => "read committed",
+        Isolation::RepeatableRead => "repeatable read",
+        Isolation::Serializable => "serializable",
+    }
+}
+
+pub(super) fn isolation_of(word: &str) -> Option<Isolation> {
+    match word {
+        "read committed" => Some(Isolation::ReadCommitted),
+        "repeatable read" => Some(Isolation::RepeatableRead),
+        "serializable" => Some(Isolation::Serializable),
+        _ => None,
+    }
+}
