@@ -145,24 +145,28 @@ pub(super) async fn sequences(client: &Client) -> Result<SequenceColumns, Error>
 pub(super) async fn keep_current(control: Client, connector: Arc<Connector>, sink: Arc<Sink>) {
     let mut control = Some(control);
     loop {
-        sink.catalog_wanted().notified().await;
-        let client = match control.take().filter(|control| !control.is_closed()) {
-            Some(client) => client,
-            None => match connector.control("hindcast: catalog").await {
-                Ok(client) => client,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot read the catalog again");
-                    continue;
-                }
-            },
+        let ticket = sink.catalog_wanted().await;
+        let read = async {
+            let client = match control.take().filter(|control| !control.is_closed()) {
+                Some(client) => client,
+                None => connector
+                    .control("hindcast: catalog")
+                    .await
+                    .map_err(|error| error.to_string())?,
+            };
+            let sequences = sequences(&client)
+                .await
+                .map_err(|error| with_causes(&error));
+            control = Some(client);
+            sequences
         };
-        match sequences(&client).await {
-            Ok(sequences) => sink.set_sequences(sequences),
+        match read.await {
+            Ok(sequences) => sink.catalog_read(ticket, Some(sequences)),
             Err(error) => {
-                tracing::warn!(error = %with_causes(&error), "cannot read the catalog again")
+                tracing::warn!(error, "cannot read the catalog again");
+                sink.catalog_read(ticket, None);
             }
         }
-        control = Some(client);
     }
 }
 

@@ -217,7 +217,7 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         trace_id_prefix,
         options.writer.durable,
     ));
-    sink.set_sequences(sequences);
+    sink.catalog_read(0, Some(sequences));
     let (listen, pg_listen) = (http_listener.address(), pg_listener.address());
     let recorder = Recorder {
         number,

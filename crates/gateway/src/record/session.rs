@@ -14,7 +14,7 @@ use hindcast_wire::{self as wire, Context, Event, ObservedTransaction, Output, R
 
 use super::sink::Sink;
 use crate::http::Witness;
-use crate::pg::{Driver, Flow, Host, Refusal, SessionStart, Wires};
+use crate::pg::{Driver, Flow, Host, Permission, Refusal, SessionStart, Wires};
 
 const ISOLATION: &str = "default_transaction_isolation";
 
@@ -48,8 +48,10 @@ pub(super) struct RecordingDriver {
     unattributed: Arc<AtomicU64>,
     /// Since when and why the session is not observed.
     unobserved: Option<(Micros, String)>,
-    /// Answers that wait until what they acknowledge is on disk.
+    /// Answers that wait, for as long as the session does.
     withheld: Option<BytesMut>,
+    /// What they will wait for besides: the disk, or the catalog.
+    waits: Vec<Permission>,
 }
 
 impl Host for RecordingHost {
@@ -91,6 +93,7 @@ impl Host for RecordingHost {
             unattributed: self.sink.counters().client(client),
             unobserved: None,
             withheld: None,
+            waits: Vec::new(),
             sink: Arc::clone(&self.sink),
         };
         self.sink.counters().session();
@@ -139,9 +142,8 @@ impl RecordingDriver {
         wires.to_server = output.to_server;
         wires.to_client = output.to_client;
         let mut events = output.events;
-        let mut ghost_committed = false;
         for event in events.drain(..) {
-            ghost_committed |= self.tell(event);
+            self.tell(event);
         }
         self.events = events;
         // The observer goes on in raw mode, for it still has answers of its own to swallow.
@@ -151,43 +153,54 @@ impl RecordingDriver {
         if let Some(withheld) = &mut self.withheld {
             withheld.extend_from_slice(&wires.to_client);
             wires.to_client.clear();
-        } else if ghost_committed && let Some(durable) = self.sink.durable() {
-            // A request's transactions are on disk before its response leaves. A ghost has no response: its answer waits.
-            self.withheld = Some(std::mem::take(&mut wires.to_client));
-            return Flow::Wait(durable);
+            return Flow::Continue;
         }
-        Flow::Continue
+        match self.waits.is_empty() {
+            true => Flow::Continue,
+            false => {
+                self.withheld = Some(std::mem::take(&mut wires.to_client));
+                self.wait()
+            }
+        }
     }
 
-    /// Whether the event was the commit of a ghost.
-    fn tell(&mut self, event: Event) -> bool {
+    /// Until everything that answers have to wait for has happened.
+    fn wait(&mut self) -> Flow {
+        let waits = std::mem::take(&mut self.waits);
+        Flow::Wait(Box::pin(async move {
+            for wait in waits {
+                wait.await;
+            }
+        }))
+    }
+
+    fn tell(&mut self, event: Event) {
         match event {
             Event::Ready { .. } => {}
             Event::TransactionBegan { .. } => {
                 let crowded = self.sink.requests().in_flight() > 1;
                 self.current = Some((self.sink.next_transaction(), crowded));
             }
-            Event::Transaction(observed) => return self.transaction(*observed, false),
+            Event::Transaction(observed) => self.transaction(*observed, false),
             Event::CommitUncertain(observed) => {
                 self.sink.counters().uncertain();
-                return self.transaction(*observed, true);
+                self.transaction(*observed, true);
             }
             Event::UnknownTable { table } => self.sink.unknown_table(table),
             Event::Unobserved { reason } => {
                 tracing::debug!(session = %self.session, reason, "a session passes through");
             }
         }
-        false
     }
 
-    fn transaction(&mut self, observed: ObservedTransaction, uncertain: bool) -> bool {
+    fn transaction(&mut self, observed: ObservedTransaction, uncertain: bool) {
         let (id, crowded) = self
             .current
             .take()
             .unwrap_or_else(|| (self.sink.next_transaction(), false));
         // A request's settings are made again by the service itself.
         if observed.passive && observed.request.is_some() {
-            return false;
+            return;
         }
         self.note_cuts(id, &observed);
         let shape = ShapeId(observed.shape);
@@ -208,7 +221,8 @@ impl RecordingDriver {
                 .iter()
                 .any(|statement| changes_schema(&statement.text))
         {
-            self.sink.schema_changed();
+            // The next statement may well fill a column from a new sequence.
+            self.waits.push(Box::pin(self.sink.schema_changed()));
         }
         let xid_known = observed.xid_known;
         let transaction = to_trace(id, self.session, self.isolation, observed);
@@ -222,7 +236,10 @@ impl RecordingDriver {
             true => self.sink.ledger().uncertain(transaction),
             false => self.sink.transaction(transaction),
         }
-        ghost_committed
+        // A request's transactions are on disk before its response leaves. A ghost has no response: its answer waits.
+        if ghost_committed && let Some(durable) = self.sink.durable() {
+            self.waits.push(durable);
+        }
     }
 
     /// What replay would need and a limit kept out is a gap.
@@ -263,6 +280,10 @@ impl Driver for RecordingDriver {
     }
 
     fn on_permission(&mut self, wires: &mut Wires) -> Flow {
+        // More may have happened while the session waited.
+        if !self.waits.is_empty() {
+            return self.wait();
+        }
         if let Some(withheld) = self.withheld.take() {
             wires.to_client.unsplit(withheld);
         }
@@ -281,6 +302,10 @@ impl Driver for RecordingDriver {
             recorder.on_server_gone(context, output);
             Ok(())
         });
+        // Nothing follows that could wait.
+        if let Some(withheld) = self.withheld.take() {
+            wires.to_client.unsplit(withheld);
+        }
         // Now the end of the gap is known as well.
         if let Some((since, reason)) = self.unobserved.take() {
             self.sink.unobserved_until_now(self.session, since, reason);

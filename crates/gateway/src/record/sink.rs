@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hindcast_trace::{
     Gap, GapCause, Id, Micros, Record, Request, SessionId, Shape, ShapeId, Transaction,
@@ -11,12 +11,15 @@ use hindcast_trace::{
 };
 
 use hindcast_wire::SequenceColumns;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::requests::Requests;
 use super::settle::Ledger;
 use super::status::{Counters, Status};
 use crate::http::{Arrival, Durable, Witness};
+
+/// How long a session that changed the schema may wait for the catalog to be read again.
+const CATALOG_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Shared by all connections, sessions and background tasks of a recording.
 pub(super) struct Sink {
@@ -37,6 +40,9 @@ pub(super) struct Sink {
     sequences: RwLock<Arc<SequenceColumns>>,
     /// Moves after `sequences` has changed, so that sessions need not look at it.
     sequences_version: AtomicU64,
+    /// How often the catalog was asked for, and up to which of these it was read.
+    catalog_tickets: AtomicU64,
+    catalog_served: watch::Sender<u64>,
 }
 
 impl Sink {
@@ -56,6 +62,8 @@ impl Sink {
             catalog_wanted: Notify::new(),
             sequences: RwLock::default(),
             sequences_version: AtomicU64::new(0),
+            catalog_tickets: AtomicU64::new(0),
+            catalog_served: watch::Sender::new(0),
         }
     }
 
@@ -156,20 +164,37 @@ impl Sink {
         }
     }
 
-    pub fn schema_changed(&self) {
+    /// Asks for the catalog to be read again. Resolves when that is done, or when it takes too long.
+    pub fn schema_changed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let ticket = self.catalog_tickets.fetch_add(1, Ordering::AcqRel) + 1;
+        let mut served = self.catalog_served.subscribe();
         self.catalog_wanted.notify_one();
+        async move {
+            let _ = tokio::time::timeout(
+                CATALOG_PATIENCE,
+                served.wait_for(|served| *served >= ticket),
+            )
+            .await;
+        }
     }
 
-    pub fn catalog_wanted(&self) -> &Notify {
-        &self.catalog_wanted
+    /// Waits until somebody asks, and says what to tell [`Sink::catalog_read`].
+    pub async fn catalog_wanted(&self) -> u64 {
+        self.catalog_wanted.notified().await;
+        self.catalog_tickets.load(Ordering::Acquire)
     }
 
-    pub fn set_sequences(&self, sequences: SequenceColumns) {
-        *self
-            .sequences
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(sequences);
-        self.sequences_version.fetch_add(1, Ordering::Release);
+    /// The catalog was read; everybody up to `ticket` is served. Without `sequences` it could not be read.
+    pub fn catalog_read(&self, ticket: u64, sequences: Option<SequenceColumns>) {
+        if let Some(sequences) = sequences {
+            *self
+                .sequences
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = Arc::new(sequences);
+            self.sequences_version.fetch_add(1, Ordering::Release);
+        }
+        self.catalog_served
+            .send_modify(|served| *served = ticket.max(*served));
     }
 
     pub fn sequences_version(&self) -> u64 {
@@ -179,15 +204,11 @@ impl Sink {
     /// With the version they have at least.
     pub fn sequences(&self) -> (Arc<SequenceColumns>, u64) {
         let version = self.sequences_version();
-        (
-            Arc::clone(
-                &self
-                    .sequences
-                    .read()
-                    .unwrap_or_else(PoisonError::into_inner),
-            ),
-            version,
-        )
+        let sequences = self
+            .sequences
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        (Arc::clone(&sequences), version)
     }
 
     pub fn status(&self) -> Status {
