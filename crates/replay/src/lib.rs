@@ -1,1 +1,36 @@
-//! (to be written)
+//! Runs recorded requests again, under the recorded concurrency, and says whether everything came out the same.
+//!
+//! ```text
+//!   trace ──▶ Plan ──▶ Recording + Schedule ──▶ Coordinator ◀── Gate ◀──┬── Holder (one per session of the service)
+//!                                                                      ├── ghosts (one connection per recorded session)
+//!                                                                      └── Sender (requests, compares responses)
+//! ```
+//!
+//! - [`plan`] says which requests are sent again, [`recording`] reads what must be known about them.
+//! - [`coordinator`] decides who may go on and notices divergences. Pure.
+//! - [`hold`] follows one session of the service and makes it wait. Pure.
+//! - [`gate`], [`sender`], [`ghosts`], [`service`] and [`run`](mod@run) are the shells around them.
+//!
+//! It deliberately does not rewind databases (`hindcast-rewind` does) and never prints: [`Verdict`] is plain data.
+//!
+//! **Where to start reading**: [`coordinator`].
+//!
+//! **The invariant to keep**: a divergence is a result. Whatever the service does, a replay ends with a verdict, and never hangs.
+
+pub mod compare;
+pub mod coordinator;
+mod desk;
+pub mod gate;
+mod ghosts;
+pub mod hold;
+pub mod plan;
+pub mod recording;
+pub mod run;
+pub mod sender;
+pub mod service;
+pub mod verdict;
+
+pub use plan::{Plan, PlanError};
+pub use recording::{LoadError, Recording};
+pub use run::{Hooks, ReplayError, ReplayOptions, run};
+pub use verdict::Verdict;

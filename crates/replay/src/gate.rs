@@ -1,0 +1,116 @@
+//! Where sessions wait: the coordinator behind a lock, and those it has told to wait.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::coordinator::{Ask, Coordinator};
+
+/// The coordinator, shared by sessions, ghosts and the re-sender.
+#[derive(Clone)]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    /// Something happened: the re-sender and whoever watches for the end look again.
+    changed: watch::Sender<u64>,
+}
+
+struct State {
+    coordinator: Coordinator,
+    waiting: Vec<(Ask, oneshot::Sender<()>)>,
+    /// Nobody is held any longer: the replay is over and sessions are to come to an end.
+    open: bool,
+}
+
+impl Gate {
+    pub fn new(coordinator: Coordinator) -> Self {
+        let state = State { coordinator, waiting: Vec::new(), open: false };
+        Self { inner: Arc::new(Inner { state: Mutex::new(state), changed: watch::Sender::new(0) }) }
+    }
+
+    /// Tells the coordinator something, or asks it, and wakes whoever may go on because of that.
+    pub fn with<T>(&self, tell: impl FnOnce(&mut Coordinator) -> T) -> T {
+        let mut state = self.state();
+        let before = (state.coordinator.events(), state.coordinator.counts().divergences);
+        let answer = tell(&mut state.coordinator);
+        if (state.coordinator.events(), state.coordinator.counts().divergences) != before {
+            state.wake();
+            drop(state);
+            self.inner.changed.send_modify(|version| *version += 1);
+        }
+        answer
+    }
+
+    /// Resolves when the step is permitted.
+    pub fn permission(&self, ask: Ask) -> impl Future<Output = ()> + Send + 'static {
+        let mut state = self.state();
+        let waiting = if state.open || state.coordinator.may(ask) {
+            None
+        } else {
+            let (sender, receiver) = oneshot::channel();
+            state.waiting.push((ask, sender));
+            Some(receiver)
+        };
+        async move {
+            if let Some(receiver) = waiting {
+                // The sender is dropped only with the gate, when nobody is left to care.
+                let _ = receiver.await;
+            }
+        }
+    }
+
+    /// Whether the step is permitted right now.
+    pub fn permits(&self, ask: Ask) -> bool {
+        let state = self.state();
+        state.open || state.coordinator.may(ask)
+    }
+
+    /// Lets everybody go.
+    pub fn open(&self) {
+        let mut state = self.state();
+        state.open = true;
+        state.waiting.clear();
+        drop(state);
+        self.inner.changed.send_modify(|version| *version += 1);
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.state().open
+    }
+
+    /// Learns of every change from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changed.subscribe()
+    }
+
+    /// What is being waited for.
+    pub fn waiting(&self) -> Vec<Ask> {
+        self.state().waiting.iter().map(|(ask, _)| *ask).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere has been reported where it happened; the state itself is changed in single steps.
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        let coordinator = &self.coordinator;
+        let over = coordinator.is_over();
+        let mut still = Vec::new();
+        for (ask, sender) in self.waiting.drain(..) {
+            if !over && coordinator.may(ask) {
+                // A session that closed meanwhile does not listen any more.
+                let _ = sender.send(());
+            } else {
+                still.push((ask, sender));
+            }
+        }
+        self.waiting = still;
+    }
+}

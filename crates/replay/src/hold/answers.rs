@@ -1,0 +1,102 @@
+//! Which message the server answers next, and for whom.
+//!
+//! The holder has at most one batch of the client outstanding, so this needs none of an observer's care for pipelines: it is a queue.
+
+use std::collections::VecDeque;
+
+use hindcast_wire::message::backend as server;
+
+/// What a message makes the server answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Each statement ends with `CommandComplete` or `EmptyQueryResponse`, all of them with `ReadyForQuery`. The flags say which
+    /// statements' rows come in an order that counts.
+    Query { ordered: Vec<bool> },
+    Parse,
+    Bind,
+    Close,
+    DescribeStatement,
+    DescribePortal,
+    Execute { ordered: bool },
+    Sync,
+    FunctionCall,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Client,
+    /// A statement of ours; its answers go no further.
+    Own,
+    /// The client's, but its `ReadyForQuery` is kept back, because the client's transaction is not over yet.
+    Withheld,
+}
+
+/// What a message of the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub owner: Owner,
+    /// It is a result row whose place among the others counts.
+    pub ordered: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Answers {
+    outstanding: VecDeque<(Expect, Owner)>,
+    /// Which statement of the `Query` in front is being answered.
+    statement: usize,
+}
+
+impl Answers {
+    pub fn expect(&mut self, expect: Expect, owner: Owner) {
+        self.outstanding.push_back((expect, owner));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.outstanding.is_empty()
+    }
+
+    /// Whether a `Sync` was sent that is not answered.
+    pub fn has_sync(&self) -> bool {
+        self.outstanding.iter().any(|(expect, _)| *expect == Expect::Sync)
+    }
+
+    /// The server sent a message with this tag. `None`: it answers nobody in particular.
+    pub fn take(&mut self, tag: u8) -> Option<Answer> {
+        if matches!(tag, server::PARAMETER_STATUS | server::NOTICE_RESPONSE | server::NOTIFICATION_RESPONSE) {
+            return None;
+        }
+        let (expect, owner) = self.outstanding.front()?;
+        let ordered = match expect {
+            Expect::Query { ordered } => ordered.get(self.statement).copied().unwrap_or(false),
+            Expect::Execute { ordered } => *ordered,
+            _ => false,
+        };
+        let answer = Answer { owner: *owner, ordered };
+        let done = match (expect, tag) {
+            (Expect::Query { .. }, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE) => {
+                self.statement += 1;
+                false
+            }
+            (Expect::Query { .. } | Expect::Sync | Expect::FunctionCall, server::READY_FOR_QUERY) => true,
+            (Expect::Query { .. } | Expect::FunctionCall, _) => false,
+            (_, server::ERROR_RESPONSE) => {
+                // The server ignores everything up to the next Sync.
+                while self.outstanding.front().is_some_and(|(expect, _)| *expect != Expect::Sync) {
+                    self.outstanding.pop_front();
+                }
+                false
+            }
+            (Expect::Parse, server::PARSE_COMPLETE)
+            | (Expect::Bind, server::BIND_COMPLETE)
+            | (Expect::Close, server::CLOSE_COMPLETE)
+            | (Expect::DescribeStatement | Expect::DescribePortal, server::ROW_DESCRIPTION | server::NO_DATA)
+            | (Expect::Execute { .. }, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::PORTAL_SUSPENDED) => true,
+            _ => false,
+        };
+        if done {
+            self.outstanding.pop_front();
+            self.statement = 0;
+        }
+        Some(answer)
+    }
+}

@@ -1,0 +1,512 @@
+//! Plans what to do with one batch of the client's messages.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use hindcast_gateway::pg::Wires;
+use hindcast_order::Tx;
+use hindcast_trace::RequestId;
+use hindcast_wire::Status;
+use hindcast_wire::frame::Frame;
+use hindcast_wire::message::frontend as client;
+use hindcast_wire::sql::trace::trace_comment;
+use hindcast_wire::sql::{self, Company, Edits, Script, Statement};
+
+use super::answers::{Expect, Owner};
+use super::own::Own;
+use super::{Desk, Holder, Kind, Open, Split, Step};
+use crate::coordinator::{Ask, Claim};
+
+/// A statement that the client prepared.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    script: Arc<Script>,
+    /// The request that its comment names. It counts for the first execution only: after that the comment is stale.
+    request: Option<RequestId>,
+    fresh: AtomicBool,
+}
+
+impl Prepared {
+    fn statement(&self) -> Option<&Statement> {
+        self.script.statements.first()
+    }
+
+    fn take_request(&self) -> Option<RequestId> {
+        if self.fresh.swap(false, Ordering::Relaxed) { self.request } else { None }
+    }
+}
+
+/// Collects messages for one [`Step::Send`].
+#[derive(Default)]
+struct Sending {
+    bytes: BytesMut,
+    expect: Vec<(Expect, Owner)>,
+}
+
+impl Sending {
+    fn flush_into(&mut self, steps: &mut Vec<Step>) {
+        if !self.bytes.is_empty() {
+            steps.push(Step::Send { bytes: self.bytes.split().freeze(), expect: std::mem::take(&mut self.expect) });
+        }
+    }
+}
+
+impl Holder {
+    /// Plans the next batch, if a whole one is there. False if not.
+    pub(super) fn plan_next(&mut self, out: &mut Wires, desk: &mut impl Desk) -> bool {
+        if !self.unseen.is_empty() {
+            self.show_unseen();
+            return true;
+        }
+        if let Some(text) = self.next_of_split() {
+            self.plan_query(&text, desk);
+            return true;
+        }
+        let ends = |frame: &Frame| !matches!(frame.tag(), client::PARSE | client::BIND | client::EXECUTE | client::DESCRIBE | client::CLOSE);
+        let Some(end) = self.queue.iter().position(ends) else { return false };
+        let batch: Vec<Frame> = self.queue.drain(..=end).collect();
+        let last = batch.last().expect("the batch has its end");
+        match last.tag() {
+            client::QUERY => self.plan_simple(&batch, desk),
+            client::SYNC | client::FLUSH => self.plan_extended(batch, desk),
+            client::FUNCTION_CALL => {
+                let expect = vec![(Expect::FunctionCall, Owner::Client)];
+                self.steps.extend([Step::Send { bytes: concat(&batch), expect }, Step::Settle]);
+            }
+            // Terminate; data of a COPY that the server has given up on.
+            _ => out.to_server.extend_from_slice(&concat(&batch)),
+        }
+        true
+    }
+
+    // ---- simple protocol ---------------------------------------------------------------------------------------
+
+    fn plan_simple(&mut self, batch: &[Frame], desk: &mut impl Desk) {
+        let query = batch.last().expect("a batch is not empty");
+        let text = client::parse_query(query.body()).unwrap_or_default().to_vec();
+        let script = self.options.scripts.get(&text, self.dialect);
+        let mixed = script.statements.len() > 1 && script.statements.iter().any(|statement| statement.kind.controls_transaction());
+        if !mixed || script.unterminated {
+            self.plan_query(&text, desk);
+            return;
+        }
+        // BEGIN; …; COMMIT in one message: one at a time, so that there is a moment before each in which to wait.
+        let rest = script.statements.iter().map(|statement| Bytes::copy_from_slice(statement.text(&text))).collect();
+        self.split = Some(Split { rest, request: self.request_in(&text), failed: false });
+        let first = self.next_of_split().expect("there are several");
+        self.plan_query(&first, desk);
+    }
+
+    fn next_of_split(&mut self) -> Option<Bytes> {
+        let split = self.split.as_mut()?;
+        let next = split.rest.pop_front();
+        if next.is_none() {
+            self.split = None;
+        }
+        next
+    }
+
+    fn plan_query(&mut self, text: &[u8], desk: &mut impl Desk) {
+        let script = self.options.scripts.get(text, self.dialect);
+        let named = self.request_in(text).or_else(|| self.split.as_ref().and_then(|split| split.request));
+        let last_of_split = self.split.as_ref().is_none_or(|split| split.rest.is_empty());
+        let owner = if last_of_split { Owner::Client } else { Owner::Withheld };
+        let mut bytes = BytesMut::new();
+        client::query(&mut bytes, &self.rewritten(text));
+        let ordered = script.statements.iter().map(|statement| statement.ordered).collect();
+        let mut steps = Vec::new();
+        let statements: Vec<&Statement> = script.statements.iter().collect();
+
+        match self.enter(&statements, named, desk, &mut steps) {
+            Entered::Serve(tx) => {
+                let mut message = BytesMut::new();
+                client::query(&mut message, text);
+                steps.push(Step::Serve { tx, frames: vec![Frame(message.freeze())] });
+                self.split = None;
+            }
+            entered => {
+                for statement in &statements {
+                    self.before(statement, &mut steps);
+                }
+                let owner = if entered == Entered::Wrapped { Owner::Withheld } else { owner };
+                steps.push(Step::Send { bytes: bytes.freeze(), expect: vec![(Expect::Query { ordered }, owner)] });
+                steps.push(Step::Settle);
+                if entered == Entered::Wrapped {
+                    self.leave_wrapped(&mut steps);
+                }
+            }
+        }
+        self.leave_company(&statements, &mut steps);
+        self.steps.extend(steps);
+    }
+
+    // ---- extended protocol -------------------------------------------------------------------------------------
+
+    fn plan_extended(&mut self, batch: Vec<Frame>, desk: &mut impl Desk) {
+        let mut steps = Vec::new();
+        let synced = batch.last().is_some_and(|frame| frame.tag() == client::SYNC);
+        // What the batch executes, and which request its texts name, must be known before the first message goes out.
+        let (prepared_before, portals_before) = (self.prepared.clone(), self.portals.clone());
+        let mut executed: Vec<(usize, Arc<Prepared>)> = Vec::new();
+        let mut named = None;
+        for (at, frame) in batch.iter().enumerate() {
+            match frame.tag() {
+                client::PARSE => {
+                    let found = self.note_parse(frame);
+                    named = named.or(found.as_ref().and_then(|prepared| prepared.request));
+                }
+                client::BIND => self.note_bind(frame),
+                client::EXECUTE => {
+                    if let Ok((portal, _)) = client::parse_execute(frame.body())
+                        && let Some(prepared) = self.portals.get(portal)
+                    {
+                        let fresh = prepared.take_request();
+                        named = named.or(fresh);
+                        executed.push((at, Arc::clone(prepared)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        (self.prepared, self.portals) = (prepared_before, portals_before);
+
+        let begins = executed.first().is_some_and(|(_, prepared)| prepared.statement().is_some_and(|s| matches!(s.kind, sql::Kind::Begin { .. })));
+        let statements: Vec<&Statement> = executed.iter().filter_map(|(_, prepared)| prepared.statement()).collect();
+
+        let mut entered = Entered::Plain;
+        if self.transaction.is_none() && !begins {
+            if self.unsynced && statements.iter().any(|statement| statement.takes_snapshot) {
+                // Parse and Flush opened an implicit transaction, which must not be the one that BEGIN finds.
+                let mut bytes = BytesMut::new();
+                client::sync(&mut bytes);
+                steps.extend([Step::Send { bytes: bytes.freeze(), expect: vec![(Expect::Sync, Owner::Own)] }, Step::Settle]);
+                self.own.push_back(Own::Resync);
+            }
+            entered = self.enter(&statements, named, desk, &mut steps);
+        }
+        if self.transaction.as_ref().is_some_and(|open| open.kind == Kind::Wrapped) {
+            entered = match entered {
+                Entered::Serve(tx) => Entered::Serve(tx),
+                _ => Entered::Wrapped,
+            };
+        }
+        if let Entered::Serve(tx) = entered {
+            steps.push(Step::Serve { tx, frames: batch });
+            self.steps.extend(steps);
+            return;
+        }
+
+        let mut sending = Sending::default();
+        for at in 0..batch.len() {
+            let frame = &batch[at];
+            let statement = self.statement_of(frame);
+            // The snapshot of an explicit transaction: before the first message that makes the server take one.
+            if matches!(frame.tag(), client::PARSE | client::BIND)
+                && let Some(prepared) = &statement
+                && prepared.statement().is_some_and(|statement| statement.takes_snapshot)
+                && self.transaction.as_ref().is_some_and(|open| open.kind == Kind::Explicit && open.claim.is_none())
+                && self.status != Status::Failed
+            {
+                sending.flush_into(&mut steps);
+                let first = prepared.statement().expect("just seen");
+                match self.enter(&[first], named, desk, &mut steps) {
+                    Entered::Serve(tx) => {
+                        steps.push(Step::Serve { tx, frames: batch[at..].to_vec() });
+                        self.steps.extend(steps);
+                        return;
+                    }
+                    Entered::Plain | Entered::Wrapped => {}
+                }
+            }
+            match frame.tag() {
+                client::PARSE => {
+                    self.note_parse(frame);
+                    sending.expect.push((Expect::Parse, Owner::Client));
+                    self.put_parse(frame, &mut sending.bytes);
+                }
+                client::EXECUTE => {
+                    let statement = statement.as_ref().and_then(|prepared| prepared.statement());
+                    if let Some(statement) = statement {
+                        let mut waits = Vec::new();
+                        if self.transaction.is_none() && matches!(statement.kind, sql::Kind::Begin { .. }) {
+                            self.transaction = Some(Open::new(Kind::Explicit, None));
+                        }
+                        self.before(statement, &mut waits);
+                        if !waits.is_empty() {
+                            // Whoever waits for what was sent before must not wait for this to be over.
+                            client::flush(&mut sending.bytes);
+                            sending.flush_into(&mut steps);
+                            steps.extend(waits);
+                        }
+                    }
+                    let ordered = statement.is_some_and(|statement| statement.ordered);
+                    sending.expect.push((Expect::Execute { ordered }, Owner::Client));
+                    sending.bytes.extend_from_slice(&frame.0);
+                }
+                tag => {
+                    if tag == client::BIND {
+                        self.note_bind(frame);
+                    }
+                    if let Some(expect) = expectation(frame) {
+                        let owner = if expect == Expect::Sync && entered == Entered::Wrapped { Owner::Withheld } else { Owner::Client };
+                        sending.expect.push((expect, owner));
+                    }
+                    sending.bytes.extend_from_slice(&frame.0);
+                }
+            }
+            if let Some(open) = self.transaction.as_mut().filter(|open| open.claim.is_none()) {
+                open.before_claim.push(frame.tag());
+            }
+        }
+        sending.flush_into(&mut steps);
+        steps.push(Step::Settle);
+        if synced && entered == Entered::Wrapped {
+            self.leave_wrapped(&mut steps);
+        }
+        self.leave_company(&statements, &mut steps);
+        self.unsynced = !synced;
+        self.steps.extend(steps);
+    }
+
+    fn note_parse(&mut self, frame: &Frame) -> Option<Arc<Prepared>> {
+        let parse = client::Parse::parse(frame.body()).ok()?;
+        let prepared = Arc::new(Prepared {
+            script: self.options.scripts.get(parse.text, self.dialect),
+            request: self.request_in(parse.text),
+            fresh: AtomicBool::new(true),
+        });
+        self.prepared.insert(Bytes::copy_from_slice(parse.name), Arc::clone(&prepared));
+        Some(prepared)
+    }
+
+    fn note_bind(&mut self, frame: &Frame) {
+        if let Ok(names) = client::BindNames::parse(frame.body())
+            && let Some(prepared) = self.prepared.get(names.statement)
+        {
+            self.portals.insert(Bytes::copy_from_slice(names.portal), Arc::clone(prepared));
+        }
+    }
+
+    /// The prepared statement that a `Parse`, `Bind` or `Execute` is about.
+    fn statement_of(&self, frame: &Frame) -> Option<Arc<Prepared>> {
+        match frame.tag() {
+            client::PARSE => {
+                let parse = client::Parse::parse(frame.body()).ok()?;
+                Some(Arc::new(Prepared {
+                    script: self.options.scripts.get(parse.text, self.dialect),
+                    request: None,
+                    fresh: AtomicBool::new(false),
+                }))
+            }
+            client::BIND => self.prepared.get(client::BindNames::parse(frame.body()).ok()?.statement).cloned(),
+            client::EXECUTE => self.portals.get(client::parse_execute(frame.body()).ok()?.0).cloned(),
+            _ => None,
+        }
+    }
+
+    fn put_parse(&self, frame: &Frame, out: &mut BytesMut) {
+        match client::Parse::parse(frame.body()) {
+            Ok(parse) => {
+                let text = self.rewritten(parse.text);
+                client::Parse { text: &text, ..parse }.build(out);
+            }
+            Err(_) => out.extend_from_slice(&frame.0),
+        }
+    }
+
+    // ---- both --------------------------------------------------------------------------------------------------
+
+    /// Statements are about to run. If they are what makes their transaction take its snapshot, finds out which recorded transaction that is
+    /// and plans its beginning.
+    fn enter(&mut self, statements: &[&Statement], named: Option<RequestId>, desk: &mut impl Desk, steps: &mut Vec<Step>) -> Entered {
+        if let [statement] = statements
+            && self.transaction.is_none()
+            && matches!(statement.kind, sql::Kind::Begin { .. })
+        {
+            let mut open = Open::new(Kind::Explicit, None);
+            // A `Query` has no frames of its own to note.
+            open.before_claim.push(client::QUERY);
+            self.transaction = Some(open);
+            return Entered::Plain;
+        }
+        let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) else {
+            if let Some(open) = self.transaction.as_mut().filter(|open| open.claim.is_none() && open.kind == Kind::Explicit) {
+                open.before_claim.push(client::QUERY);
+            }
+            return Entered::Plain;
+        };
+        if let Some(open) = &self.transaction
+            && (open.claim.is_some() || self.status == Status::Failed)
+        {
+            return Entered::Plain;
+        }
+        let request = named.or(self.application).or_else(|| desk.alone());
+        let claim = desk.claim(request, opening.fingerprint.hash);
+        let tx = match claim {
+            Claim::Run(tx) => tx,
+            Claim::Serve(tx) => {
+                if self.transaction.is_some() {
+                    steps.extend([Step::Settle, Step::Own(Own::Rollback), Step::Settle]);
+                }
+                return Entered::Serve(tx);
+            }
+            Claim::Extra | Claim::Outside => {
+                self.outside = Some(opening.fingerprint.text.clone());
+                match &mut self.transaction {
+                    Some(open) => open.claim = Some(claim),
+                    None => {}
+                }
+                return Entered::Plain;
+            }
+        };
+        let pins = desk.pins(tx);
+        let isolation = pins.isolation.unwrap_or(hindcast_trace::Isolation::RepeatableRead);
+        steps.push(Step::Hold(Ask::Snapshot(tx)));
+        if let Some(open) = &mut self.transaction {
+            open.claim = Some(claim);
+            open.before_claim = Vec::new();
+            steps.extend([Step::Own(Own::ReadWrite(isolation)), Step::Own(Own::Snapshot(tx))]);
+            return Entered::Plain;
+        }
+        let alone = statements.iter().any(|statement| statement.company == Company::Refused);
+        let reads_only = !pins.wrote
+            && pins.sequence_values.is_empty()
+            && statements.iter().all(|statement| {
+                statement.kind == sql::Kind::Select && statement.locks.is_empty() && statement.sequences.is_empty() && !reads_clock(&statement.fingerprint.text)
+            });
+        if alone {
+            steps.push(Step::Own(Own::SessionReadOnly(false)));
+        }
+        if alone || reads_only {
+            self.transaction = Some(Open::new(Kind::Direct, Some(claim)));
+            return Entered::Plain;
+        }
+        self.transaction = Some(Open::new(Kind::Wrapped, Some(claim)));
+        steps.extend([Step::Own(Own::Begin(isolation)), Step::Own(Own::Snapshot(tx))]);
+        Entered::Wrapped
+    }
+
+    /// A statement of the open transaction is about to be sent: counts it, and plans what it has to wait for.
+    fn before(&mut self, statement: &Statement, steps: &mut Vec<Step>) {
+        if matches!(statement.kind, sql::Kind::Discard { all: true } | sql::Kind::Deallocate { name: None }) {
+            self.own_prepared.clear();
+        }
+        let failed = self.status == Status::Failed;
+        let Some(open) = &mut self.transaction else { return };
+        open.shape.add(&statement.fingerprint);
+        let index = open.statements;
+        open.statements += 1;
+        let Some(tx) = open.run() else { return };
+        if failed {
+            return;
+        }
+        if !statement.locks.is_empty() {
+            open.locks.push_back(index);
+            steps.push(Step::Hold(Ask::Lock(tx, index)));
+        }
+        if matches!(statement.kind, sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }) {
+            steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
+        }
+    }
+
+    fn leave_wrapped(&mut self, steps: &mut Vec<Step>) {
+        let tx: Option<Tx> = self.transaction.as_ref().and_then(Open::run);
+        if let Some(tx) = tx {
+            steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
+        }
+        steps.extend([Step::Own(Own::Commit), Step::Settle, Step::Ready]);
+    }
+
+    fn leave_company(&mut self, statements: &[&Statement], steps: &mut Vec<Step>) {
+        let direct = self.transaction.as_ref().is_some_and(|open| open.kind == Kind::Direct);
+        if direct && statements.iter().any(|statement| statement.company == Company::Refused) {
+            steps.extend([Step::Own(Own::SessionReadOnly(true)), Step::Settle]);
+        }
+    }
+
+    /// The request that a comment in the text names.
+    fn request_in(&self, text: &[u8]) -> Option<RequestId> {
+        let found = trace_comment(text, self.dialect)?;
+        self.options.trace_id_prefixes.contains(&found.trace.high).then_some(hindcast_trace::Id(found.trace.low))
+    }
+
+    /// As the server is to see it: without the trace comment, which it did not see originally either, and with a clock that can be pinned.
+    fn rewritten(&self, text: &[u8]) -> Vec<u8> {
+        let mut text = text.to_vec();
+        if let Some(found) = trace_comment(&text, self.dialect) {
+            let mut edits = Edits::new();
+            edits.replace(found.range.start, found.range.len(), if found.separates { b" " } else { b"" });
+            let mut stripped = BytesMut::new();
+            edits.apply(&text, &mut stripped);
+            text = stripped.to_vec();
+        }
+        if self.options.pinned {
+            let edits = sql::clock_edits(&text, self.dialect);
+            if !edits.is_empty() {
+                let mut pinned = BytesMut::new();
+                edits.apply(&text, &mut pinned);
+                text = pinned.to_vec();
+            }
+        }
+        text
+    }
+
+    /// A statement is prepared by a batch that is served from the recording: the server has to be told when it is used later.
+    pub(super) fn note_unseen_parse(&mut self, frame: &Frame) {
+        let Ok(parse) = client::Parse::parse(frame.body()) else { return };
+        if !parse.name.is_empty() {
+            self.unseen.push(frame.clone());
+        }
+        self.note_parse(frame);
+    }
+
+    fn show_unseen(&mut self) {
+        let mut bytes = BytesMut::new();
+        let mut expect = Vec::new();
+        for frame in std::mem::take(&mut self.unseen) {
+            self.put_parse(&frame, &mut bytes);
+            expect.push((Expect::Parse, Owner::Own));
+        }
+        client::sync(&mut bytes);
+        expect.push((Expect::Sync, Owner::Own));
+        self.own.push_back(Own::Resync);
+        self.steps.extend([Step::Send { bytes: bytes.freeze(), expect }, Step::Settle]);
+    }
+}
+
+/// How the transaction of a batch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entered {
+    /// With nothing around it.
+    Plain,
+    /// In a transaction of ours, to be committed behind it.
+    Wrapped,
+    Serve(Tx),
+}
+
+fn expectation(frame: &Frame) -> Option<Expect> {
+    match frame.tag() {
+        client::BIND => Some(Expect::Bind),
+        client::CLOSE => Some(Expect::Close),
+        client::DESCRIBE => match client::Target::parse(frame.body()) {
+            Ok(client::Target::Portal(_)) => Some(Expect::DescribePortal),
+            _ => Some(Expect::DescribeStatement),
+        },
+        client::SYNC => Some(Expect::Sync),
+        _ => None,
+    }
+}
+
+/// Whether a statement may read the transaction's clock, which is only pinned in a transaction of ours. Wrapping one too many costs a little time.
+fn reads_clock(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["now", "timestamp", "current_", "localtime"].iter().any(|word| text.contains(word))
+}
+
+fn concat(frames: &[Frame]) -> Bytes {
+    match frames {
+        [one] => one.0.clone(),
+        several => several.iter().flat_map(|frame| frame.0.iter().copied()).collect(),
+    }
+}

@@ -1,0 +1,584 @@
+//! Follows one session of the service under replay and makes it wait where the schedule says so. Pure: bytes in, bytes and waits out.
+//!
+//! The client's messages are taken batch by batch: up to a `Sync`, a `Flush` or a `Query`. A batch is planned as a list of [`Step`]s
+//! (send this, ask that, wait for permission), which are carried out one after the other; the next batch is planned when the server has answered
+//! everything. Clients that pipeline lose a little speed by that and see no difference.
+//!
+//! ```text
+//!   recorded as      the client sends             the server gets
+//!   committed        SELECT … (autocommit)        the same, once rule A holds
+//!   committed        UPDATE … (autocommit)        A: BEGIN, snapshot and pins, UPDATE …   B: COMMIT
+//!   committed        BEGIN; …; COMMIT             BEGIN   A: READ WRITE, snapshot and pins, …   B: COMMIT
+//!   aborted          anything                     nothing, or ROLLBACK: the client gets recorded bytes
+//!   (not recorded)   outside any request          the same, read-only
+//! ```
+//!
+//! The holder's snapshot query runs before the transaction's first statement. So "took its snapshot" is a fact when its answer is there,
+//! even where the first statement then waits for a lock.
+
+mod answers;
+mod batch;
+mod own;
+mod pins;
+mod served;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hindcast_gateway::pg::Wires;
+use hindcast_order::Tx;
+use hindcast_trace::{RequestId, ShapeId};
+use hindcast_wire::digest::{ResultDigest, ShapeHasher};
+use hindcast_wire::frame::{self, Direction, Frame};
+use hindcast_wire::message::{backend as server, frontend as client};
+use hindcast_wire::sql::trace::parse_traceparent;
+use hindcast_wire::sql::{Dialect, ScriptCache};
+use hindcast_wire::Status;
+
+use crate::coordinator::{Ask, Claim, Ended, EndedAs};
+use answers::{Answers, Expect, Owner};
+use batch::Prepared;
+use own::{Own, OwnAnswer};
+pub use pins::Pins;
+use served::{Progress, Served};
+
+/// Who knows the recording and the schedule.
+pub trait Desk {
+    /// A transaction takes its first snapshot; `opening` is the hash of that statement's fingerprint.
+    fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim;
+    fn pins(&self, tx: Tx) -> Pins;
+    /// What the server answered originally; `None` if that was not kept.
+    fn recorded_answers(&self, tx: Tx) -> Option<Vec<u8>>;
+    /// The request in flight, if there is exactly one.
+    fn alone(&self) -> Option<RequestId>;
+    fn took_snapshot(&mut self, tx: Tx);
+    fn locked(&mut self, tx: Tx, statement: u32);
+    /// All but the commit is done.
+    fn ran(&mut self, tx: Tx);
+    fn ended(&mut self, tx: Tx, ended: Ended);
+    fn served(&mut self, tx: Tx, complete: bool);
+    fn lost(&mut self, tx: Tx);
+    /// The server refused a write outside any request.
+    fn outside_write_refused(&mut self, statement: &str);
+}
+
+#[derive(Clone, Debug)]
+pub struct HoldOptions {
+    /// The high halves of the recorders' trace-ids.
+    pub trace_id_prefixes: Vec<u64>,
+    pub scripts: Arc<ScriptCache>,
+    /// The rewound database has the functions that honour pins.
+    pub pinned: bool,
+}
+
+/// How the session goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Continue,
+    /// Call [`Holder::on_permission`] when this is permitted.
+    Wait(Ask),
+    /// The session cannot be followed; close it.
+    Close,
+}
+
+/// One session of the service.
+pub struct Holder {
+    options: HoldOptions,
+    dialect: Dialect,
+    phase: Phase,
+    /// The client's messages that are not planned yet.
+    queue: VecDeque<Frame>,
+    steps: VecDeque<Step>,
+    waiting: bool,
+    answers: Answers,
+    /// Statements of ours that are not answered, in order, and what the first of them was answered so far.
+    own: VecDeque<Own>,
+    own_answer: OwnAnswer,
+    /// A commit of ours failed: the client is told so.
+    commit_error: Option<Bytes>,
+    status: Status,
+    transaction: Option<Open>,
+    served: Option<(Tx, Served)>,
+    prepared: HashMap<Bytes, Arc<Prepared>>,
+    portals: HashMap<Bytes, Arc<Prepared>>,
+    /// Our own prepared statements that the server has.
+    own_prepared: HashSet<&'static str>,
+    application: Option<RequestId>,
+    copying_in: bool,
+    /// The last batch ended with `Flush`: an implicit transaction may be open.
+    unsynced: bool,
+    /// Rest of a `Query` that was split at its transaction control.
+    split: Option<Split>,
+    /// Statements that the client prepared while it was served from the recording: the server has yet to see them.
+    unseen: Vec<Frame>,
+    /// A statement outside any request that is being answered, for the message should it be refused.
+    outside: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Startup,
+    Authentication,
+    Running,
+}
+
+/// The client's transaction.
+struct Open {
+    kind: Kind,
+    /// `None` until its first statement that takes a snapshot.
+    claim: Option<Claim>,
+    digest: ResultDigest,
+    shape: ShapeHasher,
+    statements: u32,
+    /// Messages of the client since it began, as long as it is not claimed: if it turns out to have aborted, their recorded answers
+    /// are passed over.
+    before_claim: Vec<u8>,
+    error: Option<String>,
+    /// Of the last statement that was answered: `COMMIT` at the end of a transaction that committed.
+    last_tag: Bytes,
+    /// Lock steps whose completion is to be reported, by statement, in order.
+    locks: VecDeque<u32>,
+    /// Statements answered so far.
+    answered: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The client's own `BEGIN`.
+    Explicit,
+    /// Autocommitted, in a `BEGIN` of ours.
+    Wrapped,
+    /// Autocommitted and left as it is.
+    Direct,
+}
+
+impl Open {
+    fn new(kind: Kind, claim: Option<Claim>) -> Self {
+        Self {
+            kind,
+            claim,
+            digest: ResultDigest::new(),
+            shape: ShapeHasher::new(),
+            statements: 0,
+            before_claim: Vec::new(),
+            error: None,
+            last_tag: Bytes::new(),
+            locks: VecDeque::new(),
+            answered: 0,
+        }
+    }
+
+    fn into_ended(self, committed: bool) -> Ended {
+        let fate = if committed { EndedAs::Committed } else { EndedAs::RolledBack { error: self.error } };
+        Ended { shape: ShapeId(self.shape.value()), digest: self.digest.value(), rows: self.digest.rows(), fate }
+    }
+
+    /// An error inside a savepoint that was rolled back to does not make the transaction fail; then a later statement succeeded.
+    fn error_is_over(&self) -> bool {
+        self.error.is_none() || self.last_tag == "COMMIT" || self.last_tag == "PREPARE TRANSACTION"
+    }
+
+    fn run(&self) -> Option<Tx> {
+        match self.claim {
+            Some(Claim::Run(tx)) => Some(tx),
+            _ => None,
+        }
+    }
+}
+
+struct Split {
+    rest: VecDeque<Bytes>,
+    request: Option<RequestId>,
+    failed: bool,
+}
+
+/// One thing to do for a batch.
+#[derive(Debug)]
+enum Step {
+    Send { bytes: Bytes, expect: Vec<(Expect, Owner)> },
+    /// Statements of ours.
+    Own(Own),
+    /// Everything sent so far has been answered.
+    Settle,
+    Hold(Ask),
+    /// Serve the recorded answers from here on; roll back what is open at the server first.
+    Serve { tx: Tx, frames: Vec<Frame> },
+    /// The client's autocommitted transaction is over: give it its `ReadyForQuery`.
+    Ready,
+    /// Tell the desk that the open transaction did all but its commit.
+    Ran,
+}
+
+impl Holder {
+    pub fn new(options: HoldOptions) -> Self {
+        Self {
+            options,
+            dialect: Dialect::default(),
+            phase: Phase::Startup,
+            queue: VecDeque::new(),
+            steps: VecDeque::new(),
+            waiting: false,
+            answers: Answers::default(),
+            own: VecDeque::new(),
+            own_answer: OwnAnswer::default(),
+            commit_error: None,
+            status: Status::Idle,
+            transaction: None,
+            served: None,
+            prepared: HashMap::new(),
+            portals: HashMap::new(),
+            own_prepared: HashSet::new(),
+            application: None,
+            copying_in: false,
+            unsynced: false,
+            split: None,
+            unseen: Vec::new(),
+            outside: None,
+        }
+    }
+
+    /// A holder for a session that is past its authentication.
+    pub fn running(options: HoldOptions) -> Self {
+        Self { phase: Phase::Running, ..Self::new(options) }
+    }
+
+    /// Bytes from the client, its startup packet first.
+    pub fn on_client(&mut self, input: &mut BytesMut, out: &mut Wires, desk: &mut impl Desk) -> Next {
+        if self.phase == Phase::Startup {
+            match frame::split_startup(input) {
+                Ok(Some(packet)) => {
+                    let name = client::Startup::parse(&packet).ok().and_then(|startup| startup.get("application_name"));
+                    self.application = name.and_then(|name| self.request_of(name));
+                    out.to_server.put_slice(&packet);
+                    self.phase = Phase::Authentication;
+                }
+                Ok(None) => return Next::Continue,
+                Err(_) => return Next::Close,
+            }
+        }
+        if self.phase == Phase::Authentication {
+            // That is between client and server. A client says nothing else before it is told that the server is ready.
+            out.to_server.put_slice(&input.split());
+            return Next::Continue;
+        }
+        loop {
+            match frame::split(Direction::FromClient, input) {
+                Ok(Some(frame)) => self.queue.push_back(frame),
+                Ok(None) => break,
+                Err(_) => return Next::Close,
+            }
+        }
+        self.advance(out, desk)
+    }
+
+    pub fn on_permission(&mut self, out: &mut Wires, desk: &mut impl Desk) -> Next {
+        self.waiting = false;
+        self.advance(out, desk)
+    }
+
+    /// Bytes from the server.
+    pub fn on_server(&mut self, input: &mut BytesMut, out: &mut Wires, desk: &mut impl Desk) -> Next {
+        loop {
+            match frame::split(Direction::FromServer, input) {
+                Ok(Some(frame)) => self.on_answer(&frame, out, desk),
+                Ok(None) => break,
+                Err(_) => return Next::Close,
+            }
+        }
+        if self.phase == Phase::Running { self.advance(out, desk) } else { Next::Continue }
+    }
+
+    /// The client closed its connection.
+    pub fn on_client_gone(&mut self, desk: &mut impl Desk) {
+        self.end_abruptly(desk);
+    }
+
+    pub fn on_server_gone(&mut self, desk: &mut impl Desk) {
+        self.end_abruptly(desk);
+    }
+
+    fn end_abruptly(&mut self, desk: &mut impl Desk) {
+        if let Some((tx, _)) = self.served.take() {
+            desk.served(tx, false);
+        } else if let Some(tx) = self.transaction.take().and_then(|open| open.run()) {
+            desk.lost(tx);
+        }
+        self.steps.clear();
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.transaction.is_none() && self.served.is_none() && self.steps.is_empty() && self.queue.is_empty() && self.answers.is_empty()
+    }
+
+    fn request_of(&self, traceparent: &[u8]) -> Option<RequestId> {
+        let trace = parse_traceparent(traceparent)?;
+        self.options.trace_id_prefixes.contains(&trace.high).then_some(hindcast_trace::Id(trace.low))
+    }
+
+    // ---- what the server answers -------------------------------------------------------------------------------
+
+    fn on_answer(&mut self, frame: &Frame, out: &mut Wires, desk: &mut impl Desk) {
+        let (tag, body) = (frame.tag(), frame.body());
+        if self.phase != Phase::Running {
+            self.note_parameter(tag, body);
+            self.forward(frame, out);
+            if tag == server::READY_FOR_QUERY {
+                self.phase = Phase::Running;
+            }
+            return;
+        }
+        let Some(answer) = self.answers.take(tag) else {
+            self.note_parameter(tag, body);
+            self.forward(frame, out);
+            return;
+        };
+        if tag == server::READY_FOR_QUERY
+            && let Ok(status) = server::parse_ready_for_query(body)
+        {
+            self.status = status;
+        }
+        if answer.owner == Owner::Own {
+            self.on_own_answer(frame, desk);
+            return;
+        }
+        match tag {
+            server::COPY_IN_RESPONSE => self.copying_in = true,
+            server::ERROR_RESPONSE => self.copying_in = false,
+            _ => {}
+        }
+        self.digest(tag, body, answer.ordered, desk);
+        if let Some(split) = self.split.as_mut().filter(|_| tag == server::ERROR_RESPONSE) {
+            // The rest of the client's text is not run, as it would not have been in one piece.
+            split.rest.clear();
+            split.failed = true;
+        }
+        let withheld = answer.owner == Owner::Withheld && tag == server::READY_FOR_QUERY;
+        if !withheld || self.split.as_ref().is_some_and(|split| split.failed) {
+            self.forward(frame, out);
+        }
+        if tag == server::READY_FOR_QUERY {
+            self.on_ready(desk);
+        }
+    }
+
+    fn note_parameter(&mut self, tag: u8, body: &[u8]) {
+        if tag != server::PARAMETER_STATUS {
+            return;
+        }
+        if let Ok((b"application_name", value)) = server::parse_parameter_status(body) {
+            self.application = self.request_of(value);
+        }
+    }
+
+    /// Drivers that look for a server they can write to must not be put off by the read-only default, which is ours.
+    fn forward(&self, frame: &Frame, out: &mut Wires) {
+        if frame.tag() == server::PARAMETER_STATUS
+            && let Ok((b"default_transaction_read_only", _)) = server::parse_parameter_status(frame.body())
+        {
+            server::parameter_status(&mut out.to_client, b"default_transaction_read_only", b"off");
+            return;
+        }
+        out.to_client.put_slice(&frame.0);
+    }
+
+    fn digest(&mut self, tag: u8, body: &[u8], ordered: bool, desk: &mut impl Desk) {
+        let error = (tag == server::ERROR_RESPONSE).then(|| server::Fields::parse(body).ok()).flatten();
+        if let Some(fields) = &error
+            && self.outside.is_some()
+            && fields.sqlstate() == b"25006"
+        {
+            desk.outside_write_refused(&self.outside.take().expect("just seen"));
+        }
+        let Some(open) = &mut self.transaction else { return };
+        match tag {
+            server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE => open.digest.row(ordered, body),
+            server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE => {
+                open.digest.complete(body.strip_suffix(b"\0").unwrap_or(body));
+                if tag == server::COMMAND_COMPLETE {
+                    open.last_tag = Bytes::copy_from_slice(body.strip_suffix(b"\0").unwrap_or(body));
+                    if open.locks.front() == Some(&open.answered) {
+                        open.locks.pop_front();
+                        if let Some(tx) = open.run() {
+                            desk.locked(tx, open.answered);
+                        }
+                    }
+                    open.answered += 1;
+                }
+            }
+            server::ERROR_RESPONSE => {
+                if let Some(fields) = error {
+                    open.digest.error(fields.sqlstate());
+                    open.error.get_or_insert_with(|| error_text(body));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The server is ready; the client may or may not have heard of it.
+    fn on_ready(&mut self, desk: &mut impl Desk) {
+        self.outside = None;
+        self.copying_in = false;
+        if self.status != Status::Idle {
+            return;
+        }
+        let Some(open) = self.transaction.take_if(|open| open.kind != Kind::Wrapped) else { return };
+        if let Some(tx) = open.run() {
+            let committed = match open.kind {
+                Kind::Direct => {
+                    desk.took_snapshot(tx);
+                    open.error.is_none()
+                }
+                // COMMIT of a failed transaction is answered with ROLLBACK.
+                Kind::Explicit | Kind::Wrapped => open.last_tag != "ROLLBACK" && open.error_is_over(),
+            };
+            desk.ended(tx, open.into_ended(committed));
+        }
+    }
+
+    // ---- carrying out ------------------------------------------------------------------------------------------
+
+    fn advance(&mut self, out: &mut Wires, desk: &mut impl Desk) -> Next {
+        loop {
+            if self.waiting {
+                return Next::Continue;
+            }
+            if let Some(step) = self.steps.pop_front() {
+                match step {
+                    Step::Send { bytes, expect } => {
+                        out.to_server.put_slice(&bytes);
+                        expect.into_iter().for_each(|(expect, owner)| self.answers.expect(expect, owner));
+                    }
+                    Step::Own(own) => self.send_own(own, out, desk),
+                    Step::Settle if !self.answers.is_empty() => {
+                        self.steps.push_front(Step::Settle);
+                        self.forward_copy(out);
+                        return Next::Continue;
+                    }
+                    Step::Settle => {}
+                    Step::Hold(Ask::Commit(_)) if self.status == Status::Failed => {
+                        // What failed has nothing to commit; the client finds out by itself.
+                    }
+                    Step::Hold(ask) => {
+                        self.waiting = true;
+                        return Next::Wait(ask);
+                    }
+                    Step::Serve { tx, frames } => self.serve(tx, frames, out, desk),
+                    Step::Ran => {
+                        if let Some(tx) = self.transaction.as_ref().and_then(Open::run) {
+                            desk.ran(tx);
+                        }
+                    }
+                    Step::Ready => self.finish_wrapped(out, desk),
+                }
+                continue;
+            }
+            if !self.answers.is_empty() {
+                self.forward_copy(out);
+                return Next::Continue;
+            }
+            if self.served.is_some() {
+                let Some(frame) = self.queue.pop_front() else { return Next::Continue };
+                self.serve_one(&frame, out, desk);
+                continue;
+            }
+            if !self.plan_next(out, desk) {
+                return Next::Continue;
+            }
+        }
+    }
+
+    /// While the server takes in a `COPY`, the client's messages are data and go on at once.
+    fn forward_copy(&mut self, out: &mut Wires) {
+        while self.copying_in {
+            let Some(frame) = self.queue.pop_front() else { return };
+            out.to_server.put_slice(&frame.0);
+            match frame.tag() {
+                client::COPY_DONE | client::COPY_FAIL => self.copying_in = false,
+                _ => continue,
+            }
+            // In the extended protocol a Sync follows. One that was sent before the data was ignored by the server.
+            if let Some(next) = self.queue.front()
+                && next.tag() == client::SYNC
+                && self.answers.has_sync()
+            {
+                out.to_server.put_slice(&self.queue.pop_front().expect("just seen").0);
+            }
+        }
+    }
+
+    /// The client's autocommitted transaction is over, by a commit or rollback of ours.
+    fn finish_wrapped(&mut self, out: &mut Wires, desk: &mut impl Desk) {
+        let Some(open) = self.transaction.take() else { return };
+        let committed = self.own_answer.last_commit_worked && open.error.is_none();
+        if let Some(error) = self.commit_error.take() {
+            out.to_client.put_slice(&error);
+        }
+        if self.split.as_ref().is_none_or(|split| split.rest.is_empty()) {
+            server::ready_for_query(&mut out.to_client, Status::Idle);
+        }
+        if let Some(tx) = open.run() {
+            desk.ended(tx, open.into_ended(committed));
+        }
+    }
+
+    // ---- serving -----------------------------------------------------------------------------------------------
+
+    fn serve(&mut self, tx: Tx, frames: Vec<Frame>, out: &mut Wires, desk: &mut impl Desk) {
+        let mut served = Served::new(desk.recorded_answers(tx).unwrap_or_default());
+        // The client has had the answers to what it sent before it turned out which transaction this is.
+        let mut had = BytesMut::new();
+        if let Some(open) = self.transaction.take() {
+            for tag in open.before_claim {
+                served.answer(tag, &mut had);
+            }
+        }
+        self.served = Some((tx, served));
+        self.queue = frames.into_iter().chain(self.queue.drain(..)).collect();
+        let _ = out;
+    }
+
+    fn serve_one(&mut self, frame: &Frame, out: &mut Wires, desk: &mut impl Desk) {
+        let Some(&(tx, _)) = self.served.as_ref() else { return };
+        self.unsynced = false;
+        match frame.tag() {
+            client::TERMINATE => {
+                desk.served(tx, false);
+                self.served = None;
+                out.to_server.put_slice(&frame.0);
+                return;
+            }
+            // Later batches may use what is prepared here, and the server has not seen it.
+            client::PARSE => self.note_unseen_parse(frame),
+            _ => {}
+        }
+        let Some((_, served)) = &mut self.served else { return };
+        match served.answer(frame.tag(), &mut out.to_client) {
+            Progress::Continues => {}
+            Progress::Ended { complete } => {
+                self.served = None;
+                desk.served(tx, complete);
+            }
+            Progress::Exhausted => {
+                server::error_response(&mut out.to_client, b"ERROR", b"40001", b"the recording has no answer to this: it aborted here originally");
+                if matches!(frame.tag(), client::QUERY | client::SYNC | client::FUNCTION_CALL) {
+                    server::ready_for_query(&mut out.to_client, Status::Idle);
+                    self.served = None;
+                    desk.served(tx, false);
+                }
+            }
+        }
+    }
+}
+
+/// `duplicate key value … (23505)`, from the body of an `ErrorResponse`.
+pub(crate) fn error_text(body: &[u8]) -> String {
+    match server::Fields::parse(body) {
+        Ok(fields) => {
+            let text = |field| fields.get(field).map(String::from_utf8_lossy).unwrap_or_default();
+            format!("{} ({})", text(b'M'), text(b'C'))
+        }
+        Err(_) => "an error that cannot be read".to_owned(),
+    }
+}

@@ -1,0 +1,118 @@
+//! Statements of the holder's own, and what becomes of them.
+//!
+//! They are prepared once per session under names of ours and sent in the extended protocol, so that they never touch the client's unnamed
+//! statement and portal.
+
+use bytes::{Bytes, BytesMut};
+use hindcast_gateway::pg::Wires;
+use hindcast_order::Tx;
+use hindcast_trace::Isolation;
+use hindcast_wire::frame::Frame;
+use hindcast_wire::message::{backend as server, frontend as client};
+
+use super::answers::{Expect, Owner};
+use super::{Desk, Holder};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    Begin(Isolation),
+    /// In a transaction that the client began.
+    ReadWrite(Isolation),
+    /// Takes the transaction's snapshot and sets what is pinned.
+    Snapshot(Tx),
+    Commit,
+    Rollback,
+    /// For statements that run only where they are alone.
+    SessionReadOnly(bool),
+    /// No statement: a `Sync` of ours behind messages of the client.
+    Resync,
+}
+
+/// What the statement of ours that is being answered has been answered so far.
+#[derive(Debug, Default)]
+pub(super) struct OwnAnswer {
+    error: Option<Bytes>,
+    tag: Bytes,
+    /// Whether the last commit of ours committed.
+    pub last_commit_worked: bool,
+}
+
+const PORTAL: &[u8] = b"hindcast";
+
+impl Own {
+    /// Name and text of the prepared statement. SERIALIZABLE is replayed as REPEATABLE READ: what would have failed is served from the
+    /// recording, and the rest must not fail for other reasons than it had.
+    fn statement(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Begin(Isolation::ReadCommitted) => ("hindcast_begin_rc", "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"),
+            Self::Begin(_) => ("hindcast_begin", "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"),
+            Self::ReadWrite(Isolation::ReadCommitted) => ("hindcast_write_rc", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"),
+            Self::ReadWrite(_) => ("hindcast_write", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE"),
+            Self::Snapshot(_) => (
+                "hindcast_snapshot",
+                "SELECT pg_catalog.set_config('hindcast.now', $1, true), pg_catalog.set_config('hindcast.sequences', $2, true)",
+            ),
+            Self::Commit => ("hindcast_commit", "COMMIT"),
+            Self::Rollback => ("hindcast_rollback", "ROLLBACK"),
+            Self::SessionReadOnly(true) => ("hindcast_read_only", "SET default_transaction_read_only = on"),
+            Self::SessionReadOnly(false) => ("hindcast_read_write", "SET default_transaction_read_only = off"),
+            Self::Resync => unreachable!("a Sync is sent as it is"),
+        }
+    }
+}
+
+impl Holder {
+    pub(super) fn send_own(&mut self, own: Own, out: &mut Wires, desk: &mut impl Desk) {
+        let (name, text) = own.statement();
+        let bytes: &mut BytesMut = &mut out.to_server;
+        if self.own_prepared.insert(name) {
+            client::parse(bytes, name.as_bytes(), text.as_bytes(), &[]);
+            self.answers.expect(Expect::Parse, Owner::Own);
+        }
+        match own {
+            Own::Snapshot(tx) => {
+                let pins = desk.pins(tx);
+                let (now, sequences) = if self.options.pinned { pins.settings() } else { Default::default() };
+                client::bind(bytes, PORTAL, name.as_bytes(), &[Some(now.as_bytes()), Some(sequences.as_bytes())]);
+            }
+            _ => client::bind(bytes, PORTAL, name.as_bytes(), &[]),
+        }
+        client::execute(bytes, PORTAL, 0);
+        client::close(bytes, client::Target::Portal(PORTAL));
+        client::sync(bytes);
+        for expect in [Expect::Bind, Expect::Execute { ordered: false }, Expect::Close, Expect::Sync] {
+            self.answers.expect(expect, Owner::Own);
+        }
+        self.own.push_back(own);
+    }
+
+    pub(super) fn on_own_answer(&mut self, frame: &Frame, desk: &mut impl Desk) {
+        match frame.tag() {
+            server::ERROR_RESPONSE => self.own_answer.error = Some(frame.0.clone()),
+            server::COMMAND_COMPLETE => self.own_answer.tag = Bytes::copy_from_slice(frame.body()),
+            server::READY_FOR_QUERY => {
+                let error = self.own_answer.error.take();
+                let tag = std::mem::take(&mut self.own_answer.tag);
+                let Some(own) = self.own.pop_front() else { return };
+                if error.is_some() && own != Own::Resync {
+                    // It may have been the Parse that failed.
+                    self.own_prepared.remove(own.statement().0);
+                }
+                match own {
+                    Own::Snapshot(tx) if error.is_none() => desk.took_snapshot(tx),
+                    Own::Commit => {
+                        self.own_answer.last_commit_worked = error.is_none() && tag == "COMMIT\0";
+                        self.commit_error = error;
+                    }
+                    Own::Rollback | Own::Resync => {}
+                    _ => {
+                        if let (Some(error), Some(open)) = (error, &mut self.transaction) {
+                            open.error.get_or_insert_with(|| super::error_text(error.get(5..).unwrap_or_default()));
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

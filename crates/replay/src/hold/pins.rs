@@ -1,0 +1,22 @@
+//! Values that are not transactional and are to come out as recorded.
+
+use hindcast_trace::{Isolation, Micros, SequenceValue};
+
+/// What a transaction is to see again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pins {
+    pub isolation: Option<Isolation>,
+    pub now: Option<Micros>,
+    pub sequence_values: Vec<SequenceValue>,
+    /// It wrote, as far as its id tells.
+    pub wrote: bool,
+}
+
+impl Pins {
+    /// Values for the settings `hindcast.now` and `hindcast.sequences`; empty for what is not pinned.
+    pub(super) fn settings(&self) -> (String, String) {
+        let mut settings = hindcast_rewind::pins::settings(&self.sequence_values, self.now);
+        let mut take = |name| settings.iter_mut().find(|(known, _)| *known == name).map(|(_, value)| std::mem::take(value)).unwrap_or_default();
+        (take("hindcast.now"), take("hindcast.sequences"))
+    }
+}

@@ -1,0 +1,138 @@
+//! Which requests are sent again, and which of them count.
+//!
+//! ```text
+//!           rewound to here
+//!                 ▼
+//!   ──────────────┬────────────┬──────────────────────────┬──────────┬───▶ time
+//!    quiet point  │  lead-in   │     the asked-for range  │ trail    │
+//!                 └────────────┴──────────────────────────┴──────────┘
+//!                         sent again and compared            sent again only
+//! ```
+//!
+//! The *lead-in* holds the requests that were in flight when the range began, those that were in flight when they began, and so on
+//! back to a quiet point; or back to the base, where nothing can bring the database nearer. The *trail* holds what arrived
+//! while the range was still running: the range may have seen what it wrote.
+
+use std::ops::{Range, RangeInclusive};
+
+use hindcast_trace::{Gap, Micros, ReadError, RequestFilter, RequestId, Trace};
+
+/// The requests and the stretch of time that a replay covers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What was asked for.
+    pub range: RangeInclusive<RequestId>,
+    /// First request of the lead-in, or of the range if there is none.
+    pub first: RequestId,
+    /// From the quiet point to the end of the last response of the range.
+    pub period: Range<Micros>,
+    /// Sent again and compared: the lead-in and the range.
+    pub compared: u64,
+    pub lead_in: u64,
+    pub trail: u64,
+    /// Gaps that touch the period.
+    pub gaps: Vec<Gap>,
+    /// Nothing was recorded after the range, so the recorded final state is the one to end in.
+    pub reaches_end: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error("the recording has no requests")]
+    Empty,
+    #[error("request {asked} is not in the recording, which has requests {first} to {last}")]
+    NoSuchRequest { asked: RequestId, first: RequestId, last: RequestId },
+    #[error("the range ends with request {to}, before it begins with request {from}")]
+    Backwards { from: RequestId, to: RequestId },
+    #[error("the recording cannot be read")]
+    Read(#[from] ReadError),
+}
+
+impl Plan {
+    /// `base`: the moment before which the database cannot be had, if it can only be had as of that moment.
+    pub fn new(trace: &Trace, from: Option<RequestId>, to: Option<RequestId>, base: Option<Micros>) -> Result<Self, PlanError> {
+        // One pass over all requests, keeping only what the answer needs.
+        let mut spans = Vec::new();
+        for request in trace.requests(RequestFilter { lean: true, ..Default::default() }) {
+            let request = request?;
+            spans.push((request.arrived, request.ended.max(request.arrived), request.id));
+        }
+        spans.sort_unstable();
+        let Some(&(_, _, earliest)) = spans.first() else { return Err(PlanError::Empty) };
+        let latest = spans.last().expect("there is a first").2;
+        let position = |asked: Option<RequestId>, otherwise: usize| match asked {
+            None => Ok(otherwise),
+            Some(asked) => spans.iter().position(|&(_, _, id)| id == asked).ok_or(PlanError::NoSuchRequest { asked, first: earliest, last: latest }),
+        };
+        let (from_at, to_at) = (position(from, 0)?, position(to, spans.len() - 1)?);
+        if from_at > to_at {
+            return Err(PlanError::Backwards { from: spans[from_at].2, to: spans[to_at].2 });
+        }
+
+        let start = match base {
+            Some(base) => spans.partition_point(|&(arrived, ..)| arrived < base).min(from_at),
+            None => quiet_before(&spans, from_at),
+        };
+        let ends = spans[start..=to_at].iter().map(|&(_, ended, _)| ended).max().expect("the range is not empty");
+        let period = base.unwrap_or(spans[start].0)..ends + 1;
+        let trail = spans[to_at + 1..].iter().take_while(|&&(arrived, ..)| arrived <= ends).count() as u64;
+        let gaps = trace.gaps().iter().filter(|gap| gap.from < period.end && gap.to >= period.start).cloned().collect();
+        Ok(Self {
+            range: spans[from_at].2..=spans[to_at].2,
+            first: spans[start].2,
+            compared: (to_at - start + 1) as u64,
+            lead_in: (from_at - start) as u64,
+            trail,
+            gaps,
+            reaches_end: to_at + 1 == spans.len(),
+            // Ghosts run on after the last request.
+            period: if to_at + 1 == spans.len() { period.start..Micros::MAX } else { period },
+        })
+    }
+
+    /// Whether a request is sent again.
+    pub fn sends(&self, _id: RequestId, arrived: Micros) -> bool {
+        self.period.contains(&arrived)
+    }
+
+    /// Whether a request's response and transactions are compared.
+    pub fn compares(&self, id: RequestId) -> bool {
+        id <= *self.range.end()
+    }
+}
+
+/// The latest position at or before `from` at which no earlier request was in flight.
+fn quiet_before(spans: &[(Micros, Micros, RequestId)], from: usize) -> usize {
+    let (mut quiet, mut busy_until) = (0, Micros::MIN);
+    for (at, &(arrived, ended, _)) in spans.iter().enumerate().take(from + 1) {
+        if arrived > busy_until {
+            quiet = at;
+        }
+        busy_until = busy_until.max(ended);
+    }
+    quiet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hindcast_trace::Id;
+
+    #[track_caller]
+    fn check(spans: &[(Micros, Micros)], from: usize, expected: usize) {
+        let spans: Vec<_> = spans.iter().zip(1..).map(|(&(arrived, ended), id)| (arrived, ended, Id(id))).collect();
+        assert_eq!(quiet_before(&spans, from), expected);
+    }
+
+    #[test]
+    fn the_lead_in_goes_back_to_where_nothing_was_in_flight() {
+        // Nothing was in flight when the range began: no lead-in.
+        check(&[(0, 5), (10, 15), (20, 25)], 2, 2);
+        // Somebody was, and when they began somebody else was.
+        check(&[(0, 5), (10, 22), (15, 18), (20, 25)], 3, 1);
+        // A request that ends in the very moment in which another arrives is still in flight.
+        check(&[(0, 10), (10, 20)], 1, 0);
+        // Never quiet: back to the first.
+        check(&[(0, 100), (10, 20), (30, 40)], 2, 0);
+    }
+}

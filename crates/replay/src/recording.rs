@@ -1,0 +1,277 @@
+//! What of a recording has to be at hand while it is replayed, for traces of millions of requests.
+//!
+//! Requests and transactions are numbered densely, requests in order of arrival and transactions in the order in which
+//! they began. About sixty bytes of each stay in memory. What only some transactions have, and what may be large (bytes of
+//! aborted ones, bytes of ghosts, sequence values), goes to a temporary file and is read back when it is needed; requests
+//! with their bodies stay in the trace.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use hindcast_order::{LevelsError, LockStep, Request, Schedule, StepAt, Tx, Writers};
+use hindcast_trace::{
+    self as trace, Attribution, Digest, Isolation, Micros, Outcome, ReadError, RequestFilter, RequestId, SequenceValue, SessionId, ShapeId, Trace,
+    TransactionFilter, TransactionId,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+
+/// One recorded request, without headers and bodies.
+#[derive(Clone, Debug)]
+pub struct RecordedRequest {
+    pub id: RequestId,
+    pub arrived: Micros,
+    pub ended: Micros,
+    pub answer: Answer,
+    /// Where its transactions are in [`Recording::own`].
+    own: Range<u32>,
+}
+
+/// Whether a request can be sent again, and its response compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Complete,
+    /// Sent again, but there is nothing to compare with.
+    Broken,
+    /// Cannot be sent again.
+    Unrecorded,
+}
+
+/// One recorded transaction.
+#[derive(Clone, Debug)]
+pub struct RecordedTransaction {
+    pub id: TransactionId,
+    pub session: SessionId,
+    /// `None`: a ghost.
+    pub request: Option<(Request, Attribution)>,
+    pub began: Micros,
+    pub ended: Micros,
+    pub now: Option<Micros>,
+    pub isolation: Isolation,
+    pub fate: Fate,
+    pub wrote: bool,
+    pub has_snapshot: bool,
+    pub shape: ShapeId,
+    pub digest: Digest,
+    pub rows: u64,
+    /// Where its [`Extras`] are in the temporary file; empty if it has none.
+    extras: Range<u64>,
+}
+
+/// What became of a transaction originally.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Committed,
+    Aborted,
+    Prepared,
+    Unknown,
+}
+
+/// What only some transactions have.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Extras {
+    pub sequence_values: Vec<SequenceValue>,
+    pub server_bytes: Option<Vec<u8>>,
+    pub client_bytes: Option<Vec<u8>>,
+}
+
+impl Extras {
+    fn is_empty(&self) -> bool {
+        self.sequence_values.is_empty() && self.server_bytes.is_none() && self.client_bytes.is_none()
+    }
+}
+
+/// The part of a recording that a plan covers.
+#[derive(Debug)]
+pub struct Recording {
+    pub requests: Vec<RecordedRequest>,
+    pub transactions: Vec<RecordedTransaction>,
+    /// Transactions by request, in the order in which they began.
+    own: Vec<Tx>,
+    extras: File,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("the recording cannot be read")]
+    Read(#[from] ReadError),
+    #[error("a temporary file cannot be used")]
+    Temporary(#[from] io::Error),
+    #[error("the recorded snapshots contradict each other")]
+    Levels(#[from] LevelsError),
+}
+
+impl Recording {
+    /// Reads what `plan` covers, and the schedule that follows from it.
+    pub fn load(trace: &Trace, plan: &Plan) -> Result<(Self, Schedule), LoadError> {
+        let requests: Vec<RecordedRequest> = lean_requests(trace, plan)?;
+        let number_of = |id: RequestId| -> Option<Request> { requests.binary_search_by_key(&id, |r| r.id).ok().map(|at| Request(at as u32)) };
+
+        let extras = tempfile::tempfile()?;
+        let mut spill = Spill { file: BufWriter::new(extras.try_clone()?), length: 0 };
+        let mut transactions = Vec::new();
+        let (mut snapshots, mut writers, mut locks) = (Vec::new(), Vec::new(), Vec::new());
+        for recorded in trace.transactions(TransactionFilter { began: Some(plan.period.clone()), ..Default::default() }) {
+            let recorded = recorded?;
+            let tx = Tx(transactions.len() as u32);
+            let request = match recorded.request {
+                None => None,
+                // Of a request that is not sent again: nothing that is compared can see it.
+                Some((id, how)) => match number_of(id) {
+                    Some(request) => Some((request, how)),
+                    None => continue,
+                },
+            };
+            let fate = match recorded.outcome {
+                Outcome::Committed => Fate::Committed,
+                Outcome::Aborted => Fate::Aborted,
+                Outcome::Prepared { .. } => Fate::Prepared,
+                Outcome::Unknown => Fate::Unknown,
+            };
+            if fate != Fate::Aborted {
+                if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
+                    writers.push((tx, xid.0));
+                }
+                if let Some(snapshot) = recorded.snapshot.clone() {
+                    snapshots.push((tx, snapshot));
+                }
+                locks.extend(recorded.locks.iter().map(|lock| LockStep {
+                    tx,
+                    at: StepAt::Statement(lock.statement),
+                    target: u64::from(lock.target),
+                    completed: lock.completed,
+                }));
+            }
+            let has_snapshot = recorded.snapshot.is_some();
+            let wrote = recorded.xid.is_some();
+            let kept = Extras {
+                sequence_values: recorded.sequence_values,
+                server_bytes: recorded.server_bytes,
+                client_bytes: recorded.client_bytes,
+            };
+            transactions.push(RecordedTransaction {
+                id: recorded.id,
+                session: recorded.session,
+                request,
+                began: recorded.began,
+                ended: recorded.ended,
+                now: recorded.now,
+                isolation: recorded.isolation,
+                fate,
+                wrote,
+                has_snapshot,
+                shape: recorded.shape,
+                digest: recorded.result_digest,
+                rows: recorded.result_rows,
+                extras: spill.keep(&kept)?,
+            });
+        }
+        spill.file.flush()?;
+
+        let mut first_pass = Writers::new(transactions.len());
+        for (tx, xid) in writers {
+            first_pass.insert(tx, xid);
+        }
+        let mut second_pass = first_pass.sorted()?;
+        for (tx, snapshot) in snapshots {
+            second_pass.insert(tx, snapshot.xmax.0, snapshot.in_progress.iter().map(|xid| xid.0))?;
+        }
+        let schedule = Schedule::new(second_pass.levels()?, locks);
+
+        let mut recording = Self { requests, transactions, own: Vec::new(), extras };
+        recording.index_by_request();
+        Ok((recording, schedule))
+    }
+
+    fn index_by_request(&mut self) {
+        let mut own: Vec<(Request, Tx)> =
+            self.transactions.iter().zip(0..).filter_map(|(transaction, tx)| Some((transaction.request?.0, Tx(tx)))).collect();
+        own.sort_unstable();
+        let mut at = 0;
+        for (request, number) in self.requests.iter_mut().zip(0..) {
+            let start = at;
+            while own.get(at as usize).is_some_and(|(owner, _)| owner.0 == number) {
+                at += 1;
+            }
+            request.own = start..at;
+        }
+        self.own = own.into_iter().map(|(_, tx)| tx).collect();
+    }
+
+    pub fn request(&self, request: Request) -> &RecordedRequest {
+        &self.requests[request.index()]
+    }
+
+    pub fn transaction(&self, tx: Tx) -> &RecordedTransaction {
+        &self.transactions[tx.index()]
+    }
+
+    /// The request's transactions, in the order in which they began.
+    pub fn own(&self, request: Request) -> &[Tx] {
+        let own = &self.request(request).own;
+        &self.own[own.start as usize..own.end as usize]
+    }
+
+    pub fn find(&self, id: RequestId) -> Option<Request> {
+        self.requests.binary_search_by_key(&id, |r| r.id).ok().map(|at| Request(at as u32))
+    }
+
+    pub fn ghosts(&self) -> impl Iterator<Item = Tx> + '_ {
+        self.transactions.iter().zip(0..).filter(|(transaction, _)| transaction.request.is_none()).map(|(_, tx)| Tx(tx))
+    }
+
+    /// Reads a transaction's extras back.
+    pub fn extras(&self, tx: Tx) -> io::Result<Extras> {
+        let range = &self.transaction(tx).extras;
+        if range.is_empty() {
+            return Ok(Extras::default());
+        }
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.extras.read_exact_at(&mut bytes, range.start)?;
+        postcard::from_bytes(&bytes).map_err(io::Error::other)
+    }
+}
+
+/// Requests are in order of their ids, which for one recorder is the order of arrival, and for several is close to it.
+fn lean_requests(trace: &Trace, plan: &Plan) -> Result<Vec<RecordedRequest>, ReadError> {
+    let mut requests = Vec::new();
+    for request in trace.requests(RequestFilter { arrived: Some(plan.period.clone()), lean: true, ..Default::default() }) {
+        let request = request?;
+        if plan.sends(request.id, request.arrived) {
+            requests.push(RecordedRequest {
+                id: request.id,
+                arrived: request.arrived,
+                ended: request.ended,
+                answer: match request.response {
+                    trace::Response::Answered { .. } => Answer::Complete,
+                    trace::Response::Broken { .. } => Answer::Broken,
+                    trace::Response::Unrecorded { .. } => Answer::Unrecorded,
+                },
+                own: 0..0,
+            });
+        }
+    }
+    requests.sort_by_key(|request| request.id);
+    Ok(requests)
+}
+
+struct Spill {
+    file: BufWriter<File>,
+    length: u64,
+}
+
+impl Spill {
+    fn keep(&mut self, extras: &Extras) -> io::Result<Range<u64>> {
+        if extras.is_empty() {
+            return Ok(0..0);
+        }
+        let bytes = postcard::to_stdvec(extras).map_err(io::Error::other)?;
+        self.file.write_all(&bytes)?;
+        let start = self.length;
+        self.length += bytes.len() as u64;
+        Ok(start..self.length)
+    }
+}

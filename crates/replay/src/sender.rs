@@ -1,0 +1,260 @@
+//! Sends recorded requests again and compares what comes back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hindcast_gateway::http::{ServiceUrl, Traceparent, headers};
+use hindcast_order::{Admission, Request, Span, admission};
+use hindcast_trace::{self as trace, Attribution, RequestFilter, RequestId, Trace};
+use http::{HeaderValue, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::mpsc;
+
+use crate::compare::{self, Ignore, Seen};
+use crate::desk::Floor;
+use crate::plan::Plan;
+use crate::recording::{Answer, Recording};
+use crate::verdict::{Divergence, DivergenceKind, Position, Remark};
+
+/// How many requests are read ahead of the one that is to be sent.
+const READ_AHEAD: usize = 512;
+
+pub struct Sender {
+    pub floor: Arc<Floor>,
+    pub plan: Arc<Plan>,
+    pub service: ServiceUrl,
+    pub ignore: Arc<Ignore>,
+    /// The high halves of the trace-ids, by recorder.
+    pub prefixes: HashMap<u16, u64>,
+    pub debug_wait: Option<RequestId>,
+}
+
+/// What the one who watches is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    pub done: u64,
+    pub of: u64,
+    pub not_compared: u64,
+}
+
+struct Done {
+    request: Request,
+    divergence: Option<Divergence>,
+}
+
+type Http = Client<HttpConnector, Full<Bytes>>;
+
+impl Sender {
+    /// Sends all requests. Ends early when the replay is over.
+    ///
+    /// `told` hears after each response how far it is; `wait` is called once, before the request that a debugger waits for.
+    pub async fn run(self, trace: Arc<Trace>, mut told: impl FnMut(Sent), wait: impl AsyncFnOnce(RequestId)) -> Result<Vec<Remark>, trace::ReadError> {
+        let recording = Arc::clone(&self.floor.recording);
+        let mut admission = Admission::new(&spans(&recording), in_flight_originally(&recording));
+        let mut reader = Reader::new(trace, &self.plan, Arc::clone(&recording));
+        let http: Http = Client::builder(TokioExecutor::new())
+            // Shorter than what any common server allows, so that no request goes out on a connection that is about to close.
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(1))
+            .build(HttpConnector::new());
+        let (done_in, mut done) = mpsc::unbounded_channel::<Done>();
+        let mut remarks = Vec::new();
+        let mut sent = Sent { of: recording.requests.len() as u64, ..Default::default() };
+        let mut wait = Some(wait);
+        let mut alone_in_flight = false;
+        let mut in_flight: Vec<Request> = Vec::new();
+        loop {
+            while let Some(request) = admission.next() {
+                if self.floor.gate.with(|coordinator| coordinator.is_over()) {
+                    return Ok(remarks);
+                }
+                let recorded = recording.request(request);
+                if recorded.answer == Answer::Unrecorded {
+                    remarks.push(Remark::NotSentAgain { request: recorded.id, reason: "it was passed through unrecorded".to_owned() });
+                    admission.ended(request);
+                    self.floor.gate.with(|coordinator| coordinator.request_ended(request));
+                    sent.done += 1;
+                    sent.not_compared += 1;
+                    continue;
+                }
+                // Whose transactions were attributed by being alone must be alone again.
+                let needs_alone = is_alone(&recording, request);
+                let debugged = self.debug_wait == Some(recorded.id);
+                if (needs_alone || debugged || alone_in_flight) && admission.in_flight() > 0 {
+                    break;
+                }
+                if debugged && let Some(wait) = wait.take() {
+                    wait(recorded.id).await;
+                }
+                let Some(full) = reader.take(request).await? else { break };
+                admission.sent(request);
+                in_flight.push(request);
+                alone_in_flight = needs_alone;
+                self.note_alone(&recording, &in_flight);
+                let exchange = Exchange {
+                    http: http.clone(),
+                    service: self.service.clone(),
+                    prefix: self.prefixes.get(&recorded.id.recorder()).copied().unwrap_or_default(),
+                    ignore: Arc::clone(&self.ignore),
+                    compared: self.plan.compares(recorded.id) && recorded.answer == Answer::Complete,
+                };
+                let done = done_in.clone();
+                tokio::spawn(async move {
+                    let divergence = exchange.run(full).await;
+                    // The receiver is gone if the replay was stopped meanwhile.
+                    let _ = done.send(Done { request, divergence });
+                });
+            }
+            if admission.is_finished() && admission.in_flight() == 0 {
+                return Ok(remarks);
+            }
+            let Some(Done { request, divergence }) = done.recv().await else { return Ok(remarks) };
+            admission.ended(request);
+            in_flight.retain(|&other| other != request);
+            self.note_alone(&recording, &in_flight);
+            sent.done += 1;
+            sent.not_compared += u64::from(recording.request(request).answer != Answer::Complete);
+            self.floor.gate.with(|coordinator| {
+                // What is missing among its transactions explains a difference in the response, so it comes first.
+                coordinator.request_ended(request);
+                if let Some(divergence) = divergence {
+                    coordinator.diverge(divergence);
+                }
+            });
+            told(sent);
+        }
+    }
+
+    fn note_alone(&self, recording: &Recording, in_flight: &[Request]) {
+        let alone = match in_flight {
+            [one] => recording.request(*one).id.0,
+            _ => 0,
+        };
+        self.floor.alone.store(alone, Ordering::Release);
+    }
+}
+
+fn is_alone(recording: &Recording, request: Request) -> bool {
+    recording.own(request).iter().any(|&tx| matches!(recording.transaction(tx).request, Some((_, Attribution::Alone))))
+}
+
+/// From each request's first to its last use of the database.
+fn spans(recording: &Recording) -> Vec<Span> {
+    (0..recording.requests.len() as u32)
+        .map(|number| {
+            let own = recording.own(Request(number));
+            let first = own.first().map(|&tx| recording.transaction(tx).began);
+            Span {
+                first: first.unwrap_or(recording.request(Request(number)).arrived),
+                last: own.iter().map(|&tx| recording.transaction(tx).ended).max(),
+            }
+        })
+        .collect()
+}
+
+/// The most requests that were in flight at one time.
+fn in_flight_originally(recording: &Recording) -> usize {
+    admission::overlap(recording.requests.iter().map(|request| (request.arrived, request.ended)))
+}
+
+/// Connections that are enough for the service not to lock itself up.
+pub fn connections_needed(recording: &Recording) -> usize {
+    Admission::new(&spans(recording), 1).overlap()
+}
+
+/// Reads requests with their bodies, a little ahead of where they are needed.
+struct Reader {
+    incoming: mpsc::Receiver<Result<trace::Request, trace::ReadError>>,
+    /// Read, and not asked for yet: requests are sent in another order than that of arrival.
+    early: HashMap<Request, trace::Request>,
+    recording: Arc<Recording>,
+}
+
+impl Reader {
+    fn new(trace: Arc<Trace>, plan: &Plan, recording: Arc<Recording>) -> Self {
+        let (out, incoming) = mpsc::channel(READ_AHEAD);
+        let filter = RequestFilter { arrived: Some(plan.period.clone()), ..Default::default() };
+        tokio::task::spawn_blocking(move || {
+            for request in trace.requests(filter) {
+                if out.blocking_send(request).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { incoming, early: HashMap::new(), recording }
+    }
+
+    async fn take(&mut self, wanted: Request) -> Result<Option<trace::Request>, trace::ReadError> {
+        if let Some(request) = self.early.remove(&wanted) {
+            return Ok(Some(request));
+        }
+        while let Some(request) = self.incoming.recv().await {
+            let request = request?;
+            let Some(number) = self.recording.find(request.id) else { continue };
+            if number == wanted {
+                return Ok(Some(request));
+            }
+            self.early.insert(number, request);
+        }
+        Ok(None)
+    }
+}
+
+/// One request and its response.
+struct Exchange {
+    http: Http,
+    service: ServiceUrl,
+    prefix: u64,
+    ignore: Arc<Ignore>,
+    compared: bool,
+}
+
+impl Exchange {
+    async fn run(self, recorded: trace::Request) -> Option<Divergence> {
+        let id = recorded.id;
+        let outcome = self.send(&recorded).await;
+        if !self.compared {
+            return None;
+        }
+        let kind = match outcome {
+            Ok(seen) => compare::difference(&recorded.response, &seen, &self.ignore)?,
+            Err(error) => DivergenceKind::NoResponse { error },
+        };
+        Some(Divergence { position: Position::request(id), kind })
+    }
+
+    async fn send(&self, recorded: &trace::Request) -> Result<Seen, String> {
+        let uri: Uri = format!("{}{}", self.service, recorded.target).parse().map_err(|error| format!("its target cannot be sent: {error}"))?;
+        let mut request = http::Request::new(Full::new(Bytes::copy_from_slice(&recorded.body)));
+        *request.uri_mut() = uri;
+        *request.method_mut() = recorded.method.parse().map_err(|_| format!("its method {:?} cannot be sent", recorded.method))?;
+        *request.headers_mut() = headers::from_record(&recorded.headers);
+        // Framing is the connection's business.
+        request.headers_mut().remove(http::header::CONTENT_LENGTH);
+        request.headers_mut().remove(http::header::TRANSFER_ENCODING);
+        let parent = Traceparent { prefix: self.prefix, request: recorded.id, span: recorded.id.0 | 1 << 63 };
+        let parent = HeaderValue::from_str(&parent.to_string()).map_err(|error| error.to_string())?;
+        request.headers_mut().insert(Traceparent::HEADER, parent);
+        let response = self.http.request(request).await.map_err(|error| with_causes(&error))?;
+        let status = response.status().as_u16();
+        let headers = headers::to_record(response.headers());
+        let body = response.into_body().collect().await.map_err(|error| format!("the response broke off: {}", with_causes(&error)))?;
+        Ok(Seen { status, headers, body: body.to_bytes().to_vec() })
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

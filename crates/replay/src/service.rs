@@ -1,0 +1,121 @@
+//! The service under replay, as a child process with everything that it starts.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use hindcast_gateway::http::ServiceUrl;
+use tokio::process::{Child, Command};
+
+/// How long the service may take to accept connections after it was started.
+const START_PATIENCE: Duration = Duration::from_secs(120);
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    #[error("the log {} cannot be written", path.display())]
+    Log { path: PathBuf, source: std::io::Error },
+    #[error("the service cannot be started")]
+    Spawn(#[source] std::io::Error),
+    #[error("something listens on {url} already")]
+    AlreadyThere { url: String },
+    #[error("the service ended before it listened on {url}: {status}")]
+    Ended { url: String, status: String, last_lines: Vec<String> },
+    #[error("the service does not listen on {url} after {} s", after.as_secs())]
+    NotListening { url: String, after: Duration, last_lines: Vec<String> },
+}
+
+/// A running service. Dropping it ends the service and all that it started.
+#[derive(Debug)]
+pub struct Service {
+    /// The shell of `service.sh`, and the pipe that it watches.
+    supervisor: Child,
+    log: PathBuf,
+}
+
+impl Service {
+    /// Starts `command` with a shell and waits until `url` accepts connections.
+    pub async fn start(command: &str, url: &ServiceUrl, log: &Path) -> Result<Self, ServiceError> {
+        if accepts(url).await {
+            return Err(ServiceError::AlreadyThere { url: url.to_string() });
+        }
+        let file = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
+        let (out, err) = file.map_err(|source| ServiceError::Log { path: log.to_owned(), source })?;
+        let supervisor = Command::new("/bin/sh")
+            .args(["-c", include_str!("service.sh"), "hindcast-service", command])
+            .stdin(Stdio::piped())
+            .stdout(out)
+            .stderr(err)
+            .process_group(0)
+            .spawn()
+            .map_err(ServiceError::Spawn)?;
+        let mut service = Self { supervisor, log: log.to_owned() };
+        let started = tokio::time::Instant::now();
+        while !accepts(url).await {
+            if let Ok(Some(status)) = service.supervisor.try_wait() {
+                return Err(ServiceError::Ended { url: url.to_string(), status: describe(status), last_lines: service.last_lines() });
+            }
+            if started.elapsed() > START_PATIENCE {
+                return Err(ServiceError::NotListening { url: url.to_string(), after: START_PATIENCE, last_lines: service.last_lines() });
+            }
+            // There is nothing to wait on: a port does not tell when somebody begins to listen on it.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(service)
+    }
+
+    /// The process group that the service and all that it started are in.
+    pub fn process_group(&self) -> Option<u32> {
+        self.supervisor.id()
+    }
+
+    /// Resolves when the service has ended by itself, with how it ended.
+    pub async fn ended(&mut self) -> String {
+        match self.supervisor.wait().await {
+            Ok(status) => describe(status),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    pub async fn stop(mut self) {
+        drop(self.supervisor.stdin.take());
+        let _ = tokio::time::timeout(STOP_PATIENCE, self.supervisor.wait()).await;
+    }
+
+    pub fn last_lines(&self) -> Vec<String> {
+        last_lines(&self.log, 10)
+    }
+}
+
+async fn accepts(url: &ServiceUrl) -> bool {
+    let authority = url.authority();
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let connecting = tokio::net::TcpStream::connect((host, authority.port_u16().unwrap_or(80)));
+    matches!(tokio::time::timeout(Duration::from_secs(1), connecting).await, Ok(Ok(_)))
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        // A shell tells of a signal by adding 128.
+        (Some(code @ 129..=192), _) => format!("killed by signal {}", code - 128),
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+fn last_lines(log: &Path, count: usize) -> Vec<String> {
+    let Ok(file) = File::open(log) else { return Vec::new() };
+    let mut lines = VecDeque::with_capacity(count + 1);
+    for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+        lines.push_back(String::from_utf8_lossy(&line).into_owned());
+        if lines.len() > count {
+            lines.pop_front();
+        }
+    }
+    lines.into()
+}

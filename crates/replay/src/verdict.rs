@@ -1,0 +1,152 @@
+//! What a replay ends with. Plain data: how it looks is up to whoever shows it.
+
+use hindcast_trace::{Digest, Gap, RequestId, ShapeId, TableDigest, TransactionId};
+use serde::Serialize;
+
+/// The outcome of a replay.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    pub faithful: bool,
+    pub from: RequestId,
+    pub to: RequestId,
+    /// The first one that happened comes first. Only so many are described; `divergence_count` counts all.
+    pub divergences: Vec<Divergence>,
+    pub divergence_count: u64,
+    pub counts: Counts,
+    pub timing: Timing,
+    pub final_state: FinalState,
+    /// What makes the verdict less than complete.
+    pub remarks: Vec<Remark>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    pub requests: u64,
+    pub lead_in: u64,
+    pub trail: u64,
+    /// Sent again, but without a response to compare with.
+    pub requests_not_compared: u64,
+    pub transactions: u64,
+    pub served_from_recording: u64,
+    pub ghosts: u64,
+    pub read_committed: u64,
+    pub outside_writes_refused: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Timing {
+    pub prepare_us: i64,
+    pub replay_us: i64,
+    pub original_us: i64,
+}
+
+/// Where a replay stopped being the recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Divergence {
+    pub position: Position,
+    #[serde(flatten)]
+    pub kind: DivergenceKind,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Position {
+    pub request: Option<RequestId>,
+    pub transaction: Option<TransactionId>,
+}
+
+impl Position {
+    pub fn request(request: RequestId) -> Self {
+        Self { request: Some(request), transaction: None }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum DivergenceKind {
+    /// A response with another status.
+    Status { expected: u16, actual: u16, actual_body: Option<String> },
+    Header { name: String, expected: Option<String>, actual: Option<String> },
+    Body { expected: BodySeen, actual: BodySeen },
+    /// The service gave no response.
+    NoResponse { error: String },
+    ExtraTransaction { recorded: usize },
+    MissingTransaction,
+    OtherStatements { expected: ShapeId, actual: ShapeId },
+    OtherResults { expected_rows: u64, actual_rows: u64, expected_digest: Digest, actual_digest: Digest, read_committed: bool },
+    /// It committed originally.
+    Failed { error: Option<String> },
+    /// It aborted originally; the service asked for other things than it did then.
+    ServedDiffers,
+    /// The service closed the connection in the middle of it.
+    ConnectionLost,
+    /// Nothing moved any more.
+    Stuck { waits: Vec<String>, suspicion: Option<Suspicion>, after_s: f64 },
+    ServiceExited { status: String, last_lines: Vec<String> },
+    FinalState { table: String, expected_rows: Option<u64>, actual_rows: Option<u64>, differences: Vec<String> },
+}
+
+/// A body, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BodySeen {
+    pub bytes: u64,
+    pub digest: Digest,
+    /// Around the first difference, if both bodies are at hand; else the beginning, if this one is.
+    pub excerpt: Option<String>,
+    /// Where the first difference is.
+    pub at: Option<u64>,
+}
+
+/// Why a replay may be stuck without the service being at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Suspicion {
+    /// Every database connection of the service waits, and requests that could help have none.
+    PoolTooSmall { connections_needed: usize },
+    /// Row locks of READ COMMITTED transactions, whose order is not enforced.
+    ReadCommitted,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum FinalState {
+    /// Every table is as recorded.
+    Same { tables: usize, rows: u64 },
+    Differs,
+    NotCompared { reason: NotCompared },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotCompared {
+    NotRecorded,
+    RangeEndsBefore,
+    StoppedBefore,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "remark", rename_all = "snake_case")]
+pub enum Remark {
+    /// READ COMMITTED transactions are replayed with the snapshot of their first statement.
+    ReadCommitted { transactions: u64 },
+    CrossedGap { gap: Gap },
+    /// The service wrote outside any request; its recorded twin ran as a ghost.
+    OutsideWriteRefused { statement: String, times: u64 },
+    NotPinned { what: String },
+    UnattributedTransactions { transactions: u64 },
+    NotSentAgain { request: RequestId, reason: String },
+    GhostDiffers { transaction: TransactionId },
+}
+
+/// How the tables of two databases compare.
+pub fn differing_tables<'a>(
+    expected: &'a [TableDigest],
+    actual: &'a [TableDigest],
+) -> impl Iterator<Item = (&'a str, Option<&'a TableDigest>, Option<&'a TableDigest>)> {
+    let find = |side: &'a [TableDigest], name: &str| side.iter().find(|table| table.table == name);
+    let changed = expected.iter().filter_map(move |table| {
+        let other = find(actual, &table.table);
+        (other != Some(table)).then_some((table.table.as_str(), Some(table), other))
+    });
+    let added = actual.iter().filter(move |table| find(expected, &table.table).is_none()).map(|table| (table.table.as_str(), None, Some(table)));
+    changed.chain(added)
+}
