@@ -41,10 +41,19 @@ pub struct Transaction {
     pub xid: Option<u64>,
     pub committed: bool,
     pub statements: Vec<(Op, Answer)>,
-    /// By statement: its position in the order of completion.
-    pub completed: Vec<u64>,
-    /// The position of its end in the same order.
-    pub end_completed: u64,
+    /// By statement, then its end.
+    pub stamps: Vec<Stamps>,
+}
+
+/// Positions of one statement, or of an end, in the order of all that happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stamps {
+    /// On the wire, by the client.
+    pub sent: u64,
+    /// In the database, where nobody sees it.
+    pub executed: u64,
+    /// On the wire, to the client.
+    pub answered: u64,
 }
 
 /// What kind of histories to make. Everything else is up to the seed.
@@ -108,7 +117,7 @@ struct Recorder {
     in_flight_max: usize,
     arrived: usize,
     in_flight: usize,
-    completed: u64,
+    stamp: u64,
     requests: Vec<Request>,
     transactions: Vec<Transaction>,
 }
@@ -119,9 +128,9 @@ impl Recorder {
         &mut self.transactions[index]
     }
 
-    fn complete(&mut self) -> u64 {
-        self.completed += 1;
-        self.completed
+    fn stamp(&mut self) -> u64 {
+        self.stamp += 1;
+        self.stamp
     }
 }
 
@@ -159,8 +168,7 @@ impl Director for Recorder {
             xid: None,
             committed: false,
             statements: Vec::new(),
-            completed: Vec::new(),
-            end_completed: 0,
+            stamps: Vec::new(),
         });
         Ok(Runs::InDatabase)
     }
@@ -178,25 +186,55 @@ impl Director for Recorder {
         unreachable!("there is no record to serve from yet")
     }
 
-    fn executed(&mut self, at: Place, _: usize, op: Op, answer: Answer) -> Result<(), Objection> {
-        let completed = self.complete();
+    fn sent(&mut self, at: Place) {
+        let sent = self.stamp();
+        self.transaction(at).stamps.push(Stamps {
+            sent,
+            ..Stamps::default()
+        });
+    }
+
+    fn executed(
+        &mut self,
+        at: Place,
+        statement: usize,
+        op: Op,
+        answer: Answer,
+    ) -> Result<(), Objection> {
+        let executed = self.stamp();
         let transaction = self.transaction(at);
         transaction.statements.push((op, answer));
-        transaction.completed.push(completed);
+        transaction.stamps[statement].executed = executed;
         Ok(())
     }
 
+    fn answered(&mut self, at: Place, statement: usize) {
+        let answered = self.stamp();
+        self.transaction(at).stamps[statement].answered = answered;
+    }
+
     fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection> {
-        let completed = self.complete();
+        let executed = self.stamp();
         let transaction = self.transaction(at);
         transaction.committed = committed;
-        transaction.end_completed = completed;
         transaction.xid = xid.filter(|_| committed);
+        transaction
+            .stamps
+            .last_mut()
+            .expect("the end was sent")
+            .executed = executed;
         Ok(())
     }
 
     fn ended_known(&mut self, at: Place, now: i64) {
-        self.transaction(at).ended = now;
+        let answered = self.stamp();
+        let transaction = self.transaction(at);
+        transaction.ended = now;
+        transaction
+            .stamps
+            .last_mut()
+            .expect("the end was sent")
+            .answered = answered;
     }
 
     fn responded(&mut self, request: usize, response: u64, now: i64) -> Result<(), Objection> {

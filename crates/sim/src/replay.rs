@@ -6,7 +6,7 @@ use hindcast_order::{
 };
 
 use crate::database::{Answer, Op, Snapshot};
-use crate::record::{History, Request};
+use crate::record::{History, Request, Stamps};
 use crate::rng::Rng;
 use crate::service::{
     Director, End, Objection, Place, Resources, Runs, Service, Strategy, Waiting,
@@ -74,8 +74,11 @@ pub enum RowLocks {
     NotTaken,
     /// They lock, and the statements that lock are ordered among themselves.
     OrderedAmongThemselves,
-    /// They lock, and everything that touches a row's locks is ordered: locking, writing, undoing, ending.
+    /// They lock, and everything that touches a row's locks is ordered: locking, writing, undoing, ending. In the order in which the
+    /// database executed it, which nobody can see from outside.
     OrderedWithAll,
+    /// The same, as a recorder on the wire sees it: what takes locks when it is answered, what releases them when it is sent.
+    OrderedWithAllAsSeen,
 }
 
 /// Who may be sent again when.
@@ -182,40 +185,46 @@ impl History {
     }
 
     fn lock_steps(&self, row_locks: RowLocks) -> Vec<LockStep> {
+        let all = matches!(
+            row_locks,
+            RowLocks::OrderedWithAll | RowLocks::OrderedWithAllAsSeen
+        );
+        let among = row_locks == RowLocks::OrderedAmongThemselves;
+        let completed = |stamps: Stamps, releases: bool| match row_locks {
+            RowLocks::OrderedWithAll => stamps.executed,
+            _ if releases => stamps.sent,
+            _ => stamps.answered,
+        };
         let mut steps = Vec::new();
-        for (tx, t) in (0..).zip(self.executed()) {
+        for (tx, t) in (0..).map(Tx).zip(self.executed()) {
             let t = &self.transactions[t];
             let mut targets = Vec::new();
-            let mut undone = Vec::new();
-            for (statement, &(op, _)) in (0u32..).zip(&t.statements) {
-                let all = row_locks == RowLocks::OrderedWithAll;
-                let among = row_locks == RowLocks::OrderedAmongThemselves;
+            for (statement, &(op, _)) in t.statements.iter().enumerate() {
                 // One target for all advisory locks and one for every two rows, as coarse as table names.
-                let on: Vec<u64> = match op {
+                let on = match op {
                     Op::Advisory(_) => vec![u64::MAX],
                     Op::LockRow(row, _) if all || among => vec![u64::from(row / 2)],
                     Op::Write(row, _) if all => vec![u64::from(row / 2)],
-                    Op::RollbackTo if all => undone.clone(),
+                    Op::RollbackTo if all => targets.clone(),
                     _ => Vec::new(),
                 };
                 for target in on {
                     steps.push(LockStep {
-                        tx: Tx(tx),
-                        at: StepAt::Statement(statement),
+                        tx,
+                        at: StepAt::Statement(statement as u32),
                         target,
-                        completed: t.completed[statement as usize],
+                        completed: completed(t.stamps[statement], op == Op::RollbackTo),
                     });
                     if all && !targets.contains(&target) {
                         targets.push(target);
-                        undone.push(target);
                     }
                 }
             }
             steps.extend(targets.into_iter().map(|target| LockStep {
-                tx: Tx(tx),
+                tx,
                 at: StepAt::End,
                 target,
-                completed: t.end_completed,
+                completed: completed(t.stamps[t.statements.len()], true),
             }));
         }
         steps
@@ -399,9 +408,14 @@ impl Director for Replayer<'_> {
                 "{at:?} {op:?}: {answer:?}, recorded {recorded:?}"
             )));
         }
+        Ok(())
+    }
+
+    fn sent(&mut self, _: Place) {}
+
+    fn answered(&mut self, at: Place, statement: usize) {
         let tx = self.tx(at);
         self.schedule.locked(tx, statement as u32);
-        Ok(())
     }
 
     fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection> {

@@ -9,7 +9,8 @@
 //!                                 └──────────────────────────── thinks ◀──────────────────────────────────────────────┘
 //! ```
 //!
-//! A commit and its answer are two moves: others may see a transaction before its own client knows that it committed.
+//! A statement or commit and its answer are two moves: others may see a transaction, or get its locks, before its own
+//! client knows that it committed, and what a recorder on the wire sees first did not always happen first.
 
 use crate::database::{Answer, Database, Handle, Op, Snapshot};
 use crate::handler::{Action, Habits, Handler};
@@ -95,6 +96,8 @@ pub trait Director {
     fn instead(&self, op: Op) -> Op;
     /// The answer to a statement of a transaction that is served from the record.
     fn serve(&mut self, at: Place, statement: usize, op: Op) -> Result<Answer, Objection>;
+    /// The client sent a statement, or its commit or rollback.
+    fn sent(&mut self, at: Place);
     fn executed(
         &mut self,
         at: Place,
@@ -102,6 +105,8 @@ pub trait Director {
         op: Op,
         answer: Answer,
     ) -> Result<(), Objection>;
+    /// The client has the answer to a statement.
+    fn answered(&mut self, at: Place, statement: usize);
     fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection>;
     /// The client has the answer to its commit or rollback.
     fn ended_known(&mut self, at: Place, now: i64);
@@ -151,6 +156,7 @@ enum Phase {
         op: Op,
         tried: bool,
     },
+    GetsAnswer(Answer),
     Ends {
         commit: bool,
     },
@@ -269,7 +275,9 @@ impl Service {
                 }
                 Phase::Executes { .. } => Waiting::Statement,
                 Phase::Ends { .. } => Waiting::Commit,
-                Phase::Thinks | Phase::AwaitsAnswer => unreachable!("this move is always possible"),
+                Phase::Thinks | Phase::GetsAnswer(_) | Phase::AwaitsAnswer => {
+                    unreachable!("this move is always possible")
+                }
             };
             stuck.push((actor.place(request), waiting));
         }
@@ -285,7 +293,7 @@ impl Service {
         match actor.phase {
             Phase::NotArrived => arrival == Some(request),
             Phase::WantsWorker => self.working < self.resources.workers,
-            Phase::Thinks | Phase::AwaitsAnswer => true,
+            Phase::Thinks | Phase::GetsAnswer(_) | Phase::AwaitsAnswer => true,
             Phase::WantsConnection { since, .. } => {
                 actor.has_connection
                     || (self.connected < self.resources.connections
@@ -336,6 +344,7 @@ impl Service {
                         since: now,
                     },
                     Action::Do(op) => {
+                        director.sent(at);
                         let database = &self.database;
                         let has_snapshot = actor
                             .handle
@@ -345,8 +354,12 @@ impl Service {
                             false => Phase::Executes { op, tried: false },
                         }
                     }
-                    Action::Commit => Phase::Ends { commit: true },
-                    Action::Rollback => Phase::Ends { commit: false },
+                    action @ (Action::Commit | Action::Rollback) => {
+                        director.sent(at);
+                        Phase::Ends {
+                            commit: action == Action::Commit,
+                        }
+                    }
                     Action::Respond(response) => {
                         self.connected -= usize::from(std::mem::take(&mut actor.has_connection));
                         self.working -= 1;
@@ -389,6 +402,12 @@ impl Service {
                         }
                     },
                 };
+                actor.phase = Phase::GetsAnswer(answer);
+            }
+            Phase::GetsAnswer(answer) => {
+                if actor.handle.is_some() {
+                    director.answered(at, statement);
+                }
                 actor.handler.learn(answer);
                 actor.statement += 1;
                 actor.phase = Phase::Thinks;

@@ -62,6 +62,16 @@ fn ordering_row_locks_only_among_themselves_is_not_enough() {
     first_failure(LOCKS, options, 1_000);
 }
 
+/// Nor can that order be had from the wire: a commit is sent before it takes effect and answered after, and in between others run ahead.
+#[test]
+fn the_order_of_all_that_touches_row_locks_cannot_be_seen_on_the_wire() {
+    let options = Options {
+        row_locks: RowLocks::OrderedWithAllAsSeen,
+        ..Options::unlimited(Strategy::Random)
+    };
+    first_failure(LOCKS, options, 1_000);
+}
+
 /// A write that was undone by rolling back to a savepoint leaves no trace in any snapshot, yet was in somebody's way or had
 /// somebody in its own. Only an order of all that touches the row's locks brings it back.
 #[test]
