@@ -6,6 +6,8 @@
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::sql::Fingerprint;
+
 /// Accumulates the digest of one transaction, statement by statement.
 #[derive(Clone, Debug, Default)]
 pub struct ResultDigest {
@@ -69,9 +71,31 @@ fn fold(chain: u64, next: u64) -> u64 {
     xxh3_64(&bytes)
 }
 
+/// Folds the fingerprints of a transaction's statements into what names its shape.
+#[derive(Clone, Debug, Default)]
+pub struct ShapeHasher(u64);
+
+impl ShapeHasher {
+    pub fn new() -> Self {
+        Self::default()
+    }
+    pub fn add(&mut self, fingerprint: &Fingerprint) {
+        self.0 = fold(self.0, fingerprint.hash);
+    }
+    pub fn value(&self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// Hashes a row that comes in parts to the same value as [`ResultDigest::row`] does in one.
 #[derive(Default)]
 pub struct RowHasher(Box<Xxh3>);
+
+impl std::fmt::Debug for RowHasher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowHasher").finish_non_exhaustive()
+    }
+}
 
 impl RowHasher {
     pub fn new() -> Self {

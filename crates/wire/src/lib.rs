@@ -34,6 +34,7 @@ pub mod tracker;
 
 use bytes::BytesMut;
 
+pub use digest::{ResultDigest, RowHasher, ShapeHasher};
 pub use frame::Direction;
 pub use message::backend::Status;
 pub use recorder::{

@@ -289,26 +289,23 @@ impl<T, S> Tracker<T, S> {
         }
     }
 
-    /// A `Query` was sent, with so many `COPY … FROM STDIN` statements in it.
-    pub fn query(&mut self, owner: Owner, copies: u32, payload: T) -> Result<(), Unexpected> {
+    /// The client sent a `Query` with so many `COPY … FROM STDIN` statements in it.
+    pub fn query(&mut self, copies: u32, payload: T) -> Result<(), Unexpected> {
         self.copied(copies);
-        self.push(Pending {
-            copies,
-            ..self.pending_of(Sent::Query, owner, payload)
-        })
+        let pending = self.pending_of(Sent::Query, payload);
+        self.push(Pending { copies, ..pending })
     }
 
-    /// A `Parse` was sent. The statement is kept if it is the client's.
+    /// The client sent a `Parse`.
     pub fn parse(
         &mut self,
-        owner: Owner,
         parse: &Parse<'_>,
         script: Arc<Script>,
         data: S,
         payload: T,
     ) -> Result<(), Unexpected> {
-        let mut pending = self.pending_of(Sent::Parse, owner, payload);
-        if owner == Owner::Client && !self.discarding {
+        let mut pending = self.pending_of(Sent::Parse, payload);
+        if !self.discarding {
             let room = self.statement_bytes + parse.text.len() <= limits::PREPARED_BYTES_MAX;
             let prepared = Arc::new(Prepared {
                 name: parse.name.into(),
@@ -328,85 +325,76 @@ impl<T, S> Tracker<T, S> {
         self.push(pending)
     }
 
-    /// A `Bind` was sent.
+    /// The client sent a `Bind`.
     pub fn bind(
         &mut self,
-        owner: Owner,
         portal: &[u8],
         statement: &[u8],
         formats: Formats,
         payload: T,
     ) -> Result<(), Unexpected> {
-        let mut pending = self.pending_of(Sent::Bind, owner, payload);
-        if owner == Owner::Client && !self.discarding {
+        let mut pending = self.pending_of(Sent::Bind, payload);
+        if !self.discarding {
             pending.prepared = self.statements.get(statement).cloned();
+            let sequence = pending.sequence;
             let bound = pending.prepared.clone().map(|prepared| Portal {
                 prepared,
                 formats,
-                sequence: pending.sequence,
+                sequence,
             });
-            match (portal, bound) {
-                (b"", bound) => self.unnamed_portal = bound,
-                (name, Some(bound)) => {
-                    self.portals.insert(name.into(), bound);
+            match bound {
+                bound if portal.is_empty() => self.unnamed_portal = bound,
+                Some(bound) => {
+                    self.portals.insert(portal.into(), bound);
                     if self.portals.len() > limits::PREPARED_MAX {
                         return Err(Unexpected::TooManyPrepared);
                     }
                 }
-                (_, None) => {}
+                None => {}
             }
         }
         self.push(pending)
     }
 
-    /// A `Describe` was sent.
-    pub fn describe(
-        &mut self,
-        owner: Owner,
-        target: Target<'_>,
-        payload: T,
-    ) -> Result<(), Unexpected> {
+    /// The client sent a `Describe`.
+    pub fn describe(&mut self, target: Target<'_>, payload: T) -> Result<(), Unexpected> {
         let (sent, prepared) = match target {
             Target::Statement(name) => {
                 (Sent::DescribeStatement, self.statements.get(name).cloned())
             }
-            Target::Portal(name) => (
-                Sent::DescribePortal,
-                self.portal(name).map(|portal| Arc::clone(&portal.prepared)),
-            ),
+            Target::Portal(name) => {
+                let portal = self.portal(name);
+                (
+                    Sent::DescribePortal,
+                    portal.map(|portal| Arc::clone(&portal.prepared)),
+                )
+            }
         };
-        let prepared = prepared.filter(|_| owner == Owner::Client);
+        let pending = self.pending_of(sent, payload);
         self.push(Pending {
             prepared,
-            ..self.pending_of(sent, owner, payload)
+            ..pending
         })
     }
 
-    /// An `Execute` was sent.
-    pub fn execute(&mut self, owner: Owner, portal: &[u8], payload: T) -> Result<(), Unexpected> {
-        let mut pending = self.pending_of(Sent::Execute, owner, payload);
-        if let Some(portal) = self.portal(portal).filter(|_| owner == Owner::Client) {
+    /// The client sent an `Execute`.
+    pub fn execute(&mut self, portal: &[u8], payload: T) -> Result<(), Unexpected> {
+        let mut pending = self.pending_of(Sent::Execute, payload);
+        if let Some(portal) = self.portal(portal) {
+            let statement = portal.prepared.statement();
+            let copies = statement.is_some_and(|statement| statement.kind == Kind::CopyFromStdin);
             pending.formats = portal.formats.clone();
             pending.prepared = Some(Arc::clone(&portal.prepared));
-            let copies = portal
-                .prepared
-                .statement()
-                .is_some_and(|statement| statement.kind == Kind::CopyFromStdin);
             pending.copies = u32::from(copies);
         }
         self.copied(pending.copies);
         self.push(pending)
     }
 
-    /// A `Close` was sent.
-    pub fn close(
-        &mut self,
-        owner: Owner,
-        target: Target<'_>,
-        payload: T,
-    ) -> Result<(), Unexpected> {
-        let mut pending = self.pending_of(Sent::Close, owner, payload);
-        if owner == Owner::Client && !self.discarding {
+    /// The client sent a `Close`.
+    pub fn close(&mut self, target: Target<'_>, payload: T) -> Result<(), Unexpected> {
+        let mut pending = self.pending_of(Sent::Close, payload);
+        if !self.discarding {
             match target {
                 Target::Statement(name) => pending.prepared = self.remove_statement(name),
                 Target::Portal(b"") => self.unnamed_portal = None,
@@ -416,29 +404,46 @@ impl<T, S> Tracker<T, S> {
         self.push(pending)
     }
 
-    /// A `Sync` was sent.
-    pub fn sync(&mut self, owner: Owner, payload: T) -> Result<(), Unexpected> {
+    /// The client sent a `Sync`.
+    pub fn sync(&mut self, payload: T) -> Result<(), Unexpected> {
         self.discarding = false;
-        self.push(self.pending_of(Sent::Sync, owner, payload))
+        let pending = self.pending_of(Sent::Sync, payload);
+        self.push(pending)
     }
 
-    /// A `FunctionCall` was sent.
-    pub fn function_call(&mut self, owner: Owner, payload: T) -> Result<(), Unexpected> {
-        self.push(self.pending_of(Sent::FunctionCall, owner, payload))
+    /// The client sent a `FunctionCall`.
+    pub fn function_call(&mut self, payload: T) -> Result<(), Unexpected> {
+        let pending = self.pending_of(Sent::FunctionCall, payload);
+        self.push(pending)
     }
 
-    /// A `CopyData` was sent.
+    /// The client sent a `CopyData`.
     pub fn copy_data(&mut self) {
         self.copy_data_sent = true;
     }
 
-    /// A `CopyDone` or `CopyFail` was sent. Outside of a copy the server ignores it.
-    pub fn copy_end(&mut self, owner: Owner, payload: T) -> Result<(), Unexpected> {
+    /// The client sent a `CopyDone` or `CopyFail`. Outside of a copy the server ignores it.
+    pub fn copy_end(&mut self, payload: T) -> Result<(), Unexpected> {
         self.open_copies = self.open_copies.saturating_sub(1);
         if self.queue.is_empty() {
             return Ok(());
         }
-        self.push(self.pending_of(Sent::CopyEnd, owner, payload))
+        let pending = self.pending_of(Sent::CopyEnd, payload);
+        self.push(pending)
+    }
+
+    /// We sent a message of our own.
+    ///
+    /// Its names must not collide with the client's, and it must not be sent while [`Tracker::may_be_copying`].
+    pub fn inject(&mut self, sent: Sent, payload: T) -> Result<(), Unexpected> {
+        if sent == Sent::Sync {
+            self.discarding = false;
+        }
+        let pending = self.pending_of(sent, payload);
+        self.push(Pending {
+            owner: Owner::Injected,
+            ..pending
+        })
     }
 
     /// `DEALLOCATE` of a statement, or of all of them (`None`), took effect: those prepared before the message
@@ -521,7 +526,7 @@ impl<T, S> Tracker<T, S> {
             })
         };
         match (sent, tag) {
-            (_, ERROR_RESPONSE) => Ok(self.failed(body)),
+            (_, ERROR_RESPONSE) => Ok(self.failed()),
             (Sent::Query | Sent::FunctionCall | Sent::Sync, READY_FOR_QUERY) => {
                 let done = self.pop();
                 self.ready(body, done)
@@ -589,11 +594,11 @@ impl<T, S> Tracker<T, S> {
         })
     }
 
-    fn pending_of(&self, sent: Sent, owner: Owner, payload: T) -> Pending<T, S> {
+    fn pending_of(&self, sent: Sent, payload: T) -> Pending<T, S> {
         let sequence = self.sequence;
         Pending {
             sent,
-            owner,
+            owner: Owner::Client,
             sequence,
             payload,
             prepared: None,
@@ -677,12 +682,12 @@ impl<T, S> Tracker<T, S> {
         }
     }
 
-    fn failed(&mut self, body: &[u8]) -> Answer<T, S> {
+    fn failed(&mut self) -> Answer<T, S> {
         let copying = std::mem::take(&mut self.copying);
         let front = self.queue.front().expect("the caller looked at it");
         let (sent, owner) = (front.sent, front.owner);
         if copying {
-            self.copy_failed(sent, body);
+            self.copy_failed(sent);
         }
         if !sent.is_extended() {
             return Answer {
@@ -722,7 +727,7 @@ impl<T, S> Tracker<T, S> {
     ///
     /// For the extended protocol the messages cannot tell: a `Sync` that the client sent behind its `Execute` was swallowed if the server got as
     /// far as reading data, and will be answered if not. We take it that it did if data was sent.
-    fn copy_failed(&mut self, sent: Sent, error: &[u8]) {
+    fn copy_failed(&mut self, sent: Sent) {
         let end = (1..self.queue.len()).find(|&at| self.queue[at].sent == Sent::CopyEnd);
         if sent == Sent::Execute {
             match end {
@@ -734,13 +739,6 @@ impl<T, S> Tracker<T, S> {
                     self.remove(1..=syncs);
                 }
                 None => {}
-            }
-        } else if end.is_none() {
-            // A message that does not belong into a copy ended it and was lost with it.
-            let violation =
-                backend::Fields::parse(error).is_ok_and(|fields| fields.sqlstate() == b"08P01");
-            if violation && self.queue.len() > 1 {
-                self.remove(1..=1);
             }
         }
     }

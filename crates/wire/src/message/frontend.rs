@@ -2,6 +2,8 @@
 
 use bytes::{BufMut, BytesMut};
 
+use crate::sql::Edits;
+
 use super::{Body, Malformed, message, put_count, put_text, put_value, untagged};
 
 pub const BIND: u8 = b'B';
@@ -100,6 +102,14 @@ pub fn parse_query(body: &[u8]) -> Result<&[u8], Malformed> {
 
 pub fn query(out: &mut BytesMut, text: &[u8]) {
     message(out, QUERY, |out| put_text(out, text));
+}
+
+/// A `Query` with a changed text.
+pub fn query_edited(out: &mut BytesMut, text: &[u8], edits: &Edits) {
+    message(out, QUERY, |out| {
+        edits.apply(text, out);
+        out.put_u8(0);
+    });
 }
 
 /// `Parse`: prepare a statement.
@@ -203,6 +213,8 @@ pub enum Formats {
     Text,
     All(u16),
     Each(Box<[u16]>),
+    /// The message was too long to look for them.
+    Unknown,
 }
 
 impl Formats {
@@ -220,6 +232,7 @@ impl Formats {
     pub fn of(&self, column: usize) -> u16 {
         match self {
             Self::Text => 0,
+            Self::Unknown => u16::MAX,
             Self::All(format) => *format,
             Self::Each(formats) => formats.get(column).copied().unwrap_or(0),
         }

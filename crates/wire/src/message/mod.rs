@@ -27,10 +27,6 @@ impl<'a> Body<'a> {
         Self { bytes, at: 0 }
     }
 
-    pub fn at(&self) -> usize {
-        self.at
-    }
-
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }

@@ -348,7 +348,7 @@ fn with(words: &Words<'_>) -> Kind {
 fn company(words: &Words<'_>, kind: &Kind) -> Company {
     let concurrently = || words.find("concurrently").is_some();
     match kind {
-        Kind::Call | Kind::Declare => Company::Pipelined,
+        Kind::Call | Kind::Declare | Kind::Lock => Company::Pipelined,
         // A DO block may commit; one that names nothing through which it could, cannot.
         Kind::Do if commits_inside(words) => Company::Pipelined,
         Kind::CommitPrepared { .. }

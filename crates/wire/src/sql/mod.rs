@@ -200,6 +200,11 @@ impl Statement {
     pub fn text<'a>(&self, source: &'a [u8]) -> &'a [u8] {
         &source[self.range.clone()]
     }
+
+    /// Whether its result may show values of sequences.
+    pub fn may_show_sequences(&self) -> bool {
+        self.returning || !self.sequences.is_empty()
+    }
 }
 
 impl Script {

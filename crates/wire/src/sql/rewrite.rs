@@ -4,7 +4,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::lexer::{Dialect, Encoding, Lexer, Token, TokenKind};
 
-/// Changes to one text, from front to back.
+/// Changes to one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits(Vec<Edit>);
 
@@ -24,19 +24,13 @@ impl Edits {
         self.0.is_empty()
     }
 
-    /// Replaces `removed` bytes at `at` of the original text. Edits come in order and do not overlap.
+    /// Replaces `removed` bytes at `at` of the original text. Edits must not overlap; of two at one place the first comes first.
     pub fn replace(&mut self, at: usize, removed: usize, inserted: &[u8]) {
-        assert!(
-            self.0
-                .last()
-                .is_none_or(|last| last.at + last.removed <= at),
-            "edits come in order and do not overlap"
-        );
-        self.0.push(Edit {
-            at,
-            removed,
-            inserted: inserted.to_vec(),
-        });
+        let index = self.0.partition_point(|edit| edit.at <= at);
+        let fits = index == 0 || self.0[index - 1].at + self.0[index - 1].removed <= at;
+        let clear = self.0.get(index).is_none_or(|next| at + removed <= next.at);
+        assert!(fits && clear, "edits do not overlap");
+        self.0.insert(index, Edit { at, removed, inserted: inserted.to_vec() });
     }
 
     pub fn insert(&mut self, at: usize, inserted: &[u8]) {

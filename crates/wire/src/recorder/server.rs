@@ -1,0 +1,912 @@
+//! The server's messages: what is forwarded, what is swallowed, and what they say about transactions.
+
+use bytes::{Bytes, BytesMut};
+
+use super::ask::{COLUMN, Told};
+use super::client::ClientSide;
+use super::kept::Kept;
+use super::note::{FUNCTION_CALL, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
+use super::observed::{Context, Event, Outcome, Problem};
+use super::transaction::Open;
+use crate::Status;
+use crate::digest::RowHasher;
+use crate::frame::{Cursor, Direction, Piece};
+use crate::message::backend::{self, Fields};
+use crate::message::frontend::Formats;
+use crate::sql::{Encoding, Kind, PositionMap, Statement, parse_traceparent};
+use crate::tracker::{Answer, Owner, Role, Sent, Tracker};
+
+type Outstanding = Tracker<Note, StatementNote>;
+
+/// What happens to a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Forward,
+    Swallow,
+    /// [`ServerSide::replaced`] goes in its place.
+    Replace,
+    /// The stream is not ours to read from here on.
+    Raw,
+}
+
+/// The recorder's view of the server's stream.
+#[derive(Debug)]
+pub(super) struct ServerSide {
+    pub cursor: Cursor,
+    pub replaced: BytesMut,
+    /// Goes to the client before the piece at hand: a `CommandComplete` that was held back.
+    pub released: BytesMut,
+    /// A transaction whose last answer was the piece before this one.
+    pub finished: Option<Finished>,
+    /// The last answer of the open transaction is the piece at hand.
+    pub ends_here: bool,
+
+    trace_id_prefix: u64,
+    strip_channel_binding: bool,
+    open: Option<Box<Open>>,
+    /// A block is open, as of the last `ReadyForQuery` to the client, or because the last commit chained.
+    in_block: bool,
+    /// Where the next transaction's bytes begin.
+    client_mark: u64,
+    server_mark: u64,
+    /// Position in the client's stream behind the last message that was answered in full.
+    client_done: u64,
+    /// Statements of the `Query` in front that were answered, the one being answered not included.
+    index: usize,
+    /// A statement has begun to be answered.
+    within_statement: bool,
+    ordered: bool,
+    /// Columns of its rows that show sequence values: index, sequence, format.
+    sequence_columns: Vec<(usize, u32, u16)>,
+    /// The rows that come answer an ask of ours within the client's text.
+    swallowing: bool,
+    /// Asks of the `Query` in front that were answered.
+    asks_answered: usize,
+    /// The `CommandComplete` of a client's statement behind which ours was put: the server has not committed yet.
+    held: Option<Bytes>,
+    /// What the parts of a long message are.
+    parts: Parts,
+    hasher: RowHasher,
+    /// The request that the session's application name names.
+    application: Option<u64>,
+    process_id: u32,
+    cancel_key: Bytes,
+    server_version: String,
+    unknown_tables: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parts {
+    Forward,
+    Row { ordered: bool },
+    Swallow,
+}
+
+/// A transaction that is over.
+#[derive(Debug)]
+pub(super) struct Finished {
+    open: Box<Open>,
+    /// The last statement of it in the `Query` that is being answered, if it ended in the middle of one.
+    tail: Option<usize>,
+}
+
+impl ServerSide {
+    pub fn new(trace_id_prefix: u64, strip_channel_binding: bool) -> Self {
+        Self {
+            cursor: Cursor::new(Direction::FromServer),
+            replaced: BytesMut::new(),
+            released: BytesMut::new(),
+            finished: None,
+            ends_here: false,
+            trace_id_prefix,
+            strip_channel_binding,
+            open: None,
+            in_block: false,
+            client_mark: 0,
+            server_mark: 0,
+            client_done: 0,
+            index: 0,
+            within_statement: false,
+            ordered: false,
+            sequence_columns: Vec::new(),
+            swallowing: false,
+            asks_answered: 0,
+            held: None,
+            parts: Parts::Forward,
+            hasher: RowHasher::new(),
+            application: None,
+            process_id: 0,
+            cancel_key: Bytes::new(),
+            server_version: String::new(),
+            unknown_tables: Vec::new(),
+        }
+    }
+
+    /// Whether nothing of a message, and no transaction, is under way.
+    pub fn is_idle(&self) -> bool {
+        self.open.is_none() && !self.in_block && !self.cursor.is_within_message()
+    }
+
+    /// Gives out what was held back, where the stream can be followed no further.
+    pub fn give_up(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.released.extend_from_slice(&held);
+        }
+    }
+
+    /// Looks at one piece and says what is to happen to it.
+    pub fn piece(
+        &mut self,
+        piece: Piece<'_>,
+        tracker: &mut Outstanding,
+        client: &mut ClientSide,
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<Verdict, Problem> {
+        if !piece.first {
+            return Ok(self.part(piece));
+        }
+        self.parts = Parts::Forward;
+        let (tag, body) = (piece.tag, piece.body());
+        if self.held.is_some() {
+            self.decide_held(tag, body, tracker, cx, events);
+        }
+        let answer = tracker.answer(tag, body)?;
+        if answer.owner == Owner::Injected {
+            return self.ours(piece, answer, tracker, client);
+        }
+        match answer.role {
+            Role::Startup => self.startup(tag, body, client, events),
+            Role::Aside => Ok(self.aside(&piece, tracker, client)),
+            Role::CopyBoth => {
+                events.push(Event::Unobserved {
+                    reason: "a replication stream began",
+                });
+                Ok(Verdict::Raw)
+            }
+            Role::Ready(status) => {
+                self.ready(status, answer.done, tracker, client);
+                Ok(Verdict::Forward)
+            }
+            role => {
+                self.close_ended(tracker);
+                self.answered(piece, role, answer.done, tracker, client, cx, events)
+            }
+        }
+    }
+
+    /// A later part of a long message.
+    fn part(&mut self, piece: Piece<'_>) -> Verdict {
+        match self.parts {
+            Parts::Swallow => return Verdict::Swallow,
+            Parts::Forward => {}
+            Parts::Row { ordered } => {
+                self.hasher.part(piece.bytes);
+                if piece.last {
+                    let hash = self.hasher.finish();
+                    if let Some(open) = &mut self.open {
+                        open.digest.row_hash(ordered, hash);
+                    }
+                }
+            }
+        }
+        Verdict::Forward
+    }
+
+    fn startup(
+        &mut self,
+        tag: u8,
+        body: &[u8],
+        client: &mut ClientSide,
+        events: &mut Vec<Event>,
+    ) -> Result<Verdict, Problem> {
+        match tag {
+            backend::AUTHENTICATION if self.strip_channel_binding => {
+                if let Some(offer) = backend::without_channel_binding(body) {
+                    self.replaced.extend_from_slice(&offer);
+                    return Ok(Verdict::Replace);
+                }
+            }
+            backend::BACKEND_KEY_DATA => {
+                let (process_id, key) = backend::parse_backend_key_data(body)?;
+                self.process_id = process_id;
+                self.cancel_key = Bytes::copy_from_slice(key);
+            }
+            backend::PARAMETER_STATUS => self.parameter(body, client),
+            backend::READY_FOR_QUERY => {
+                let status = backend::parse_ready_for_query(body)?;
+                self.in_block = status != Status::Idle;
+                events.push(Event::Ready {
+                    process_id: self.process_id,
+                    cancel_key: self.cancel_key.clone(),
+                    server_version: self.server_version.clone(),
+                });
+            }
+            _ => {}
+        }
+        Ok(Verdict::Forward)
+    }
+
+    fn parameter(&mut self, body: &[u8], client: &mut ClientSide) {
+        // One that is malformed changes nothing for us.
+        let Ok((name, value)) = backend::parse_parameter_status(body) else { return };
+        match name {
+            b"standard_conforming_strings" => client.dialect.standard_strings = value != b"off",
+            b"client_encoding" => client.dialect.encoding = Encoding::named(value),
+            b"application_name" => self.application_name(value),
+            b"server_version" => {
+                self.server_version = String::from_utf8_lossy(value).into_owned();
+            }
+            _ => {}
+        }
+    }
+
+    pub fn application_name(&mut self, value: &[u8]) {
+        let trace = parse_traceparent(value).filter(|trace| trace.high == self.trace_id_prefix);
+        self.application = trace.map(|trace| trace.low);
+        if let Some(open) = &mut self.open {
+            open.application(self.application);
+        }
+    }
+
+    fn aside(
+        &mut self,
+        piece: &Piece<'_>,
+        tracker: &Outstanding,
+        client: &mut ClientSide,
+    ) -> Verdict {
+        match piece.tag {
+            backend::PARAMETER_STATUS => self.parameter(piece.body(), client),
+            backend::NOTICE_RESPONSE if piece.is_whole() => {
+                let positions = tracker.front().and_then(positions);
+                if let Some(positions) = positions {
+                    return self.map_position(piece, positions);
+                }
+            }
+            _ => {}
+        }
+        Verdict::Forward
+    }
+
+    /// An answer to a message of ours.
+    fn ours(
+        &mut self,
+        piece: Piece<'_>,
+        answer: Answer<Note, StatementNote>,
+        tracker: &mut Outstanding,
+        client: &mut ClientSide,
+    ) -> Result<Verdict, Problem> {
+        self.parts = Parts::Swallow;
+        match answer.role {
+            Role::Part if piece.tag == backend::DATA_ROW => {
+                let asked = tracker.front().map(|front| &front.payload);
+                if let Some(&Note { work: Work::Ask { ask, transaction, .. }, at, .. }) = asked
+                    && let Some(told) = ask.read(backend::parse_data_row(piece.body()))
+                {
+                    self.told(told, transaction, at, client);
+                }
+            }
+            Role::Done => {
+                if let Some(Work::AskParse { ask, number }) = answer.done.map(|done| done.payload.work) {
+                    client.asks.confirm(ask, number);
+                }
+            }
+            Role::Failed => {
+                let mut inline = false;
+                if let Some(done) = &answer.done {
+                    client.lost(done, true);
+                    inline = done.payload.work.is_inline();
+                }
+                // A `Parse` does not know whether it stood alone; what follows it does.
+                let mut discarded_to = self.client_done;
+                for discarded in tracker.discarded() {
+                    client.lost(&discarded, false);
+                    inline |= discarded.payload.work.is_inline();
+                    discarded_to = discarded_to.max(discarded.payload.end);
+                }
+                if inline {
+                    self.client_done = discarded_to;
+                    // The client's transaction failed with it: let it know, as the answer to what it sent next.
+                    self.close_ended(tracker);
+                    self.failed_outside(piece.body());
+                    self.parts = Parts::Forward;
+                    return Ok(Verdict::Forward);
+                }
+            }
+            _ => {}
+        }
+        Ok(Verdict::Swallow)
+    }
+
+    fn told(&mut self, told: Told, transaction: u64, at: i64, client: &mut ClientSide) {
+        if let Some(read_only) = told.read_only {
+            client.forecast.learn_read_only(transaction, read_only);
+        }
+        if self.open.is_none() && self.in_block {
+            // The block began with `AND CHAIN`, and nothing of the client's has run in it yet.
+            self.open(at);
+        }
+        if let Some(open) = self.open.as_mut().filter(|open| open.ended.is_none()) {
+            open.told(told);
+        }
+    }
+
+    /// An answer to a message of the client's, but for `ReadyForQuery`.
+    #[allow(clippy::too_many_arguments, reason = "these are the parts of a recorder, borrowed apart")]
+    fn answered(
+        &mut self,
+        piece: Piece<'_>,
+        role: Role,
+        done: Option<Tracked>,
+        tracker: &mut Outstanding,
+        client: &mut ClientSide,
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<Verdict, Problem> {
+        let (tag, body) = (piece.tag, piece.body());
+        match role {
+            Role::Part => {
+                let Some(front) = tracker.front() else { return Ok(Verdict::Forward) };
+                if front.sent == Sent::DescribeStatement {
+                    return Ok(Verdict::Forward);
+                }
+                if let Work::Query(query) = &front.payload.work
+                    && !query.asks.is_empty()
+                {
+                    if tag == backend::ROW_DESCRIPTION && is_ours(body) {
+                        self.swallowing = true;
+                    } else if tag == backend::DATA_ROW && self.swallowing {
+                        let ask = query.asks.get(self.asks_answered);
+                        let told = ask.and_then(|ask| ask.read(backend::parse_data_row(body)));
+                        if let Some(told) = told {
+                            self.told(told, query.transaction, front.payload.at, client);
+                        }
+                    }
+                    if self.swallowing {
+                        self.parts = Parts::Swallow;
+                        return Ok(Verdict::Swallow);
+                    }
+                }
+                self.begin_statement(front, cx, events);
+                match tag {
+                    backend::ROW_DESCRIPTION => self.described(front, body, cx, events),
+                    backend::DATA_ROW => self.row(piece, self.ordered),
+                    backend::COPY_DATA => self.row(piece, false),
+                    _ => {}
+                }
+            }
+            Role::Statement => {
+                if self.swallowing {
+                    self.swallowing = false;
+                    self.asks_answered += 1;
+                    return Ok(Verdict::Swallow);
+                }
+                let Some(pending) = done.as_ref().or(tracker.front()) else {
+                    return Ok(Verdict::Forward);
+                };
+                if tag == backend::COMMAND_COMPLETE
+                    && let Work::Query(query) = &pending.payload.work
+                    && query.appended
+                {
+                    self.begin_statement(pending, cx, events);
+                    self.held = Some(Bytes::copy_from_slice(piece.bytes));
+                    return Ok(Verdict::Swallow);
+                }
+                let deallocated = self.complete(pending, tag, body, cx, events)?;
+                if let Some(name) = deallocated {
+                    let sequence = pending.sequence;
+                    tracker.deallocate(name.as_deref(), sequence);
+                }
+            }
+            Role::Done => {
+                if let Some(done) = &done
+                    && tag == backend::ROW_DESCRIPTION
+                    && let Some(prepared) = &done.prepared
+                    && prepared.statement().is_some_and(Statement::may_show_sequences)
+                {
+                    prepared.describe(body);
+                }
+            }
+            Role::Failed => return self.failed(piece, done, tracker, client, cx, events),
+            Role::Startup | Role::Aside | Role::Ready(_) | Role::CopyBoth => {}
+        }
+        if let Some(done) = done {
+            self.client_done = done.payload.end;
+        }
+        Ok(Verdict::Forward)
+    }
+
+    fn failed(
+        &mut self,
+        piece: Piece<'_>,
+        done: Option<Tracked>,
+        tracker: &mut Outstanding,
+        client: &mut ClientSide,
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<Verdict, Problem> {
+        self.swallowing = false;
+        let mut skipped = None;
+        for discarded in tracker.discarded() {
+            if discarded.owner == Owner::Injected {
+                client.lost(&discarded, false);
+            } else {
+                self.client_done = self.client_done.max(discarded.payload.end);
+                if discarded.sent == Sent::Execute && skipped.is_none() {
+                    skipped = Some(discarded);
+                }
+            }
+        }
+        let verdict = match done.as_ref().or(tracker.front()) {
+            None => Verdict::Forward,
+            Some(pending) => {
+                match pending.sent {
+                    Sent::Query | Sent::Execute | Sent::FunctionCall => {
+                        self.begin_statement(pending, cx, events);
+                    }
+                    // It failed before it ran: while it was prepared, or bound.
+                    _ => {
+                        if let Some(skipped) = &skipped {
+                            self.begin_statement(skipped, cx, events);
+                        }
+                    }
+                }
+                match positions(pending) {
+                    Some(positions) => self.map_position(&piece, positions),
+                    None => Verdict::Forward,
+                }
+            }
+        };
+        self.failed_outside(piece.body());
+        if let Some(done) = done {
+            self.client_done = self.client_done.max(done.payload.end);
+        }
+        Ok(verdict)
+    }
+
+    /// The open transaction, if any, failed.
+    fn failed_outside(&mut self, error: &[u8]) {
+        self.within_statement = false;
+        self.sequence_columns.clear();
+        if let Some(open) = &mut self.open {
+            let sqlstate = Fields::parse(error).map_or(&b""[..], |fields| fields.sqlstate());
+            open.digest.error(sqlstate);
+            open.failed = true;
+        }
+    }
+
+    /// The answers to a statement begin, unless they have.
+    fn begin_statement(&mut self, pending: &Tracked, cx: &Context<'_>, events: &mut Vec<Event>) {
+        if self.within_statement {
+            return;
+        }
+        let (statement, request) = match &pending.payload.work {
+            Work::Query(query) => (self.statement_of(query), query.request),
+            Work::Execute { request } => match &pending.prepared {
+                None => (&*UNKNOWN, None),
+                Some(prepared) => match prepared.statement() {
+                    Some(statement) => (statement, *request),
+                    // An empty text is no statement.
+                    None => return,
+                },
+            },
+            _ if pending.sent == Sent::FunctionCall => (&*FUNCTION_CALL, None),
+            _ => return,
+        };
+        self.within_statement = true;
+        self.ordered = statement.ordered;
+        self.sequence_columns.clear();
+        if self.open.is_none() {
+            self.open(pending.payload.at);
+            if self.index > 0
+                && let Some(open) = &mut self.open
+            {
+                open.head = Some(self.index);
+            }
+        }
+        let open = self.open.as_mut().expect("it was just opened");
+        open.statement(statement, request, pending.prepared.as_ref(), &pending.payload);
+        if open.announce() {
+            events.push(Event::TransactionBegan {
+                began: open.began(),
+            });
+        }
+        if pending.sent == Sent::Execute
+            && let Some(prepared) = &pending.prepared
+            && let Some(description) = prepared.row_description()
+        {
+            self.find_sequences(statement, description, &pending.formats, cx, events);
+        }
+    }
+
+    fn statement_of<'a>(&self, query: &'a QueryNote) -> &'a Statement {
+        query.script.statements.get(self.index).unwrap_or(&UNKNOWN)
+    }
+
+    fn open(&mut self, began: i64) {
+        let mut open = Open::new(began, self.server_mark, self.client_mark, self.application);
+        open.explicit = self.in_block;
+        self.open = Some(open);
+    }
+
+    /// A statement ended well. Returns the statements that it deallocated, if any.
+    fn complete(
+        &mut self,
+        pending: &Tracked,
+        tag: u8,
+        body: &[u8],
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<Option<Box<[u8]>>>, Problem> {
+        self.begin_statement(pending, cx, events);
+        if !self.within_statement {
+            return Ok(None);
+        }
+        self.within_statement = false;
+        self.sequence_columns.clear();
+        let statement = match &pending.payload.work {
+            Work::Query(query) => self.statement_of(query),
+            Work::Execute { .. } => match &pending.prepared {
+                Some(prepared) => prepared.statement().unwrap_or(&UNKNOWN),
+                None => &UNKNOWN,
+            },
+            _ => &FUNCTION_CALL,
+        };
+        let open = self.open.as_mut().expect("a statement belongs to a transaction");
+        open.completed(statement, cx);
+        open.failed = false;
+        if pending.sent == Sent::Query {
+            self.index += 1;
+        }
+        match tag {
+            backend::COMMAND_COMPLETE => {
+                let tag = backend::parse_command_complete(body)?;
+                open.digest.complete(tag);
+                // The server's word counts, not our reading of the text.
+                let chains = matches!(statement.kind, Kind::Commit { chain: true } | Kind::Rollback { chain: true });
+                let ended = match tag {
+                    b"BEGIN" | b"START TRANSACTION" => {
+                        open.explicit = true;
+                        None
+                    }
+                    b"COMMIT" => Some(Outcome::Committed),
+                    b"ROLLBACK" if statement.kind != Kind::RollbackTo => Some(Outcome::Aborted),
+                    b"PREPARE TRANSACTION" => Some(Outcome::Prepared {
+                        gid: match &statement.kind {
+                            Kind::PrepareTransaction { gid } => String::from_utf8_lossy(gid).into_owned(),
+                            _ => String::new(),
+                        },
+                    }),
+                    _ => None,
+                };
+                if ended.is_some() {
+                    open.ended = ended;
+                    self.in_block = chains;
+                }
+            }
+            backend::EMPTY_QUERY_RESPONSE => open.digest.complete(b""),
+            backend::FUNCTION_CALL_RESPONSE => {
+                open.digest.row(false, body);
+                open.digest.complete(b"FUNCTION");
+            }
+            _ => {}
+        }
+        Ok(match &statement.kind {
+            Kind::Deallocate { name } => Some(name.clone()),
+            Kind::Discard { all: true } => Some(None),
+            _ => None,
+        })
+    }
+
+    /// Something follows the `CommandComplete` that was held back.
+    ///
+    /// The server answers the last statement of a `Query` only when it has committed. Ours is the last instead of the client's, so that is answered
+    /// earlier, and if the commit then fails, it must not have been.
+    fn decide_held(
+        &mut self,
+        tag: u8,
+        body: &[u8],
+        tracker: &mut Outstanding,
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
+        use backend::*;
+        match tag {
+            NOTICE_RESPONSE | NOTIFICATION_RESPONSE | PARAMETER_STATUS => {}
+            ERROR_RESPONSE => {
+                self.held = None;
+                // What failed is the client's statement, as far as it can see.
+                self.swallowing = false;
+            }
+            ROW_DESCRIPTION if is_ours(body) => {}
+            _ if self.swallowing => {}
+            _ => {
+                let held = self.held.take().expect("the caller looked");
+                self.released.extend_from_slice(&held);
+                let Some(front) = tracker.front() else { return };
+                // It was well-formed when it was held back.
+                let body = &held[crate::frame::HEADER..];
+                let deallocated = self.complete(front, COMMAND_COMPLETE, body, cx, events);
+                if let Ok(Some(name)) = deallocated {
+                    let sequence = front.sequence;
+                    tracker.deallocate(name.as_deref(), sequence);
+                }
+            }
+        }
+    }
+
+    fn ready(
+        &mut self,
+        status: Status,
+        done: Option<Tracked>,
+        tracker: &Outstanding,
+        client: &mut ClientSide,
+    ) {
+        self.swallowing = false;
+        self.within_statement = false;
+        self.asks_answered = 0;
+        if let Some(open) = &mut self.open
+            && let Some(Tracked { payload: Note { work: Work::Query(query), end, .. }, .. }) = &done
+        {
+            open.query_ended(query.text.as_deref(), &query.script, *end);
+        }
+        if let Some(open) = self.open.as_mut().filter(|open| open.ended.is_none()) {
+            if status == Status::Idle {
+                let outcome = match open.failed {
+                    true => Outcome::Aborted,
+                    false => Outcome::Committed,
+                };
+                open.ended = Some(outcome);
+            } else {
+                open.explicit = true;
+            }
+        }
+        self.index = 0;
+        self.in_block = status != Status::Idle;
+        self.ends_here = true;
+        if let Some(done) = done {
+            self.client_done = done.payload.end;
+        }
+        if tracker.outstanding() == tracker.injected_outstanding() {
+            client.forecast.settle(status);
+        }
+    }
+
+    /// The open transaction has ended, and something that does not belong to it any more comes.
+    fn close_ended(&mut self, tracker: &Outstanding) {
+        if self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
+            let open = self.open.take().expect("it was looked at");
+            let in_query = tracker.front().is_some_and(|front| front.sent == Sent::Query);
+            let tail = (in_query && self.index > 0).then(|| self.index - 1);
+            self.finished = Some(Finished { open, tail });
+        }
+    }
+
+    /// Tells about the transaction that ended before the piece at hand.
+    pub fn tell_finished(
+        &mut self,
+        tracker: &Outstanding,
+        kept: (&mut Kept, &mut Kept),
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(Finished { open, tail }) = self.finished.take() else { return };
+        let front = tracker.front().map(|front| &front.payload.work);
+        let tail = match (tail, front) {
+            (Some(last), Some(Work::Query(query))) => Some((query.text.as_deref(), &*query.script, last)),
+            _ => None,
+        };
+        self.tell(open, tail, kept, cx, events);
+    }
+
+    /// After the piece at hand, a `ReadyForQuery`: tells about the transaction that it ended, and forgets what is not needed any more.
+    pub fn tell_ended(&mut self, kept: (&mut Kept, &mut Kept), cx: &Context<'_>, events: &mut Vec<Event>) {
+        self.ends_here = false;
+        match self.open.take_if(|open| open.ended.is_some()) {
+            Some(open) => self.tell(open, None, kept, cx, events),
+            None if self.open.is_none() => self.mark(kept),
+            None => {}
+        }
+    }
+
+    fn tell(
+        &mut self,
+        mut open: Box<Open>,
+        tail: Option<(Option<&[u8]>, &crate::sql::Script, usize)>,
+        (client, server): (&mut Kept, &mut Kept),
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
+        let outcome = open.ended.take().unwrap_or(Outcome::Unknown);
+        if open.announce() {
+            events.push(Event::TransactionBegan { began: open.began() });
+        }
+        let told = open.finish(outcome, cx.now, client, self.client_done, tail, server, server.end());
+        if let Some(told) = told {
+            events.push(match told.outcome {
+                Outcome::Unknown => Event::CommitUncertain(told),
+                _ => Event::Transaction(told),
+            });
+        }
+        self.mark((client, server));
+    }
+
+    /// The next transaction's bytes begin here.
+    fn mark(&mut self, (client, server): (&mut Kept, &mut Kept)) {
+        self.client_mark = self.client_done;
+        self.server_mark = server.end();
+        client.release(self.client_mark.min(client.end()));
+        server.release(self.server_mark);
+    }
+
+    /// The server is gone. What it was still asked for may have happened or not.
+    pub fn gone(
+        &mut self,
+        tracker: &Outstanding,
+        kept: (&mut Kept, &mut Kept),
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
+        let (client, server) = kept;
+        self.held = None;
+        let mut explicit = self.in_block || self.open.as_ref().is_some_and(|open| open.explicit);
+        let mut end = |this: &mut Self, outcome: Outcome, events: &mut Vec<Event>| {
+            if let Some(mut open) = this.open.take() {
+                let outcome = open.ended.take().unwrap_or(match open.failed {
+                    true => Outcome::Aborted,
+                    false => outcome,
+                });
+                open.ended = Some(outcome);
+                this.tell(open, None, (&mut *client, &mut *server), cx, events);
+            }
+        };
+        if self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
+            end(self, Outcome::Unknown, events);
+        }
+        for pending in tracker.pending().filter(|pending| pending.owner == Owner::Client) {
+            self.client_done = self.client_done.max(pending.payload.end);
+            let count = match &pending.payload.work {
+                Work::Query(query) => query.script.statements.len(),
+                Work::Execute { .. } => 1,
+                _ if pending.sent == Sent::FunctionCall => 1,
+                _ => 0,
+            };
+            while self.index < count {
+                let kind = match &pending.payload.work {
+                    Work::Query(query) => self.statement_of(query).kind.clone(),
+                    _ => pending.prepared.as_ref().and_then(|prepared| prepared.statement()).map_or(Kind::Utility, |statement| statement.kind.clone()),
+                };
+                self.begin_statement(pending, cx, events);
+                self.within_statement = false;
+                self.index += 1;
+                match kind {
+                    Kind::Begin { .. } => explicit = true,
+                    Kind::Commit { chain } | Kind::Rollback { chain } => {
+                        let aborted = matches!(kind, Kind::Rollback { .. });
+                        let outcome = if aborted { Outcome::Aborted } else { Outcome::Unknown };
+                        end(self, outcome, events);
+                        explicit = chain;
+                    }
+                    Kind::PrepareTransaction { .. } => {
+                        end(self, Outcome::Unknown, events);
+                        explicit = false;
+                    }
+                    _ => {}
+                }
+            }
+            self.index = 0;
+            let ends_batch = matches!(pending.sent, Sent::Query | Sent::Sync | Sent::FunctionCall);
+            if ends_batch && !explicit {
+                end(self, Outcome::Unknown, events);
+            }
+        }
+        end(self, Outcome::Aborted, events);
+    }
+
+    fn row(&mut self, piece: Piece<'_>, ordered: bool) {
+        let Some(open) = &mut self.open else { return };
+        if piece.last {
+            open.digest.row(ordered, piece.body());
+        } else {
+            self.hasher.part(piece.body());
+            self.parts = Parts::Row { ordered };
+        }
+        if piece.tag != backend::DATA_ROW || self.sequence_columns.is_empty() {
+            return;
+        }
+        let mut columns = self.sequence_columns.iter().peekable();
+        for (index, value) in backend::parse_data_row(piece.body()).enumerate() {
+            let Some(&(_, sequence, format)) = columns.next_if(|(column, ..)| *column == index) else { continue };
+            if let Some(value) = value.and_then(|value| integer(value, format)) {
+                open.sequence_value(sequence, value);
+            }
+        }
+    }
+
+    /// The row description of a client's `Query`, or of the portal that it executes next.
+    fn described(&mut self, pending: &Tracked, body: &[u8], cx: &Context<'_>, events: &mut Vec<Event>) {
+        if let Work::Query(query) = &pending.payload.work {
+            let statement = self.statement_of(query);
+            if statement.may_show_sequences() {
+                self.find_sequences(statement, body, &Formats::Text, cx, events);
+            }
+        }
+    }
+
+    fn find_sequences(
+        &mut self,
+        statement: &Statement,
+        description: &[u8],
+        formats: &Formats,
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
+        let mut calls = statement.sequences.iter().peekable();
+        for (index, column) in backend::parse_row_description(description).enumerate() {
+            // The client is told the same; what is malformed is its business.
+            let Ok(column) = column else { return };
+            let sequence = if column.table != 0 {
+                if !statement.returning {
+                    continue;
+                }
+                if !cx.sequences.knows_table(column.table) && !self.unknown_tables.contains(&column.table) {
+                    self.unknown_tables.push(column.table);
+                    events.push(Event::UnknownTable { table: column.table });
+                }
+                cx.sequences.of_column(column.table, column.attribute)
+            } else {
+                let call = calls.next_if(|call| call.column.as_bytes() == column.name);
+                call.and_then(|call| cx.sequences.by_name(&call.sequence))
+            };
+            if let Some(sequence) = sequence {
+                self.sequence_columns.push((index, sequence, formats.of(index)));
+            }
+        }
+    }
+
+    /// An error or notice about a text that the server saw changed.
+    fn map_position(&mut self, piece: &Piece<'_>, positions: &PositionMap) -> Verdict {
+        let Ok(fields) = Fields::parse(piece.body()) else { return Verdict::Forward };
+        let Some(position) = fields.position() else { return Verdict::Forward };
+        // The server stumbled over the semicolon with which we go on, where the client's text ends.
+        let at_end = positions.is_behind(position);
+        let mapped = if at_end { positions.end() } else { positions.to_original(position) }.to_string();
+        let english = fields.get(b'S') == fields.get(b'V');
+        let message = fields.get(b'M').unwrap_or_default();
+        let message = match message.strip_suffix(b" at or near \";\"") {
+            Some(start) if at_end && english => [start, b" at end of input"].concat(),
+            _ => message.to_vec(),
+        };
+        let fields = fields.iter().map(|(field, value)| match field {
+            b'P' => (field, mapped.as_bytes()),
+            b'M' => (field, &message[..]),
+            _ => (field, value),
+        });
+        backend::error_fields(&mut self.replaced, piece.tag, fields);
+        Verdict::Replace
+    }
+}
+
+/// How positions in errors about this message map back, if its text was changed.
+fn positions(pending: &Tracked) -> Option<&PositionMap> {
+    match &pending.payload.work {
+        Work::Query(query) => query.positions.as_ref(),
+        _ => pending.prepared.as_ref()?.data.positions.as_ref(),
+    }
+}
+
+/// Whether a row description is of a result of ours.
+fn is_ours(body: &[u8]) -> bool {
+    body.get(2..).is_some_and(|names| names.starts_with(COLUMN))
+}
+
+fn integer(value: &[u8], format: u16) -> Option<i64> {
+    match (format, value.len()) {
+        (0, _) => std::str::from_utf8(value).ok()?.parse().ok(),
+        (1, 2) => Some(i16::from_be_bytes(value.try_into().ok()?).into()),
+        (1, 4) => Some(i32::from_be_bytes(value.try_into().ok()?).into()),
+        (1, 8) => Some(i64::from_be_bytes(value.try_into().ok()?)),
+        _ => None,
+    }
+}
+

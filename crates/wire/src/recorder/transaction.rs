@@ -1,0 +1,290 @@
+//! One transaction, put together from its answers.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::ask::Told;
+use super::kept::Kept;
+use super::note::{Known, Note};
+use super::observed::{
+    Attribution, Context, Cut, Isolation, LockTaken, ObservedTransaction, Outcome, SequenceTaken,
+    Snapshot,
+};
+use crate::digest::{ResultDigest, ShapeHasher};
+use crate::limits;
+use crate::message::frontend;
+use crate::sql::{Fingerprint, Script, Statement};
+
+/// A transaction that has begun and whose end has not been told yet.
+#[derive(Debug)]
+pub(super) struct Open {
+    began: i64,
+    alone: Option<u64>,
+    comment: Option<u64>,
+    application: Option<u64>,
+    pub explicit: bool,
+    /// Its last statement failed. An implicit transaction will be rolled back.
+    pub failed: bool,
+    /// How it ended, if it did.
+    pub ended: Option<Outcome>,
+    isolation: Option<Isolation>,
+    snapshot: Option<Snapshot>,
+    now: Option<i64>,
+    read_only: bool,
+    xid: Option<u64>,
+    xid_answered: bool,
+    subxids: Vec<u64>,
+    /// A statement took a snapshot or may have written.
+    active: bool,
+    took_snapshot: bool,
+    may_have_written: bool,
+    changes_session: bool,
+    /// Its beginning was told.
+    announced: bool,
+    statements: Vec<Arc<Fingerprint>>,
+    statement_count: u32,
+    shape: ShapeHasher,
+    pub digest: ResultDigest,
+    locks: Vec<LockTaken>,
+    sequence_values: Vec<SequenceTaken>,
+    cut: Cut,
+    /// Where its bytes begin in what was sent to the client, and in what came from it.
+    server_from: u64,
+    client_from: u64,
+    /// What the client sent before `client_from` that belongs to it.
+    client_prefix: BytesMut,
+    /// It began with this statement of the `Query` that is being answered; an earlier transaction ended in the same `Query`.
+    pub head: Option<usize>,
+    /// Statements that it runs and that were prepared before it began.
+    uses: Vec<Arc<Known>>,
+}
+
+impl Open {
+    pub fn new(began: i64, server_from: u64, client_from: u64, application: Option<u64>) -> Box<Self> {
+        Box::new(Self {
+            began,
+            alone: None,
+            comment: None,
+            application,
+            explicit: false,
+            failed: false,
+            ended: None,
+            isolation: None,
+            snapshot: None,
+            now: None,
+            read_only: false,
+            xid: None,
+            xid_answered: false,
+            subxids: Vec::new(),
+            active: false,
+            took_snapshot: false,
+            may_have_written: false,
+            changes_session: false,
+            announced: false,
+            statements: Vec::new(),
+            statement_count: 0,
+            shape: ShapeHasher::new(),
+            digest: ResultDigest::new(),
+            locks: Vec::new(),
+            sequence_values: Vec::new(),
+            cut: Cut::default(),
+            server_from,
+            client_from,
+            client_prefix: BytesMut::new(),
+            head: None,
+            uses: Vec::new(),
+        })
+    }
+
+    /// A statement of it is being answered.
+    pub fn statement(
+        &mut self,
+        statement: &Statement,
+        request: Option<u64>,
+        prepared: Option<&Arc<Known>>,
+        note: &Note,
+    ) {
+        if self.statements.len() < limits::STATEMENTS_MAX {
+            self.statements.push(Arc::clone(&statement.fingerprint));
+        } else {
+            self.cut.statements = true;
+        }
+        self.statement_count += 1;
+        self.shape.add(&statement.fingerprint);
+        self.comment = self.comment.or(request);
+        if statement.takes_snapshot && !self.took_snapshot || !self.active {
+            self.alone = note.alone;
+        }
+        self.took_snapshot |= statement.takes_snapshot;
+        self.may_have_written |= statement.kind.may_write();
+        self.active |= statement.takes_snapshot || statement.kind.may_write();
+        self.changes_session |= statement.kind.changes_session();
+        if let Some(prepared) = prepared
+            && prepared.data.end <= self.client_from
+            && !self.uses.iter().any(|used| Arc::ptr_eq(used, prepared))
+        {
+            if self.uses.len() < limits::STATEMENTS_MAX {
+                self.uses.push(Arc::clone(prepared));
+            } else {
+                self.cut.client_bytes = true;
+            }
+        }
+    }
+
+    /// Whether it is worth telling about and its beginning has not been told yet; then this counts as telling.
+    pub fn announce(&mut self) -> bool {
+        let worth = self.active || self.changes_session;
+        worth && !std::mem::replace(&mut self.announced, true)
+    }
+
+    pub fn began(&self) -> i64 {
+        self.began
+    }
+
+    /// The last statement ended well.
+    pub fn completed(&mut self, statement: &Statement, cx: &Context<'_>) {
+        for &target in &statement.locks {
+            if self.locks.len() >= limits::NOTED_MAX {
+                self.cut.notes = true;
+                return;
+            }
+            self.locks.push(LockTaken {
+                statement: self.statement_count - 1,
+                target,
+                completed: (cx.lock_order)(),
+            });
+        }
+    }
+
+    pub fn sequence_value(&mut self, sequence: u32, value: i64) {
+        if self.sequence_values.len() < limits::NOTED_MAX {
+            self.sequence_values.push(SequenceTaken { sequence, value });
+        } else {
+            self.cut.notes = true;
+        }
+    }
+
+    /// The server reported an application name that is a trace of ours.
+    pub fn application(&mut self, request: Option<u64>) {
+        self.application = request.or(self.application);
+    }
+
+    pub fn told(&mut self, told: Told) {
+        // Preparing a statement takes a snapshot too, even if it never runs.
+        self.active |= told.snapshot.is_some();
+        if self.snapshot.is_none() {
+            self.snapshot = told.snapshot;
+            self.isolation = told.isolation;
+            self.now = told.now;
+        }
+        self.read_only |= told.read_only == Some(true);
+        self.xid_answered |= told.xid_known;
+        self.xid = told.xid.or(self.xid);
+        for subxid in told.subxids {
+            if !self.subxids.contains(&subxid) && self.subxids.len() < limits::NOTED_MAX {
+                self.subxids.push(subxid);
+            }
+        }
+    }
+
+    /// A `Query` is answered in full in which, perhaps, an earlier transaction ended and this one began.
+    pub fn query_ended(&mut self, text: Option<&[u8]>, script: &Script, end: u64) {
+        if let Some(first) = self.head.take() {
+            self.client_from = end;
+            if let Some(text) = part(text, script, first, script.statements.len().saturating_sub(1)) {
+                frontend::query(&mut self.client_prefix, text);
+            } else {
+                self.cut.client_bytes = true;
+            }
+        }
+    }
+
+    /// What is told about it; `None` if there is nothing to tell.
+    ///
+    /// `client_to` is where its last whole message ends in the client's stream. `tail` is the `Query` in the middle of which it ended, with the
+    /// index of its last statement there.
+    pub fn finish(
+        mut self: Box<Self>,
+        outcome: Outcome,
+        ended: i64,
+        client: &Kept,
+        client_to: u64,
+        tail: Option<(Option<&[u8]>, &Script, usize)>,
+        server: &Kept,
+        server_to: u64,
+    ) -> Option<Box<ObservedTransaction>> {
+        if !self.announced {
+            return None;
+        }
+        let request = match (self.comment, self.application, self.alone) {
+            (Some(request), ..) => Some((request, Attribution::Comment)),
+            (_, Some(request), _) => Some((request, Attribution::ApplicationName)),
+            (.., Some(request)) => Some((request, Attribution::Alone)),
+            _ => None,
+        };
+        let client_bytes = match request {
+            Some(_) => None,
+            None => self.client_bytes(client, client_to, tail),
+        };
+        self.cut.client_bytes = request.is_none() && client_bytes.is_none();
+        let server_bytes = match outcome {
+            Outcome::Aborted => server.get(self.server_from, server_to),
+            _ => None,
+        };
+        self.cut.server_bytes = outcome == Outcome::Aborted && server_bytes.is_none();
+        Some(Box::new(ObservedTransaction {
+            began: self.began,
+            ended,
+            request,
+            explicit: self.explicit,
+            passive: !self.active,
+            isolation: self.isolation,
+            snapshot: self.snapshot,
+            now: self.now,
+            xid: self.xid,
+            subxids: self.subxids,
+            xid_known: self.xid_answered || !self.may_have_written || self.read_only,
+            outcome,
+            statements: self.statements,
+            shape: self.shape.value(),
+            result_digest: self.digest.value(),
+            result_rows: self.digest.rows(),
+            locks: self.locks,
+            sequence_values: self.sequence_values,
+            server_bytes,
+            client_bytes,
+            cut: self.cut,
+        }))
+    }
+
+    fn client_bytes(
+        &self,
+        client: &Kept,
+        client_to: u64,
+        tail: Option<(Option<&[u8]>, &Script, usize)>,
+    ) -> Option<Bytes> {
+        if self.cut.client_bytes || (self.head.is_some() && tail.is_none()) {
+            return None;
+        }
+        let mut bytes = BytesMut::new();
+        for prepared in &self.uses {
+            prepared.parse_message()?.build(&mut bytes);
+        }
+        bytes.extend_from_slice(&self.client_prefix);
+        if client_to > self.client_from {
+            bytes.extend_from_slice(&client.get(self.client_from, client_to)?);
+        }
+        if let Some((text, script, last)) = tail {
+            frontend::query(&mut bytes, part(text, script, self.head.unwrap_or(0), last)?);
+        }
+        Some(bytes.freeze())
+    }
+}
+
+/// The statements `first..=last` of a text.
+fn part<'a>(text: Option<&'a [u8]>, script: &Script, first: usize, last: usize) -> Option<&'a [u8]> {
+    let start = script.statements.get(first)?.range.start;
+    let end = script.statements.get(last)?.range.end;
+    text?.get(start..end)
+}
