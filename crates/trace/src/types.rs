@@ -5,6 +5,7 @@
 //! Times are microseconds since the Unix epoch.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,23 @@ impl fmt::Display for Id {
         match self.recorder() {
             0 => write!(f, "{}", self.sequence()),
             recorder => write!(f, "{recorder}.{}", self.sequence()),
+        }
+    }
+}
+
+/// A text that is no [`Id`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a number like 17, or 2.17 for the second recorder's")]
+pub struct IdError(String);
+
+impl FromStr for Id {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let (recorder, sequence) = text.split_once('.').unwrap_or(("0", text));
+        match (recorder.parse(), sequence.parse()) {
+            (Ok(recorder), Ok(sequence)) if sequence < 1 << 48 => Ok(Self::new(recorder, sequence)),
+            _ => Err(IdError(text.to_owned())),
         }
     }
 }

@@ -1,0 +1,248 @@
+//! Every command and flag, defined once: the parser, `--help` and the reference in `docs/cli.md` come from here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use hindcast_trace::{Location, RequestId};
+
+/// Time travel for services that keep their state in Postgres.
+#[derive(Parser)]
+#[command(
+    name = "hindcast",
+    version,
+    max_term_width = 110,
+    propagate_version = true,
+    after_help = "Exit codes: 0 done, or faithful; 1 diverged; 2 the arguments do not fit; 3 could not be done."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Record a service: an HTTP ingress in front of it, a Postgres gateway behind it
+    Record(RecordArgs),
+    /// Take a base: a state of the database from which a replay can start
+    Base(BaseArgs),
+    /// List the recorded requests
+    Ls(LsArgs),
+    /// Show one request, or one transaction and what it saw
+    Show(ShowArgs),
+    /// Make a database as of just before a request
+    Rewind(RewindArgs),
+    /// Run recorded requests again, under the recorded concurrency, and compare
+    Replay(ReplayArgs),
+}
+
+#[derive(Args)]
+pub struct TraceArg {
+    /// Where the recording is: a folder, or s3://bucket/prefix
+    #[arg(long, env = "HINDCAST_TRACE", value_name = "DIR")]
+    pub trace: Location,
+}
+
+#[derive(Args)]
+pub struct RecordArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// Where clients connect instead of to the service, e.g. :8080
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: String,
+    /// Where the service listens, e.g. http://127.0.0.1:8000
+    #[arg(long, value_name = "URL")]
+    pub app: String,
+    /// Where the service connects instead of to Postgres, e.g. :6432, or the path of a unix socket
+    #[arg(long, value_name = "ADDRESS")]
+    pub pg_listen: String,
+    /// The database; its user also asks the catalog about sequences and transaction status
+    #[arg(long, env = "HINDCAST_POSTGRES", value_name = "URL", hide_env_values = true)]
+    pub postgres: String,
+    /// Take a base before the first request, so that a replay has something to start from
+    #[arg(long, value_enum, default_value_t = BaseMethod::None)]
+    pub base: BaseMethod,
+    /// Raise the isolation of sessions that do not choose one themselves
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub isolation: Option<RaisedIsolation>,
+    /// Answer no request before its record is on disk
+    #[arg(long)]
+    pub durable: bool,
+    /// How much of a recording a crash of the recorder may lose, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub flush_interval: Duration,
+    /// How often a segment of Parquet files is written, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub roll_interval: Duration,
+    /// Folder for the write-ahead file; needed when the trace is in an object store
+    #[arg(long, value_name = "DIR")]
+    pub wal_folder: Option<PathBuf>,
+    /// Keep response bodies up to this size; longer ones leave a digest
+    #[arg(long, value_name = "BYTES", default_value_t = 1024)]
+    pub response_body_max: usize,
+    /// Record what every table holds when recording stops
+    #[arg(long, value_enum, default_value_t = FinalStateWhen::Auto)]
+    pub final_state: FinalStateWhen,
+    /// Certificate chain (PEM) to offer TLS to the service's database driver
+    #[arg(long, value_name = "FILE", requires = "pg_tls_key")]
+    pub pg_tls_cert: Option<PathBuf>,
+    /// Private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "pg_tls_cert")]
+    pub pg_tls_key: Option<PathBuf>,
+    /// Print status lines as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BaseMethod {
+    /// A base was taken before, or none is wanted
+    None,
+    /// A template database in the same cluster; nobody else may be connected while it is made
+    Template,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RaisedIsolation {
+    RepeatableRead,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FinalStateWhen {
+    /// If the database is smaller than 1 GiB
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Args)]
+pub struct BaseArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// The database that is or will be recorded
+    #[arg(long, env = "HINDCAST_POSTGRES", value_name = "URL", hide_env_values = true)]
+    pub postgres: String,
+    /// Make a backup of the whole cluster with pg_basebackup in this folder, instead of a template database
+    #[arg(long, value_name = "DIR")]
+    pub backup: Option<PathBuf>,
+    /// Where the cluster archives Postgres' WAL: with it, a rewind reaches any later transaction
+    #[arg(long, value_name = "DIR", requires = "backup")]
+    pub wal_archive: Option<String>,
+}
+
+#[derive(Args)]
+pub struct LsArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// First request
+    #[arg(long, value_name = "R")]
+    pub from: Option<RequestId>,
+    /// Last request
+    #[arg(long, value_name = "R")]
+    pub to: Option<RequestId>,
+    /// Stop after this many; 0 for all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// A request (17) or a transaction (t42)
+    #[arg(value_name = "WHAT")]
+    pub what: String,
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where a rewound database is made.
+#[derive(Args)]
+pub struct TargetArgs {
+    /// The recorded cluster, if the base is a template database; default: as recorded, which lacks the password
+    #[arg(long, env = "HINDCAST_POSTGRES", value_name = "URL", hide_env_values = true)]
+    pub postgres: Option<String>,
+    /// Folder for restored clusters
+    #[arg(long, value_name = "DIR")]
+    pub work_folder: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct RewindArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Just before this request
+    #[arg(long, value_name = "R")]
+    pub before: RequestId,
+    /// How to start the service, if requests must be replayed to get there
+    #[arg(long, value_name = "COMMAND")]
+    pub app: Option<String>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// First request; default: the first recorded
+    #[arg(long, value_name = "R")]
+    pub from: Option<RequestId>,
+    /// Last request; default: the last recorded
+    #[arg(long, value_name = "R")]
+    pub to: Option<RequestId>,
+    /// Command that starts the service, as it was started for the recording
+    #[arg(long, value_name = "COMMAND")]
+    pub app: String,
+    /// Where the service listens; default: as recorded
+    #[arg(long, value_name = "URL")]
+    pub app_url: Option<String>,
+    /// Where the service finds its database; default: as recorded
+    #[arg(long, value_name = "ADDRESS")]
+    pub pg_listen: Option<String>,
+    /// One transaction at a time, in start order
+    #[arg(long)]
+    pub sequential: bool,
+    /// Go on after the first divergence and count them
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Replay although the recording has gaps in the range
+    #[arg(long)]
+    pub across_gaps: bool,
+    /// Let the service write outside any request
+    #[arg(long)]
+    pub allow_outside_writes: bool,
+    /// A difference that does not matter: header:NAME, json:/pointer, or body:REGEX
+    #[arg(long, value_name = "WHAT")]
+    pub ignore: Vec<String>,
+    /// Stop before this request, so that a debugger can be attached to the service
+    #[arg(long, value_name = "R")]
+    pub debug_wait: Option<RequestId>,
+    /// Give up when nothing has moved for this long, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub stall_timeout: Duration,
+    /// A database in the recorded final state, to show which rows differ
+    #[arg(long, value_name = "URL")]
+    pub compare_with: Option<String>,
+    /// Keep the rewound database and print how to connect to it
+    #[arg(long)]
+    pub keep: bool,
+    /// Where the service's output goes; default: a temporary file that is named when something goes wrong
+    #[arg(long, value_name = "FILE")]
+    pub app_log: Option<PathBuf>,
+    /// Print the verdict as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}

@@ -1,0 +1,151 @@
+//! `hindcast ls`
+
+use std::io::{IsTerminal, Write};
+use std::ops::RangeInclusive;
+
+use hindcast_trace::{Gap, GapCause, Id, Isolation, ReadError, Request, RequestFilter, RequestId, Response, Trace, TransactionFilter};
+use serde_json::json;
+
+use crate::args::LsArgs;
+use crate::error::{CliError, Exit};
+use crate::render::format::{count, time};
+use crate::render::request::{LIST_HEADER, list_line};
+
+pub fn run(args: &LsArgs) -> Result<Exit, CliError> {
+    let trace = super::open(&args.trace.trace)?;
+    let ids = range(args.from, args.to)?;
+    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+
+    // One more than is shown tells whether there are more.
+    let mut requests = trace
+        .requests(RequestFilter { ids: Some(ids.clone()), lean: true, ..Default::default() })
+        .take(limit.saturating_add(1))
+        .collect::<Result<Vec<Request>, ReadError>>()
+        .map_err(unreadable)?;
+    let more = requests.len() > limit;
+    requests.truncate(limit);
+
+    let shown = match (requests.iter().map(|r| r.id).min(), requests.iter().map(|r| r.id).max()) {
+        (Some(first), Some(last)) => first..=last,
+        _ => return nothing_there(&trace, args),
+    };
+    let mut transactions = std::collections::HashMap::<RequestId, usize>::new();
+    for transaction in trace.transactions(TransactionFilter { requests: Some(shown), lean: true, ..Default::default() }) {
+        if let Some((request, _)) = transaction.map_err(unreadable)?.request {
+            *transactions.entry(request).or_default() += 1;
+        }
+    }
+
+    let mut out = std::io::stdout().lock();
+    let written = if args.json {
+        requests.iter().try_for_each(|request| {
+            let line = as_json(request, transactions.get(&request.id).copied().unwrap_or(0));
+            writeln!(out, "{line}")
+        })
+    } else {
+        let width = if out.is_terminal() { terminal_width() } else { usize::MAX };
+        writeln!(out, "{LIST_HEADER}").and_then(|()| {
+            requests.iter().try_for_each(|request| {
+                let own = transactions.get(&request.id).copied().unwrap_or(0);
+                writeln!(out, "{}", list_line(request, own, width))
+            })
+        })
+    };
+    if written.is_err() {
+        // Whoever reads has seen enough (`hindcast ls | head`).
+        return Ok(Exit::Success);
+    }
+    if !args.json {
+        if more && let Some(last) = requests.last() {
+            eprintln!("… more: hindcast ls --from {}", Id(last.id.0 + 1));
+        }
+        for line in summary(&trace).map_err(unreadable)? {
+            eprintln!("{line}");
+        }
+    }
+    Ok(Exit::Success)
+}
+
+/// The requests from `from` to `to`, either end left open.
+pub fn range(from: Option<RequestId>, to: Option<RequestId>) -> Result<RangeInclusive<RequestId>, CliError> {
+    let (from, to) = (from.unwrap_or(Id(0)), to.unwrap_or(Id(u64::MAX)));
+    if from > to {
+        return Err(CliError::usage(format!("--from {from} comes after --to {to}")));
+    }
+    Ok(from..=to)
+}
+
+pub fn unreadable(error: ReadError) -> CliError {
+    CliError::because("the recording cannot be read", &error)
+}
+
+fn nothing_there(trace: &Trace, args: &LsArgs) -> Result<Exit, CliError> {
+    if args.from.is_none() && args.to.is_none() {
+        eprintln!("No requests were recorded in {}.", args.trace.trace);
+        return Ok(Exit::Success);
+    }
+    Err(CliError::failed("no such requests in the recording")
+        .hint(format!("it has {}; see them with `hindcast ls`", count(trace.request_count(), "request"))))
+}
+
+fn as_json(request: &Request, transactions: usize) -> serde_json::Value {
+    let (status, note) = match &request.response {
+        Response::Answered { status, .. } => (Some(*status), None),
+        Response::Broken { reason } | Response::Unrecorded { reason } => (None, Some(reason)),
+    };
+    json!({
+        "request": request.id.to_string(),
+        "arrived_us": request.arrived,
+        "ended_us": request.ended,
+        "method": request.method,
+        "target": request.target,
+        "status": status,
+        "note": note,
+        "transactions": transactions,
+    })
+}
+
+/// What the recording holds as a whole; also printed when recording ends.
+fn summary(trace: &Trace) -> Result<Vec<String>, ReadError> {
+    let (mut ghosts, mut read_committed) = (0, 0);
+    let (mut first, mut last) = (i64::MAX, i64::MIN);
+    for transaction in trace.transactions(TransactionFilter { lean: true, ..Default::default() }) {
+        let transaction = transaction?;
+        ghosts += u64::from(transaction.request.is_none());
+        read_committed += u64::from(transaction.snapshot.is_some() && transaction.isolation == Isolation::ReadCommitted);
+        first = first.min(transaction.began);
+        last = last.max(transaction.ended);
+    }
+    let mut lines = vec![format!(
+        "{}, {} ({} of no request, {read_committed} READ COMMITTED)",
+        count(trace.request_count(), "request"),
+        count(trace.transaction_count(), "transaction"),
+        count(ghosts, "ghost"),
+    )];
+    if first <= last {
+        lines.push(format!("from {} to {} UTC", time(first), time(last)));
+    }
+    lines.extend(trace.gaps().iter().map(gap_line));
+    Ok(lines)
+}
+
+pub fn gap_line(gap: &Gap) -> String {
+    let what = match &gap.cause {
+        GapCause::Dropped { requests, transactions, reason } => {
+            format!("{} and {} were not recorded: {reason}", count(*requests, "request"), count(*transactions, "transaction"))
+        }
+        GapCause::Crashed { recorder } => format!("recorder {recorder} stopped without closing the recording; its last moments may be missing"),
+        GapCause::Unaccounted { xids } => {
+            let ids: Vec<_> = xids.iter().take(5).map(|xid| xid.0.to_string()).collect();
+            let more = if xids.len() > ids.len() { ", …" } else { "" };
+            format!("{} written past the gateway: transaction ids {}{more}", count(xids.len() as u64, "transaction"), ids.join(", "))
+        }
+        GapCause::Unobserved { session, reason } => format!("session {session} could not be followed: {reason}"),
+    };
+    format!("Gap: {} – {} UTC: {what}", time(gap.from), time(gap.to))
+}
+
+fn terminal_width() -> usize {
+    // `indicatif`'s terminal library asks the terminal; without one the caller does not get here.
+    usize::from(console::Term::stdout().size().1).max(40)
+}

@@ -1,0 +1,114 @@
+//! Numbers, times and byte strings as people read them.
+
+use chrono::{DateTime, Utc};
+use hindcast_trace::Micros;
+
+/// `2026-11-21 04:00:01.123` (UTC).
+pub fn time(at: Micros) -> String {
+    match DateTime::<Utc>::from_timestamp_micros(at) {
+        Some(time) => time.format("%Y-%m-%d %H:%M:%S%.3f").to_string(),
+        None => format!("{at} µs"),
+    }
+}
+
+/// `04:00:01.123` (UTC).
+pub fn time_of_day(at: Micros) -> String {
+    time(at).split_off("2026-11-21 ".len())
+}
+
+/// Three significant digits: `312 µs`, `4.21 ms`, `12.3 s`, `4 min 10 s`.
+pub fn duration(micros: i64) -> String {
+    let digits = |value: f64, unit: &str| {
+        let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+        format!("{value:.decimals$} {unit}")
+    };
+    match micros {
+        i64::MIN..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => digits(micros as f64 / 1e3, "ms"),
+        1_000_000..120_000_000 => digits(micros as f64 / 1e6, "s"),
+        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
+    }
+}
+
+/// `1 request`, `1,203 requests`.
+pub fn count(n: u64, noun: &str) -> String {
+    let plural = match noun {
+        "query" => "queries",
+        _ if n == 1 => return format!("1 {noun}"),
+        _ => return format!("{} {noun}s", thousands(n)),
+    };
+    if n == 1 { format!("1 {noun}") } else { format!("{} {plural}", thousands(n)) }
+}
+
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+pub fn bytes(n: u64) -> String {
+    match n {
+        0..10_000 => format!("{} B", thousands(n)),
+        10_000..10_000_000 => format!("{:.1} kB", n as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
+        _ => format!("{:.1} GB", n as f64 / 1e9),
+    }
+}
+
+/// At most `width` characters, the last one an ellipsis if something was cut. Control characters are escaped, so
+/// that what a client sent cannot drive the terminal.
+pub fn cut(text: &str, width: usize) -> String {
+    let mut clean = String::new();
+    for c in text.chars() {
+        if c.is_control() {
+            clean.extend(c.escape_default());
+        } else {
+            clean.push(c);
+        }
+    }
+    if clean.chars().count() <= width {
+        return clean;
+    }
+    clean.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Text if it is text, else its size.
+pub fn body(body: &[u8], width: usize) -> String {
+    match std::str::from_utf8(body) {
+        Ok(text) => cut(text, width),
+        Err(_) => format!("({} of binary data)", bytes(body.len() as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_like_numbers() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(1_203), "1,203");
+        assert_eq!(thousands(1_000_000), "1,000,000");
+        assert_eq!(count(1, "request"), "1 request");
+        assert_eq!(count(2, "query"), "2 queries");
+        assert_eq!(duration(312), "312 µs");
+        assert_eq!(duration(4_214), "4.21 ms");
+        assert_eq!(duration(12_345_678), "12.3 s");
+        assert_eq!(duration(250_000_000), "4 min 10 s");
+        assert_eq!(time(1_795_233_601_123_456), "2026-11-21 04:00:01.123");
+        assert_eq!(time_of_day(1_795_233_601_123_456), "04:00:01.123");
+    }
+
+    #[test]
+    fn a_clients_bytes_cannot_drive_the_terminal() {
+        assert_eq!(cut("a\x1b[2Jb", 20), "a\\u{1b}[2Jb");
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(body(&[0xff, 0xfe], 10), "(2 B of binary data)");
+    }
+}

@@ -1,0 +1,5 @@
+//! How things look on a terminal. Pure: values in, text out.
+
+pub mod format;
+pub mod request;
+pub mod verdict;

@@ -1,0 +1,153 @@
+//! Requests and transactions, for `ls` and `show`.
+
+use std::fmt::Write;
+
+use hindcast_trace::{Attribution, Isolation, Outcome, Request, Response, Shape, Snapshot, Transaction};
+
+use super::format::{body, count, cut, duration, time, time_of_day};
+
+pub const LIST_HEADER: &str = "REQUEST  ARRIVED (UTC)       TIME  STATUS  TX  REQUEST LINE";
+
+/// One line of `ls`.
+pub fn list_line(request: &Request, transactions: usize, width: usize) -> String {
+    let status = match &request.response {
+        Response::Answered { status, .. } => status.to_string(),
+        Response::Broken { .. } => "broken".into(),
+        Response::Unrecorded { .. } => "—".into(),
+    };
+    cut(
+        &format!(
+            "{:>7}  {}  {:>9}  {:>6}  {:>2}  {} {}",
+            request.id,
+            time_of_day(request.arrived),
+            duration(request.ended - request.arrived),
+            status,
+            transactions,
+            request.method,
+            request.target
+        ),
+        width,
+    )
+}
+
+/// `show 17`
+pub fn request_page(request: &Request, transactions: &[Transaction], shape: impl Fn(&Transaction) -> Option<Shape>) -> String {
+    let mut page = String::new();
+    let _ = writeln!(page, "request {}: {} {}", request.id, request.method, cut(&request.target, 200));
+    let _ = writeln!(
+        page,
+        "arrived {} UTC, took {}",
+        time(request.arrived),
+        duration(request.ended - request.arrived)
+    );
+    if let Some(caller) = &request.caller_traceparent {
+        let _ = writeln!(page, "caller's traceparent {}", cut(caller, 80));
+    }
+    for (name, value) in &request.headers {
+        let _ = writeln!(page, "  {}: {}", cut(name, 60), body(value, 120));
+    }
+    if !request.body.is_empty() {
+        let _ = writeln!(page, "  {}", body(&request.body, 400));
+    }
+    match &request.response {
+        Response::Answered { status, headers, body_digest, body_bytes, body: kept } => {
+            let _ = writeln!(page, "response {status}, {body_bytes} bytes, digest {body_digest}");
+            for (name, value) in headers {
+                let _ = writeln!(page, "  {}: {}", cut(name, 60), body(value, 120));
+            }
+            if let Some(kept) = kept.as_deref().filter(|kept| !kept.is_empty()) {
+                let _ = writeln!(page, "  {}", body(kept, 400));
+            }
+        }
+        Response::Broken { reason } => {
+            let _ = writeln!(page, "response broken off: {reason}");
+        }
+        Response::Unrecorded { reason } => {
+            let _ = writeln!(page, "response not recorded: {reason}");
+        }
+    }
+    let _ = writeln!(page, "{}", count(transactions.len() as u64, "transaction"));
+    for transaction in transactions {
+        let _ = writeln!(page);
+        page.push_str(&transaction_block(transaction, shape(transaction).as_ref()));
+    }
+    page.truncate(page.trim_end().len());
+    page
+}
+
+/// The lines about one transaction that `show` prints for a request and for the transaction itself.
+pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> String {
+    let mut block = String::new();
+    let outcome = match &transaction.outcome {
+        Outcome::Committed => "committed".to_owned(),
+        Outcome::Aborted => "aborted".to_owned(),
+        Outcome::Prepared { gid } => format!("prepared as {gid}"),
+        Outcome::Unknown => "outcome unknown (the answer to COMMIT was lost)".to_owned(),
+    };
+    let isolation = match transaction.isolation {
+        Isolation::ReadCommitted => "READ COMMITTED",
+        Isolation::RepeatableRead => "REPEATABLE READ",
+        Isolation::Serializable => "SERIALIZABLE",
+    };
+    let _ = writeln!(
+        block,
+        "transaction t{}: {outcome}, {isolation}, began {}, took {}",
+        transaction.id,
+        time_of_day(transaction.began),
+        duration(transaction.ended - transaction.began)
+    );
+    let _ = match transaction.request {
+        Some((request, Attribution::Comment)) => writeln!(block, "  of request {request}, by a comment in its SQL"),
+        Some((request, Attribution::ApplicationName)) => writeln!(block, "  of request {request}, by application_name"),
+        Some((request, Attribution::Alone)) => writeln!(block, "  of request {request}, the only one in flight"),
+        None => writeln!(block, "  of no request: a ghost"),
+    };
+    match shape {
+        Some(shape) => {
+            for statement in &shape.statements {
+                let _ = writeln!(block, "  {}", cut(statement, 160));
+            }
+        }
+        None => {
+            let _ = writeln!(block, "  (its statements are not in the recording: shape {:08x})", transaction.shape.0);
+        }
+    }
+    let _ = writeln!(
+        block,
+        "  answered {}, digest {}",
+        count(transaction.result_rows, "row"),
+        transaction.result_digest
+    );
+    if let Some(snapshot) = &transaction.snapshot {
+        let _ = writeln!(block, "  saw {}", snapshot_text(snapshot));
+    }
+    if let Some(xid) = transaction.xid {
+        let _ = writeln!(block, "  wrote as transaction id {}", xid.0);
+    }
+    if !transaction.sequence_values.is_empty() {
+        let values: Vec<_> = transaction.sequence_values.iter().map(|drawn| drawn.value.to_string()).collect();
+        let _ = writeln!(block, "  drew from sequences: {}", cut(&values.join(", "), 120));
+    }
+    block
+}
+
+/// `every transaction id below 812 that committed, except 809 and 810`
+pub fn snapshot_text(snapshot: &Snapshot) -> String {
+    let mut text = format!("every transaction id below {} that committed", snapshot.xmax.0);
+    let ids: Vec<_> = snapshot.in_progress.iter().take(12).map(|xid| xid.0.to_string()).collect();
+    match ids.as_slice() {
+        [] => {}
+        [one] => {
+            let _ = write!(text, ", except {one}");
+        }
+        [head @ .., last] => {
+            let more = snapshot.in_progress.len() - ids.len();
+            if more == 0 {
+                let _ = write!(text, ", except {} and {last}", head.join(", "));
+            } else {
+                let _ = write!(text, ", except {}, {last} and {more} more", head.join(", "));
+            }
+        }
+    }
+    text
+}

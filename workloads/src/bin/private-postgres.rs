@@ -1,0 +1,61 @@
+//! A private throw-away Postgres, for the demo and for trying things out: `private-postgres [--url-file FILE]`.
+//!
+//! Runs until it is interrupted, and leaves nothing behind. The URL of its database goes to standard output, and into FILE once
+//! the server accepts connections.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use hindcast_rewind::cluster::{Cluster, ClusterError, Options};
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Parser)]
+#[command(about = "Run a private throw-away Postgres until interrupted")]
+struct Args {
+    /// Write the database's URL here as well
+    #[arg(long, value_name = "FILE")]
+    url_file: Option<PathBuf>,
+    /// Name of the database
+    #[arg(long, default_value = "app")]
+    database: String,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::process::ExitCode {
+    match run(Args::parse()).await {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error}");
+            if let Some(hint) = error
+                .downcast_ref::<ClusterError>()
+                .and_then(ClusterError::hint)
+            {
+                eprintln!("Hint: {hint}");
+            }
+            std::process::ExitCode::from(3)
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<(), Box<dyn std::error::Error>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let cluster = Cluster::temporary(Options::throw_away())?;
+    cluster.sql(
+        "postgres",
+        &format!("CREATE DATABASE \"{}\"", args.database.replace('"', "\"\"")),
+    )?;
+    let url = cluster.url(&args.database);
+    println!("{url}");
+    if let Some(file) = &args.url_file {
+        // Whoever waits for the file must not see half of it.
+        let unfinished = file.with_extension("unfinished");
+        std::fs::write(&unfinished, &url)?;
+        std::fs::rename(unfinished, file)?;
+    }
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
