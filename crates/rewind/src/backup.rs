@@ -64,11 +64,11 @@ pub async fn take_backup(
     let snapshot = check::current_snapshot(&client).await?;
     let settings = client
         .query(
-            "SELECT name, setting FROM pg_catalog.pg_settings WHERE source <> 'default' AND setting <> '' AND name IN \
+            "SELECT name, setting FROM pg_catalog.pg_settings WHERE setting <> '' AND pg_catalog.lower(name) IN \
              ('timezone', 'datestyle', 'intervalstyle', 'extra_float_digits', 'bytea_output', 'lc_monetary', 'lc_numeric', 'lc_time', \
              'default_text_search_config', 'default_transaction_isolation', 'default_transaction_deferrable', 'standard_conforming_strings', \
              'search_path', 'xmloption', 'array_nulls', 'backslash_quote', 'transform_null_equals', 'max_connections', 'jit') \
-             AND context IN ('user', 'superuser', 'postmaster') AND source NOT IN ('client', 'session')",
+             AND source IN ('configuration file', 'command line', 'environment variable')",
             &[],
         )
         .await

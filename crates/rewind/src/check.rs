@@ -118,7 +118,8 @@ pub(crate) async fn recovered(
     point: &Point,
     from: Xid,
 ) -> Result<Vec<Xid>, RewindError> {
-    let low = point.included.first().copied().unwrap_or(from).min(from);
+    let firsts = [point.included.first(), point.excluded.first(), Some(&from)];
+    let low = firsts.into_iter().flatten().min().copied().unwrap_or(from);
     let outcomes = Outcomes::between(client, low, Xid(u64::MAX)).await?;
     let first = point.first_snapshot.as_ref();
     let holds: Vec<Xid> = outcomes

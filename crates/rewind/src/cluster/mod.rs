@@ -20,7 +20,7 @@
 //!
 //! The invariant: **no server outlives the process that started it**, unless told to with [`Cluster::leave_running`].
 //! A small shell process stands between us and the server and holds the read end of a pipe; when the write end closes, for
-//! whatever reason, SIGKILL included, it stops the server and removes a temporary folder. (`PR_SET_PDEATHSIG` would
+//! whatever reason, SIGKILL included, it stops the server; another one removes a temporary folder. (`PR_SET_PDEATHSIG` would
 //! not do: it fires when the *thread* that started the server ends.)
 //!
 //! The API blocks; [`Cluster::temporary_async`] and [`Cluster::connect`] are there for async callers. Dropping a cluster
@@ -112,7 +112,7 @@ pub enum Shutdown {
 pub struct Cluster {
     folder: PathBuf,
     /// Removes the folder when dropped, for temporary clusters.
-    temporary: Option<tempfile::TempDir>,
+    temporary: Option<Scratch>,
     /// Where the unix socket is when `folder` is too long for one.
     short_folder: Option<tempfile::TempDir>,
     binaries: Binaries,
@@ -222,15 +222,9 @@ fn looked_in(folders: &[PathBuf]) -> String {
 impl Cluster {
     /// Initialises and starts a server in a temporary folder, which is removed with it.
     pub fn temporary(options: Options) -> Result<Self, ClusterError> {
-        let temporary = tempfile::Builder::new()
-            .prefix("hindcast-pg-")
-            .tempdir()
-            .map_err(|source| ClusterError::Folder {
-                path: std::env::temp_dir(),
-                source,
-            })?;
-        let mut cluster = Self::init(temporary.path(), options)?;
-        cluster.temporary = Some(temporary);
+        let scratch = Scratch::new(None, "hindcast-pg-", &RunAs::unprivileged()?)?;
+        let mut cluster = Self::init(scratch.path(), options)?;
+        cluster.adopt(scratch);
         cluster.start()?;
         Ok(cluster)
     }
@@ -309,7 +303,7 @@ impl Cluster {
             self.folder,
             "a cluster adopts the folder that it is in"
         );
-        self.temporary = Some(scratch.release());
+        self.temporary = Some(scratch);
     }
 
     fn assemble(
@@ -390,12 +384,6 @@ impl Cluster {
             .arg("-c")
             .arg(include_str!("supervise.sh"))
             .arg("hindcast-supervisor")
-            .arg(
-                self.temporary
-                    .as_ref()
-                    .map(|folder| folder.path())
-                    .unwrap_or(Path::new("")),
-            )
             .arg(&postgres)
             .arg("-D")
             .arg(self.data_folder())
@@ -542,7 +530,7 @@ impl Cluster {
     /// Lets the server run on after us, and its folder stay. Says where it is.
     pub fn leave_running(mut self) -> LeftRunning {
         if let Some(folder) = self.temporary.take() {
-            let _ = folder.keep();
+            folder.keep();
         }
         if let Some(folder) = self.short_folder.take() {
             let _ = folder.keep();

@@ -7,6 +7,9 @@ use std::process::{Child, Command, Output, Stdio};
 
 use super::{ClusterError, RunAs};
 
+/// A server may still be shutting down in the folder, and write into it while it is removed.
+const GUARD: &str = "read -r order || while ! rm -rf \"$1\" 2>/dev/null; do sleep 0.1; done";
+
 /// A temporary folder that is removed even if we are killed: a shell waits for the end of a pipe that we hold.
 #[derive(Debug)]
 pub(crate) struct Scratch {
@@ -30,7 +33,7 @@ impl Scratch {
             .map_err(error)?;
         run_as.own(folder.path())?;
         let guard = Command::new("/bin/sh")
-            .args(["-c", "read -r order || rm -rf \"$1\"", "hindcast-guard"])
+            .args(["-c", GUARD, "hindcast-guard"])
             .arg(folder.path())
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -50,16 +53,16 @@ impl Scratch {
     pub fn path(&self) -> &Path {
         self.folder
             .as_ref()
-            .expect("only `release` takes the folder, and it consumes self")
+            .expect("only `keep` takes the folder, and it consumes self")
             .path()
     }
 
-    /// Hands the folder to somebody who looks after it from now on.
-    pub(super) fn release(mut self) -> tempfile::TempDir {
+    /// Leaves the folder where it is.
+    pub(super) fn keep(mut self) {
         self.dismiss();
-        self.folder
-            .take()
-            .expect("only `release` takes the folder, and it consumes self")
+        if let Some(folder) = self.folder.take() {
+            let _ = folder.keep();
+        }
     }
 
     fn dismiss(&mut self) {
@@ -72,6 +75,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        // First the folder: the guard would miss it if we were killed between the two.
+        drop(self.folder.take());
         self.dismiss();
     }
 }
@@ -82,8 +87,7 @@ pub(crate) fn supervised(program: Command) -> Result<Output, ClusterError> {
     command
         .arg("-c")
         .arg(include_str!("supervise.sh"))
-        .arg("hindcast-supervisor")
-        .arg("");
+        .arg("hindcast-supervisor");
     command.arg(program.get_program()).args(program.get_args());
     for (name, value) in program.get_envs() {
         match value {
