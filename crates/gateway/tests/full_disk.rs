@@ -65,7 +65,7 @@ async fn inside() {
     let recording = record::start(options).await.unwrap();
     let target = format!("http://127.0.0.1:{}/", port_of(&recording.started().listen));
     let body = "x".repeat(4000);
-    let mut sent = 0;
+    let sent = std::cell::Cell::new(0u64);
     until("records are dropped", async || {
         let output = run("curl", &["-sS", "--max-time", "20", "-d", &body, &target]).await;
         assert_eq!(
@@ -73,7 +73,7 @@ async fn inside() {
             "fine",
             "the service goes on"
         );
-        sent += 1;
+        sent.set(sent.get() + 1);
         recording.status().writer.dropped_requests > 0
     })
     .await;
@@ -113,7 +113,7 @@ async fn inside() {
         .sum();
     assert_eq!(
         trace.requests(RequestFilter::default()).count() as u64 + dropped,
-        sent
+        sent.get()
     );
 }
 

@@ -88,7 +88,7 @@ pub(super) fn parse_snapshot(text: &str) -> Option<Snapshot> {
 }
 
 /// Which columns are filled from which sequences, and by what names those go in `nextval('…')`.
-pub(super) async fn sequences(client: &Client) -> Result<SequenceColumns, Error> {
+async fn sequences(client: &Client) -> Result<SequenceColumns, Error> {
     let mut sequences = SequenceColumns::default();
     let tables = client
         .query(
@@ -141,6 +141,20 @@ pub(super) async fn sequences(client: &Client) -> Result<SequenceColumns, Error>
     Ok(sequences)
 }
 
+/// Whether functions open subtransactions, as a block that catches exceptions does. Their ids show nowhere on the wire.
+async fn functions_catch(client: &Client) -> Result<bool, Error> {
+    let row = client
+        .query_one(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p \
+               JOIN pg_catalog.pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('internal', 'c', 'sql') \
+               JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace AND n.nspname <> 'pg_catalog' \
+              WHERE l.lanname <> 'plpgsql' OR p.prosrc ~* '\\mexception\\s+when\\M')",
+            &[],
+        )
+        .await?;
+    Ok(row.get(0))
+}
+
 /// Reads the sequences again whenever somebody met a table that is not known, or changed the schema.
 pub(super) async fn keep_current(control: Client, connector: Arc<Connector>, sink: Arc<Sink>) {
     let mut control = Some(control);
@@ -154,19 +168,34 @@ pub(super) async fn keep_current(control: Client, connector: Arc<Connector>, sin
                     .await
                     .map_err(|error| error.to_string())?,
             };
-            let sequences = sequences(&client)
+            let read = Catalog::read(&client)
                 .await
                 .map_err(|error| with_causes(&error));
             control = Some(client);
-            sequences
+            read
         };
         match read.await {
-            Ok(sequences) => sink.catalog_read(ticket, Some(sequences)),
+            Ok(catalog) => sink.catalog_read(ticket, Some(catalog)),
             Err(error) => {
                 tracing::warn!(error, "cannot read the catalog again");
                 sink.catalog_read(ticket, None);
             }
         }
+    }
+}
+
+/// What is kept current.
+pub(super) struct Catalog {
+    pub sequences: SequenceColumns,
+    pub functions_catch: bool,
+}
+
+impl Catalog {
+    pub async fn read(client: &Client) -> Result<Self, Error> {
+        Ok(Self {
+            sequences: sequences(client).await?,
+            functions_catch: functions_catch(client).await?,
+        })
     }
 }
 

@@ -40,7 +40,7 @@ pub use status::Status;
 use crate::http::{Ingress, IngressOptions, Limits, ServiceUrl, Witness, with_causes};
 use crate::listen::{ListenAddress, Listener};
 use crate::pg::{Connector, DatabaseUrl, Server, ServerHandle, ServerIdentity, ServerOptions};
-use catalog::ServerFacts;
+use catalog::{Catalog, ServerFacts};
 use session::RecordingHost;
 use settle::{Settler, Start};
 use sink::Sink;
@@ -200,7 +200,8 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
             url: options.postgres.to_string(),
         });
     }
-    let sequences = catalog::sequences(&control).await.map_err(asked)?;
+
+    let catalog = Catalog::read(&control).await.map_err(asked)?;
 
     // Ports before the trace: a start that fails leaves no recorder behind in it.
     let http_listener = Listener::bind(&options.listen).await?;
@@ -217,7 +218,7 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         trace_id_prefix,
         options.writer.durable,
     ));
-    sink.catalog_read(0, Some(sequences));
+    sink.catalog_read(0, Some(catalog));
     let (listen, pg_listen) = (http_listener.address(), pg_listener.address());
     let recorder = Recorder {
         number,

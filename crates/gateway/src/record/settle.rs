@@ -7,12 +7,15 @@
 //! 2. those that aborted,
 //! 3. the database's own: ids that wrote only statistics or the catalogs' entries for other databases, and as many as there were
 //!    runs of vacuum and analyze,
-//! 4. those of other databases in the cluster, as far as can be told.
+//! 4. those of other databases in the cluster, as far as can be told,
+//! 5. where functions catch exceptions, ids that no snapshot showed as running: a subtransaction of a function has an id of its own, which
+//!    no snapshot ever shows and nobody can be asked for. These are counted.
 //!
 //! What is left becomes a [`GapCause::Unaccounted`]. Ids are looked at one tick after the server was done with them,
 //! so that their records have had time to arrive here.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,26 +40,34 @@ const UNCERTAIN_PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Ledger {
     /// Ids of what is in the trace.
     accounted: Mutex<Vec<u64>>,
+    /// Ids that snapshots showed as running; kept only where functions open subtransactions.
+    running: Mutex<Vec<u64>>,
     /// The answers to their `COMMIT` were lost: to be recorded once the server has told how they ended.
     uncertain: Mutex<Vec<Transaction>>,
+    /// Functions of this database catch exceptions, so transactions use more ids than the wire can see.
+    functions_catch: AtomicBool,
 }
 
 impl Ledger {
+    pub fn set_functions_catch(&self, catch: bool) {
+        self.functions_catch.store(catch, Ordering::Relaxed);
+    }
+
     pub fn account(&self, transaction: &Transaction) {
-        if transaction.xid.is_none() && transaction.subxids.is_empty() {
-            return;
+        if transaction.xid.is_some() || !transaction.subxids.is_empty() {
+            let ids = transaction.xid.iter().chain(&transaction.subxids);
+            let mut accounted = self
+                .accounted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            accounted.extend(ids.map(|xid| xid.0));
         }
-        let mut accounted = self
-            .accounted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        accounted.extend(
-            transaction
-                .xid
-                .iter()
-                .chain(&transaction.subxids)
-                .map(|xid| xid.0),
-        );
+        if self.functions_catch.load(Ordering::Relaxed)
+            && let Some(snapshot) = &transaction.snapshot
+        {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.extend(snapshot.in_progress.iter().map(|xid| xid.0));
+        }
     }
 
     pub fn uncertain(&self, transaction: Transaction) {
@@ -129,6 +140,8 @@ pub(super) struct Settler {
     sink: Arc<Sink>,
     control: Option<Client>,
     accounted: Accounted,
+    /// Ids at or above `next` that some snapshot showed as running.
+    running: BTreeSet<u64>,
     /// In progress when accounting started: to be looked at when they end.
     leftovers: BTreeSet<u64>,
     /// Ids below were looked at.
@@ -172,6 +185,7 @@ impl Settler {
             accounted: Accounted::starting_at(
                 start.in_progress.first().map_or(start.bound.0, |xid| xid.0),
             ),
+            running: BTreeSet::new(),
             leftovers: start.in_progress.iter().map(|xid| xid.0).collect(),
             next: start.bound.0,
             finished: start.bound.0,
@@ -210,6 +224,13 @@ impl Settler {
             self.accounted.insert(xid);
             self.leftovers.remove(&xid);
         }
+        let running = std::mem::take(
+            &mut *ledger
+                .running
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        self.running.extend(running);
         let uncertain = std::mem::take(
             &mut *ledger
                 .uncertain
@@ -272,6 +293,7 @@ impl Settler {
         } else {
             explain(control, missing, &mut self.maintenance, &mut self.elsewhere).await?
         };
+        let unaccounted = self.without_subtransactions(unaccounted);
         if !unaccounted.is_empty() {
             let xids = unaccounted.into_iter().map(Xid).collect();
             self.sink.gap(Gap {
@@ -281,6 +303,7 @@ impl Settler {
             });
         }
         self.next = looked_at;
+        self.running = self.running.split_off(&looked_at);
         self.finished = horizon.max(self.finished);
         self.accounted.forget_below(
             self.leftovers
@@ -291,6 +314,16 @@ impl Settler {
         );
         self.last_tick = now;
         Ok(())
+    }
+
+    fn without_subtransactions(&self, mut unaccounted: Vec<u64>) -> Vec<u64> {
+        if self.sink.ledger().functions_catch.load(Ordering::Relaxed) {
+            let before = unaccounted.len();
+            unaccounted.retain(|xid| self.running.contains(xid));
+            let explained = before - unaccounted.len();
+            self.sink.counters().subtransactions(explained as u64);
+        }
+        unaccounted
     }
 }
 

@@ -13,6 +13,7 @@ use hindcast_trace::{
 use hindcast_wire::SequenceColumns;
 use tokio::sync::{Notify, watch};
 
+use super::catalog::Catalog;
 use super::requests::Requests;
 use super::settle::Ledger;
 use super::status::{Counters, Status};
@@ -184,13 +185,14 @@ impl Sink {
         self.catalog_tickets.load(Ordering::Acquire)
     }
 
-    /// The catalog was read; everybody up to `ticket` is served. Without `sequences` it could not be read.
-    pub fn catalog_read(&self, ticket: u64, sequences: Option<SequenceColumns>) {
-        if let Some(sequences) = sequences {
+    /// The catalog was read; everybody up to `ticket` is served. Without `catalog` it could not be read.
+    pub fn catalog_read(&self, ticket: u64, catalog: Option<Catalog>) {
+        if let Some(catalog) = catalog {
+            self.ledger.set_functions_catch(catalog.functions_catch);
             *self
                 .sequences
                 .write()
-                .unwrap_or_else(PoisonError::into_inner) = Arc::new(sequences);
+                .unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog.sequences);
             self.sequences_version.fetch_add(1, Ordering::Release);
         }
         self.catalog_served

@@ -40,6 +40,8 @@ pub struct Status {
     pub gaps: u64,
     /// Ids of transactions that passed no recorder.
     pub unaccounted: u64,
+    /// Ids that are taken for subtransactions of functions, for want of a way to tell.
+    pub presumed_subtransactions: u64,
     /// Sessions that could not be followed.
     pub unobserved_sessions: u64,
     pub writer: WriterStatus,
@@ -72,6 +74,7 @@ pub(super) struct Counters {
     uncertain: AtomicU64,
     gaps: AtomicU64,
     unaccounted: AtomicU64,
+    presumed_subtransactions: AtomicU64,
     unobserved_sessions: AtomicU64,
     clients: Mutex<HashMap<String, Arc<AtomicU64>>>,
 }
@@ -116,6 +119,11 @@ impl Counters {
 
     pub fn uncertain(&self) {
         add(&self.uncertain);
+    }
+
+    pub fn subtransactions(&self, count: u64) {
+        self.presumed_subtransactions
+            .fetch_add(count, Ordering::Relaxed);
     }
 
     pub fn session(&self) {
@@ -171,6 +179,7 @@ impl Counters {
             uncertain: get(&self.uncertain),
             gaps: get(&self.gaps),
             unaccounted: get(&self.unaccounted),
+            presumed_subtransactions: get(&self.presumed_subtransactions),
             unobserved_sessions: get(&self.unobserved_sessions),
             writer,
         }
