@@ -4,7 +4,7 @@ use crate::database::{Answer, Op, Snapshot};
 use crate::handler::Habits;
 use crate::rng::Rng;
 use crate::service::{
-    Director, End, Grant, Hold, Objection, Place, Resources, Runs, Service, Strategy,
+    Director, End, Grant, Hold, Objection, Place, Resources, Runs, Service, Strategy, Waiting,
 };
 
 /// A recording, with more in it than a recorder could know, to check replays against.
@@ -138,6 +138,13 @@ impl Director for Recorder {
     fn arrival(&self, in_flight: usize) -> Option<usize> {
         (in_flight < self.in_flight_max && self.arrived < self.requests.len())
             .then_some(self.arrived)
+    }
+    fn may_start(&self, _: Place) -> bool {
+        true
+    }
+    fn started(&mut self, _: Place) {}
+    fn take_back(&mut self, _: &[(Place, Waiting)]) -> Option<usize> {
+        None
     }
     fn may_take_snapshot(&self, _: Place) -> bool {
         true

@@ -1,12 +1,12 @@
 //! The replay of a history under the schedule, and the ways in which it can be made wrong on purpose.
 
 use hindcast_order::{
-    Admission, Level, Levels, LockStep, Observed, Schedule, SnapshotRef, Span, StepAt, Tx,
+    Admission, Level, Levels, LockStep, Observed, Request, Schedule, SnapshotRef, Span, StepAt, Tx,
     admission,
 };
 
 use crate::database::{Answer, Op, Snapshot};
-use crate::record::{History, Request, Stamps};
+use crate::record::{self, History, Stamps};
 use crate::rng::Rng;
 use crate::service::{
     Director, End, Objection, Place, Resources, Runs, Service, Strategy, Waiting,
@@ -91,6 +91,10 @@ pub enum Resend {
     AsManyAsWhenItArrived,
     /// [`hindcast_order::admission`].
     Admission,
+    /// Admission of requests and, with the same rule, of transactions to executing; a request whose transaction sits on a connection
+    /// without being admitted is taken back when nothing moves any more, and sent again when its turn has come. What it had done by then is
+    /// served from the record.
+    AdmissionTakingBack,
     /// Wrong on purpose: as many as admission would have in flight, but in order of arrival.
     ByArrival,
     /// Wrong on purpose: admission with a limit that is one too high.
@@ -157,7 +161,7 @@ impl History {
 
     /// What a recorder can know of when each request used the database.
     pub fn spans(&self) -> Vec<Span> {
-        let span = |request: &Request| {
+        let span = |request: &record::Request| {
             let of = |t: &usize| &self.transactions[*t];
             Span {
                 first: request
@@ -182,6 +186,16 @@ impl History {
         let spans = self.spans();
         let limit = Admission::new(&spans, in_flight.min(admission::overlap(sessions))).limit();
         Admission::new(&spans, limit + too_many)
+    }
+
+    /// Transactions that execute hold a connection, and no more of them did at one time than there were connections.
+    fn executing(&self) -> Admission {
+        let span = |t: usize| Span {
+            first: self.transactions[t].began,
+            last: Some(self.transactions[t].ended),
+        };
+        let spans: Vec<Span> = self.executed().into_iter().map(span).collect();
+        Admission::new(&spans, 1)
     }
 
     fn lock_steps(&self, row_locks: RowLocks) -> Vec<LockStep> {
@@ -248,6 +262,9 @@ impl History {
             executed: self.executed(),
             admission: self.admission(usize::from(options.resend == Resend::OneTooMany)),
             sent: vec![false; self.requests.len()],
+            executing: self.executing(),
+            taken_back: Vec::new(),
+            through: vec![0; self.requests.len()],
             committed: Vec::new(),
         };
         for phantom in replayer
@@ -286,12 +303,18 @@ struct Replayer<'a> {
     executed: Vec<usize>,
     admission: Admission,
     sent: Vec<bool>,
+    /// Executing transactions, each in the place of a request.
+    executing: Admission,
+    /// Requests that were taken back, with the transaction that each is to go on with.
+    taken_back: Vec<(usize, Tx)>,
+    /// By request: how many of its transactions need not be executed again if it is taken back.
+    through: Vec<usize>,
     /// Recorded writers that have committed again.
     committed: Vec<Tx>,
 }
 
 impl Replayer<'_> {
-    fn recorded(&self, at: Place) -> &crate::record::Transaction {
+    fn recorded(&self, at: Place) -> &record::Transaction {
         &self.history.transactions[self.history.requests[at.request].transactions[at.nth]]
     }
 
@@ -301,13 +324,14 @@ impl Replayer<'_> {
 
     /// The request whose turn it is under [`Resend::AsManyAsWhenItArrived`].
     fn first_that_qualifies(&self, in_flight: usize) -> Option<usize> {
-        let may_begin = |request: &Request| {
+        let may_begin = |request: &record::Request| {
             let first = request.transactions.iter().find_map(|&t| self.tx_of[t]);
             first.is_none_or(|tx| self.schedule.may_take_snapshot(tx))
         };
         let mut requests = self.history.requests.iter().enumerate();
-        let qualifies =
-            |at: usize, r: &Request| !self.sent[at] && in_flight < r.in_flight && may_begin(r);
+        let qualifies = |at: usize, r: &record::Request| {
+            !self.sent[at] && in_flight < r.in_flight && may_begin(r)
+        };
         requests.find(|&(at, r)| qualifies(at, r)).map(|(at, _)| at)
     }
 
@@ -328,10 +352,36 @@ impl Director for Replayer<'_> {
             Resend::AsManyAsWhenItArrived => self.first_that_qualifies(in_flight),
             Resend::ByArrival if in_flight >= self.admission.limit() => None,
             Resend::ByArrival => self.sent.iter().position(|sent| !sent),
-            Resend::Admission | Resend::OneTooMany => {
-                self.admission.next().map(|request| request.index())
+            Resend::Admission | Resend::OneTooMany | Resend::AdmissionTakingBack => {
+                let turn = |&&(_, tx): &&(usize, Tx)| self.executing.next() == Some(Request(tx.0));
+                let again = self
+                    .taken_back
+                    .iter()
+                    .find(turn)
+                    .map(|&(request, _)| request);
+                again.or_else(|| self.admission.next().map(Request::index))
             }
         }
+    }
+
+    fn may_start(&self, at: Place) -> bool {
+        let turn = Some(Request(self.tx(at).0));
+        self.options.resend != Resend::AdmissionTakingBack || self.executing.next() == turn
+    }
+
+    fn started(&mut self, at: Place) {
+        if self.options.resend == Resend::AdmissionTakingBack {
+            self.executing.sent(Request(self.tx(at).0));
+        }
+    }
+
+    fn take_back(&mut self, stuck: &[(Place, Waiting)]) -> Option<usize> {
+        let idle = stuck
+            .iter()
+            .filter(|(_, waiting)| *waiting == Waiting::Start);
+        let (tx, request) = idle.map(|&(at, _)| (self.tx(at), at.request)).max()?;
+        self.taken_back.push((request, tx));
+        Some(request)
     }
 
     fn may_take_snapshot(&self, at: Place) -> bool {
@@ -347,13 +397,16 @@ impl Director for Replayer<'_> {
     }
 
     fn arrived(&mut self, request: usize, _: i64) {
-        self.sent[request] = true;
-        self.admission.sent(hindcast_order::Request(request as u32));
+        self.taken_back.retain(|&(other, _)| other != request);
+        if !std::mem::replace(&mut self.sent[request], true) {
+            self.admission.sent(Request(request as u32));
+        }
     }
 
     fn began(&mut self, at: Place, _: i64) -> Result<Runs, Objection> {
         match self.history.requests[at.request].transactions.get(at.nth) {
             None => Err(Objection(format!("{at:?} was not recorded"))),
+            Some(_) if at.nth < self.through[at.request] => Ok(Runs::FromRecord),
             Some(&t) if self.tx_of[t].is_some() => Ok(Runs::InDatabase),
             Some(_) => Ok(Runs::FromRecord),
         }
@@ -434,11 +487,16 @@ impl Director for Replayer<'_> {
         Ok(())
     }
 
-    fn ended_known(&mut self, _: Place, _: i64) {}
+    fn ended_known(&mut self, at: Place, _: i64) {
+        let index = self.history.requests[at.request].transactions[at.nth];
+        if let Some(tx) = self.tx_of[index] {
+            self.executing.ended(Request(tx.0));
+            self.through[at.request] = self.through[at.request].max(at.nth + 1);
+        }
+    }
 
     fn responded(&mut self, request: usize, response: u64, _: i64) -> Result<(), Objection> {
-        self.admission
-            .ended(hindcast_order::Request(request as u32));
+        self.admission.ended(Request(request as u32));
         let recorded = &self.history.requests[request];
         if recorded.response != response {
             return Err(Objection(format!(

@@ -89,6 +89,13 @@ pub trait Director {
     fn may_commit(&self, at: Place) -> bool;
 
     fn arrived(&mut self, request: usize, now: i64);
+    /// Whether a transaction that has a connection may go on to use it.
+    fn may_start(&self, at: Place) -> bool;
+    fn started(&mut self, at: Place);
+    /// Nobody can move: a request whose transaction has not started and whose connection and worker are to be taken
+    /// from it. It will have to arrive again.
+    fn take_back(&mut self, stuck: &[(Place, Waiting)]) -> Option<usize>;
+
     /// Says where the transaction runs.
     fn began(&mut self, at: Place, now: i64) -> Result<Runs, Objection>;
     fn took_snapshot(&mut self, at: Place, snapshot: &Snapshot) -> Result<(), Objection>;
@@ -133,6 +140,8 @@ pub enum End {
 pub enum Waiting {
     Worker,
     Connection,
+    /// It has a connection and may not use it yet.
+    Start,
     Snapshot,
     /// The schedule holds it.
     Statement,
@@ -151,6 +160,9 @@ enum Phase {
         early_xid: bool,
         since: i64,
     },
+    WantsStart {
+        early_xid: bool,
+    },
     WantsSnapshot(Op),
     Executes {
         op: Op,
@@ -166,6 +178,7 @@ enum Phase {
 
 #[derive(Clone, Debug)]
 struct Actor {
+    input: u64,
     handler: Handler,
     phase: Phase,
     /// Transactions begun so far.
@@ -187,6 +200,7 @@ impl Actor {
 
 pub struct Service {
     pub database: Database,
+    habits: Habits,
     resources: Resources,
     strategy: Strategy,
     rng: Rng,
@@ -210,6 +224,7 @@ impl Service {
         rng: Rng,
     ) -> Self {
         let actor = |&input: &u64| Actor {
+            input,
             handler: Handler::new(input, habits),
             phase: Phase::NotArrived,
             begun: 0,
@@ -220,6 +235,7 @@ impl Service {
         };
         Self {
             database: Database::new(habits.rows, habits.advisory),
+            habits,
             resources,
             strategy,
             rng,
@@ -244,7 +260,14 @@ impl Service {
                 }
             }
             if possible.is_empty() {
-                return self.standstill(director);
+                match self.standstill(director) {
+                    End::Stuck(stuck) => match director.take_back(&stuck) {
+                        Some(request) => self.take_back(request),
+                        None => return End::Stuck(stuck),
+                    },
+                    end => return end,
+                }
+                continue;
             }
             let request = match self.strategy {
                 Strategy::Stubborn if possible.contains(&self.latest) => self.latest,
@@ -260,6 +283,22 @@ impl Service {
         panic!("a run of {MOVES_MAX} moves does not end");
     }
 
+    fn take_back(&mut self, request: usize) {
+        let actor = &mut self.actors[request];
+        assert!(
+            matches!(actor.phase, Phase::WantsStart { .. }),
+            "its transaction has not started"
+        );
+        self.database
+            .abort(actor.handle.take().expect("it runs in the database"));
+        self.connected -= usize::from(std::mem::take(&mut actor.has_connection));
+        self.working -= 1;
+        self.in_flight -= 1;
+        actor.handler = Handler::new(actor.input, self.habits);
+        actor.begun = 0;
+        actor.phase = Phase::NotArrived;
+    }
+
     fn standstill(&self, director: &impl Director) -> End {
         let mut stuck = Vec::new();
         for (request, actor) in self.actors.iter().enumerate() {
@@ -267,6 +306,7 @@ impl Service {
                 Phase::NotArrived | Phase::Done => continue,
                 Phase::WantsWorker => Waiting::Worker,
                 Phase::WantsConnection { .. } => Waiting::Connection,
+                Phase::WantsStart { .. } => Waiting::Start,
                 Phase::WantsSnapshot(_) => Waiting::Snapshot,
                 Phase::Executes { .. }
                     if director.may_execute(actor.place(request), actor.statement) =>
@@ -299,6 +339,7 @@ impl Service {
                     || (self.connected < self.resources.connections
                         && (self.resources.grant == Grant::Anyone || self.is_next_in_line(since)))
             }
+            Phase::WantsStart { .. } => director.may_start(at),
             Phase::WantsSnapshot(_) => director.may_take_snapshot(at),
             Phase::Executes { .. } if actor.runs == Runs::FromRecord => true,
             Phase::Executes { op, tried } => {
@@ -375,10 +416,16 @@ impl Service {
                 actor.statement = 0;
                 actor.runs = director.began(actor.place(request), now)?;
                 actor.handle = (actor.runs == Runs::InDatabase).then(|| self.database.begin());
-                if let Some(handle) = actor.handle
-                    && early_xid
-                {
-                    self.database.assign_xid(handle);
+                actor.phase = match actor.runs {
+                    Runs::InDatabase => Phase::WantsStart { early_xid },
+                    Runs::FromRecord => Phase::Thinks,
+                };
+            }
+            Phase::WantsStart { early_xid } => {
+                director.started(at);
+                if early_xid {
+                    self.database
+                        .assign_xid(actor.handle.expect("it runs in the database"));
                 }
                 actor.phase = Phase::Thinks;
             }

@@ -30,13 +30,17 @@ fn outcomes(
         .map(move |strategy| (strategy, history.replay(seed, options(strategy))))
 }
 
-fn all_faithful(history: &History, seed: u64, resources: Resources) -> Result<(), String> {
-    for grant in [Grant::Anyone, Grant::InLine] {
-        let resources = Resources { grant, ..resources };
-        for (strategy, outcome) in outcomes(history, seed, Resend::Admission, resources) {
-            if outcome != Outcome::Faithful {
-                return Err(format!("{strategy:?} {grant:?} {resources:?}: {outcome:?}"));
-            }
+fn all_faithful(
+    history: &History,
+    seed: u64,
+    resend: Resend,
+    resources: Resources,
+) -> Result<(), String> {
+    let grant = [Grant::Anyone, Grant::InLine][(seed / 2 % 2) as usize];
+    let resources = Resources { grant, ..resources };
+    for (strategy, outcome) in outcomes(history, seed, resend, resources) {
+        if outcome != Outcome::Faithful {
+            return Err(format!("{strategy:?} {resources:?}: {outcome:?}"));
         }
     }
     Ok(())
@@ -64,7 +68,7 @@ fn admission_never_locks_up_a_service_with_a_connection_per_request() {
         "admission_never_locks_up_a_service_with_a_connection_per_request",
         |seed| {
             let history = History::record(seed, traits(seed, Hold::PerRequest));
-            all_faithful(&history, seed, history.resources)
+            all_faithful(&history, seed, Resend::Admission, history.resources)
         },
     );
 }
@@ -79,6 +83,7 @@ fn admission_never_locks_up_a_service_with_as_many_connections_as_spans_overlap(
             all_faithful(
                 &history,
                 seed,
+                Resend::Admission,
                 Resources {
                     connections,
                     ..history.resources
@@ -112,6 +117,21 @@ fn counting_as_originally_locks_up_a_pool() {
         let stuck = first_stuck(hold, Resend::AsManyAsWhenItArrived, |_, _| {});
         assert!(stuck.is_some(), "{hold:?}");
     }
+}
+
+/// With any number of connections, if requests that sit on one idly can be taken back.
+#[test]
+fn taking_back_idle_requests_never_locks_up() {
+    check("taking_back_idle_requests_never_locks_up", |seed| {
+        let hold = [Hold::PerTransaction, Hold::PerRequest][(seed % 2) as usize];
+        let history = History::record(seed, traits(seed, hold));
+        all_faithful(
+            &history,
+            seed,
+            Resend::AdmissionTakingBack,
+            history.resources,
+        )
+    });
 }
 
 /// Not admission's fault: with fewer connections than spans overlap no way of sending helps, because the second transaction
