@@ -66,3 +66,12 @@ pub fn check(test: &str, mut run: impl FnMut(u64) -> Result<(), String>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[should_panic(expected = "run it again: HINDCAST_SIM_SEED=")]
+    fn a_failing_seed_comes_with_the_command_that_runs_it_again() {
+        super::check("some_test", |_| Err("something is wrong".to_owned()));
+    }
+}
