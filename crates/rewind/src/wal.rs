@@ -213,35 +213,44 @@ impl Reader<'_> {
         )
     }
 
+    /// Makes a segment available to `pg_waldump`. It reads one timeline only, so all segments go by the name that they would have in
+    /// the backup's; a server reads on the same way when it follows a switch of timelines.
+    fn stage(&mut self, segment: u64) -> Result<bool, RewindError> {
+        let name = self.name(segment);
+        (self.progress)(Step::ReadingWal {
+            segment: name.clone(),
+        });
+        if !self.source.fetch(&name)? {
+            return Ok(false);
+        }
+        let alias = segment_name(self.backup.timeline, segment, self.backup.segment_bytes);
+        let link = self.source.in_order().join(alias);
+        match std::os::unix::fs::symlink(self.source.staging.join(&name), &link) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(RewindError::Copy {
+                    path: link,
+                    source: error,
+                });
+            }
+            _ => {}
+        }
+        self.source.available_to = Lsn((segment + 1) * self.backup.segment_bytes);
+        Ok(true)
+    }
+
     fn commits(&mut self, choice: &mut Choice<'_>) -> Result<Ended, RewindError> {
         let bytes = self.backup.segment_bytes;
         let mut next = self.segment_of(self.backup.start);
         let mut resume = self.backup.start;
         loop {
-            // As many as are there, of one timeline.
             let first = next;
-            let timeline = self.timeline_of(first);
-            let mut missing = None;
-            while next < first + BATCH_SEGMENTS && self.timeline_of(next) == timeline {
-                let name = self.name(next);
-                (self.progress)(Step::ReadingWal {
-                    segment: name.clone(),
-                });
-                if !self.source.fetch(&name)? {
-                    missing = Some(name);
-                    break;
-                }
+            while next < first + BATCH_SEGMENTS && self.stage(next)? {
                 next += 1;
-                self.source.available_to = Lsn(next * bytes);
             }
+            let segment = self.name(next);
+            let is_last = !self.source.fetch(&segment)?;
             if next > first {
-                self.list(
-                    timeline,
-                    resume,
-                    Lsn(next * bytes),
-                    missing.is_some(),
-                    choice,
-                )?;
+                self.list(resume, next, is_last, choice)?;
                 if choice.is_settled() {
                     return Ok(Ended::Settled);
                 }
@@ -250,7 +259,7 @@ impl Reader<'_> {
                     .max(self.seen_to)
                     .max(self.backup.start);
             }
-            if let Some(segment) = missing {
+            if is_last {
                 let after = self.name(next + 1);
                 return Ok(match self.source.fetch(&after)? {
                     true => Ended::Gap { segment },
@@ -260,16 +269,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Feeds the commits between two positions into the choice.
+    /// Feeds the commits from a position to the end of the segment before `next` into the choice.
     fn list(
         &mut self,
-        timeline: u32,
         start: Lsn,
-        end: Lsn,
+        next: u64,
         is_last: bool,
         choice: &mut Choice<'_>,
     ) -> Result<(), RewindError> {
-        let mut dump = self.waldump(timeline, start, end, "Transaction")?;
+        let mut dump = self.waldump(start, Lsn(next * self.backup.segment_bytes), "Transaction")?;
         let stdout = dump
             .stdout
             .take()
@@ -296,11 +304,11 @@ impl Reader<'_> {
                 }
             }
         }
-        self.finish(dump, is_last)
+        self.finish(dump, is_last.then(|| next - 1))
     }
 
-    /// `pg_waldump` ends with an error where WAL ends, which is no news in the last segment and damage anywhere else.
-    fn finish(&self, mut dump: std::process::Child, is_last: bool) -> Result<(), RewindError> {
+    /// `pg_waldump` ends with an error where WAL ends. That is no news within the last segment, and damage anywhere else.
+    fn finish(&self, mut dump: std::process::Child, last: Option<u64>) -> Result<(), RewindError> {
         let mut output = String::new();
         if let Some(mut stderr) = dump.stderr.take() {
             let _ = stderr.read_to_string(&mut output);
@@ -308,19 +316,30 @@ impl Reader<'_> {
         let status = dump.wait().map_err(|source| RewindError::WalUnreadable {
             output: source.to_string(),
         })?;
-        let harmless = status.success() || is_last || output.trim().is_empty();
-        if harmless {
-            Ok(())
-        } else {
-            Err(RewindError::WalUnreadable {
-                output: output.trim_end().to_owned(),
+        // `error in WAL record at 0/3000060: invalid record length at 0/3000098: wanted 24, got 0`
+        let mut positions = output
+            .split_whitespace()
+            .filter_map(|word| {
+                word.trim_end_matches([':', ','])
+                    .split_once('/')
+                    .and(Some(word))
             })
+            .filter_map(|word| word.trim_end_matches([':', ',']).parse::<Lsn>().ok());
+        let at_the_end = last.is_some_and(|last| {
+            positions
+                .next_back()
+                .is_some_and(|lsn| self.segment_of(lsn) >= last)
+        });
+        if status.success() || at_the_end {
+            return Ok(());
         }
+        Err(RewindError::WalUnreadable {
+            output: output.trim_end().to_owned(),
+        })
     }
 
     fn waldump(
         &self,
-        timeline: u32,
         start: Lsn,
         end: Lsn,
         rmgr: &str,
@@ -329,8 +348,8 @@ impl Reader<'_> {
         let mut command = Command::new(&program);
         command
             .arg("--path")
-            .arg(&self.source.staging)
-            .arg(format!("--timeline={timeline}"))
+            .arg(self.source.in_order())
+            .arg(format!("--timeline={}", self.backup.timeline))
             .arg(format!("--start={start}"))
             .arg(format!("--end={end}"))
             .arg(format!("--rmgr={rmgr}"))
@@ -351,19 +370,17 @@ impl Reader<'_> {
         let first = self.segment_of(self.backup.start);
         let mut next = first;
         loop {
-            let name = self.name(next);
-            if !self.source.fetch(&name)? {
+            if !self.stage(next)? {
                 return Err(RewindError::NotReached {
                     archive: self.source.shown(),
                     reached: Lsn(next * bytes),
-                    segment: name,
+                    segment: self.name(next),
                     needed: Vec::new(),
                 });
             }
             next += 1;
-            self.source.available_to = Lsn(next * bytes);
             let from = Lsn(next.saturating_sub(2).max(first) * bytes).max(self.backup.start);
-            let dump = self.waldump(self.timeline_of(next - 1), from, Lsn(next * bytes), "XLOG")?;
+            let dump = self.waldump(from, Lsn(next * bytes), "XLOG")?;
             let output = dump
                 .wait_with_output()
                 .map_err(|source| RewindError::WalUnreadable {
@@ -471,14 +488,20 @@ impl Source {
             source,
         })?;
         run_as.own(staging)?;
-        Ok(Self {
+        let source = Self {
             archive,
             backup_wal: backup.folder.join("pg_wal"),
             staging: staging.to_owned(),
             run_as: run_as.clone(),
             segment_bytes: backup.segment_bytes,
             available_to: Lsn(0),
-        })
+        };
+        let in_order = source.in_order();
+        std::fs::create_dir(&in_order).map_err(|source| RewindError::Copy {
+            path: in_order,
+            source,
+        })?;
+        Ok(source)
     }
 
     /// For a backup without an archive: all the WAL that it holds itself.
@@ -516,6 +539,11 @@ impl Source {
             Some(Archive::Folder(folder)) => format!("the WAL archive {}", folder.display()),
             Some(Archive::Command(command)) => format!("the WAL archive behind `{command}`"),
         }
+    }
+
+    /// The folder in which segments go by the names of one timeline.
+    fn in_order(&self) -> PathBuf {
+        self.staging.join("in-order")
     }
 
     /// Puts a segment or a history file into the staging folder. `false`: there is none of that name.

@@ -547,6 +547,20 @@ async fn a_damaged_or_truncated_segment_is_not_taken_for_the_end() {
         ),
         "{error}"
     );
+    std::fs::write(&newest, bytes).unwrap();
+
+    // With a sound segment after it, what cannot be read is not where WAL ends.
+    let before = segments(&production).into_iter().rev().nth(1).unwrap();
+    let mut bytes = std::fs::read(&before).unwrap();
+    bytes[100..].fill(0);
+    std::fs::write(&before, bytes).unwrap();
+    let error = rewind(&production.base, &wanted, &production.options())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, RewindError::WalUnreadable { .. }),
+        "{error}"
+    );
     nothing_left(&production);
 }
 
