@@ -56,7 +56,7 @@ impl Sender {
     /// `told` hears after each response how far it is; `wait` is called once, before the request that a debugger waits for.
     pub async fn run(self, trace: Arc<Trace>, mut told: impl FnMut(Sent), wait: impl AsyncFnOnce(RequestId)) -> Result<Vec<Remark>, trace::ReadError> {
         let recording = Arc::clone(&self.floor.recording);
-        let mut admission = Admission::new(&spans(&recording), in_flight_originally(&recording));
+        let mut admission = Admission::new(&spans(&recording), limit(&recording));
         let mut reader = Reader::new(trace, &self.plan, Arc::clone(&recording));
         let http: Http = Client::builder(TokioExecutor::new())
             // Shorter than what any common server allows, so that no request goes out on a connection that is about to close.
@@ -158,9 +158,22 @@ fn spans(recording: &Recording) -> Vec<Span> {
         .collect()
 }
 
-/// The most requests that were in flight at one time.
-fn in_flight_originally(recording: &Recording) -> usize {
-    admission::overlap(recording.requests.iter().map(|request| (request.arrived, request.ended)))
+/// The most requests that were in flight at one time, or the most sessions that requests used at one time if these were fewer: with
+/// more in flight than there are connections, one that everybody waits for could be left without.
+fn limit(recording: &Recording) -> usize {
+    let in_flight = admission::overlap(recording.requests.iter().map(|request| (request.arrived, request.ended)));
+    let mut sessions: HashMap<_, (i64, i64)> = HashMap::new();
+    for number in 0..recording.requests.len() as u32 {
+        for &tx in recording.own(Request(number)) {
+            let used = recording.transaction(tx);
+            let (first, last) = sessions.entry(used.session).or_insert((used.began, used.ended));
+            (*first, *last) = (used.began.min(*first), used.ended.max(*last));
+        }
+    }
+    match admission::overlap(sessions.into_values()) {
+        0 => in_flight,
+        sessions => in_flight.min(sessions),
+    }
 }
 
 /// Connections that are enough for the service not to lock itself up.
