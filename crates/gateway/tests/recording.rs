@@ -35,6 +35,9 @@ struct Stage {
 type Handler = fn(String, tokio_postgres::Client) -> futures::future::BoxFuture<'static, String>;
 
 const SCHEMA: &str = "CREATE TABLE note (id serial PRIMARY KEY, text text NOT NULL UNIQUE); \
+                      CREATE TABLE seen (xid xid8); \
+                      CREATE TABLE counter (k int PRIMARY KEY, n int); \
+                      INSERT INTO counter SELECT k, 0 FROM generate_series(1, 10) k; \
                       CREATE ROLE app LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO app; \
                       GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO app";
 
@@ -237,16 +240,8 @@ async fn a_comment_names_the_request_in_either_protocol() {
     let (summary, recorded) = stage.end().await;
 
     let request = &recorded.requests[0];
-    for words in ["simple", "insert into note"] {
-        let transaction = recorded.about(words).first().copied().cloned().or_else(|| {
-            recorded
-                .about(&words.to_uppercase())
-                .first()
-                .copied()
-                .cloned()
-        });
-        let transaction =
-            transaction.unwrap_or_else(|| panic!("{words} not among {:?}", recorded.shapes));
+    for words in ["simple", "INSERT INTO note"] {
+        let transaction = recorded.only(words);
         assert_eq!(
             transaction.request,
             Some((request.id, Attribution::Comment)),
@@ -457,14 +452,9 @@ async fn an_aborted_transaction_keeps_what_it_was_answered() {
 /// Writers insert their own ids, readers read them all: a snapshot must say exactly what its reader saw.
 #[tokio::test]
 async fn snapshots_say_exactly_what_was_seen() {
-    let stage = Stage::new().await;
-    stage
-        .cluster
-        .sql(
-            "postgres",
-            "CREATE TABLE seen (xid xid8); GRANT ALL ON seen TO app",
-        )
-        .unwrap();
+    // At READ COMMITTED every statement has a snapshot of its own, the recorder's question included.
+    let raise = |options: &mut RecordOptions| options.raise_isolation = true;
+    let stage = Stage::with(|_, _| Box::pin(async { String::new() }), raise).await;
     let mut clients = Vec::new();
     for number in 0..6 {
         let address = stage.pg().clone();
@@ -524,12 +514,17 @@ async fn snapshots_say_exactly_what_was_seen() {
         .iter()
         .filter(|t| t.xid.is_some())
         .collect();
-    assert_eq!(writers.len(), 120);
-    assert!(
-        writers
-            .iter()
-            .any(|writer| writer.outcome == Outcome::Aborted)
-    );
+    // A rollback is not worth a question: what was undone has no id in the trace.
+    let committed = |number: usize, round: usize| match (number + round) % 3 {
+        0 => !round.is_multiple_of(4),
+        1 => true,
+        _ => false,
+    };
+    let expected = (0..6).flat_map(|number| (0..30).map(move |round| (number, round)));
+    let expected = expected
+        .filter(|(number, round)| committed(*number, *round))
+        .count();
+    assert_eq!(writers.len(), expected);
     for (marker, xids) in observed {
         let sent = |transaction: &&Transaction| {
             let bytes = transaction.client_bytes.as_deref().unwrap_or_default();
@@ -944,14 +939,11 @@ async fn the_final_state_is_what_the_tables_hold() {
     assert_eq!(summary.final_state.unwrap().tables, digests);
     let state = recorded.trace.final_state().unwrap();
     assert_eq!(state.tables, digests);
-    assert_eq!(
-        state
-            .tables
-            .iter()
-            .map(|t| (t.table.as_str(), t.rows))
-            .collect::<Vec<_>>(),
-        [("public.note", 2)]
-    );
+    let note = state
+        .tables
+        .iter()
+        .find(|table| table.table == "public.note");
+    assert_eq!(note.map(|table| table.rows), Some(2));
 }
 
 #[tokio::test]
@@ -1012,7 +1004,6 @@ async fn any_runtime_records_everything_that_pgbench_does() {
             |options| options.runtimes = runtimes,
         )
         .await;
-        stage.cluster.sql("postgres", "CREATE TABLE counter (k int PRIMARY KEY, n int); INSERT INTO counter SELECT k, 0 FROM generate_series(1, 10) k; GRANT ALL ON counter TO app").unwrap();
         let script = stage.folder.path().join("script.sql");
         let text = "\\set k random(1, 10)\nBEGIN;\nUPDATE counter SET n = n + 1 WHERE k = :k;\nSELECT n FROM counter WHERE k = :k;\nEND;\n";
         std::fs::write(&script, text).unwrap();

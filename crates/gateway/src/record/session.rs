@@ -225,6 +225,8 @@ impl RecordingDriver {
             self.waits.push(Box::pin(self.sink.schema_changed()));
         }
         let xid_known = observed.xid_known;
+        // Settings of the session are made outside requests as a rule.
+        let crowded = crowded && !observed.passive;
         let transaction = to_trace(id, self.session, self.isolation, observed);
         self.sink
             .counters()

@@ -200,6 +200,10 @@ impl ServerSide {
         client: &mut ClientSide,
         events: &mut Vec<Event>,
     ) -> Result<Verdict, Problem> {
+        if tag == backend::AUTHENTICATION {
+            // What the client sent so far was about who it is, and belongs to no transaction.
+            self.client_done = client.cursor.offset();
+        }
         match tag {
             backend::AUTHENTICATION if self.strip_channel_binding => {
                 if let Some(offer) = backend::without_channel_binding(body) {
@@ -216,6 +220,7 @@ impl ServerSide {
             backend::READY_FOR_QUERY => {
                 let status = backend::parse_ready_for_query(body)?;
                 self.in_block = status != Status::Idle;
+                self.ends_here = true;
                 events.push(Event::Ready {
                     process_id: self.process_id,
                     cancel_key: self.cancel_key.clone(),
@@ -538,6 +543,10 @@ impl ServerSide {
         cx: &Context<'_>,
         events: &mut Vec<Event>,
     ) -> Result<Option<Option<Box<[u8]>>>, Problem> {
+        if tag == backend::EMPTY_QUERY_RESPONSE {
+            // No statement: what pools send to see whether somebody is there.
+            return Ok(None);
+        }
         self.begin_statement(pending, cx, events);
         if !self.within_statement {
             return Ok(None);
@@ -584,7 +593,6 @@ impl ServerSide {
                     self.in_block = chains;
                 }
             }
-            backend::EMPTY_QUERY_RESPONSE => open.digest.complete(b""),
             backend::FUNCTION_CALL_RESPONSE => {
                 open.digest.row(false, body);
                 open.digest.complete(b"FUNCTION");
