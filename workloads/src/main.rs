@@ -11,6 +11,7 @@ use hindcast_workloads::check::check;
 use hindcast_workloads::database::{DatabaseOptions, Isolation, Propagation};
 use hindcast_workloads::drive::{Arrivals, DriveOptions, Limit, Mix, Requests, Target, drive};
 use hindcast_workloads::load::{LoadOptions, load, migrate};
+use hindcast_workloads::moodle;
 use hindcast_workloads::race::{RaceOptions, race_moodle};
 use hindcast_workloads::service::{Service, serve};
 use hindcast_workloads::{Scale, Variant, Workload};
@@ -46,6 +47,9 @@ enum Command {
     /// Look for what must not be in a workload's data; fails if anything is found
     Check {
         workload: Workload,
+        /// Fail if nothing is found instead: the bug is expected
+        #[arg(long)]
+        expect_violation: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -163,8 +167,12 @@ struct RaceArgs {
     workload: String,
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     url: Target,
-    #[arg(long, default_value_t = Scale::PAPER)]
+    /// What the data was loaded with
+    #[arg(long, default_value_t = Scale::PAPER, conflicts_with = "database_url")]
     scale: Scale,
+    /// Where the data is, to see what it was loaded with
+    #[arg(long, value_name = "URL")]
+    database_url: Option<String>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Clients that run the usual mix meanwhile
@@ -222,9 +230,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(LoadError::Connect(_)) = error.downcast_ref() {
         return Some("is the server running, and does --database-url name a database that exists?");
     }
-    if let Some(DriveError::Unreachable { .. }) | None = error.downcast_ref::<DriveError>()
-        && error.is::<DriveError>()
-    {
+    if let Some(DriveError::Unreachable { .. }) = error.downcast_ref() {
         return Some(
             "start the service with `hindcast-workload serve`, or name its address with --url",
         );
@@ -270,6 +276,7 @@ fn run(command: Command) -> Outcome {
         Command::Race(args) => run_race(args),
         Command::Check {
             workload,
+            expect_violation,
             json,
             database,
         } => {
@@ -291,8 +298,10 @@ fn run(command: Command) -> Outcome {
                     }
                 }
             }
-            let clean = findings.iter().all(|finding| finding.violations.is_empty());
-            Ok(if clean {
+            let violated = findings
+                .iter()
+                .any(|finding| !finding.violations.is_empty());
+            Ok(if violated == expect_violation {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::from(2)
@@ -387,9 +396,13 @@ fn run_drive(args: DriveArgs) -> Outcome {
 }
 
 fn run_race(args: RaceArgs) -> Outcome {
+    let scale = match &args.database_url {
+        Some(url) => on_runtime(1, async { Ok(moodle::loaded_scale(url).await?) })?,
+        None => args.scale,
+    };
     let options = RaceOptions {
         target: args.url,
-        scale: args.scale,
+        scale,
         seed: args.seed,
         clients: args.clients,
         time_max: args.within,

@@ -12,7 +12,7 @@ impl Random {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +22,7 @@ impl Random {
 
     /// Uniform in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Uniform in `low..=high`.
@@ -30,7 +30,7 @@ impl Random {
         assert!(low <= high, "an empty range: {low}..={high}");
         let span = (high - low) as u64 + 1;
         // Multiply-shift: the bias is below 2^-32 for every range used here.
-        low + ((u128::from(self.next()) * u128::from(span)) >> 64) as i64
+        low + ((u128::from(self.word()) * u128::from(span)) >> 64) as i64
     }
 
     pub fn chance(&mut self, probability: f64) -> bool {
@@ -59,7 +59,7 @@ impl Random {
         let length = self.between(low, high) as usize;
         let mut text = String::with_capacity(length);
         while text.len() < length {
-            let mut bits = self.next();
+            let mut bits = self.word();
             for _ in 0..10.min(length - text.len()) {
                 text.push(char::from(LETTERS[(bits & 63) as usize]));
                 bits >>= 6;
@@ -101,7 +101,7 @@ mod tests {
     fn a_seed_gives_the_same_numbers_for_ever() {
         // The first outputs of SplitMix64 for seed 1234567, from its authors' reference implementation.
         let mut random = Random::new(1_234_567);
-        let first: Vec<u64> = (0..5).map(|_| random.next()).collect();
+        let first: Vec<u64> = (0..5).map(|_| random.word()).collect();
         let expected = [
             6_457_827_717_110_365_317,
             3_203_168_211_198_807_973,

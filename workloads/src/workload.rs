@@ -128,6 +128,11 @@ impl Scale {
         }
     }
 
+    /// The scale at which there are so many forums.
+    pub(crate) fn of_forums(forums: i64) -> Self {
+        Self((forums.max(1) as f64) / 1_000.0)
+    }
+
     pub fn moodle_forums(self) -> u64 {
         self.of(1_000)
     }

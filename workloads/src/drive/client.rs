@@ -24,9 +24,7 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, TargetError> {
         let error = || TargetError(text.to_owned());
         let uri: Uri = text.parse().map_err(|_| error())?;
-        if uri.scheme_str().is_some_and(|scheme| scheme != "http")
-            || !matches!(uri.path(), "" | "/")
-        {
+        if uri.scheme_str() != Some("http") || !matches!(uri.path(), "" | "/") {
             return Err(error());
         }
         let host = uri.host().ok_or_else(error)?.to_owned();

@@ -105,7 +105,7 @@ impl Schedule {
         if self.traceparent {
             let random = self.requests.random();
             // Odd numbers are not zero, which the standard forbids.
-            let (high, low, span) = (random.next(), random.next() | 1, random.next() | 1);
+            let (high, low, span) = (random.word(), random.word() | 1, random.word() | 1);
             call.traceparent = Some(format!("00-{high:016x}{low:016x}-{span:016x}-01"));
         }
         Some(Due {
