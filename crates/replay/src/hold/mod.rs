@@ -393,18 +393,17 @@ impl Holder {
         let Some(open) = &mut self.transaction else { return };
         match tag {
             server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE => open.digest.row(ordered, body),
-            server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE => {
+            // An empty query is no statement, so its answer says nothing.
+            server::COMMAND_COMPLETE => {
                 open.digest.complete(body.strip_suffix(b"\0").unwrap_or(body));
-                if tag == server::COMMAND_COMPLETE {
-                    open.last_tag = Bytes::copy_from_slice(body.strip_suffix(b"\0").unwrap_or(body));
-                    if open.locks.front() == Some(&open.answered) {
-                        open.locks.pop_front();
-                        if let Some(tx) = open.run() {
-                            desk.locked(tx, open.answered);
-                        }
+                open.last_tag = Bytes::copy_from_slice(body.strip_suffix(b"\0").unwrap_or(body));
+                if open.locks.front() == Some(&open.answered) {
+                    open.locks.pop_front();
+                    if let Some(tx) = open.run() {
+                        desk.locked(tx, open.answered);
                     }
-                    open.answered += 1;
                 }
+                open.answered += 1;
             }
             server::ERROR_RESPONSE => {
                 if let Some(fields) = error {
