@@ -60,11 +60,15 @@ pub fn repository(path: &str) -> PathBuf {
     root.join(path)
 }
 
-/// One of our own programs, the newest there is: the test script builds it optimised, a developer perhaps not.
+/// One of our own programs, the newest there is: the test script builds it optimised, a developer perhaps not. HINDCAST_PROGRAMS names
+/// another folder to look in.
 ///
 /// # Panics
 /// If it was never built.
 pub fn program(name: &str) -> PathBuf {
+    if let Some(folder) = std::env::var_os("HINDCAST_PROGRAMS") {
+        return Path::new(&folder).join(name);
+    }
     let test = std::env::current_exe().expect("the path of the running test");
     // target/PROFILE/deps/TEST
     let target = test
