@@ -100,6 +100,10 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<(u16, u32)> {
     Some((recorder.parse().ok()?, segment.parse().ok()?))
 }
 
+pub(crate) fn claim_name(recorder: u16) -> String {
+    format!("claims/{}.json", recorder_name(recorder))
+}
+
 pub(crate) fn manifest_name(recorder: u16, segment: u32) -> String {
     format!("segments/{}.json", segment_name(recorder, segment))
 }
@@ -228,9 +232,14 @@ pub(crate) fn finish_wal(
             (None, false) => SegmentEnd::Rolled,
         };
         if end == SegmentEnd::Crashed || wal.torn.is_some() {
+            let from = match wal.has_header() {
+                true => wal.until,
+                false => recorded_before(store, recorder, segment)?.unwrap_or(wal.until),
+            };
+            let to = wal.crashed_at().max(from);
             wal.small.gaps.push(Gap {
-                from: wal.until,
-                to: wal.crashed_at(),
+                from,
+                to,
                 cause: GapCause::Crashed { recorder },
             });
         }
@@ -250,6 +259,23 @@ pub(crate) fn finish_wal(
         }),
         _ => Ok(()),
     }
+}
+
+/// Up to when a recorder's records are in the segments before this one.
+fn recorded_before(
+    store: &Store,
+    recorder: u16,
+    segment: u32,
+) -> Result<Option<Micros>, SegmentError> {
+    let previous = store.read(&manifest_name(recorder, segment.saturating_sub(1)))?;
+    if let Some(manifest) = previous.and_then(|json| serde_json::from_slice::<Manifest>(&json).ok())
+    {
+        return Ok(Some(manifest.until));
+    }
+    let claim = store.read(&claim_name(recorder))?;
+    Ok(claim
+        .and_then(|json| serde_json::from_slice::<Claim>(&json).ok())
+        .map(|claim| claim.claimed))
 }
 
 fn write_segment(

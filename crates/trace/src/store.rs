@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -403,11 +404,11 @@ fn create_file(path: &Path, contents: &[u8]) -> io::Result<bool> {
     if path.exists() {
         return Ok(false);
     }
-    let hidden = path.with_file_name(format!(
-        ".{}.{}",
-        std::process::id(),
-        path.file_name().unwrap_or_default().to_string_lossy()
-    ));
+    static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
+    // Somebody else may be about to create the same file: each needs a draft of its own.
+    let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let hidden = path.with_file_name(format!(".{name}.{}.{attempt}", std::process::id()));
     write_synced(&hidden, contents)?;
     let linked = fs::hard_link(&hidden, path);
     fs::remove_file(&hidden)?;

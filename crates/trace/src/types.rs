@@ -35,8 +35,8 @@ impl Id {
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.recorder() {
-            0 => write!(f, "{}", self.sequence()),
-            recorder => write!(f, "{recorder}.{}", self.sequence()),
+            0 => f.pad(&self.sequence().to_string()),
+            recorder => f.pad(&format!("{recorder}.{}", self.sequence())),
         }
     }
 }

@@ -17,6 +17,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use crate::parquet_table::{DictionaryPays, FORMAT_VERSION, Table, TableSummary};
 use crate::store::sync_parent;
@@ -292,13 +293,16 @@ impl Wal {
             wal.end = entries.end;
         }
         wal.until = wal.until.max(written_until.unwrap_or(Micros::MIN));
+        let changed = metadata
+            .modified()
+            .ok()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let file_changed = changed.map_or(wal.until, |since| since.as_micros() as Micros);
+        if header.is_none() {
+            wal.until = file_changed;
+        }
         // A file that was created and never written is whole, whatever it lacks.
         if torn && metadata.len() > wal.end {
-            let changed = metadata
-                .modified()
-                .ok()
-                .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-            let file_changed = changed.map_or(wal.until, |since| since.as_micros() as Micros);
             wal.torn = Some(Torn {
                 at: wal.end,
                 bytes: metadata.len() - wal.end,
@@ -306,6 +310,11 @@ impl Wal {
             });
         }
         Ok(Some(wal))
+    }
+
+    /// Whether there is at least a header; if not, nothing is known about the file but that it exists.
+    pub fn has_header(&self) -> bool {
+        self.header.is_some()
     }
 
     /// When the recorder stopped at the latest, if it stopped without saying so.

@@ -22,7 +22,7 @@ const GROUP_ROWS_MAX: usize = 128 << 10;
 /// … and about this many bytes of values, which bounds the memory of writer and reader.
 const GROUP_BYTES_MAX: usize = 32 << 20;
 /// Chosen by measurement, see `docs/trace-format.md`.
-const ZSTD_LEVEL: i32 = 9;
+const ZSTD_LEVEL: i32 = 3;
 /// Values are handed to the column writer in portions of this many levels.
 const PORTION: usize = 4096;
 

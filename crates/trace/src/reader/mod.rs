@@ -474,6 +474,7 @@ impl Opening {
             self.add_segment(manifest)?;
         }
         let last = traces.wals.keys().next_back().copied();
+        let mut recorded_before = last_manifest.unwrap_or(traces.claim.claimed);
         for (segment, wal) in traces.wals {
             let of_running = traces.running && Some(segment) == last;
             if let (Some(torn), false) = (wal.torn, of_running) {
@@ -486,12 +487,18 @@ impl Opening {
             }
             let crashed = Some(segment) == last && !traces.running && wal.closed.is_none();
             if crashed || (wal.torn.is_some() && !of_running) {
+                let from = match wal.has_header() {
+                    true => wal.until,
+                    false => recorded_before,
+                };
+                let to = wal.crashed_at().max(from);
                 self.small.gaps.push(Gap {
-                    from: wal.until,
-                    to: wal.crashed_at(),
+                    from,
+                    to,
                     cause: GapCause::Crashed { recorder },
                 });
             }
+            recorded_before = recorded_before.max(wal.until);
             if crashed {
                 self.warnings.push(format!(
                     "recorder {recorder} stopped without closing the trace; what it recorded within its flush interval before that is missing"

@@ -485,10 +485,7 @@ fn claim_number(store: &Store, now: Micros, wal_folder: Option<PathBuf>) -> Resu
             wal_folder: wal_folder.clone(),
         };
         let json = serde_json::to_vec_pretty(&claim).expect("a claim can be written as JSON");
-        if store.create(
-            &format!("claims/{}.json", segment::recorder_name(recorder)),
-            json,
-        )? {
+        if store.create(&segment::claim_name(recorder), json)? {
             return Ok(recorder);
         }
         number += 1;
