@@ -76,6 +76,8 @@ pub(crate) async fn since_template(
                 .is_none_or(|first| first.sees(*xid))
             && !point.excluded.contains(xid)
             && !point.own.contains(xid)
+            && (point.accounted_from.is_none_or(|from| *xid < from)
+                || point.strangers.contains(xid))
     };
     let forgotten: Vec<Xid> = outcomes
         .forgotten

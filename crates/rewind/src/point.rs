@@ -23,6 +23,11 @@ pub struct Point {
     pub excluded: BTreeSet<Xid>,
     /// Committed by the database itself (autovacuum, maintenance) or otherwise known not to matter: either way is fine.
     pub own: BTreeSet<Xid>,
+    /// From this id on somebody kept account of all transactions: whatever is neither recorded nor among `strangers` did not touch
+    /// the recorded database. `None`: nobody did, and every id in no other set counts as a stranger.
+    pub accounted_from: Option<Xid>,
+    /// Known to have been committed by somebody who passed no recorder.
+    pub strangers: BTreeSet<Xid>,
     /// What the first transaction from the point on saw, if it took a snapshot. Checked against the sets above and
     /// against the restored state.
     pub first_snapshot: Option<Snapshot>,

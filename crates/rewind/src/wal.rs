@@ -290,18 +290,17 @@ impl Reader<'_> {
                 continue;
             }
             self.seen_to = record.lsn;
-            if let Some(xid) = record.committed {
+            // Subtransactions commit with the transaction that they belong to, and some recorders know them by name.
+            for xid in record.committed.into_iter().rev() {
                 let xid = near(xid, self.newest);
                 self.newest = self.newest.max(xid);
-                choice.see(Commit {
-                    lsn: record.lsn,
-                    xid,
-                })?;
-                if choice.is_settled() {
-                    let _ = dump.kill();
-                    let _ = dump.wait();
-                    return Ok(());
-                }
+                let lsn = record.lsn;
+                choice.see(Commit { lsn, xid })?;
+            }
+            if choice.is_settled() {
+                let _ = dump.kill();
+                let _ = dump.wait();
+                return Ok(());
             }
         }
         self.finish(dump, is_last.then(|| next - 1))
@@ -402,10 +401,11 @@ impl Reader<'_> {
 
 struct Record {
     lsn: Lsn,
-    committed: Option<u32>,
+    /// The transaction, if this is its commit, and after it its subtransactions.
+    committed: Vec<u32>,
 }
 
-/// `rmgr: Transaction len (rec/tot): 34/34, tx: 738, lsn: 0/0155A6A8, prev 0/0155A670, desc: COMMIT 2024-01-01 …; subxacts: …`
+/// `rmgr: Transaction len (rec/tot): 34/34, tx: 738, lsn: 0/0155A6A8, prev 0/0155A670, desc: COMMIT 2024-01-01 …; subxacts: 739 740; …`
 ///
 /// `COMMIT_PREPARED` names the prepared transaction in its description: `desc: COMMIT_PREPARED 740: 2024-01-01 …`.
 fn parse_record(line: &str) -> Option<Record> {
@@ -418,8 +418,9 @@ fn parse_record(line: &str) -> Option<Record> {
         .parse()
         .ok()?;
     let description = line.split_once(" desc: ")?.1;
-    let committed = if let Some(rest) = description.strip_prefix("COMMIT_PREPARED ") {
-        Some(rest.split(':').next()?.trim().parse().ok()?)
+    let mut committed = Vec::new();
+    if let Some(rest) = description.strip_prefix("COMMIT_PREPARED ") {
+        committed.push(rest.split(':').next()?.trim().parse().ok()?);
     } else if description.starts_with("COMMIT ") {
         let xid: u32 = line
             .split_once(" tx:")?
@@ -430,10 +431,14 @@ fn parse_record(line: &str) -> Option<Record> {
             .parse()
             .ok()?;
         // Some commits have no id: they only told others what to forget.
-        (xid != 0).then_some(xid)
-    } else {
-        None
-    };
+        committed.extend((xid != 0).then_some(xid));
+    }
+    if !committed.is_empty()
+        && let Some((_, rest)) = description.split_once("; subxacts: ")
+    {
+        let ids = rest.split(';').next().unwrap_or("").split_whitespace();
+        committed.extend(ids.map_while(|xid| xid.parse::<u32>().ok()));
+    }
     Some(Record { lsn, committed })
 }
 
@@ -758,23 +763,23 @@ mod tests {
         let at = || "0/155A6A8".to_owned();
         assert_eq!(
             check(&format!(
-                "{prefix}COMMIT 2024-01-01 12:00:00.0 UTC; subxacts: 739 740"
+                "{prefix}COMMIT 2024-01-01 12:00:00.0 UTC; subxacts: 739 740; inval msgs: catcache 6"
             )),
-            Some((at(), Some(738)))
+            Some((at(), vec![738, 739, 740]))
         );
         assert_eq!(
             check(&format!("{prefix}ABORT 2024-01-01 12:00:00.0 UTC")),
-            Some((at(), None))
+            Some((at(), vec![]))
         );
         assert_eq!(
             check(&format!(
                 "{prefix}COMMIT_PREPARED 701: 2024-01-01 12:00:00.0 UTC"
             )),
-            Some((at(), Some(701)))
+            Some((at(), vec![701]))
         );
         assert_eq!(
             check(&format!("{prefix}PREPARE gid x: 2024")),
-            Some((at(), None))
+            Some((at(), vec![]))
         );
         assert_eq!(check("pg_waldump: error"), None);
     }

@@ -347,9 +347,27 @@ async fn savepoints_aborts_and_two_phase_commits_are_understood() {
     begin(&client).await;
     let with_savepoint = write(&client, 1).await;
     client
-        .batch_execute("SAVEPOINT a; INSERT INTO t VALUES (2); RELEASE a; SAVEPOINT b; INSERT INTO t VALUES (91); ROLLBACK TO b; COMMIT")
+        .batch_execute(
+            "SAVEPOINT a; INSERT INTO t VALUES (2); \
+             SAVEPOINT b; INSERT INTO t VALUES (91); ROLLBACK TO b",
+        )
         .await
         .unwrap();
+    // As a recorder asks for them.
+    let ids = client
+        .query(
+            "SELECT transactionid::text::bigint FROM pg_locks \
+             WHERE pid = pg_backend_pid() AND locktype = 'transactionid'",
+            &[],
+        )
+        .await
+        .unwrap();
+    let ids: Vec<Xid> = ids
+        .iter()
+        .map(|row| Xid(row.get::<_, i64>(0) as u64))
+        .collect();
+    assert_eq!(ids.len(), 2, "the transaction and one subtransaction");
+    client.batch_execute("COMMIT").await.unwrap();
     begin(&client).await;
     let prepared = write(&client, 3).await;
     client
@@ -366,7 +384,11 @@ async fn savepoints_aborts_and_two_phase_commits_are_understood() {
     let (first, seen) = commit(&client, 5).await;
     client.batch_execute("COMMIT PREPARED 'two'").await.unwrap();
     production.archive_all().await;
-    let wanted = point(&[with_savepoint, prepared], &[first, still_prepared], &seen);
+    let wanted = point(
+        &[with_savepoint, ids[0], ids[1], prepared],
+        &[first, still_prepared],
+        &seen,
+    );
     let rewound = rewind(&production.base, &wanted, &production.options())
         .await
         .unwrap();

@@ -215,6 +215,38 @@ async fn a_writer_that_nobody_recorded_is_named() {
 }
 
 #[tokio::test]
+async fn where_account_was_kept_only_known_strangers_count() {
+    let recorded = recorded("").await;
+    let app = recorded.cluster.connect("app").await.unwrap();
+    let (early, _) = commit(&app, "INSERT INTO t VALUES (1)").await;
+    let (harmless, _) = commit(&app, "INSERT INTO t VALUES (2)").await;
+    let (stranger, _) = commit(&app, "INSERT INTO t VALUES (3)").await;
+    let (ours, seen) = commit(&app, "INSERT INTO t VALUES (4)").await;
+    let point = Point {
+        excluded: set(&[ours]),
+        first_snapshot: Some(seen),
+        accounted_from: Some(harmless),
+        strangers: set(&[stranger]),
+        ..Point::default()
+    };
+    let error = rewind(&recorded.base, &point, &recorded.options())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, RewindError::Unaccounted { xids } if *xids == [early, stranger]),
+        "{error}"
+    );
+    let point = Point {
+        accounted_from: Some(early),
+        strangers: BTreeSet::new(),
+        ..point
+    };
+    rewind(&recorded.base, &point, &recorded.options())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn aborted_transactions_need_no_account() {
     let recorded = recorded("").await;
     let app = recorded.cluster.connect("app").await.unwrap();
