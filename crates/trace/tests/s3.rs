@@ -16,10 +16,11 @@ use tempfile::TempDir;
 
 /// Serves S3 with real permissions: `revoke` and `grant` on its standard input take them away and give them back.
 const SERVER: &str = r#"
-import json, sys, urllib.request
+import json, logging, sys, urllib.request
 import boto3
 from moto.server import ThreadedMotoServer
 
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 _, port = server.get_host_and_port()
@@ -37,7 +38,8 @@ for user in ("recorder", "operator"):
 operator = boto3.client("iam", **dict(root, aws_access_key_id=users["operator"]["AccessKeyId"],
                                       aws_secret_access_key=users["operator"]["SecretAccessKey"]))
 # From now on permissions are checked.
-urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset-auth", data=b"0", method="POST"))
+urllib.request.urlopen(urllib.request.Request(
+    f"{endpoint}/moto-api/reset-auth", data=b"0", method="POST", headers={"Content-Type": "text/plain"}))
 print("serving", port, users["recorder"]["AccessKeyId"], users["recorder"]["SecretAccessKey"], flush=True)
 for line in sys.stdin:
     if line.strip() == "revoke":
