@@ -70,7 +70,10 @@ impl Ask {
                     );
                 }
                 let first = columns.first().copied().unwrap_or("NULL");
-                let rest = columns.iter().skip(1).fold(String::new(), |rest, column| rest + ", " + column);
+                let rest = columns
+                    .iter()
+                    .skip(1)
+                    .fold(String::new(), |rest, column| rest + ", " + column);
                 format!("SELECT {first} AS hindcast_ask{rest}")
             })
         });
@@ -93,7 +96,10 @@ impl Ask {
         }
         if self.xid {
             told.xid_known = true;
-            told.xid = values.next()?.and_then(text).and_then(|xid| xid.parse().ok());
+            told.xid = values
+                .next()?
+                .and_then(text)
+                .and_then(|xid| xid.parse().ok());
         }
         if self.subxids
             && let (Some(top), Some(locked)) = (told.xid, values.next()?.and_then(text))
@@ -136,7 +142,9 @@ fn parse_snapshot(text: &str) -> Option<Snapshot> {
     Some(Snapshot {
         xmin,
         xmax,
-        in_progress: in_progress.map(|xid| xid.parse().ok()).collect::<Option<_>>()?,
+        in_progress: in_progress
+            .map(|xid| xid.parse().ok())
+            .collect::<Option<_>>()?,
     })
 }
 
@@ -248,7 +256,9 @@ impl Asks {
 
     /// The session's prepared statements are being deallocated.
     pub fn forget(&mut self) {
-        self.slots.iter_mut().for_each(|slot| slot.state = State::Absent);
+        self.slots
+            .iter_mut()
+            .for_each(|slot| slot.state = State::Absent);
     }
 }
 
@@ -265,20 +275,43 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_column_by_column() {
-        let row = ["10:20:12,15", "repeatable read", "1700000000000001", "off", "17"];
-        let told = COMBINED.read(row.iter().map(|value| Some(value.as_bytes()))).unwrap();
+        let row = [
+            "10:20:12,15",
+            "repeatable read",
+            "1700000000000001",
+            "off",
+            "17",
+        ];
+        let told = COMBINED
+            .read(row.iter().map(|value| Some(value.as_bytes())))
+            .unwrap();
         assert_eq!(told.snapshot.unwrap().in_progress, [12, 15]);
-        assert_eq!((told.isolation, told.now), (Some(Isolation::RepeatableRead), Some(1_700_000_000_000_001)));
-        assert_eq!((told.read_only, told.xid_known, told.xid), (Some(false), true, Some(17)));
-        assert_eq!(COMBINED.read(row[..3].iter().map(|value| Some(value.as_bytes()))), None);
+        assert_eq!(
+            (told.isolation, told.now),
+            (Some(Isolation::RepeatableRead), Some(1_700_000_000_000_001))
+        );
+        assert_eq!(
+            (told.read_only, told.xid_known, told.xid),
+            (Some(false), true, Some(17))
+        );
+        assert_eq!(
+            COMBINED.read(row[..3].iter().map(|value| Some(value.as_bytes()))),
+            None
+        );
     }
 
     #[test]
     fn ids_of_subtransactions_get_their_epoch_back() {
-        let ask = Ask { xid: true, subxids: true, ..Ask::default() };
+        let ask = Ask {
+            xid: true,
+            subxids: true,
+            ..Ask::default()
+        };
         let top = (3u64 << 32) | 0xffff_fffe;
         let row = [top.to_string(), format!("{},{},1", u32::MAX, top as u32)];
-        let told = ask.read(row.iter().map(|value| Some(value.as_bytes()))).unwrap();
+        let told = ask
+            .read(row.iter().map(|value| Some(value.as_bytes())))
+            .unwrap();
         assert_eq!(told.subxids, [top + 1, top + 3]);
     }
 
@@ -286,10 +319,22 @@ mod tests {
     fn a_statement_is_prepared_again_unless_it_surely_is() {
         let (mut asks, mut out) = (Asks::new(), BytesMut::new());
         assert_eq!(asks.send(COMBINED, 1, &mut out), Preparation::Parse(1));
-        assert_eq!(asks.send(COMBINED, 1, &mut out), Preparation::None, "same batch");
-        assert_eq!(asks.send(COMBINED, 2, &mut out), Preparation::CloseParse(2), "not confirmed yet");
+        assert_eq!(
+            asks.send(COMBINED, 1, &mut out),
+            Preparation::None,
+            "same batch"
+        );
+        assert_eq!(
+            asks.send(COMBINED, 2, &mut out),
+            Preparation::CloseParse(2),
+            "not confirmed yet"
+        );
         asks.confirm(COMBINED, 1);
-        assert_eq!(asks.send(COMBINED, 3, &mut out), Preparation::CloseParse(3), "another one is meant by now");
+        assert_eq!(
+            asks.send(COMBINED, 3, &mut out),
+            Preparation::CloseParse(3),
+            "another one is meant by now"
+        );
         asks.unprepared(COMBINED, 2);
         asks.confirm(COMBINED, 3);
         assert_eq!(asks.send(COMBINED, 4, &mut out), Preparation::None);

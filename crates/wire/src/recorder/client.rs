@@ -9,11 +9,11 @@ use super::ask::{Ask, Asks, Preparation};
 use super::forecast::{Block, Forecast};
 use super::note::{FUNCTION_CALL, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
 use super::observed::{Context, Problem};
+use crate::Status;
 use crate::frame::{Cursor, Direction, Piece};
 use crate::message::frontend::{self, BindNames, Formats, Parse};
 use crate::sql::{Dialect, Edits, Kind, Script, ScriptCache, Statement, trace_comment};
 use crate::tracker::{Sent, Tracker};
-use crate::Status;
 
 /// The recorder's view of the client's stream.
 #[derive(Debug)]
@@ -139,7 +139,11 @@ impl ClientSide {
                 if index == 0 {
                     self.ask_before(statement, true, tracker, &note)?;
                 } else if let Some(ask) = self.forecast.before(statement) {
-                    insert(&mut text, statement.range.start, &format!("{}; ", ask.text()));
+                    insert(
+                        &mut text,
+                        statement.range.start,
+                        &format!("{}; ", ask.text()),
+                    );
                     self.forecast.asked(ask);
                     asks.push(ask);
                 }
@@ -157,7 +161,10 @@ impl ClientSide {
                 appended = true;
             }
         } else if !script.unterminated && !tracker.is_discarding() {
-            script.statements.iter().for_each(|statement| self.sent(statement));
+            script
+                .statements
+                .iter()
+                .for_each(|statement| self.sent(statement));
             self.forecast.end_batch(None);
         }
         let positions = (!text.edits.is_empty()).then(|| {
@@ -165,8 +172,14 @@ impl ClientSide {
             text.edits.positions(text.original, self.dialect.encoding)
         });
         let splits = script.statements.len() > 1
-            && script.statements.iter().any(|statement| statement.kind.controls_transaction());
-        let copies = script.statements.iter().filter(|statement| statement.kind == Kind::CopyFromStdin);
+            && script
+                .statements
+                .iter()
+                .any(|statement| statement.kind.controls_transaction());
+        let copies = script
+            .statements
+            .iter()
+            .filter(|statement| statement.kind == Kind::CopyFromStdin);
         let copies = u32::try_from(copies.count()).unwrap_or(u32::MAX);
         note.work = Work::Query(Box::new(QueryNote {
             request: text.request,
@@ -244,7 +257,9 @@ impl ClientSide {
         tracker: &mut Outstanding,
         mut note: Note,
     ) -> Result<(), Problem> {
-        let prepared = tracker.portal(portal).map(|portal| Arc::clone(&portal.prepared));
+        let prepared = tracker
+            .portal(portal)
+            .map(|portal| Arc::clone(&portal.prepared));
         let statement = match &prepared {
             Some(prepared) => prepared.statement(),
             None => Some(&*UNKNOWN),
@@ -258,7 +273,8 @@ impl ClientSide {
             self.sent(statement);
         }
         let request = prepared.as_ref().and_then(|prepared| prepared.data.request);
-        let fresh = |prepared: &Arc<super::note::Known>| prepared.data.fresh.swap(false, Ordering::Relaxed);
+        let fresh =
+            |prepared: &Arc<super::note::Known>| prepared.data.fresh.swap(false, Ordering::Relaxed);
         note.work = Work::Execute {
             request: request.filter(|_| prepared.as_ref().is_some_and(fresh)),
         };
@@ -329,7 +345,9 @@ impl ClientSide {
         tracker: &mut Outstanding,
         note: &Note,
     ) -> Result<(), Problem> {
-        let Some(ask) = self.forecast.before(statement) else { return Ok(()) };
+        let Some(ask) = self.forecast.before(statement) else {
+            return Ok(());
+        };
         if !self.may_inject(tracker) {
             return Ok(());
         }
@@ -385,7 +403,10 @@ impl ClientSide {
 
     fn sent(&mut self, statement: &Statement) {
         self.forecast.sent(statement);
-        if matches!(statement.kind, Kind::Discard { all: true } | Kind::Deallocate { name: None }) {
+        if matches!(
+            statement.kind,
+            Kind::Discard { all: true } | Kind::Deallocate { name: None }
+        ) {
             self.asks.forget();
         }
     }
@@ -431,7 +452,10 @@ static EMPTY: std::sync::LazyLock<Arc<Script>> = std::sync::LazyLock::new(|| {
 });
 
 fn ends_block(kind: &Kind) -> bool {
-    matches!(kind, Kind::Commit { .. } | Kind::PrepareTransaction { .. } | Kind::Release)
+    matches!(
+        kind,
+        Kind::Commit { .. } | Kind::PrepareTransaction { .. } | Kind::Release
+    )
 }
 
 /// Inserts at a position of the text as the server sees it.

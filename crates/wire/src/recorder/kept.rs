@@ -50,7 +50,9 @@ impl Kept {
     /// Forgets everything before a position.
     pub fn release(&mut self, to: u64) {
         debug_assert!(to <= self.end, "what has not been seen cannot be released");
-        let Some(count) = to.checked_sub(self.start) else { return };
+        let Some(count) = to.checked_sub(self.start) else {
+            return;
+        };
         if count < self.bytes.len() as u64 {
             let kept = self.bytes.split_off(count as usize);
             self.bytes = kept;
@@ -73,7 +75,10 @@ mod tests {
         let mut kept = Kept::new(10);
         kept.append(b"abcde");
         kept.append(b"fghijk");
-        assert_eq!((kept.get(1, 4).as_deref(), kept.get(1, 7)), (Some(&b"bcd"[..]), None));
+        assert_eq!(
+            (kept.get(1, 4).as_deref(), kept.get(1, 7)),
+            (Some(&b"bcd"[..]), None)
+        );
         kept.release(5);
         kept.append(b"l");
         assert_eq!(kept.get(5, 12), None, "what came in between is missing");

@@ -168,7 +168,9 @@ impl Recorder {
                 Err(error) => break failed(error.into()),
             };
             let (tracker, client) = (&mut self.tracker, &mut self.client);
-            let verdict = self.server.piece(piece, tracker, client, cx, &mut out.events);
+            let verdict = self
+                .server
+                .piece(piece, tracker, client, cx, &mut out.events);
             let verdict = match verdict {
                 Ok(verdict) => verdict,
                 Err(problem) => break failed(problem),
@@ -184,7 +186,8 @@ impl Recorder {
                 self.forward(&input[run..at], out);
                 run = at;
                 let kept = (&mut self.from_client, &mut self.to_client);
-                self.server.tell_finished(&self.tracker, kept, cx, &mut out.events);
+                self.server
+                    .tell_finished(&self.tracker, kept, cx, &mut out.events);
             }
             if matches!(verdict, Verdict::Swallow | Verdict::Replace) {
                 self.forward(&input[run..at], out);
@@ -213,7 +216,8 @@ impl Recorder {
             self.phase = Phase::Raw;
             self.server.give_up();
             out.to_client.extend_from_slice(&input[run..at]);
-            out.to_client.extend_from_slice(&self.server.released.split());
+            out.to_client
+                .extend_from_slice(&self.server.released.split());
             input.advance(at);
             pass(input, &mut out.to_client);
             return result;
@@ -306,10 +310,13 @@ impl Recorder {
 
     /// Stops following the server too once nothing has to be swallowed any more.
     fn let_go(&mut self) {
-        let ours = self.tracker.pending().any(|pending| match &pending.payload.work {
-            Work::Query(query) => !query.asks.is_empty(),
-            _ => pending.owner == Owner::Injected,
-        });
+        let ours = self
+            .tracker
+            .pending()
+            .any(|pending| match &pending.payload.work {
+                Work::Query(query) => !query.asks.is_empty(),
+                _ => pending.owner == Owner::Injected,
+            });
         if !ours {
             self.phase = Phase::Raw;
         }

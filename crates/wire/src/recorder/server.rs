@@ -234,7 +234,9 @@ impl ServerSide {
 
     fn parameter(&mut self, body: &[u8], client: &mut ClientSide) {
         // One that is malformed changes nothing for us.
-        let Ok((name, value)) = backend::parse_parameter_status(body) else { return };
+        let Ok((name, value)) = backend::parse_parameter_status(body) else {
+            return;
+        };
         match name {
             b"standard_conforming_strings" => client.dialect.standard_strings = value != b"off",
             b"client_encoding" => client.dialect.encoding = Encoding::named(value),
@@ -285,14 +287,23 @@ impl ServerSide {
         match answer.role {
             Role::Part if piece.tag == backend::DATA_ROW => {
                 let asked = tracker.front().map(|front| &front.payload);
-                if let Some(&Note { work: Work::Ask { ask, transaction, .. }, at, .. }) = asked
+                if let Some(&Note {
+                    work:
+                        Work::Ask {
+                            ask, transaction, ..
+                        },
+                    at,
+                    ..
+                }) = asked
                     && let Some(told) = ask.read(backend::parse_data_row(piece.body()))
                 {
                     self.told(told, transaction, at, client);
                 }
             }
             Role::Done => {
-                if let Some(Work::AskParse { ask, number }) = answer.done.map(|done| done.payload.work) {
+                if let Some(Work::AskParse { ask, number }) =
+                    answer.done.map(|done| done.payload.work)
+                {
                     client.asks.confirm(ask, number);
                 }
             }
@@ -337,7 +348,10 @@ impl ServerSide {
     }
 
     /// An answer to a message of the client's, but for `ReadyForQuery`.
-    #[allow(clippy::too_many_arguments, reason = "these are the parts of a recorder, borrowed apart")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "these are the parts of a recorder, borrowed apart"
+    )]
     fn answered(
         &mut self,
         piece: Piece<'_>,
@@ -351,7 +365,9 @@ impl ServerSide {
         let (tag, body) = (piece.tag, piece.body());
         match role {
             Role::Part => {
-                let Some(front) = tracker.front() else { return Ok(Verdict::Forward) };
+                let Some(front) = tracker.front() else {
+                    return Ok(Verdict::Forward);
+                };
                 if front.sent == Sent::DescribeStatement {
                     return Ok(Verdict::Forward);
                 }
@@ -384,6 +400,8 @@ impl ServerSide {
                 if self.swallowing {
                     self.swallowing = false;
                     self.asks_answered += 1;
+                    // Ours was the last: the server has committed.
+                    self.release_held(tracker, cx, events);
                     return Ok(Verdict::Swallow);
                 }
                 let Some(pending) = done.as_ref().or(tracker.front()) else {
@@ -392,6 +410,7 @@ impl ServerSide {
                 if tag == backend::COMMAND_COMPLETE
                     && let Work::Query(query) = &pending.payload.work
                     && query.appended
+                    && self.index + 1 >= query.script.statements.len()
                 {
                     self.begin_statement(pending, cx, events);
                     self.held = Some(Bytes::copy_from_slice(piece.bytes));
@@ -407,7 +426,9 @@ impl ServerSide {
                 if let Some(done) = &done
                     && tag == backend::ROW_DESCRIPTION
                     && let Some(prepared) = &done.prepared
-                    && prepared.statement().is_some_and(Statement::may_show_sequences)
+                    && prepared
+                        .statement()
+                        .is_some_and(Statement::may_show_sequences)
                 {
                     prepared.describe(body);
                 }
@@ -510,7 +531,12 @@ impl ServerSide {
             }
         }
         let open = self.open.as_mut().expect("it was just opened");
-        open.statement(statement, request, pending.prepared.as_ref(), &pending.payload);
+        open.statement(
+            statement,
+            request,
+            pending.prepared.as_ref(),
+            &pending.payload,
+        );
         if open.announce() {
             events.push(Event::TransactionBegan {
                 began: open.began(),
@@ -561,7 +587,10 @@ impl ServerSide {
             },
             _ => &FUNCTION_CALL,
         };
-        let open = self.open.as_mut().expect("a statement belongs to a transaction");
+        let open = self
+            .open
+            .as_mut()
+            .expect("a statement belongs to a transaction");
         open.completed(statement, cx);
         open.failed = false;
         if pending.sent == Sent::Query {
@@ -572,7 +601,10 @@ impl ServerSide {
                 let tag = backend::parse_command_complete(body)?;
                 open.digest.complete(tag);
                 // The server's word counts, not our reading of the text.
-                let chains = matches!(statement.kind, Kind::Commit { chain: true } | Kind::Rollback { chain: true });
+                let chains = matches!(
+                    statement.kind,
+                    Kind::Commit { chain: true } | Kind::Rollback { chain: true }
+                );
                 let ended = match tag {
                     b"BEGIN" | b"START TRANSACTION" => {
                         open.explicit = true;
@@ -582,7 +614,9 @@ impl ServerSide {
                     b"ROLLBACK" if statement.kind != Kind::RollbackTo => Some(Outcome::Aborted),
                     b"PREPARE TRANSACTION" => Some(Outcome::Prepared {
                         gid: match &statement.kind {
-                            Kind::PrepareTransaction { gid } => String::from_utf8_lossy(gid).into_owned(),
+                            Kind::PrepareTransaction { gid } => {
+                                String::from_utf8_lossy(gid).into_owned()
+                            }
                             _ => String::new(),
                         },
                     }),
@@ -628,18 +662,25 @@ impl ServerSide {
             }
             ROW_DESCRIPTION if is_ours(body) => {}
             _ if self.swallowing => {}
-            _ => {
-                let held = self.held.take().expect("the caller looked");
-                self.released.extend_from_slice(&held);
-                let Some(front) = tracker.front() else { return };
-                // It was well-formed when it was held back.
-                let body = &held[crate::frame::HEADER..];
-                let deallocated = self.complete(front, COMMAND_COMPLETE, body, cx, events);
-                if let Ok(Some(name)) = deallocated {
-                    let sequence = front.sequence;
-                    tracker.deallocate(name.as_deref(), sequence);
-                }
-            }
+            _ => self.release_held(tracker, cx, events),
+        }
+    }
+
+    fn release_held(
+        &mut self,
+        tracker: &mut Outstanding,
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(held) = self.held.take() else { return };
+        self.released.extend_from_slice(&held);
+        let Some(front) = tracker.front() else { return };
+        // It was well-formed when it was held back.
+        let body = &held[crate::frame::HEADER..];
+        let deallocated = self.complete(front, backend::COMMAND_COMPLETE, body, cx, events);
+        if let Ok(Some(name)) = deallocated {
+            let sequence = front.sequence;
+            tracker.deallocate(name.as_deref(), sequence);
         }
     }
 
@@ -654,7 +695,15 @@ impl ServerSide {
         self.within_statement = false;
         self.asks_answered = 0;
         if let Some(open) = &mut self.open
-            && let Some(Tracked { payload: Note { work: Work::Query(query), end, .. }, .. }) = &done
+            && let Some(Tracked {
+                payload:
+                    Note {
+                        work: Work::Query(query),
+                        end,
+                        ..
+                    },
+                ..
+            }) = &done
         {
             open.query_ended(query.text.as_deref(), &query.script, *end);
         }
@@ -684,7 +733,9 @@ impl ServerSide {
     fn close_ended(&mut self, tracker: &Outstanding) {
         if self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
             let open = self.open.take().expect("it was looked at");
-            let in_query = tracker.front().is_some_and(|front| front.sent == Sent::Query);
+            let in_query = tracker
+                .front()
+                .is_some_and(|front| front.sent == Sent::Query);
             let tail = (in_query && self.index > 0).then(|| self.index - 1);
             self.finished = Some(Finished { open, tail });
         }
@@ -698,17 +749,26 @@ impl ServerSide {
         cx: &Context<'_>,
         events: &mut Vec<Event>,
     ) {
-        let Some(Finished { open, tail }) = self.finished.take() else { return };
+        let Some(Finished { open, tail }) = self.finished.take() else {
+            return;
+        };
         let front = tracker.front().map(|front| &front.payload.work);
         let tail = match (tail, front) {
-            (Some(last), Some(Work::Query(query))) => Some((query.text.as_deref(), &*query.script, last)),
+            (Some(last), Some(Work::Query(query))) => {
+                Some((query.text.as_deref(), &*query.script, last))
+            }
             _ => None,
         };
         self.tell(open, tail, kept, cx, events);
     }
 
     /// After the piece at hand, a `ReadyForQuery`: tells about the transaction that it ended, and forgets what is not needed any more.
-    pub fn tell_ended(&mut self, kept: (&mut Kept, &mut Kept), cx: &Context<'_>, events: &mut Vec<Event>) {
+    pub fn tell_ended(
+        &mut self,
+        kept: (&mut Kept, &mut Kept),
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
         self.ends_here = false;
         match self.open.take_if(|open| open.ended.is_some()) {
             Some(open) => self.tell(open, None, kept, cx, events),
@@ -727,9 +787,19 @@ impl ServerSide {
     ) {
         let outcome = open.ended.take().unwrap_or(Outcome::Unknown);
         if open.announce() {
-            events.push(Event::TransactionBegan { began: open.began() });
+            events.push(Event::TransactionBegan {
+                began: open.began(),
+            });
         }
-        let told = open.finish(outcome, cx.now, client, self.client_done, tail, server, server.end());
+        let told = open.finish(
+            outcome,
+            cx.now,
+            client,
+            self.client_done,
+            tail,
+            server,
+            server.end(),
+        );
         if let Some(told) = told {
             events.push(match told.outcome {
                 Outcome::Unknown => Event::CommitUncertain(told),
@@ -771,7 +841,10 @@ impl ServerSide {
         if self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
             end(self, Outcome::Unknown, events);
         }
-        for pending in tracker.pending().filter(|pending| pending.owner == Owner::Client) {
+        for pending in tracker
+            .pending()
+            .filter(|pending| pending.owner == Owner::Client)
+        {
             self.client_done = self.client_done.max(pending.payload.end);
             let count = match &pending.payload.work {
                 Work::Query(query) => query.script.statements.len(),
@@ -782,7 +855,11 @@ impl ServerSide {
             while self.index < count {
                 let kind = match &pending.payload.work {
                     Work::Query(query) => self.statement_of(query).kind.clone(),
-                    _ => pending.prepared.as_ref().and_then(|prepared| prepared.statement()).map_or(Kind::Utility, |statement| statement.kind.clone()),
+                    _ => pending
+                        .prepared
+                        .as_ref()
+                        .and_then(|prepared| prepared.statement())
+                        .map_or(Kind::Utility, |statement| statement.kind.clone()),
                 };
                 self.begin_statement(pending, cx, events);
                 self.within_statement = false;
@@ -791,7 +868,11 @@ impl ServerSide {
                     Kind::Begin { .. } => explicit = true,
                     Kind::Commit { chain } | Kind::Rollback { chain } => {
                         let aborted = matches!(kind, Kind::Rollback { .. });
-                        let outcome = if aborted { Outcome::Aborted } else { Outcome::Unknown };
+                        let outcome = if aborted {
+                            Outcome::Aborted
+                        } else {
+                            Outcome::Unknown
+                        };
                         end(self, outcome, events);
                         explicit = chain;
                     }
@@ -824,7 +905,10 @@ impl ServerSide {
         }
         let mut columns = self.sequence_columns.iter().peekable();
         for (index, value) in backend::parse_data_row(piece.body()).enumerate() {
-            let Some(&(_, sequence, format)) = columns.next_if(|(column, ..)| *column == index) else { continue };
+            let Some(&(_, sequence, format)) = columns.next_if(|(column, ..)| *column == index)
+            else {
+                continue;
+            };
             if let Some(value) = value.and_then(|value| integer(value, format)) {
                 open.sequence_value(sequence, value);
             }
@@ -832,7 +916,13 @@ impl ServerSide {
     }
 
     /// The row description of a client's `Query`, or of the portal that it executes next.
-    fn described(&mut self, pending: &Tracked, body: &[u8], cx: &Context<'_>, events: &mut Vec<Event>) {
+    fn described(
+        &mut self,
+        pending: &Tracked,
+        body: &[u8],
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
         if let Work::Query(query) = &pending.payload.work {
             let statement = self.statement_of(query);
             if statement.may_show_sequences() {
@@ -857,9 +947,13 @@ impl ServerSide {
                 if !statement.returning {
                     continue;
                 }
-                if !cx.sequences.knows_table(column.table) && !self.unknown_tables.contains(&column.table) {
+                if !cx.sequences.knows_table(column.table)
+                    && !self.unknown_tables.contains(&column.table)
+                {
                     self.unknown_tables.push(column.table);
-                    events.push(Event::UnknownTable { table: column.table });
+                    events.push(Event::UnknownTable {
+                        table: column.table,
+                    });
                 }
                 cx.sequences.of_column(column.table, column.attribute)
             } else {
@@ -867,18 +961,28 @@ impl ServerSide {
                 call.and_then(|call| cx.sequences.by_name(&call.sequence))
             };
             if let Some(sequence) = sequence {
-                self.sequence_columns.push((index, sequence, formats.of(index)));
+                self.sequence_columns
+                    .push((index, sequence, formats.of(index)));
             }
         }
     }
 
     /// An error or notice about a text that the server saw changed.
     fn map_position(&mut self, piece: &Piece<'_>, positions: &PositionMap) -> Verdict {
-        let Ok(fields) = Fields::parse(piece.body()) else { return Verdict::Forward };
-        let Some(position) = fields.position() else { return Verdict::Forward };
+        let Ok(fields) = Fields::parse(piece.body()) else {
+            return Verdict::Forward;
+        };
+        let Some(position) = fields.position() else {
+            return Verdict::Forward;
+        };
         // The server stumbled over the semicolon with which we go on, where the client's text ends.
         let at_end = positions.is_behind(position);
-        let mapped = if at_end { positions.end() } else { positions.to_original(position) }.to_string();
+        let mapped = if at_end {
+            positions.end()
+        } else {
+            positions.to_original(position)
+        }
+        .to_string();
         let english = fields.get(b'S') == fields.get(b'V');
         let message = fields.get(b'M').unwrap_or_default();
         let message = match message.strip_suffix(b" at or near \";\"") {
@@ -917,4 +1021,3 @@ fn integer(value: &[u8], format: u16) -> Option<i64> {
         _ => None,
     }
 }
-

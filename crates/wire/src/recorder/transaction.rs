@@ -61,7 +61,12 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub fn new(began: i64, server_from: u64, client_from: u64, application: Option<u64>) -> Box<Self> {
+    pub fn new(
+        began: i64,
+        server_from: u64,
+        client_from: u64,
+        application: Option<u64>,
+    ) -> Box<Self> {
         Box::new(Self {
             began,
             alone: None,
@@ -192,7 +197,12 @@ impl Open {
     pub fn query_ended(&mut self, text: Option<&[u8]>, script: &Script, end: u64) {
         if let Some(first) = self.head.take() {
             self.client_from = end;
-            if let Some(text) = part(text, script, first, script.statements.len().saturating_sub(1)) {
+            if let Some(text) = part(
+                text,
+                script,
+                first,
+                script.statements.len().saturating_sub(1),
+            ) {
                 frontend::query(&mut self.client_prefix, text);
             } else {
                 self.cut.client_bytes = true;
@@ -276,14 +286,22 @@ impl Open {
             bytes.extend_from_slice(&client.get(self.client_from, client_to)?);
         }
         if let Some((text, script, last)) = tail {
-            frontend::query(&mut bytes, part(text, script, self.head.unwrap_or(0), last)?);
+            frontend::query(
+                &mut bytes,
+                part(text, script, self.head.unwrap_or(0), last)?,
+            );
         }
         Some(bytes.freeze())
     }
 }
 
 /// The statements `first..=last` of a text.
-fn part<'a>(text: Option<&'a [u8]>, script: &Script, first: usize, last: usize) -> Option<&'a [u8]> {
+fn part<'a>(
+    text: Option<&'a [u8]>,
+    script: &Script,
+    first: usize,
+    last: usize,
+) -> Option<&'a [u8]> {
     let start = script.statements.get(first)?.range.start;
     let end = script.statements.get(last)?.range.end;
     text?.get(start..end)

@@ -30,7 +30,14 @@ impl Edits {
         let fits = index == 0 || self.0[index - 1].at + self.0[index - 1].removed <= at;
         let clear = self.0.get(index).is_none_or(|next| at + removed <= next.at);
         assert!(fits && clear, "edits do not overlap");
-        self.0.insert(index, Edit { at, removed, inserted: inserted.to_vec() });
+        self.0.insert(
+            index,
+            Edit {
+                at,
+                removed,
+                inserted: inserted.to_vec(),
+            },
+        );
     }
 
     pub fn insert(&mut self, at: usize, inserted: &[u8]) {
