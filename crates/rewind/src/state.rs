@@ -2,7 +2,7 @@
 //!
 //! Recording and replay digest with the same SQL, here, so that equal digests mean equal tables. A digest is the sum, modulo 2⁶⁴,
 //! of a 64-bit hash of each row's text: it depends neither on the order of the rows nor on where they lie. The text of a row
-//! depends on session settings, so they are fixed first (see [`FIXED_SETTINGS`]).
+//! depends on session settings, so they are fixed first (see `FIXED_SETTINGS`).
 //!
 //! Sequences, materialised views and large objects are not tables and not covered; foreign tables hold their rows elsewhere.
 
