@@ -257,6 +257,7 @@ impl Holder {
             }
             if let Some(open) = self.transaction.as_mut().filter(|open| open.claim.is_none()) {
                 open.before_claim.push(frame.tag());
+                open.request = open.request.or(named);
             }
         }
         sending.flush_into(&mut steps);
@@ -327,12 +328,14 @@ impl Holder {
             let mut open = Open::new(Kind::Explicit, None);
             // A `Query` has no frames of its own to note.
             open.before_claim.push(client::QUERY);
+            open.request = named;
             self.transaction = Some(open);
             return Entered::Plain;
         }
         let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) else {
             if let Some(open) = self.transaction.as_mut().filter(|open| open.claim.is_none() && open.kind == Kind::Explicit) {
                 open.before_claim.push(client::QUERY);
+                open.request = open.request.or(named);
             }
             return Entered::Plain;
         };
@@ -341,7 +344,8 @@ impl Holder {
         {
             return Entered::Plain;
         }
-        let request = named.or(self.application).or_else(|| desk.alone());
+        let earlier = self.transaction.as_ref().and_then(|open| open.request);
+        let request = earlier.or(named).or(self.application).or_else(|| desk.alone());
         let claim = desk.claim(request, opening.fingerprint.hash);
         let tx = match claim {
             Claim::Run(tx) => tx,

@@ -128,6 +128,8 @@ struct Open {
     kind: Kind,
     /// `None` until its first statement that takes a snapshot.
     claim: Option<Claim>,
+    /// What a comment said before that, as on `BEGIN`: a named statement that follows may have none.
+    request: Option<RequestId>,
     digest: ResultDigest,
     shape: ShapeHasher,
     statements: u32,
@@ -158,6 +160,7 @@ impl Open {
         Self {
             kind,
             claim,
+            request: None,
             digest: ResultDigest::new(),
             shape: ShapeHasher::new(),
             statements: 0,
