@@ -25,6 +25,7 @@ mod ghosts;
 pub mod hold;
 pub mod plan;
 pub mod recording;
+pub mod restore;
 pub mod run;
 pub mod sender;
 pub mod service;
@@ -32,5 +33,6 @@ pub mod verdict;
 
 pub use plan::{Plan, PlanError};
 pub use recording::{LoadError, Recording};
+pub use restore::{RestoreError, Start, StartError, restore};
 pub use run::{Hooks, ReplayError, ReplayOptions, run};
 pub use verdict::Verdict;

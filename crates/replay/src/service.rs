@@ -9,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use hindcast_gateway::http::ServiceUrl;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 /// How long the service may take to accept connections after it was started.
 const START_PATIENCE: Duration = Duration::from_secs(120);
@@ -32,8 +32,10 @@ pub enum ServiceError {
 /// A running service. Dropping it ends the service and all that it started.
 #[derive(Debug)]
 pub struct Service {
-    /// The shell of `service.sh`, and the pipe that it watches.
+    /// The shell of `service.sh`.
     supervisor: Child,
+    /// The pipe that it watches. Kept apart, since waiting for a child closes its standard input.
+    leash: Option<ChildStdin>,
     log: PathBuf,
 }
 
@@ -45,7 +47,7 @@ impl Service {
         }
         let file = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
         let (out, err) = file.map_err(|source| ServiceError::Log { path: log.to_owned(), source })?;
-        let supervisor = Command::new("/bin/sh")
+        let mut supervisor = Command::new("/bin/sh")
             .args(["-c", include_str!("service.sh"), "hindcast-service", command])
             .stdin(Stdio::piped())
             .stdout(out)
@@ -53,7 +55,8 @@ impl Service {
             .process_group(0)
             .spawn()
             .map_err(ServiceError::Spawn)?;
-        let mut service = Self { supervisor, log: log.to_owned() };
+        let leash = supervisor.stdin.take();
+        let mut service = Self { supervisor, leash, log: log.to_owned() };
         let started = tokio::time::Instant::now();
         while !accepts(url).await {
             if let Ok(Some(status)) = service.supervisor.try_wait() {
@@ -82,7 +85,7 @@ impl Service {
     }
 
     pub async fn stop(mut self) {
-        drop(self.supervisor.stdin.take());
+        drop(self.leash.take());
         let _ = tokio::time::timeout(STOP_PATIENCE, self.supervisor.wait()).await;
     }
 

@@ -117,7 +117,7 @@ fn summary(trace: &Trace) -> Result<Vec<String>, ReadError> {
         last = last.max(transaction.ended);
     }
     let mut lines = vec![format!(
-        "{}, {} ({} of no request, {read_committed} READ COMMITTED)",
+        "{}, {} ({}, {read_committed} at READ COMMITTED)",
         count(trace.request_count(), "request"),
         count(trace.transaction_count(), "transaction"),
         count(ghosts, "ghost"),

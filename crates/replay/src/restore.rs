@@ -1,0 +1,120 @@
+//! Brings the database to where a plan begins.
+
+use std::collections::BTreeSet;
+
+use hindcast_rewind::pins::{self, PinError, Pinned};
+use hindcast_rewind::{Options, Point, RewindError, Rewound, rewind};
+use hindcast_trace::{
+    Base, BaseKind, Gap, GapCause, Micros, Outcome, ReadError, RequestId, SequenceValue, Trace, TransactionFilter, Xid,
+};
+
+use crate::plan::{Plan, PlanError};
+
+/// A plan, and the base that it starts from.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub plan: Plan,
+    pub base: Base,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("the recording has no base: no state of the database from which a replay could start")]
+    NoBase,
+    #[error("the recording's first base was taken after request {request} had begun")]
+    BaseTooLate { request: RequestId },
+}
+
+impl Start {
+    /// Chooses the base that needs the least replaying. With archived WAL the database can be brought to a quiet point just before the
+    /// range; without it, everything since the base has to be replayed.
+    pub fn choose(trace: &Trace, from: Option<RequestId>, to: Option<RequestId>) -> Result<Self, StartError> {
+        if trace.bases().is_empty() {
+            // A bad range is the more basic mistake.
+            Plan::new(trace, from, to, None)?;
+            return Err(StartError::NoBase);
+        }
+        let exact = Plan::new(trace, from, to, None)?;
+        let before = |base: &&Base| base.taken <= exact.period.start;
+        let latest = trace.bases().iter().rev().find(before).ok_or(StartError::BaseTooLate { request: exact.first })?;
+        if trace.bases().iter().rev().filter(before).any(has_archive) {
+            let base = trace.bases().iter().rev().filter(before).find(|base| has_archive(base)).expect("there is one");
+            return Ok(Self { plan: exact, base: base.clone() });
+        }
+        Ok(Self { plan: Plan::new(trace, from, to, Some(latest.taken))?, base: latest.clone() })
+    }
+
+    /// The state of the database that the plan begins with.
+    pub fn point(&self, trace: &Trace) -> Result<(Point, Vec<SequenceValue>), ReadError> {
+        let start: Micros = self.plan.period.start;
+        let mut point = Point { strangers: strangers(trace), ..Point::default() };
+        // A recorder that took the base itself, on its way up, keeps account from the base on; others from when they started, which
+        // is before anything they recorded.
+        const ON_THE_WAY_UP: Micros = 10_000_000;
+        let by_recorder = |started: Micros| (0..ON_THE_WAY_UP).contains(&(started - self.base.taken));
+        if trace.recorders().iter().any(|recorder| by_recorder(recorder.started)) {
+            point.accounted_from = Some(self.base.snapshot.xmin);
+        }
+        let mut reserved = Vec::new();
+        for transaction in trace.transactions(TransactionFilter { lean: true, ..Default::default() }) {
+            let transaction = transaction?;
+            let before = transaction.ended < start;
+            if let Some(snapshot) = &transaction.snapshot {
+                let known = point.accounted_from.get_or_insert(snapshot.xmin);
+                *known = snapshot.xmin.min(*known);
+            }
+            if let (Some(xid), Outcome::Committed) = (transaction.xid, &transaction.outcome) {
+                let side = if before { &mut point.included } else { &mut point.excluded };
+                side.insert(xid);
+                side.extend(transaction.subxids.iter().copied());
+            }
+            if !before {
+                reserved.extend(transaction.sequence_values);
+                if point.first_snapshot.is_none() {
+                    point.first_snapshot = transaction.snapshot;
+                }
+            }
+        }
+        Ok((point, reserved))
+    }
+}
+
+/// Ids that the recorders could not account for.
+fn strangers(trace: &Trace) -> BTreeSet<Xid> {
+    let unaccounted = |gap: &Gap| match &gap.cause {
+        GapCause::Unaccounted { xids } => xids.clone(),
+        _ => Vec::new(),
+    };
+    trace.gaps().iter().flat_map(unaccounted).collect()
+}
+
+fn has_archive(base: &Base) -> bool {
+    matches!(&base.kind, BaseKind::Backup { wal_archive: Some(_), .. })
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("the recording cannot be read")]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Rewind(#[from] RewindError),
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    #[error("cannot connect to the rewound database")]
+    Connect(#[from] tokio_postgres::Error),
+}
+
+/// Rewinds, checks and pins.
+pub async fn restore(trace: &Trace, start: &Start, options: &Options) -> Result<(Rewound, Pinned), RestoreError> {
+    let (point, reserved) = start.point(trace)?;
+    let rewound = rewind(&start.base, &point, options).await?;
+    let (client, connection) = tokio_postgres::connect(rewound.url(), tokio_postgres::NoTls).await?;
+    let connection = tokio::spawn(connection);
+    let pinned = pins::prepare(&client, reserved).await?;
+    drop(client);
+    // Nobody else may be connected to it when the service comes.
+    let _ = connection.await;
+    Ok((rewound, pinned))
+}
