@@ -41,9 +41,7 @@ impl OpenError {
             Self::Newer { .. } => {
                 "install the version of hindcast that recorded it, or a later one"
             }
-            Self::Damaged { .. } => {
-                "restore the file from a copy; the other segments of the trace are not affected"
-            }
+            Self::Damaged { .. } => "restore the file from a copy",
             Self::NoNumberLeft { .. } => "record into a new trace",
             Self::NoWalFolder { .. } => "name one with `--wal-folder`",
             Self::Io { .. } => "",

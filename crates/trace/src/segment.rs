@@ -16,11 +16,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::parquet_table::{FORMAT_VERSION, Table, TableSummary, TableWriter};
 use crate::store::{Store, StoreError, sync_parent};
@@ -387,7 +388,10 @@ impl Output<'_> {
             source,
         };
         crate::store::create_parent(draft).map_err(failed)?;
-        let file = BufWriter::new(File::create(draft).map_err(failed)?);
+        let file = Hashed {
+            inner: BufWriter::new(File::create(draft).map_err(failed)?),
+            hash: Xxh3::new(),
+        };
         let mut table = TableWriter::<T, _>::new(file, dictionary_pays)
             .map_err(|error| failed(io::Error::other(error)))?;
         for row in rows {
@@ -398,12 +402,32 @@ impl Output<'_> {
         let (file, mut summary) = table
             .finish()
             .map_err(|error| failed(io::Error::other(error)))?;
+        summary.xxh3 = format!("{:016x}", file.hash.digest());
         let file = file
+            .inner
             .into_inner()
             .map_err(|error| failed(error.into_error()))?;
         file.sync_all().map_err(failed)?;
         summary.bytes = file.metadata().map_err(failed)?.len();
         Ok(summary)
+    }
+}
+
+/// Hashes what is written.
+struct Hashed<W> {
+    inner: W,
+    hash: Xxh3,
+}
+
+impl<W: Write> Write for Hashed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 

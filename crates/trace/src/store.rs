@@ -18,6 +18,7 @@ use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, RetryConfig, WriteMultipart};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::{Location, OpenError, ReadError};
 
@@ -27,6 +28,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 /// How many blocks one opened object keeps: a reader of all columns of a row group reads from as many places.
 const BLOCKS_KEPT: usize = 48;
 const PARALLEL_READS: usize = 32;
+const CHECK_BYTES: usize = 256 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
@@ -491,6 +493,41 @@ struct RemoteObject {
 impl Chunks {
     pub fn shown(&self) -> &str {
         &self.shown
+    }
+
+    /// Reads a file through and compares its checksum: a Parquet file protects hardly any of its bytes itself, and what
+    /// is wrong in it may be read as something else. An object store answers for what it keeps.
+    pub fn check(&self, length: u64, xxh3: &str) -> Result<(), ReadError> {
+        let damaged = |reason: &str| ReadError::Damaged {
+            what: self.shown.to_string(),
+            reason: reason.to_owned(),
+        };
+        if self.length != length {
+            return Err(damaged(&format!(
+                "it is {} bytes long, and was {length}",
+                self.length
+            )));
+        }
+        let Source::File(file) = &self.source else {
+            return Ok(());
+        };
+        let (mut hash, mut buffer, mut at) = (Xxh3::new(), vec![0; CHECK_BYTES], 0);
+        while at < length {
+            let read = file.read_at(&mut buffer, at);
+            let read = read.map_err(|source| ReadError::Io {
+                what: format!("{} cannot be read", self.shown),
+                source,
+            })?;
+            if read == 0 {
+                return Err(damaged("it became shorter"));
+            }
+            hash.update(&buffer[..read]);
+            at += read as u64;
+        }
+        match format!("{:016x}", hash.digest()) == xxh3 {
+            true => Ok(()),
+            false => Err(damaged("its checksum is not the one it was written with")),
+        }
     }
 
     fn at(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {

@@ -35,6 +35,8 @@ pub(crate) struct TableSummary {
     pub last_id: u64,
     pub first_time: i64,
     pub last_time: i64,
+    /// XXH3 of the file, 64 bits in hexadecimal; empty for what is not in a file.
+    pub xxh3: String,
 }
 
 impl TableSummary {
@@ -134,7 +136,7 @@ impl<T: Table, W: Write + Send> TableWriter<T, W> {
         Ok(())
     }
 
-    /// Returns where it wrote to, and what; the length is for the caller to fill in.
+    /// Returns where it wrote to, and what; length and checksum are for the caller to fill in.
     pub fn finish(mut self) -> Result<(W, TableSummary), ParquetError> {
         if self.rows > 0 {
             self.end_group()?;

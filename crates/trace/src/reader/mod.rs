@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::parquet_table::{FORMAT_VERSION, Selection, Table, TableReader};
@@ -541,6 +542,8 @@ impl Opening {
             source: Source::Files,
             requests: summary(tables::Requests::NAME),
             transactions: summary(tables::Transactions::NAME),
+            requests_checked: AtomicBool::new(false),
+            transactions_checked: AtomicBool::new(false),
         }));
         read_small::<tables::Recorders>(&self.store, manifest, &mut self.small.recorders)?;
         read_small::<tables::Bases>(&self.store, manifest, &mut self.small.bases)?;
@@ -561,6 +564,8 @@ impl Opening {
             number,
             requests: wal.requests.clone(),
             transactions: wal.transactions.clone(),
+            requests_checked: AtomicBool::new(false),
+            transactions_checked: AtomicBool::new(false),
             source: Source::Wal(wal),
         }));
     }
@@ -596,13 +601,14 @@ fn read_small<T: Table>(
     manifest: &Manifest,
     rows: &mut Vec<T::Row>,
 ) -> Result<(), OpenError> {
-    if !manifest.tables.contains_key(T::NAME) {
+    let Some(summary) = manifest.tables.get(T::NAME) else {
         return Ok(());
-    }
+    };
     let chunks = store.open(&segment::table_name::<T>(
         manifest.recorder,
         manifest.segment,
     ))?;
+    chunks.check(summary.bytes, &summary.xxh3)?;
     let mut table = TableReader::<T>::open(chunks, Selection::default())?;
     while let Some(row) = table.next_row()? {
         rows.push(row);

@@ -11,6 +11,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 use crate::parquet_table::{Selection, Table, TableReader, TableSummary};
 use crate::segment::table_name;
@@ -25,6 +26,9 @@ pub(super) struct Segment {
     pub source: Source,
     pub requests: TableSummary,
     pub transactions: TableSummary,
+    /// Whether the files' checksums were found right since the trace was opened: once is enough.
+    pub requests_checked: AtomicBool,
+    pub transactions_checked: AtomicBool,
 }
 
 pub(super) enum Source {
@@ -35,6 +39,7 @@ pub(super) enum Source {
 /// The two tables that are streamed.
 pub(super) trait Streamed: Table {
     fn summary(segment: &Segment) -> &TableSummary;
+    fn checked(segment: &Segment) -> &AtomicBool;
     fn places(index: WalIndex) -> Vec<(u64, u64)>;
     /// Leaves out what a lean scan of a file leaves unread.
     fn without_bulk(row: Self::Row) -> Self::Row;
@@ -43,6 +48,9 @@ pub(super) trait Streamed: Table {
 impl Streamed for Requests {
     fn summary(segment: &Segment) -> &TableSummary {
         &segment.requests
+    }
+    fn checked(segment: &Segment) -> &AtomicBool {
+        &segment.requests_checked
     }
     fn places(index: WalIndex) -> Vec<(u64, u64)> {
         index.requests
@@ -61,6 +69,9 @@ impl Streamed for Requests {
 impl Streamed for Transactions {
     fn summary(segment: &Segment) -> &TableSummary {
         &segment.transactions
+    }
+    fn checked(segment: &Segment) -> &AtomicBool {
+        &segment.transactions_checked
     }
     fn places(index: WalIndex) -> Vec<(u64, u64)> {
         index.transactions
@@ -238,6 +249,11 @@ impl<T: Streamed> Rows<T> {
         match &segment.source {
             Source::Files => {
                 let chunks = store.open(&table_name::<T>(segment.recorder, segment.number))?;
+                if !T::checked(&segment).load(Memory::Relaxed) {
+                    let TableSummary { bytes, xxh3, .. } = T::summary(&segment);
+                    chunks.check(*bytes, xxh3)?;
+                    T::checked(&segment).store(true, Memory::Relaxed);
+                }
                 Ok(Self::File(Box::new(TableReader::open(
                     chunks,
                     selection.clone(),
