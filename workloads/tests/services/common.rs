@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 pub static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     let options = Options::throw_away()
         .set("max_connections", 300)
-        .set("log_line_prefix", "'%d|%a|'")
+        .set("log_line_prefix", "%d|%a|")
         .set("log_min_messages", "fatal");
     Cluster::temporary(options).expect("a private Postgres starts")
 });
