@@ -424,27 +424,6 @@ async fn when_one_side_goes_the_other_is_told() {
     .await;
 }
 
-/// A session by hand, with everything up to the first `ReadyForQuery` read.
-async fn raw_session(address: &ListenAddress) -> tokio::net::TcpStream {
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port_of(address)))
-        .await
-        .unwrap();
-    let mut startup = b"\0\0\0\0\0\x03\0\0user\0postgres\0database\0postgres\0\0".to_vec();
-    let length = startup.len() as u32;
-    startup[..4].copy_from_slice(&length.to_be_bytes());
-    stream.write_all(&startup).await.unwrap();
-    while read_message(&mut stream).await.0 != b'Z' {}
-    stream
-}
-
-async fn read_message(stream: &mut tokio::net::TcpStream) -> (u8, Vec<u8>) {
-    let tag = stream.read_u8().await.unwrap();
-    let length = stream.read_u32().await.unwrap() as usize - 4;
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.unwrap();
-    (tag, body)
-}
-
 fn query(sql: &str) -> Vec<u8> {
     [
         b"Q",
@@ -584,6 +563,16 @@ async fn a_shutdown_lets_transactions_end_and_cuts_off_those_that_do_not() {
         cluster.sql("postgres", "SELECT count(*) FROM t").unwrap(),
         "1"
     );
+
+    // Whoever has not even said who it is, or what it wants, is not waited for.
+    let gateway = self::gateway(url_of(&cluster), None).await;
+    let port = port_of(gateway.handle().address());
+    let _silent = tokio::net::TcpStream::connect(("127.0.0.1", port))
+        .await
+        .unwrap();
+    let handle = gateway.handle();
+    until("it is accepted", async || handle.sessions() == 1).await;
+    assert_eq!(gateway.shut_down(PATIENCE).await, 0);
 
     let gateway = self::gateway(url_of(&cluster), None).await;
     let busy = connect(gateway.handle().address(), "postgres").await;

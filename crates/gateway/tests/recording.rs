@@ -1,210 +1,16 @@
-//! Whole recordings: a service, its database, and what the trace says afterwards.
+//! Whole recordings: what a trace says about requests and transactions.
 
 mod common;
 
-use std::collections::HashMap;
-use std::convert::Infallible;
-use std::path::Path;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use common::stage::*;
 use common::*;
-use hindcast_gateway::record::{
-    FinalStateMode, RecordError, RecordOptions, Recording, Runtimes, Summary,
-};
-use hindcast_gateway::{ListenAddress, record};
-use hindcast_rewind::cluster::{Cluster, Options, Shutdown};
-use hindcast_trace::{
-    Attribution, GapCause, Isolation, Location, Outcome, Request, RequestFilter, Response, Trace,
-    Transaction, TransactionFilter,
-};
-use http_body_util::Full;
-use hyper_util::rt::TokioIo;
+use hindcast_gateway::record::{self, RecordOptions, Runtimes};
+use hindcast_trace::{Attribution, Isolation, Outcome, Transaction};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
-
-/// A database, a service in front of it, and a recording of both.
-struct Stage {
-    cluster: Cluster,
-    recording: Recording,
-    folder: tempfile::TempDir,
-}
-
-/// What a service of the tests does with a request: the traceparent it got, and a session through the gateway.
-type Handler = fn(String, tokio_postgres::Client) -> futures::future::BoxFuture<'static, String>;
-
-const SCHEMA: &str = "CREATE TABLE note (id serial PRIMARY KEY, text text NOT NULL UNIQUE); \
-                      CREATE TABLE seen (xid xid8); \
-                      CREATE TABLE counter (k int PRIMARY KEY, n int); \
-                      INSERT INTO counter SELECT k, 0 FROM generate_series(1, 10) k; \
-                      CREATE ROLE app LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO app; \
-                      GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO app";
-
-impl Stage {
-    async fn new() -> Self {
-        Self::with(|_, _| Box::pin(async { String::new() }), |_| {}).await
-    }
-
-    async fn with(handler: Handler, change: impl FnOnce(&mut RecordOptions)) -> Self {
-        // What was committed must survive the server's death, or it would give out the same ids again.
-        let cluster = cluster_with(Options::throw_away().set("synchronous_commit", "on")).await;
-        cluster.sql("postgres", SCHEMA).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let database = Arc::new(OnceLock::new());
-        let service = service(handler, Arc::clone(&database)).await;
-        let mut options = options(&cluster.url("postgres"), service, folder.path());
-        change(&mut options);
-        let recording = record::start(options).await.unwrap();
-        database.set(recording.started().pg_listen.clone()).unwrap();
-        Self {
-            cluster,
-            recording,
-            folder,
-        }
-    }
-
-    fn pg(&self) -> &ListenAddress {
-        &self.recording.started().pg_listen
-    }
-
-    async fn request(&self, path: &str) -> String {
-        let port = port_of(&self.recording.started().listen);
-        let output = run(
-            "curl",
-            &[
-                "-sS",
-                "--max-time",
-                "25",
-                &format!("http://127.0.0.1:{port}{path}"),
-            ],
-        )
-        .await;
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Stops the recording and reads what it left.
-    async fn end(self) -> (Summary, Recorded) {
-        let summary = self.recording.stop().await;
-        let recorded = Recorded::read(self.folder.path()).await;
-        (summary, recorded)
-    }
-}
-
-fn options(postgres: &str, service: u16, folder: &Path) -> RecordOptions {
-    let mut options = RecordOptions::new(
-        any_port(),
-        format!("http://127.0.0.1:{service}").parse().unwrap(),
-        any_port(),
-        postgres.parse().unwrap(),
-        Location::folder(folder.join("trace")),
-    );
-    options.writer.flush_interval = Duration::from_millis(50);
-    options.drain = Duration::from_secs(5);
-    options
-}
-
-async fn service(handler: Handler, database: Arc<OnceLock<ListenAddress>>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let database = Arc::clone(&database);
-            let service = hyper::service::service_fn(
-                move |request: hyper::Request<hyper::body::Incoming>| {
-                    let database = Arc::clone(&database);
-                    async move {
-                        let traceparent = request.headers()["traceparent"]
-                            .to_str()
-                            .unwrap()
-                            .to_owned();
-                        let client = connect(database.get().unwrap(), "app").await;
-                        let answer = handler(traceparent, client).await;
-                        Ok::<_, Infallible>(hyper::Response::new(Full::new(bytes::Bytes::from(
-                            answer,
-                        ))))
-                    }
-                },
-            );
-            tokio::spawn(
-                hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service),
-            );
-        }
-    });
-    port
-}
-
-/// A trace, read whole.
-struct Recorded {
-    requests: Vec<Request>,
-    transactions: Vec<Transaction>,
-    gaps: Vec<GapCause>,
-    shapes: HashMap<u32, Vec<String>>,
-    trace: Trace,
-}
-
-impl Recorded {
-    async fn read(folder: &Path) -> Self {
-        let location = Location::folder(folder.join("trace"));
-        tokio::task::spawn_blocking(move || {
-            let trace = Trace::open(&location).unwrap();
-            let requests = trace
-                .requests(RequestFilter::default())
-                .collect::<Result<_, _>>()
-                .unwrap();
-            let mut transactions: Vec<Transaction> = trace
-                .transactions(TransactionFilter::default())
-                .collect::<Result<_, _>>()
-                .unwrap();
-            transactions.sort_by_key(|transaction| transaction.id);
-            Self {
-                requests,
-                transactions,
-                gaps: trace.gaps().iter().map(|gap| gap.cause.clone()).collect(),
-                shapes: trace
-                    .shapes()
-                    .iter()
-                    .map(|shape| (shape.id.0, shape.statements.clone()))
-                    .collect(),
-                trace,
-            }
-        })
-        .await
-        .unwrap()
-    }
-
-    fn text(&self, transaction: &Transaction) -> String {
-        self.shapes[&transaction.shape.0].join("; ")
-    }
-
-    /// The transactions with these words in one of their statements.
-    fn about(&self, words: &str) -> Vec<&Transaction> {
-        self.transactions
-            .iter()
-            .filter(|transaction| self.text(transaction).contains(words))
-            .collect()
-    }
-
-    fn only(&self, words: &str) -> &Transaction {
-        match &self.about(words)[..] {
-            [one] => one,
-            found => panic!(
-                "{} transactions with {words:?} among {:?}",
-                found.len(),
-                self.shapes
-            ),
-        }
-    }
-
-    fn unaccounted(&self) -> Vec<u64> {
-        let causes = self.gaps.iter().filter_map(|cause| match cause {
-            GapCause::Unaccounted { xids } => Some(xids.iter().map(|xid| xid.0)),
-            _ => None,
-        });
-        causes.flatten().collect()
-    }
-}
 
 #[tokio::test]
 async fn a_comment_names_the_request_in_either_protocol() {
@@ -601,276 +407,6 @@ async fn sessions_that_do_not_choose_are_raised() {
 }
 
 #[tokio::test]
-async fn who_passes_no_recorder_is_missed() {
-    let stage = Stage::new().await;
-    let direct = stage.cluster.connect("postgres").await.unwrap();
-    // Reads, aborts, statistics and other databases' affairs are nobody's loss.
-    direct
-        .batch_execute("BEGIN; INSERT INTO note (text) VALUES ('undone'); ROLLBACK")
-        .await
-        .unwrap();
-    direct
-        .batch_execute("SELECT count(*) FROM note")
-        .await
-        .unwrap();
-    direct.batch_execute("ANALYZE note").await.unwrap();
-    direct.batch_execute("CREATE DATABASE other").await.unwrap();
-    let through = connect(stage.pg(), "app").await;
-    through
-        .batch_execute("INSERT INTO note (text) VALUES ('seen')")
-        .await
-        .unwrap();
-    let xid: String = {
-        let row = direct
-            .query_one(
-                "INSERT INTO note (text) VALUES ('unseen') RETURNING pg_current_xact_id()::text",
-                &[],
-            )
-            .await
-            .unwrap();
-        row.get(0)
-    };
-    until("it is missed", async || {
-        stage.recording.status().unaccounted > 0
-    })
-    .await;
-    drop(through);
-    let (summary, recorded) = stage.end().await;
-    assert_eq!(recorded.unaccounted(), [xid.parse::<u64>().unwrap()]);
-    assert!(summary.status.is_incomplete());
-}
-
-#[tokio::test]
-async fn sessions_with_another_database_pass_through_and_are_named() {
-    let stage = Stage::new().await;
-    stage
-        .cluster
-        .sql("postgres", "CREATE DATABASE other")
-        .unwrap();
-    let connection = format!(
-        "host=127.0.0.1 port={} user=postgres dbname=other",
-        port_of(stage.pg())
-    );
-    assert_eq!(
-        psql(&connection, "SELECT current_database()")
-            .await
-            .as_deref(),
-        Ok("other")
-    );
-    let (summary, recorded) = stage.end().await;
-    assert_eq!(recorded.transactions, []);
-    assert_eq!(summary.status.unobserved_sessions, 1);
-    let GapCause::Unobserved { reason, .. } = &recorded.gaps[0] else {
-        panic!("{:?}", recorded.gaps)
-    };
-    assert!(
-        reason.contains("\"other\"") && reason.contains("\"postgres\""),
-        "{reason}"
-    );
-}
-
-#[tokio::test]
-async fn what_cannot_be_followed_passes_through_and_is_a_gap() {
-    let stage = Stage::new().await;
-    let mut stream = raw_session(stage.pg()).await;
-    // No client sends this; the server says so and goes on.
-    stream.write_all(&[b'?', 0, 0, 0, 4]).await.unwrap();
-    let (tag, body) = read_message(&mut stream).await;
-    assert_eq!(tag, b'E');
-    assert!(String::from_utf8_lossy(&body).contains("invalid frontend message type"));
-    until("it is counted", async || {
-        stage.recording.status().unobserved_sessions == 1
-    })
-    .await;
-    drop(stream);
-    let (_, recorded) = stage.end().await;
-    assert!(
-        matches!(&recorded.gaps[0], GapCause::Unobserved { .. }),
-        "{:?}",
-        recorded.gaps
-    );
-}
-
-async fn raw_session(address: &ListenAddress) -> TcpStream {
-    let mut stream = TcpStream::connect(("127.0.0.1", port_of(address)))
-        .await
-        .unwrap();
-    let mut startup = b"\0\0\0\0\0\x03\0\0user\0postgres\0database\0postgres\0\0".to_vec();
-    let length = startup.len() as u32;
-    startup[..4].copy_from_slice(&length.to_be_bytes());
-    stream.write_all(&startup).await.unwrap();
-    while read_message(&mut stream).await.0 != b'Z' {}
-    stream
-}
-
-async fn read_message(stream: &mut TcpStream) -> (u8, Vec<u8>) {
-    let tag = stream.read_u8().await.unwrap();
-    let length = stream.read_u32().await.unwrap() as usize - 4;
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.unwrap();
-    (tag, body)
-}
-
-fn message(tag: u8, body: &[u8]) -> Vec<u8> {
-    [&[tag][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
-}
-
-#[tokio::test]
-async fn a_client_that_leaves_in_the_middle_of_a_pipeline_loses_nothing_it_had_sent() {
-    let stage = Stage::new().await;
-    let mut stream = raw_session(stage.pg()).await;
-    let insert = |text: &str| {
-        [
-            message(
-                b'P',
-                format!("\0INSERT INTO note (text) VALUES ('{text}')\0\0\0").as_bytes(),
-            ),
-            message(b'B', b"\0\0\0\0\0\0\0\0"),
-            message(b'E', b"\0\0\0\0\0"),
-        ]
-        .concat()
-    };
-    let mut flight = insert("first");
-    flight.extend(message(b'S', b""));
-    flight.extend(insert("second"));
-    flight.extend(&message(b'S', b"")[..3]);
-    stream.write_all(&flight).await.unwrap();
-    drop(stream);
-    until("the session has ended", async || {
-        stage.recording.sessions().sessions() == 0
-    })
-    .await;
-    let left = stage
-        .cluster
-        .sql("postgres", "SELECT string_agg(text, ',') FROM note")
-        .unwrap();
-    let (_, recorded) = stage.end().await;
-    // Whatever the server made of it, the trace agrees.
-    let committed = |t: &&Transaction| t.xid.is_some() && t.outcome == Outcome::Committed;
-    assert_eq!(left, "first");
-    assert_eq!(recorded.transactions.iter().filter(committed).count(), 1);
-    assert_eq!(recorded.unaccounted(), [0; 0]);
-}
-
-#[tokio::test]
-async fn a_server_that_dies_ends_transactions_and_the_next_session_works() {
-    let mut stage = Stage::new().await;
-    let client = connect(stage.pg(), "app").await;
-    client
-        .batch_execute("BEGIN; INSERT INTO note (text) VALUES ('lost')")
-        .await
-        .unwrap();
-    stage.cluster.stop(Shutdown::Immediate).unwrap();
-    assert!(client.batch_execute("COMMIT").await.is_err());
-    until("the session has ended", async || {
-        stage.recording.sessions().sessions() == 0
-    })
-    .await;
-    assert!(try_connect(stage.pg(), "app").await.is_err());
-
-    let port = stage.cluster.port();
-    stage.cluster.options_mut().port = Some(port);
-    stage.cluster.start().unwrap();
-    let client = connect(stage.pg(), "app").await;
-    client
-        .batch_execute("INSERT INTO note (text) VALUES ('kept')")
-        .await
-        .unwrap();
-    drop(client);
-    let (summary, recorded) = stage.end().await;
-    let outcomes: Vec<_> = recorded
-        .about("note")
-        .iter()
-        .map(|t| t.outcome.clone())
-        .collect();
-    assert!(
-        matches!(
-            &outcomes[..],
-            [Outcome::Aborted | Outcome::Unknown, Outcome::Committed]
-        ),
-        "{outcomes:?}"
-    );
-    assert!(summary.final_state.is_ok(), "{:?}", summary.final_state);
-}
-
-/// Stands between gateway and server and swallows the answer to the first `COMMIT`.
-async fn forgetful_relay(server: u16) -> u16 {
-    const COMMITTED: &[u8] = b"C\0\0\0\x0bCOMMIT\0";
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-            tokio::spawn(async move {
-                let (mut client_reads, mut client_writes) = client.into_split();
-                let (mut server_reads, mut server_writes) = server.into_split();
-                let forward = tokio::spawn(async move {
-                    tokio::io::copy(&mut client_reads, &mut server_writes).await
-                });
-                let mut buffer = vec![0; 64 << 10];
-                let mut kept = Vec::new();
-                while let Ok(count @ 1..) = server_reads.read(&mut buffer).await {
-                    kept.extend_from_slice(&buffer[..count]);
-                    if let Some(at) = kept
-                        .windows(COMMITTED.len())
-                        .position(|window| window == COMMITTED)
-                    {
-                        let _ = client_writes.write_all(&kept[..at]).await;
-                        forward.abort();
-                        return;
-                    }
-                    if client_writes
-                        .write_all(&std::mem::take(&mut kept))
-                        .await
-                        .is_err()
-                    {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    port
-}
-
-#[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_settled_with_the_server() {
-    let cluster = cluster().await;
-    cluster.sql("postgres", SCHEMA).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let relay = forgetful_relay(cluster.port()).await;
-    let postgres = format!("postgres://postgres@127.0.0.1:{relay}/postgres");
-    let mut options = options(&postgres, 1, folder.path());
-    options.final_state = FinalStateMode::Never;
-    let recording = record::start(options).await.unwrap();
-    let client = connect(&recording.started().pg_listen, "app").await;
-    client
-        .batch_execute("BEGIN; INSERT INTO note (text) VALUES ('settled')")
-        .await
-        .unwrap();
-    assert!(
-        client.batch_execute("COMMIT").await.is_err(),
-        "the answer never came"
-    );
-    assert_eq!(
-        cluster
-            .sql("postgres", "SELECT count(*) FROM note")
-            .unwrap(),
-        "1"
-    );
-    until("it is uncertain", async || {
-        recording.status().uncertain == 1
-    })
-    .await;
-    let summary = recording.stop().await;
-    let recorded = Recorded::read(folder.path()).await;
-    let settled = recorded.only("note");
-    assert_eq!(settled.outcome, Outcome::Committed);
-    assert!(settled.xid.is_some());
-    assert_eq!(recorded.unaccounted(), [0; 0], "{:?}", summary.status);
-}
-
-#[tokio::test]
 async fn new_tables_and_their_sequences_are_known_at_once() {
     let stage = Stage::new().await;
     let client = connect(stage.pg(), "postgres").await;
@@ -976,7 +512,8 @@ async fn with_durable_a_ghosts_commit_is_on_disk_before_it_is_answered() {
         client.execute("INSERT INTO note (text) VALUES ('third')", &[]),
         client.execute("INSERT INTO note (text) VALUES ('fourth')", &[])
     );
-    (first.unwrap(), second.unwrap());
+    first.unwrap();
+    second.unwrap();
     let status = stage.recording.status().writer;
     assert_eq!(status.accepted, status.flushed);
     assert_eq!(stage.request("/").await, "done");
@@ -1087,131 +624,116 @@ async fn both_sides_may_be_encrypted() {
 }
 
 #[tokio::test]
-async fn a_start_that_cannot_work_says_why() {
-    let certificates = Certificates::new();
-    let cluster = encrypted_cluster(&certificates).await;
-    let folder = tempfile::tempdir().unwrap();
-    let port = cluster.port();
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let attempt = async |url: &str, change: &dyn Fn(&mut RecordOptions)| -> RecordError {
-        let mut options = options(url, 1, folder.path());
-        change(&mut options);
-        match record::start(options).await {
-            Ok(_) => panic!("{url} works"),
-            Err(error) => error,
-        }
-    };
-    let check = |error: &RecordError, message: &str, hint: &str| {
-        assert!(error.to_string().contains(message), "{error}");
-        assert!(error.hint().contains(hint), "{}", error.hint());
-        assert!(!error.to_string().contains("wrong"), "no secrets: {error}");
-    };
-    let nothing = |_: &mut RecordOptions| {};
-    let good = format!("postgres://alice:secret@127.0.0.1:{port}/postgres");
-
-    let error = attempt(
-        &format!("postgres://alice@127.0.0.1:{free}/postgres"),
-        &nothing,
-    )
-    .await;
-    check(
-        &error,
-        &format!("127.0.0.1:{free}: Connection refused"),
-        "check host and port",
-    );
-    let error = attempt(
-        &format!("postgres://alice:wrong@127.0.0.1:{port}/postgres"),
-        &nothing,
-    )
-    .await;
-    check(
-        &error,
-        "password authentication failed for user \"alice\"",
-        "user and password",
-    );
-    let error = attempt(&good.replace("/postgres", "/nowhere"), &nothing).await;
-    check(
-        &error,
-        "database \"nowhere\" does not exist",
-        "database's name",
-    );
-    let error = attempt(
-        &format!("{good}?sslmode=verify-full&sslrootcert=/nowhere.pem"),
-        &nothing,
-    )
-    .await;
-    check(&error, "/nowhere.pem", "");
-    assert!(
-        !folder.path().join("trace").exists(),
-        "nothing is left behind"
-    );
-
-    std::fs::write(folder.path().join("file"), "").unwrap();
-    let trace = Location::folder(folder.path().join("file").join("trace"));
-    let error = attempt(&good, &|options| options.trace = trace.clone()).await;
-    check(&error, "the trace cannot be written", "");
-
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    for side in ["http", "postgres"] {
-        let error = attempt(&good, &|options| {
-            let target = if side == "http" {
-                &mut options.listen
-            } else {
-                &mut options.pg_listen
-            };
-            *target = address.parse().unwrap();
-        })
-        .await;
-        check(
-            &error,
-            &format!("{address} is in use"),
-            "choose another address",
-        );
+async fn large_results_and_copies_pass_without_filling_memory() {
+    let stage = Stage::new().await;
+    let mut stream = raw_session(stage.pg()).await;
+    let before = peak_memory();
+    let mut received = 0;
+    for sql in [
+        "SELECT repeat('x', 1000) FROM generate_series(1, 100000)",
+        // One row that nobody should hold whole.
+        "SELECT repeat('x', 100000000)",
+        "COPY (SELECT repeat('x', 1000) FROM generate_series(1, 100000)) TO STDOUT",
+    ] {
+        stream
+            .write_all(&message(b'Q', format!("{sql}\0").as_bytes()))
+            .await
+            .unwrap();
+        received += skip_to_ready(&mut stream).await;
     }
+    assert!(received > 300_000_000, "{received}");
 
-    // A service that is not there yet is no reason not to start.
-    let recording = record::start(options(&good, free, folder.path()))
+    stream
+        .write_all(&message(b'Q', b"COPY note (text) FROM STDIN\0"))
         .await
         .unwrap();
-    let warnings = recording.started().warnings.join("\n");
+    assert_eq!(read_message(&mut stream).await.0, b'G');
+    for number in 0..1000 {
+        let line = format!("{number} {}\n", "y".repeat(100_000));
+        // An index entry would be too large for so long a text.
+        let line = &line[..2000.min(line.len() - 1)];
+        stream
+            .write_all(&message(b'd', format!("{line}\n").as_bytes()))
+            .await
+            .unwrap();
+    }
+    stream.write_all(&message(b'c', b"")).await.unwrap();
+    skip_to_ready(&mut stream).await;
+    let grown = peak_memory().saturating_sub(before);
     assert!(
-        warnings.contains(&format!("http://127.0.0.1:{free} cannot be reached yet")),
-        "{warnings}"
+        grown < 48 << 20,
+        "300 MB went through and left {grown} bytes"
     );
-    recording.stop().await;
+    assert_eq!(
+        stage
+            .cluster
+            .sql("postgres", "SELECT count(*) FROM note")
+            .unwrap(),
+        "1000"
+    );
+    drop(stream);
+    let (_, recorded) = stage.end().await;
+    let rows: Vec<u64> = recorded
+        .transactions
+        .iter()
+        .map(|transaction| transaction.result_rows)
+        .collect();
+    assert_eq!(rows[..3], [100_000, 1, 100_000]);
+    assert_eq!(
+        recorded.only("COPY note").xid.map(|_| ()),
+        Some(()),
+        "what it wrote is known"
+    );
+    assert_eq!(recorded.unaccounted(), [0; 0]);
+}
+
+/// Reads up to and including the next `ReadyForQuery`, keeping nothing; says how much that was.
+async fn skip_to_ready(stream: &mut tokio::net::TcpStream) -> u64 {
+    let mut skipped = 0;
+    loop {
+        let tag = stream.read_u8().await.unwrap();
+        let length = u64::from(stream.read_u32().await.unwrap()) - 4;
+        let mut body = (&mut *stream).take(length);
+        assert_eq!(
+            tokio::io::copy(&mut body, &mut tokio::io::sink())
+                .await
+                .unwrap(),
+            length
+        );
+        assert_ne!(tag, b'E', "the server complains");
+        skipped += length;
+        if tag == b'Z' {
+            return skipped;
+        }
+    }
 }
 
 #[tokio::test]
-async fn a_request_to_a_dead_service_is_recorded_as_broken() {
-    let cluster = cluster().await;
-    let folder = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let recording = record::start(options(&cluster.url("postgres"), free, folder.path()))
-        .await
-        .unwrap();
-    let target = format!(
-        "http://127.0.0.1:{}/x",
-        port_of(&recording.started().listen)
-    );
-    let output = run("curl", &["-sS", &target]).await;
-    assert!(String::from_utf8_lossy(&output.stdout).contains("cannot be reached"));
-    let summary = recording.stop().await;
+async fn a_cancelled_statement_is_recorded_as_it_was_answered() {
+    let stage = Stage::new().await;
+    let client = connect(stage.pg(), "app").await;
+    let bystander = stage.cluster.connect("postgres").await.unwrap();
+    let cancel = client.cancel_token();
+    let sleeping = tokio::spawn(async move { client.batch_execute("SELECT pg_sleep(600)").await });
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    until("the statement runs", async || {
+        bystander
+            .query_one(asleep, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+            == 1
+    })
+    .await;
+    cancel.cancel_query(tokio_postgres::NoTls).await.unwrap();
+    let error = sleeping.await.unwrap().unwrap_err();
     assert_eq!(
-        (summary.status.requests, summary.status.requests_broken),
-        (1, 1)
+        error.code(),
+        Some(&tokio_postgres::error::SqlState::QUERY_CANCELED)
     );
-    let recorded = Recorded::read(folder.path()).await;
-    assert!(matches!(
-        recorded.requests[0].response,
-        Response::Broken { .. }
-    ));
+    let (_, recorded) = stage.end().await;
+    let cancelled = recorded.only("pg_sleep");
+    assert_eq!(cancelled.outcome, Outcome::Aborted);
+    let bytes = cancelled.server_bytes.as_deref().unwrap();
+    assert!(String::from_utf8_lossy(bytes).contains("canceling statement due to user request"));
 }

@@ -71,11 +71,6 @@ pub trait Host: Send + Sync + 'static {
 
     /// A client has sent its `StartupMessage`; no connection to the server exists yet. The parameters may be changed here.
     fn open(&self, start: &mut SessionStart) -> Result<Self::Driver, Refusal>;
-
-    /// The server could not be reached for a session that was already opened; its driver has been dropped.
-    fn unreachable(&self, start: &SessionStart, error: &super::ConnectError) {
-        let _ = (start, error);
-    }
 }
 
 /// What is known about a session before it exists.

@@ -63,8 +63,20 @@ impl Control {
         self.waker.wake();
     }
 
+    /// Until a shutdown begins. For the time before there is a pump, on the session's own task.
+    pub async fn draining(&self) {
+        poll_fn(|cx| {
+            self.waker.register(cx.waker());
+            match self.phase() {
+                Phase::Running => Poll::Pending,
+                Phase::Draining | Phase::Ending => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+
     fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Acquire) {
             0 => Phase::Running,
             1 => Phase::Draining,
             _ => Phase::Ending,

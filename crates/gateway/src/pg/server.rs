@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::cancel::CancelKeys;
 use super::connect::Connector;
-use super::driver::{Host, SessionStart};
+use super::driver::{Host, Refusal, SessionStart};
 use super::pump::{Control, Phase, Pump};
 use super::startup::{self, First, Parameters, StartupError};
 use super::tap::{Binding, Tap};
@@ -138,7 +138,7 @@ impl<H: Host> Server<H> {
         }
         let left = *count.borrow();
         sessions.advance(Phase::Ending);
-        // Ending takes no more than a wakeup; a task that does not come to that is stuck in a connection attempt.
+        // Ending takes no more than a wakeup.
         let _ =
             tokio::time::timeout(Duration::from_secs(5), count.wait_for(|&count| count == 0)).await;
         left
@@ -219,13 +219,35 @@ async fn accept<H: Host>(listener: Listener, shared: Arc<Shared<H>>, runtimes: V
 
 async fn session<H: Host>(accepted: Accepted, shared: Arc<Shared<H>>) {
     let membership = shared.sessions.enter();
-    let begun = tokio::time::timeout(STARTUP_PATIENCE, begin(accepted, &shared)).await;
+    let control = Arc::clone(&membership.control);
+    let established = tokio::select! {
+        established = establish(accepted, &shared, Arc::clone(&control)) => established,
+        // Nothing has begun that could be cut off.
+        () = control.draining() => None,
+    };
+    if let Some(pump) = established {
+        pump.run().await;
+    }
+}
+
+/// Up to the moment at which both connections exist. `None`: it did not come to that, and everybody has been told.
+async fn establish<H: Host>(
+    accepted: Accepted,
+    shared: &Shared<H>,
+    control: Arc<Control>,
+) -> Option<Pump<H::Driver>> {
+    let begun = tokio::time::timeout(STARTUP_PATIENCE, begin(accepted, shared)).await;
     let (mut client, peer, parameters) = match begun {
-        Ok(Ok(Some(begun))) => begun,
-        Ok(Ok(None)) => return,
-        Ok(Err(StartupError::Silent)) => return,
-        Ok(Err(error)) => return tracing::debug!(%error, "a client did not get to a session"),
-        Err(_) => return tracing::debug!("a client said nothing for too long"),
+        Ok(Ok(begun)) => begun?,
+        Ok(Err(StartupError::Silent)) => return None,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a client did not get to a session");
+            return None;
+        }
+        Err(_) => {
+            tracing::debug!("a client said nothing for too long");
+            return None;
+        }
     };
     let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
     let mut start = SessionStart {
@@ -236,23 +258,29 @@ async fn session<H: Host>(accepted: Accepted, shared: Arc<Shared<H>>) {
     };
     let driver = match shared.host.open(&mut start) {
         Ok(driver) => driver,
-        Err(refusal) => {
-            let message =
-                startup::fatal(refusal.sqlstate, &refusal.message, refusal.hint.as_deref());
-            return say(&mut client, &message).await;
+        Err(Refusal {
+            sqlstate,
+            message,
+            hint,
+        }) => {
+            say(
+                &mut client,
+                &startup::fatal(sqlstate, &message, hint.as_deref()),
+            )
+            .await;
+            return None;
         }
     };
     let (server, address) = match shared.connector.connect().await {
         Ok(connected) => connected,
         Err(error) => {
-            drop(driver);
-            shared.host.unreachable(&start, &error);
             // What libpq takes for "the server is starting or gone": pools try again.
-            return say(
+            say(
                 &mut client,
                 &startup::fatal("08006", &error.to_string(), None),
             )
             .await;
+            return None;
         }
     };
     let ours = shared
@@ -267,16 +295,7 @@ async fn session<H: Host>(accepted: Accepted, shared: Arc<Shared<H>>) {
     let tap = Tap::new(Arc::clone(&shared.keys), address, binding);
     let mut opening = BytesMut::new();
     start.parameters.encode(&mut opening);
-    Pump::new(
-        client,
-        server,
-        driver,
-        opening,
-        tap,
-        Arc::clone(&membership.control),
-    )
-    .run()
-    .await;
+    Some(Pump::new(client, server, driver, opening, tap, control))
 }
 
 /// Up to the `StartupMessage`, which is the client's word that there will be a session. `None`: it was something else,

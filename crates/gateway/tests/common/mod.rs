@@ -1,6 +1,8 @@
 //! What the tests of this crate share: real servers, real clients, certificates.
 #![allow(dead_code)]
 
+pub mod stage;
+
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 use hindcast_gateway::ListenAddress;
 use hindcast_gateway::pg::DatabaseUrl;
 use hindcast_rewind::cluster::{Cluster, Options};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Long enough for a slow machine; a test that needs it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -218,4 +221,28 @@ pub fn peak_memory() -> u64 {
         .and_then(|kib| kib.parse::<u64>().ok())
         .expect("a number")
         * 1024
+}
+
+pub async fn raw_session(address: &ListenAddress) -> tokio::net::TcpStream {
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port_of(address)))
+        .await
+        .unwrap();
+    let mut startup = b"\0\0\0\0\0\x03\0\0user\0postgres\0database\0postgres\0\0".to_vec();
+    let length = startup.len() as u32;
+    startup[..4].copy_from_slice(&length.to_be_bytes());
+    stream.write_all(&startup).await.unwrap();
+    while read_message(&mut stream).await.0 != b'Z' {}
+    stream
+}
+
+pub async fn read_message(stream: &mut tokio::net::TcpStream) -> (u8, Vec<u8>) {
+    let tag = stream.read_u8().await.unwrap();
+    let length = stream.read_u32().await.unwrap() as usize - 4;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.unwrap();
+    (tag, body)
+}
+
+pub fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    [&[tag][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
 }
