@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use hindcast_order::{LevelsError, LockStep, Request, Schedule, StepAt, Tx, Writers};
+use hindcast_wire::sql::ADVISORY;
 use hindcast_trace::{
     self as trace, Attribution, Digest, Isolation, Micros, Outcome, ReadError, RequestFilter, RequestId, SequenceValue, SessionId, ShapeId, Trace,
     TransactionFilter, TransactionId,
@@ -138,7 +139,8 @@ impl Recording {
                 if let Some(snapshot) = recorded.snapshot.clone() {
                     snapshots.push((tx, snapshot));
                 }
-                locks.extend(recorded.locks.iter().map(|lock| LockStep {
+                // Row and table locks are not taken, so nobody waits for them.
+                locks.extend(recorded.locks.iter().filter(|lock| lock.target == ADVISORY).map(|lock| LockStep {
                     tx,
                     at: StepAt::Statement(lock.statement),
                     target: u64::from(lock.target),

@@ -405,7 +405,7 @@ impl Holder {
         if failed {
             return;
         }
-        if !statement.locks.is_empty() {
+        if statement.locks.contains(&sql::ADVISORY) {
             open.locks.push_back(index);
             steps.push(Step::Hold(Ask::Lock(tx, index)));
         }
@@ -435,23 +435,23 @@ impl Holder {
         self.options.trace_id_prefixes.contains(&found.trace.high).then_some(hindcast_trace::Id(found.trace.low))
     }
 
-    /// As the server is to see it: without the trace comment, which it did not see originally either, and with a clock that can be pinned.
+    /// As the server is to see it: without the trace comment, which it did not see originally either, without row and table locks, and with a
+    /// clock that can be pinned.
+    ///
+    /// Whoever is replayed has committed, with the rows of its snapshot, so a lock adds nothing. But it would be taken in another order than
+    /// originally, since writes lock rows too and do not wait for their turn: foreign keys lock the rows that they refer to.
     fn rewritten(&self, text: &[u8]) -> Vec<u8> {
         let mut text = text.to_vec();
         if let Some(found) = trace_comment(&text, self.dialect) {
             let mut edits = Edits::new();
             edits.replace(found.range.start, found.range.len(), if found.separates { b" " } else { b"" });
-            let mut stripped = BytesMut::new();
-            edits.apply(&text, &mut stripped);
-            text = stripped.to_vec();
+            text = edited(text, &edits);
         }
+        let edits = sql::lock_edits(&text, self.dialect);
+        text = edited(text, &edits);
         if self.options.pinned {
             let edits = sql::clock_edits(&text, self.dialect);
-            if !edits.is_empty() {
-                let mut pinned = BytesMut::new();
-                edits.apply(&text, &mut pinned);
-                text = pinned.to_vec();
-            }
+            text = edited(text, &edits);
         }
         text
     }
@@ -500,6 +500,15 @@ fn expectation(frame: &Frame) -> Option<Expect> {
         client::SYNC => Some(Expect::Sync),
         _ => None,
     }
+}
+
+fn edited(text: Vec<u8>, edits: &Edits) -> Vec<u8> {
+    if edits.is_empty() {
+        return text;
+    }
+    let mut edited = BytesMut::new();
+    edits.apply(&text, &mut edited);
+    edited.to_vec()
 }
 
 /// Whether a statement may read the transaction's clock, which is only pinned in a transaction of ours. Wrapping one too many costs a little time.

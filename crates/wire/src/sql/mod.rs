@@ -12,6 +12,7 @@ mod classify;
 pub mod lexer;
 pub mod rewrite;
 pub mod trace;
+mod unlock;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub use lexer::{Dialect, Encoding};
 use lexer::{Lexer, Token, TokenKind};
 pub use rewrite::{Edits, PositionMap, clock_edits};
 pub use trace::{TraceComment, TraceId, parse_traceparent, trace_comment};
+pub use unlock::lock_edits;
 
 use crate::Isolation;
 use crate::limits;
