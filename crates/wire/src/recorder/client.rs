@@ -94,7 +94,7 @@ impl ClientSide {
             return Ok(());
         }
         let note = Note {
-            end: self.cursor.offset(),
+            start: self.cursor.offset() - piece.bytes.len() as u64,
             at: cx.now,
             alone: cx.alone,
             work: Work::Plain,
@@ -220,7 +220,7 @@ impl ClientSide {
             request: text.request,
             fresh: AtomicBool::new(true),
             positions,
-            end: note.end,
+            start: note.start,
         };
         let result = tracker.parse(&seen, Arc::clone(&text.script), data, note);
         self.stripped = scratch;

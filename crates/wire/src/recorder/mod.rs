@@ -2,16 +2,18 @@
 //!
 //! ```text
 //!  client.rs     the client's messages ─▶ forecast.rs: is there anything to ask?  ─▶ ask.rs: how
-//!  server.rs     the server's messages ─▶ transaction.rs: what they say about the open transaction
+//!  server.rs     the server's messages ─▶ transaction.rs: what they say about the open transaction ─▶ ending.rs: where it ends
 //!  observed.rs   what the host hands in and gets out
 //! ```
 
 mod ask;
 mod client;
+mod ending;
 mod forecast;
 mod kept;
 mod note;
 mod observed;
+mod sequences;
 mod server;
 mod transaction;
 
@@ -22,6 +24,7 @@ use crate::frame::{self, Direction};
 use crate::message::frontend::Startup;
 use crate::tracker::{Owner, Tracker};
 use client::ClientSide;
+use ending::Streams;
 use kept::Kept;
 use note::{Note, StatementNote, Work};
 pub use observed::*;
@@ -167,6 +170,13 @@ impl Recorder {
                 Ok(None) => break Ok(()),
                 Err(error) => break failed(error.into()),
             };
+            if self.server.ends_before(&piece, &self.tracker) {
+                self.forward(&input[run..at], out);
+                run = at;
+                let streams = streams(&mut self.from_client, &mut self.to_client);
+                self.server
+                    .tell_before(&self.tracker, streams, cx, &mut out.events);
+            }
             let (tracker, client) = (&mut self.tracker, &mut self.client);
             let verdict = self
                 .server
@@ -182,13 +192,6 @@ impl Recorder {
                 let released = self.server.released.split();
                 self.forward(&released, out);
             }
-            if self.server.finished.is_some() {
-                self.forward(&input[run..at], out);
-                run = at;
-                let kept = (&mut self.from_client, &mut self.to_client);
-                self.server
-                    .tell_finished(&self.tracker, kept, cx, &mut out.events);
-            }
             if matches!(verdict, Verdict::Swallow | Verdict::Replace) {
                 self.forward(&input[run..at], out);
                 run = next;
@@ -199,8 +202,9 @@ impl Recorder {
             if self.server.ends_here {
                 self.forward(&input[run..at], out);
                 run = at;
-                let kept = (&mut self.from_client, &mut self.to_client);
-                self.server.tell_ended(kept, cx, &mut out.events);
+                let streams = streams(&mut self.from_client, &mut self.to_client);
+                self.server
+                    .tell_ended(&self.tracker, streams, cx, &mut out.events);
             }
             if verdict == Verdict::Raw {
                 self.phase = Phase::Raw;
@@ -237,8 +241,9 @@ impl Recorder {
     pub fn on_server_gone(&mut self, cx: &Context<'_>, out: &mut Output) {
         if self.phase == Phase::Following {
             self.phase = Phase::Raw;
-            let kept = (&mut self.from_client, &mut self.to_client);
-            self.server.gone(&self.tracker, kept, cx, &mut out.events);
+            let streams = streams(&mut self.from_client, &mut self.to_client);
+            self.server
+                .gone(&self.tracker, streams, cx, &mut out.events);
         }
     }
 
@@ -321,6 +326,10 @@ impl Recorder {
             self.phase = Phase::Raw;
         }
     }
+}
+
+fn streams<'a>(client: &'a mut Kept, server: &'a mut Kept) -> Streams<'a> {
+    Streams { client, server }
 }
 
 /// Moves everything.

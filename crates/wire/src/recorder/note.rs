@@ -13,8 +13,8 @@ pub(super) type Known = Prepared<StatementNote>;
 /// Kept with every message.
 #[derive(Debug)]
 pub(super) struct Note {
-    /// Position in the client's stream behind the message.
-    pub end: u64,
+    /// Where the message begins in the client's stream.
+    pub start: u64,
     /// When it came.
     pub at: i64,
     /// The request in flight then, if there was exactly one.
@@ -85,8 +85,8 @@ pub(super) struct StatementNote {
     pub fresh: AtomicBool,
     /// `None` if the text was forwarded as it came.
     pub positions: Option<PositionMap>,
-    /// Position in the client's stream behind the `Parse`.
-    pub end: u64,
+    /// Where the `Parse` begins in the client's stream.
+    pub start: u64,
 }
 
 /// A statement whose text we do not know: its `Parse` was not seen, or SQL's own `PREPARE` prepared it.

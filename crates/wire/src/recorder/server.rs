@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::ask::{COLUMN, Told};
 use super::client::ClientSide;
-use super::kept::Kept;
+use super::ending::client_position;
 use super::note::{FUNCTION_CALL, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
 use super::observed::{Context, Event, Outcome, Problem};
 use super::transaction::Open;
@@ -12,7 +12,6 @@ use crate::Status;
 use crate::digest::RowHasher;
 use crate::frame::{Cursor, Direction, Piece};
 use crate::message::backend::{self, Fields};
-use crate::message::frontend::Formats;
 use crate::sql::{Encoding, Kind, PositionMap, Statement, parse_traceparent};
 use crate::tracker::{Answer, Owner, Role, Sent, Tracker};
 
@@ -36,58 +35,46 @@ pub(super) struct ServerSide {
     pub replaced: BytesMut,
     /// Goes to the client before the piece at hand: a `CommandComplete` that was held back.
     pub released: BytesMut,
-    /// A transaction whose last answer was the piece before this one.
-    pub finished: Option<Finished>,
     /// The last answer of the open transaction is the piece at hand.
     pub ends_here: bool,
 
     trace_id_prefix: u64,
     strip_channel_binding: bool,
-    open: Option<Box<Open>>,
+    pub(super) open: Option<Box<Open>>,
     /// A block is open, as of the last `ReadyForQuery` to the client, or because the last commit chained.
-    in_block: bool,
+    pub(super) in_block: bool,
     /// Where the next transaction's bytes begin.
-    client_mark: u64,
-    server_mark: u64,
-    /// Position in the client's stream behind the last message that was answered in full.
-    client_done: u64,
+    pub(super) client_mark: u64,
+    pub(super) server_mark: u64,
     /// Statements of the `Query` in front that were answered, the one being answered not included.
-    index: usize,
+    pub(super) index: usize,
     /// A statement has begun to be answered.
-    within_statement: bool,
+    pub(super) within_statement: bool,
     ordered: bool,
     /// Columns of its rows that show sequence values: index, sequence, format.
-    sequence_columns: Vec<(usize, u32, u16)>,
+    pub(super) sequence_columns: Vec<(usize, u32, u16)>,
     /// The rows that come answer an ask of ours within the client's text.
     swallowing: bool,
     /// Asks of the `Query` in front that were answered.
     asks_answered: usize,
     /// The `CommandComplete` of a client's statement behind which ours was put: the server has not committed yet.
-    held: Option<Bytes>,
+    pub(super) held: Option<Bytes>,
     /// What the parts of a long message are.
-    parts: Parts,
-    hasher: RowHasher,
+    pub(super) parts: Parts,
+    pub(super) hasher: RowHasher,
     /// The request that the session's application name names.
     application: Option<u64>,
     process_id: u32,
     cancel_key: Bytes,
     server_version: String,
-    unknown_tables: Vec<u32>,
+    pub(super) unknown_tables: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parts {
+pub(super) enum Parts {
     Forward,
     Row { ordered: bool },
     Swallow,
-}
-
-/// A transaction that is over.
-#[derive(Debug)]
-pub(super) struct Finished {
-    open: Box<Open>,
-    /// The last statement of it in the `Query` that is being answered, if it ended in the middle of one.
-    tail: Option<usize>,
 }
 
 impl ServerSide {
@@ -96,7 +83,6 @@ impl ServerSide {
             cursor: Cursor::new(Direction::FromServer),
             replaced: BytesMut::new(),
             released: BytesMut::new(),
-            finished: None,
             ends_here: false,
             trace_id_prefix,
             strip_channel_binding,
@@ -104,7 +90,6 @@ impl ServerSide {
             in_block: false,
             client_mark: 0,
             server_mark: 0,
-            client_done: 0,
             index: 0,
             within_statement: false,
             ordered: false,
@@ -168,10 +153,7 @@ impl ServerSide {
                 self.ready(status, answer.done, tracker, client);
                 Ok(Verdict::Forward)
             }
-            role => {
-                self.close_ended(tracker);
-                self.answered(piece, role, answer.done, tracker, client, cx, events)
-            }
+            role => self.answered(piece, role, answer.done, tracker, client, cx, events),
         }
     }
 
@@ -200,10 +182,6 @@ impl ServerSide {
         client: &mut ClientSide,
         events: &mut Vec<Event>,
     ) -> Result<Verdict, Problem> {
-        if tag == backend::AUTHENTICATION {
-            // What the client sent so far was about who it is, and belongs to no transaction.
-            self.client_done = client.cursor.offset();
-        }
         match tag {
             backend::AUTHENTICATION if self.strip_channel_binding => {
                 if let Some(offer) = backend::without_channel_binding(body) {
@@ -220,6 +198,7 @@ impl ServerSide {
             backend::READY_FOR_QUERY => {
                 let status = backend::parse_ready_for_query(body)?;
                 self.in_block = status != Status::Idle;
+                // What the client sent so far was about who it is, and belongs to no transaction.
                 self.ends_here = true;
                 events.push(Event::Ready {
                     process_id: self.process_id,
@@ -314,16 +293,12 @@ impl ServerSide {
                     inline = done.payload.work.is_inline();
                 }
                 // A `Parse` does not know whether it stood alone; what follows it does.
-                let mut discarded_to = self.client_done;
                 for discarded in tracker.discarded() {
                     client.lost(&discarded, false);
                     inline |= discarded.payload.work.is_inline();
-                    discarded_to = discarded_to.max(discarded.payload.end);
                 }
                 if inline {
-                    self.client_done = discarded_to;
                     // The client's transaction failed with it: let it know, as the answer to what it sent next.
-                    self.close_ended(tracker);
                     self.failed_outside(piece.body());
                     self.parts = Parts::Forward;
                     return Ok(Verdict::Forward);
@@ -436,9 +411,6 @@ impl ServerSide {
             Role::Failed => return self.failed(piece, done, tracker, client, cx, events),
             Role::Startup | Role::Aside | Role::Ready(_) | Role::CopyBoth => {}
         }
-        if let Some(done) = done {
-            self.client_done = done.payload.end;
-        }
         Ok(Verdict::Forward)
     }
 
@@ -457,7 +429,6 @@ impl ServerSide {
             if discarded.owner == Owner::Injected {
                 client.lost(&discarded, false);
             } else {
-                self.client_done = self.client_done.max(discarded.payload.end);
                 if discarded.sent == Sent::Execute && skipped.is_none() {
                     skipped = Some(discarded);
                 }
@@ -484,9 +455,6 @@ impl ServerSide {
             }
         };
         self.failed_outside(piece.body());
-        if let Some(done) = done {
-            self.client_done = self.client_done.max(done.payload.end);
-        }
         Ok(verdict)
     }
 
@@ -502,7 +470,12 @@ impl ServerSide {
     }
 
     /// The answers to a statement begin, unless they have.
-    fn begin_statement(&mut self, pending: &Tracked, cx: &Context<'_>, events: &mut Vec<Event>) {
+    pub(super) fn begin_statement(
+        &mut self,
+        pending: &Tracked,
+        cx: &Context<'_>,
+        events: &mut Vec<Event>,
+    ) {
         if self.within_statement {
             return;
         }
@@ -550,7 +523,7 @@ impl ServerSide {
         }
     }
 
-    fn statement_of<'a>(&self, query: &'a QueryNote) -> &'a Statement {
+    pub(super) fn statement_of<'a>(&self, query: &'a QueryNote) -> &'a Statement {
         query.script.statements.get(self.index).unwrap_or(&UNKNOWN)
     }
 
@@ -695,17 +668,11 @@ impl ServerSide {
         self.within_statement = false;
         self.asks_answered = 0;
         if let Some(open) = &mut self.open
-            && let Some(Tracked {
-                payload:
-                    Note {
-                        work: Work::Query(query),
-                        end,
-                        ..
-                    },
-                ..
-            }) = &done
+            && let Some(done) = &done
+            && let Work::Query(query) = &done.payload.work
         {
-            open.query_ended(query.text.as_deref(), &query.script, *end);
+            let sent_behind = client_position(tracker, client.cursor.offset());
+            open.query_ended(query.text.as_deref(), &query.script, sent_behind);
         }
         if let Some(open) = self.open.as_mut().filter(|open| open.ended.is_none()) {
             if status == Status::Idle {
@@ -721,249 +688,8 @@ impl ServerSide {
         self.index = 0;
         self.in_block = status != Status::Idle;
         self.ends_here = true;
-        if let Some(done) = done {
-            self.client_done = done.payload.end;
-        }
         if tracker.outstanding() == tracker.injected_outstanding() {
             client.forecast.settle(status);
-        }
-    }
-
-    /// The open transaction has ended, and something that does not belong to it any more comes.
-    fn close_ended(&mut self, tracker: &Outstanding) {
-        if self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
-            let open = self.open.take().expect("it was looked at");
-            let in_query = tracker
-                .front()
-                .is_some_and(|front| front.sent == Sent::Query);
-            let tail = (in_query && self.index > 0).then(|| self.index - 1);
-            self.finished = Some(Finished { open, tail });
-        }
-    }
-
-    /// Tells about the transaction that ended before the piece at hand.
-    pub fn tell_finished(
-        &mut self,
-        tracker: &Outstanding,
-        kept: (&mut Kept, &mut Kept),
-        cx: &Context<'_>,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(Finished { open, tail }) = self.finished.take() else {
-            return;
-        };
-        let front = tracker.front().map(|front| &front.payload.work);
-        let tail = match (tail, front) {
-            (Some(last), Some(Work::Query(query))) => {
-                Some((query.text.as_deref(), &*query.script, last))
-            }
-            _ => None,
-        };
-        self.tell(open, tail, kept, cx, events);
-    }
-
-    /// After the piece at hand, a `ReadyForQuery`: tells about the transaction that it ended, and forgets what is not needed any more.
-    pub fn tell_ended(
-        &mut self,
-        kept: (&mut Kept, &mut Kept),
-        cx: &Context<'_>,
-        events: &mut Vec<Event>,
-    ) {
-        self.ends_here = false;
-        match self.open.take_if(|open| open.ended.is_some()) {
-            Some(open) => self.tell(open, None, kept, cx, events),
-            None if self.open.is_none() => self.mark(kept),
-            None => {}
-        }
-    }
-
-    fn tell(
-        &mut self,
-        mut open: Box<Open>,
-        tail: Option<(Option<&[u8]>, &crate::sql::Script, usize)>,
-        (client, server): (&mut Kept, &mut Kept),
-        cx: &Context<'_>,
-        events: &mut Vec<Event>,
-    ) {
-        let outcome = open.ended.take().unwrap_or(Outcome::Unknown);
-        if open.announce() {
-            events.push(Event::TransactionBegan {
-                began: open.began(),
-            });
-        }
-        let told = open.finish(
-            outcome,
-            cx.now,
-            client,
-            self.client_done,
-            tail,
-            server,
-            server.end(),
-        );
-        if let Some(told) = told {
-            events.push(match told.outcome {
-                Outcome::Unknown => Event::CommitUncertain(told),
-                _ => Event::Transaction(told),
-            });
-        }
-        self.mark((client, server));
-    }
-
-    /// The next transaction's bytes begin here.
-    fn mark(&mut self, (client, server): (&mut Kept, &mut Kept)) {
-        self.client_mark = self.client_done;
-        self.server_mark = server.end();
-        client.release(self.client_mark.min(client.end()));
-        server.release(self.server_mark);
-    }
-
-    /// The server is gone. What it was still asked for may have happened or not.
-    pub fn gone(
-        &mut self,
-        tracker: &Outstanding,
-        kept: (&mut Kept, &mut Kept),
-        cx: &Context<'_>,
-        events: &mut Vec<Event>,
-    ) {
-        let (client, server) = kept;
-        self.held = None;
-        let mut explicit = self.in_block || self.open.as_ref().is_some_and(|open| open.explicit);
-        let mut end = |this: &mut Self, outcome: Outcome, events: &mut Vec<Event>| {
-            if let Some(mut open) = this.open.take() {
-                let outcome = open.ended.take().unwrap_or(match open.failed {
-                    true => Outcome::Aborted,
-                    false => outcome,
-                });
-                open.ended = Some(outcome);
-                this.tell(open, None, (&mut *client, &mut *server), cx, events);
-            }
-        };
-        if self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
-            end(self, Outcome::Unknown, events);
-        }
-        for pending in tracker
-            .pending()
-            .filter(|pending| pending.owner == Owner::Client)
-        {
-            self.client_done = self.client_done.max(pending.payload.end);
-            let count = match &pending.payload.work {
-                Work::Query(query) => query.script.statements.len(),
-                Work::Execute { .. } => 1,
-                _ if pending.sent == Sent::FunctionCall => 1,
-                _ => 0,
-            };
-            while self.index < count {
-                let kind = match &pending.payload.work {
-                    Work::Query(query) => self.statement_of(query).kind.clone(),
-                    _ => pending
-                        .prepared
-                        .as_ref()
-                        .and_then(|prepared| prepared.statement())
-                        .map_or(Kind::Utility, |statement| statement.kind.clone()),
-                };
-                self.begin_statement(pending, cx, events);
-                self.within_statement = false;
-                self.index += 1;
-                match kind {
-                    Kind::Begin { .. } => explicit = true,
-                    Kind::Commit { chain } | Kind::Rollback { chain } => {
-                        let aborted = matches!(kind, Kind::Rollback { .. });
-                        let outcome = if aborted {
-                            Outcome::Aborted
-                        } else {
-                            Outcome::Unknown
-                        };
-                        end(self, outcome, events);
-                        explicit = chain;
-                    }
-                    Kind::PrepareTransaction { .. } => {
-                        end(self, Outcome::Unknown, events);
-                        explicit = false;
-                    }
-                    _ => {}
-                }
-            }
-            self.index = 0;
-            let ends_batch = matches!(pending.sent, Sent::Query | Sent::Sync | Sent::FunctionCall);
-            if ends_batch && !explicit {
-                end(self, Outcome::Unknown, events);
-            }
-        }
-        end(self, Outcome::Aborted, events);
-    }
-
-    fn row(&mut self, piece: Piece<'_>, ordered: bool) {
-        let Some(open) = &mut self.open else { return };
-        if piece.last {
-            open.digest.row(ordered, piece.body());
-        } else {
-            self.hasher.part(piece.body());
-            self.parts = Parts::Row { ordered };
-        }
-        if piece.tag != backend::DATA_ROW || self.sequence_columns.is_empty() {
-            return;
-        }
-        let mut columns = self.sequence_columns.iter().peekable();
-        for (index, value) in backend::parse_data_row(piece.body()).enumerate() {
-            let Some(&(_, sequence, format)) = columns.next_if(|(column, ..)| *column == index)
-            else {
-                continue;
-            };
-            if let Some(value) = value.and_then(|value| integer(value, format)) {
-                open.sequence_value(sequence, value);
-            }
-        }
-    }
-
-    /// The row description of a client's `Query`, or of the portal that it executes next.
-    fn described(
-        &mut self,
-        pending: &Tracked,
-        body: &[u8],
-        cx: &Context<'_>,
-        events: &mut Vec<Event>,
-    ) {
-        if let Work::Query(query) = &pending.payload.work {
-            let statement = self.statement_of(query);
-            if statement.may_show_sequences() {
-                self.find_sequences(statement, body, &Formats::Text, cx, events);
-            }
-        }
-    }
-
-    fn find_sequences(
-        &mut self,
-        statement: &Statement,
-        description: &[u8],
-        formats: &Formats,
-        cx: &Context<'_>,
-        events: &mut Vec<Event>,
-    ) {
-        let mut calls = statement.sequences.iter().peekable();
-        for (index, column) in backend::parse_row_description(description).enumerate() {
-            // The client is told the same; what is malformed is its business.
-            let Ok(column) = column else { return };
-            let sequence = if column.table != 0 {
-                if !statement.returning {
-                    continue;
-                }
-                if !cx.sequences.knows_table(column.table)
-                    && !self.unknown_tables.contains(&column.table)
-                {
-                    self.unknown_tables.push(column.table);
-                    events.push(Event::UnknownTable {
-                        table: column.table,
-                    });
-                }
-                cx.sequences.of_column(column.table, column.attribute)
-            } else {
-                let call = calls.next_if(|call| call.column.as_bytes() == column.name);
-                call.and_then(|call| cx.sequences.by_name(&call.sequence))
-            };
-            if let Some(sequence) = sequence {
-                self.sequence_columns
-                    .push((index, sequence, formats.of(index)));
-            }
         }
     }
 
@@ -1010,14 +736,4 @@ fn positions(pending: &Tracked) -> Option<&PositionMap> {
 /// Whether a row description is of a result of ours.
 fn is_ours(body: &[u8]) -> bool {
     body.get(2..).is_some_and(|names| names.starts_with(COLUMN))
-}
-
-fn integer(value: &[u8], format: u16) -> Option<i64> {
-    match (format, value.len()) {
-        (0, _) => std::str::from_utf8(value).ok()?.parse().ok(),
-        (1, 2) => Some(i16::from_be_bytes(value.try_into().ok()?).into()),
-        (1, 4) => Some(i32::from_be_bytes(value.try_into().ok()?).into()),
-        (1, 8) => Some(i64::from_be_bytes(value.try_into().ok()?)),
-        _ => None,
-    }
 }

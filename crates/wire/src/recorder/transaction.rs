@@ -16,6 +16,25 @@ use crate::limits;
 use crate::message::frontend;
 use crate::sql::{Fingerprint, Script, Statement};
 
+/// How a transaction ended.
+#[derive(Debug)]
+pub(super) struct End<'a> {
+    pub outcome: Outcome,
+    pub at: i64,
+    /// Where in the client's stream that begins which comes after it, or the `Query` in the middle of which it ended.
+    pub client_to: u64,
+    pub tail: Option<Tail<'a>>,
+}
+
+/// The `Query` in the middle of which a transaction ended.
+#[derive(Debug)]
+pub(super) struct Tail<'a> {
+    pub text: Option<&'a [u8]>,
+    pub script: &'a Script,
+    /// Index of the transaction's last statement.
+    pub last: usize,
+}
+
 /// A transaction that has begun and whose end has not been told yet.
 #[derive(Debug)]
 pub(super) struct Open {
@@ -123,10 +142,12 @@ impl Open {
         }
         self.took_snapshot |= statement.takes_snapshot;
         self.may_have_written |= statement.kind.may_write();
-        self.active |= statement.takes_snapshot || statement.kind.may_write();
+        self.active |= statement.takes_snapshot
+            || statement.kind.may_write()
+            || statement.kind.settles_prepared();
         self.changes_session |= statement.kind.changes_session();
         if let Some(prepared) = prepared
-            && prepared.data.end <= self.client_from
+            && prepared.data.start < self.client_from
             && !self.uses.iter().any(|used| Arc::ptr_eq(used, prepared))
         {
             if self.uses.len() < limits::STATEMENTS_MAX {
@@ -194,9 +215,9 @@ impl Open {
     }
 
     /// A `Query` is answered in full in which, perhaps, an earlier transaction ended and this one began.
-    pub fn query_ended(&mut self, text: Option<&[u8]>, script: &Script, end: u64) {
+    pub fn query_ended(&mut self, text: Option<&[u8]>, script: &Script, client_from: u64) {
         if let Some(first) = self.head.take() {
-            self.client_from = end;
+            self.client_from = client_from;
             if let Some(text) = part(
                 text,
                 script,
@@ -211,18 +232,11 @@ impl Open {
     }
 
     /// What is told about it; `None` if there is nothing to tell.
-    ///
-    /// `client_to` is where its last whole message ends in the client's stream. `tail` is the `Query` in the middle of which it ended, with the
-    /// index of its last statement there.
     pub fn finish(
         mut self: Box<Self>,
-        outcome: Outcome,
-        ended: i64,
+        end: End<'_>,
         client: &Kept,
-        client_to: u64,
-        tail: Option<(Option<&[u8]>, &Script, usize)>,
         server: &Kept,
-        server_to: u64,
     ) -> Option<Box<ObservedTransaction>> {
         if !self.announced {
             return None;
@@ -235,17 +249,18 @@ impl Open {
         };
         let client_bytes = match request {
             Some(_) => None,
-            None => self.client_bytes(client, client_to, tail),
+            None => self.client_bytes(client, &end),
         };
         self.cut.client_bytes = request.is_none() && client_bytes.is_none();
-        let server_bytes = match outcome {
-            Outcome::Aborted => server.get(self.server_from, server_to),
-            _ => None,
+        let aborted = end.outcome == Outcome::Aborted;
+        let server_bytes = match aborted {
+            true => server.get(self.server_from, server.end()),
+            false => None,
         };
-        self.cut.server_bytes = outcome == Outcome::Aborted && server_bytes.is_none();
+        self.cut.server_bytes = aborted && server_bytes.is_none();
         Some(Box::new(ObservedTransaction {
             began: self.began,
-            ended,
+            ended: end.at,
             request,
             explicit: self.explicit,
             passive: !self.active,
@@ -255,7 +270,7 @@ impl Open {
             xid: self.xid,
             subxids: self.subxids,
             xid_known: self.xid_answered || !self.may_have_written || self.read_only,
-            outcome,
+            outcome: end.outcome,
             statements: self.statements,
             shape: self.shape.value(),
             result_digest: self.digest.value(),
@@ -268,13 +283,8 @@ impl Open {
         }))
     }
 
-    fn client_bytes(
-        &self,
-        client: &Kept,
-        client_to: u64,
-        tail: Option<(Option<&[u8]>, &Script, usize)>,
-    ) -> Option<Bytes> {
-        if self.cut.client_bytes || (self.head.is_some() && tail.is_none()) {
+    fn client_bytes(&self, client: &Kept, end: &End<'_>) -> Option<Bytes> {
+        if self.cut.client_bytes || (self.head.is_some() && end.tail.is_none()) {
             return None;
         }
         let mut bytes = BytesMut::new();
@@ -282,14 +292,12 @@ impl Open {
             prepared.parse_message()?.build(&mut bytes);
         }
         bytes.extend_from_slice(&self.client_prefix);
-        if client_to > self.client_from {
-            bytes.extend_from_slice(&client.get(self.client_from, client_to)?);
+        if end.client_to > self.client_from {
+            bytes.extend_from_slice(&client.get(self.client_from, end.client_to)?);
         }
-        if let Some((text, script, last)) = tail {
-            frontend::query(
-                &mut bytes,
-                part(text, script, self.head.unwrap_or(0), last)?,
-            );
+        if let Some(Tail { text, script, last }) = end.tail {
+            let first = self.head.unwrap_or(0);
+            frontend::query(&mut bytes, part(text, script, first, last)?);
         }
         Some(bytes.freeze())
     }

@@ -150,11 +150,7 @@ fn starts_with(word: &[u8], prefix: &[u8]) -> bool {
 fn takes_snapshot(kind: &Kind) -> bool {
     match kind {
         Kind::Prepare | Kind::Declare => true,
-        Kind::Lock
-        | Kind::Notify
-        | Kind::Cursor
-        | Kind::CommitPrepared { .. }
-        | Kind::RollbackPrepared { .. } => false,
+        Kind::Lock | Kind::Notify | Kind::Cursor => false,
         _ => kind.may_write(),
     }
 }

@@ -182,6 +182,16 @@ impl Kind {
                 | Self::Discard { .. }
                 | Self::Deallocate { .. }
                 | Self::Listen
+                | Self::CommitPrepared { .. }
+                | Self::RollbackPrepared { .. }
+        )
+    }
+
+    /// Ends a prepared transaction, which was told with its id when it was prepared.
+    pub fn settles_prepared(&self) -> bool {
+        matches!(
+            self,
+            Self::CommitPrepared { .. } | Self::RollbackPrepared { .. }
         )
     }
 

@@ -216,6 +216,7 @@ pub fn show_client(frame: &Frame) -> String {
             Target::Statement(of) => format!("{tag} S {}", named(of)),
             Target::Portal(of) => format!("{tag} P {}", named(of)),
         },
+        FUNCTION_CALL => format!("F {}", u32::from_be_bytes(body[..4].try_into().unwrap())),
         _ => format!("{tag} {}", lossy(body)).trim_end().to_owned(),
     }
 }

@@ -1,0 +1,1833 @@
+//! Sessions as scripts: what each side sends, what the recorder forwards, and what it tells.
+//!
+//! A line that begins with `>` is the client's, one with `<` the server's; see `support` for how messages are written. The server's answers
+//! to statements of ours need not be written down: the harness gives them when their turn comes. In the output, `»` goes to the server, `«` to the
+//! client, and `!` is an event.
+
+mod support;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use expect_test::{Expect, expect};
+use hindcast_wire::frame::Direction;
+use hindcast_wire::sql::ScriptCache;
+use hindcast_wire::{
+    Context, Event, ObservedTransaction, Output, Recorder, RecorderOptions, SequenceColumns,
+};
+
+/// What the server still has to answer.
+#[derive(Debug)]
+enum Turn {
+    /// Ours, with the answer.
+    Ours(Vec<String>),
+    /// The client's, by tag.
+    Client(char),
+}
+
+struct Session {
+    recorder: Recorder,
+    turns: VecDeque<Turn>,
+    out: Output,
+    shown: String,
+    now: i64,
+    locks: std::cell::Cell<u64>,
+    alone: Option<u64>,
+    sequences: SequenceColumns,
+    xid: String,
+    last_text: String,
+    read_only: String,
+    ready: bool,
+}
+
+const STARTUP: &str = "
+    > startup user=u database=d
+    < R
+    < S server_version 15.4
+    < S standard_conforming_strings on
+    < K abcd
+    < Z I
+";
+
+impl Session {
+    fn new(change: impl FnOnce(&mut RecorderOptions)) -> Self {
+        let mut options = RecorderOptions::new(1, Arc::new(ScriptCache::default()));
+        change(&mut options);
+        let mut sequences = SequenceColumns::default();
+        sequences.add_column(500, 1, 501);
+        sequences.add_name("s", 502);
+        Self {
+            recorder: Recorder::new(options),
+            turns: VecDeque::new(),
+            out: Output::default(),
+            shown: String::new(),
+            now: 0,
+            locks: std::cell::Cell::new(0),
+            alone: None,
+            sequences,
+            xid: "777".to_owned(),
+            last_text: String::new(),
+            read_only: "off".to_owned(),
+            ready: false,
+        }
+    }
+
+    fn run(&mut self, script: &str) {
+        for line in script
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+        {
+            match line.split_at(1) {
+                (">", line) => self.client(line.trim_start()),
+                ("<", line) => self.server(line.trim_start()),
+                ("@", setting) => match setting
+                    .trim()
+                    .split_once(' ')
+                    .unwrap_or((setting.trim(), ""))
+                {
+                    ("xid", xid) => self.xid = xid.to_owned(),
+                    ("read-only", value) => self.read_only = value.to_owned(),
+                    ("alone", request) => self.alone = request.parse().ok(),
+                    ("server-gone", _) => {
+                        self.step(|recorder, cx, out| {
+                            recorder.on_server_gone(cx, out);
+                            Ok(())
+                        });
+                    }
+                    _ => panic!("no such setting: {line}"),
+                },
+                _ => panic!("neither > nor <: {line}"),
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        act: impl FnOnce(
+            &mut Recorder,
+            &Context<'_>,
+            &mut Output,
+        ) -> Result<(), hindcast_wire::ProtocolError>,
+    ) {
+        self.now += 1;
+        let locks = &self.locks;
+        let context = Context {
+            now: self.now,
+            alone: self.alone,
+            sequences: &self.sequences,
+            lock_order: &|| locks.replace(locks.get() + 1),
+        };
+        let result = act(&mut self.recorder, &context, &mut self.out);
+        self.show();
+        if let Err(error) = result {
+            self.shown += &format!("! {error}\n");
+        }
+    }
+
+    fn client(&mut self, line: &str) {
+        let mut input = BytesMut::new();
+        support::client(line, &mut input);
+        if line.starts_with("startup") {
+            let length = input.len();
+            self.step(|recorder, cx, out| recorder.on_client(&mut input, cx, out));
+            assert!(self.shown.len() > length || input.is_empty());
+            return;
+        }
+        let before = self.shown.len();
+        self.step(|recorder, cx, out| recorder.on_client(&mut input, cx, out));
+        // All but the last of what went to the server is ours.
+        let forwarded: Vec<String> = self.shown[before..]
+            .lines()
+            .filter_map(|line| line.strip_prefix("» ").map(str::to_owned))
+            .collect();
+        let Some((_, ours)) = forwarded.split_last() else {
+            return;
+        };
+        for message in ours {
+            let answer = match message.split_at(1) {
+                ("P", _) => vec!["1".to_owned()],
+                ("B", _) => vec!["2".to_owned()],
+                ("C", _) => vec!["3".to_owned()],
+                ("S", _) => vec!["Z T".to_owned()],
+                ("E", _) => {
+                    let asked = ours
+                        .iter()
+                        .rev()
+                        .find_map(|message| message.strip_prefix("B hindcast hindcast_"));
+                    let bits: u32 = asked.and_then(|bits| bits.parse().ok()).unwrap_or(0);
+                    vec![self.row(bits), "C SELECT 1".to_owned()]
+                }
+                _ => panic!("this is not ours: {message}"),
+            };
+            self.turns.push_back(Turn::Ours(answer));
+        }
+        let tag = line.chars().next().expect("a tag");
+        if !"HdcfXp".contains(tag) {
+            self.turns.push_back(Turn::Client(tag));
+        }
+    }
+
+    fn row(&self, bits: u32) -> String {
+        let mut row = "D".to_owned();
+        if bits & 1 != 0 {
+            row += &format!(
+                " 100:105:102 repeatable~read 1700000000000000 {}",
+                self.read_only
+            );
+        }
+        if bits & 2 != 0 {
+            row += &format!(" {}", self.xid);
+        }
+        if bits & 8 != 0 {
+            row += " 777,778,780";
+        }
+        row
+    }
+
+    fn feed(&mut self, line: &str) {
+        let mut input = BytesMut::new();
+        // Values hold no spaces in this notation, but for this one.
+        support::server(line, &mut input);
+        let from = b"repeatable~read";
+        if let Some(at) = input.windows(from.len()).position(|window| window == from) {
+            input[at + 10] = b' ';
+        }
+        self.step(|recorder, cx, out| recorder.on_server(&mut input, cx, out));
+    }
+
+    /// Lets the server answer what is ours and comes first.
+    fn answer_ours(&mut self) {
+        while let Some(Turn::Ours(_)) = self.turns.front() {
+            let Some(Turn::Ours(lines)) = self.turns.pop_front() else {
+                unreachable!()
+            };
+            lines.iter().for_each(|line| self.feed(line));
+        }
+    }
+
+    fn server(&mut self, line: &str) {
+        if let Some(bits) = line.strip_prefix("ask ") {
+            let row = self.row(bits.parse().expect("which"));
+            ["T hindcast_ask", &row, "C SELECT 1"]
+                .iter()
+                .for_each(|line| self.feed(line));
+            return;
+        }
+        if let Some(error) = line.strip_prefix("ours ") {
+            self.feed(error);
+            while !matches!(self.turns.front(), Some(Turn::Client('S')) | None) {
+                self.turns.pop_front();
+            }
+            return;
+        }
+        // An error at a word of the text that the server saw last.
+        if let Some(error) = line.strip_prefix("E-at ") {
+            let (word, error) = error.split_once(' ').expect("a word");
+            let at = self.last_text.find(word).expect("the word is in the text") + 1;
+            let (sqlstate, text) = error.split_once(' ').expect("sqlstate and text");
+            return self.server(&format!("E {sqlstate} {at} {text}"));
+        }
+        if line == "ours" {
+            return self.answer_ours();
+        }
+        let tag = line.chars().next().expect("a tag");
+        if !"NSA".contains(tag) && self.ready {
+            self.answer_ours();
+        }
+        self.feed(line);
+        if !self.ready {
+            self.ready = tag == 'Z';
+            return;
+        }
+        // The server swallows a Sync that comes with the Execute of a copy.
+        if tag == 'G' && matches!(self.turns.get(1), Some(Turn::Client('S'))) {
+            self.turns.remove(1);
+        }
+        let ends = match (self.turns.front(), tag) {
+            (Some(Turn::Client('Q' | 'S' | 'F')), 'Z') => true,
+            (Some(Turn::Client('P')), '1')
+            | (Some(Turn::Client('B')), '2')
+            | (Some(Turn::Client('C')), '3') => true,
+            (Some(Turn::Client('E')), 'C' | 'I' | 's') | (Some(Turn::Client('D')), 'T' | 'n') => {
+                true
+            }
+            (Some(Turn::Client('P' | 'B' | 'C' | 'D' | 'E')), 'E') => {
+                while !matches!(self.turns.front(), Some(Turn::Client('S')) | None) {
+                    self.turns.pop_front();
+                }
+                false
+            }
+            _ => false,
+        };
+        if ends {
+            self.turns.pop_front();
+        }
+    }
+
+    fn show(&mut self) {
+        let mut to_server = self.out.to_server.split();
+        if to_server.first() == Some(&0) {
+            self.shown += &format!("» {}\n", support::show_startup(&to_server));
+            to_server.clear();
+        }
+        for line in support::show(Direction::FromClient, &mut to_server) {
+            self.shown += &format!("» {}\n", shorten(&line));
+            if let Some(text) = line.strip_prefix("Q ") {
+                self.last_text = text.to_owned();
+            }
+        }
+        for line in support::show(Direction::FromServer, &mut self.out.to_client.split()) {
+            self.shown += &format!("« {line}\n");
+        }
+        for event in std::mem::take(&mut self.out.events) {
+            self.shown += &format!("! {}\n", show_event(&event));
+        }
+    }
+}
+
+/// Our queries by what they ask.
+fn shorten(line: &str) -> String {
+    let Some(start) = line
+        .find("SELECT pg_catalog.")
+        .filter(|_| line.contains("hindcast_ask"))
+    else {
+        return line.to_owned();
+    };
+    let end = line[start..]
+        .find(';')
+        .map_or(line.len(), |end| start + end);
+    let ask = &line[start..end];
+    let words = [
+        ("pg_current_snapshot", "snapshot"),
+        ("xact_id_if_assigned", "xid"),
+        ("pg_current_xact_id()", "assign"),
+        ("pg_locks", "subxids"),
+    ];
+    let asked: Vec<_> = words
+        .iter()
+        .filter(|(column, _)| ask.contains(column))
+        .map(|(_, word)| *word)
+        .collect();
+    shorten(&format!(
+        "{}<{}>{}",
+        &line[..start],
+        asked.join(" "),
+        &line[end..]
+    ))
+}
+
+fn show_event(event: &Event) -> String {
+    match event {
+        Event::Ready {
+            process_id,
+            cancel_key,
+            server_version,
+        } => format!("ready: process {process_id}, key {cancel_key:?}, {server_version}"),
+        Event::TransactionBegan { began } => format!("began at {began}"),
+        Event::Transaction(transaction) => show_transaction(transaction),
+        Event::CommitUncertain(transaction) => {
+            format!("uncertain: {}", show_transaction(transaction))
+        }
+        Event::UnknownTable { table } => format!("unknown table {table}"),
+        Event::Unobserved { reason } => format!("unobserved: {reason}"),
+    }
+}
+
+fn show_transaction(transaction: &ObservedTransaction) -> String {
+    let mut text = format!("{:?}", transaction.outcome);
+    text += if transaction.explicit { " block" } else { "" };
+    text += if transaction.passive { " passive" } else { "" };
+    if let Some((request, how)) = transaction.request {
+        text += &format!(", request {request} by {how:?}");
+    }
+    if let Some(snapshot) = &transaction.snapshot {
+        text += &format!(
+            ", snapshot {}:{}:{:?}",
+            snapshot.xmin, snapshot.xmax, snapshot.in_progress
+        );
+    }
+    match (transaction.xid, transaction.xid_known) {
+        (Some(xid), _) => text += &format!(", xid {xid}"),
+        (None, true) => {}
+        (None, false) => text += ", xid unknown",
+    }
+    if !transaction.subxids.is_empty() {
+        text += &format!(", subxids {:?}", transaction.subxids);
+    }
+    text += &format!(", rows {}", transaction.result_rows);
+    for lock in &transaction.locks {
+        text += &format!(", lock by {} as {}", lock.statement, lock.completed);
+    }
+    for taken in &transaction.sequence_values {
+        text += &format!(", sequence {}={}", taken.sequence, taken.value);
+    }
+    if transaction.cut != Default::default() {
+        text += &format!(", {:?}", transaction.cut);
+    }
+    for statement in &transaction.statements {
+        text += &format!("\n    {}", statement.text);
+    }
+    let bytes = [
+        (Direction::FromClient, "sent", &transaction.client_bytes),
+        (
+            Direction::FromServer,
+            "was answered",
+            &transaction.server_bytes,
+        ),
+    ];
+    for (direction, what, bytes) in bytes {
+        if let Some(bytes) = bytes {
+            let lines = support::show(direction, &mut BytesMut::from(&bytes[..]));
+            text += &format!("\n    {what}: {}", lines.join(" | "));
+        }
+    }
+    text
+}
+
+#[track_caller]
+fn check(script: &str, expected: Expect) {
+    check_with(|_| (), script, expected);
+}
+
+#[track_caller]
+fn check_with(change: impl FnOnce(&mut RecorderOptions), script: &str, expected: Expect) {
+    let mut session = Session::new(change);
+    session.run(STARTUP);
+    session.shown.clear();
+    session.run(script);
+    expected.assert_eq(&session.shown);
+}
+
+#[test]
+fn startup_passes_through_and_the_cancel_key_is_told() {
+    let mut session = Session::new(|options| options.strip_channel_binding = true);
+    session.run(
+        "> startup user=u database=d application_name=x
+         < SASL SCRAM-SHA-256-PLUS SCRAM-SHA-256
+         > p n,,n=,r=abc
+         < R
+         < S server_version 18.0
+         < K 0123456789abcdef0123456789abcdef
+         < Z I",
+    );
+    expect![[r#"
+        » startup user=u database=d application_name=x
+        « R SCRAM-SHA-256
+        » p n,,n=,r=abc
+        « R
+        « S server_version 18.0
+        « K
+        « Z I
+        ! ready: process 7, key b"0123456789abcdef0123456789abcdef", 18.0
+    "#]]
+    .assert_eq(&session.shown);
+    assert!(session.recorder.is_idle());
+}
+
+#[test]
+fn a_replication_connection_passes_through() {
+    let mut session = Session::new(|_| ());
+    session.run("> startup user=u replication=database");
+    expect![[r#"
+        » startup user=u replication=database
+        ! unobserved: it is a replication connection
+    "#]]
+    .assert_eq(&session.shown);
+    assert!(
+        session.recorder.is_raw(Direction::FromClient)
+            && session.recorder.is_raw(Direction::FromServer)
+    );
+}
+
+#[test]
+fn an_autocommitted_query_gets_ours_behind_it() {
+    check(
+        "> Q INSERT INTO t VALUES (1); -- done
+         < C INSERT 0 1
+         < ask 3
+         < Z I",
+        expect![[r#"
+            » Q INSERT INTO t VALUES (1); -- done~;<snapshot xid>
+            ! began at 7
+            « C INSERT 0 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 0
+                INSERT INTO t VALUES ($1)
+                sent: Q INSERT INTO t VALUES (1); -- done
+        "#]],
+    );
+}
+
+#[test]
+fn a_commit_that_fails_behind_a_statement_is_the_statements_failure() {
+    check(
+        "> Q INSERT INTO t VALUES (1)
+         < C INSERT 0 1
+         < T hindcast_ask
+         < D 100:105: repeatable~read 1700000000000000 off 777
+         < N 00000 late
+         < E 23505 duplicate key
+         < Z I",
+        expect![[r#"
+            » Q INSERT INTO t VALUES (1)~;<snapshot xid>
+            ! began at 7
+            « N 00000 late
+            « E 23505 duplicate key
+            « Z I
+            ! Aborted, snapshot 100:105:[], xid 777, rows 0
+                INSERT INTO t VALUES ($1)
+                sent: Q INSERT INTO t VALUES (1)
+                was answered: N 00000 late | E 23505 duplicate key | Z I
+        "#]],
+    );
+}
+
+#[test]
+fn a_block_is_asked_for_its_snapshot_at_its_first_statement_and_for_its_id_at_commit() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q SET LOCAL x = 1
+         < C SET
+         < Z T
+         > Q SELECT a FROM t
+         < T a
+         < D 1
+         < D 2
+         < C SELECT 2
+         < Z T
+         > Q UPDATE t SET a = 2
+         < C UPDATE 2
+         < Z T
+         > Q COMMIT
+         < C COMMIT
+         < Z I",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » Q SET LOCAL x = 1
+            « C SET
+            ! began at 7
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q SELECT a FROM t
+            « T a
+            « D 1
+            « D 2
+            « C SELECT 2
+            « Z T
+            » Q UPDATE t SET a = 2
+            « C UPDATE 2
+            « Z T
+            » P hindcast_2 <xid>
+            » B hindcast hindcast_2
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q COMMIT
+            « C COMMIT
+            « Z I
+            ! Committed block, snapshot 100:105:[102], xid 777, rows 2
+                BEGIN
+                SET LOCAL x = $1
+                SELECT a FROM t
+                UPDATE t SET a = $1
+                COMMIT
+                sent: Q BEGIN | Q SET LOCAL x = 1 | Q SELECT a FROM t | Q UPDATE t SET a = 2 | Q COMMIT
+        "#]],
+    );
+}
+
+#[test]
+fn a_read_only_block_is_not_asked_for_an_id() {
+    check(
+        "@ read-only on
+         > Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q SELECT 1
+         < T a
+         < D 1
+         < C SELECT 1
+         < Z T
+         > Q COMMIT
+         < C COMMIT
+         < Z I",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q SELECT 1
+            « T a
+            ! began at 7
+            « D 1
+            « C SELECT 1
+            « Z T
+            » Q COMMIT
+            « C COMMIT
+            « Z I
+            ! Committed block, snapshot 100:105:[102], rows 1
+                BEGIN
+                SELECT $1
+                COMMIT
+                sent: Q BEGIN | Q SELECT 1 | Q COMMIT
+        "#]],
+    );
+}
+
+#[test]
+fn an_empty_block_is_not_told() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q SHOW work_mem
+         < T work_mem
+         < D 4MB
+         < C SHOW
+         < Z T
+         > Q COMMIT
+         < C COMMIT
+         < Z I",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » Q SHOW work_mem
+            « T work_mem
+            « D 4MB
+            « C SHOW
+            « Z T
+            » Q COMMIT
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn settings_are_told_as_passive_ghosts() {
+    check(
+        "> Q SET search_path = x
+         < C SET
+         < Z I
+         > Q SHOW search_path
+         < T search_path
+         < D x
+         < C SHOW
+         < Z I",
+        expect![[r#"
+            » Q SET search_path = x
+            « C SET
+            ! began at 7
+            « Z I
+            ! Committed passive, rows 0
+                SET search_path = x
+                sent: Q SET search_path = x
+            » Q SHOW search_path
+            « T search_path
+            « D x
+            « C SHOW
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn an_aborted_block_keeps_what_it_was_answered() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q SELECT a FROM t
+         < T a
+         < D 1
+         < C SELECT 1
+         < Z T
+         > Q INSERT INTO t VALUES (1)
+         < E 23505 duplicate key
+         < Z E
+         > Q ROLLBACK
+         < C ROLLBACK
+         < Z I",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q SELECT a FROM t
+            « T a
+            ! began at 7
+            « D 1
+            « C SELECT 1
+            « Z T
+            » Q INSERT INTO t VALUES (1)
+            « E 23505 duplicate key
+            « Z E
+            » Q ROLLBACK
+            « C ROLLBACK
+            « Z I
+            ! Aborted block, snapshot 100:105:[102], xid unknown, rows 1
+                BEGIN
+                SELECT a FROM t
+                INSERT INTO t VALUES ($1)
+                ROLLBACK
+                sent: Q BEGIN | Q SELECT a FROM t | Q INSERT INTO t VALUES (1) | Q ROLLBACK
+                was answered: C BEGIN | Z T | T a | D 1 | C SELECT 1 | Z T | E 23505 duplicate key | Z E | C ROLLBACK | Z I
+        "#]],
+    );
+}
+
+#[test]
+fn begin_and_first_statement_in_one_batch() {
+    check(
+        "> P - BEGIN
+         > B - -
+         > E -
+         > P - SELECT a FROM t
+         > B - -
+         > D P -
+         > E -
+         > S
+         < 1
+         < 2
+         < C BEGIN
+         < 1
+         < 2
+         < T a
+         < D 1
+         < C SELECT 1
+         < Z T
+         > P - COMMIT
+         > B - -
+         > E -
+         > S
+         < 1
+         < 2
+         < C COMMIT
+         < Z I",
+        expect![[r#"
+            » P - BEGIN
+            » B - -
+            » E -
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » P - SELECT a FROM t
+            » B - -
+            » D P -
+            » E -
+            » S
+            « 1
+            « 2
+            « C BEGIN
+            « 1
+            « 2
+            « T a
+            « D 1
+            ! began at 9
+            « C SELECT 1
+            « Z T
+            » P hindcast_2 <xid>
+            » B hindcast hindcast_2
+            » E hindcast
+            » C P hindcast
+            » S
+            » P - COMMIT
+            » B - -
+            » E -
+            » S
+            « 1
+            « 2
+            « C COMMIT
+            « Z I
+            ! Committed block, snapshot 100:105:[102], xid 777, rows 1
+                BEGIN
+                SELECT a FROM t
+                COMMIT
+                sent: P - BEGIN | B - - | E - | P - SELECT a FROM t | B - - | D P - | E - | S | P - COMMIT | B - - | E - | S
+        "#]],
+    );
+}
+
+#[test]
+fn a_pipelined_batch_gets_ours_before_its_sync() {
+    check(
+        "> P s INSERT INTO t VALUES ($1)
+         > B - s 1
+         > E -
+         > B - s 2
+         > E -
+         > S
+         > B - s 3
+         > E -
+         > S
+         < 1
+         < 2
+         < C INSERT 0 1
+         < 2
+         < C INSERT 0 1
+         < Z I
+         @ xid 778
+         < 2
+         < C INSERT 0 1
+         < Z I
+         > B - s 4
+         > E -
+         > S
+         < 2
+         < C INSERT 0 1
+         < Z I",
+        expect![[r#"
+            » P s INSERT INTO t VALUES ($1)
+            » B - s 1
+            » E -
+            » B - s 2
+            » E -
+            » P hindcast_3 <snapshot xid>
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            » B - s 3
+            » E -
+            » C S hindcast_3
+            » P hindcast_3 <snapshot xid>
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            « 1
+            « 2
+            « C INSERT 0 1
+            ! began at 9
+            « 2
+            « C INSERT 0 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 0
+                INSERT INTO t VALUES ($1)
+                INSERT INTO t VALUES ($1)
+                sent: P s INSERT INTO t VALUES ($1) | B - s 1 | E - | B - s 2 | E - | S
+            « 2
+            « C INSERT 0 1
+            ! began at 14
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 0
+                INSERT INTO t VALUES ($1)
+                sent: P s INSERT INTO t VALUES ($1) | B - s 3 | E - | S
+            » B - s 4
+            » E -
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            « 2
+            « C INSERT 0 1
+            ! began at 37
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 778, rows 0
+                INSERT INTO t VALUES ($1)
+                sent: P s INSERT INTO t VALUES ($1) | B - s 4 | E - | S
+        "#]],
+    );
+}
+
+#[test]
+fn an_error_in_a_pipeline_discards_ours_too() {
+    check(
+        "> P - INSERT INTO t VALUES (1)
+         > B - -
+         > E -
+         > P - SELECT nope
+         > B - -
+         > E -
+         > S
+         > P - SELECT 2
+         > B - -
+         > E -
+         > S
+         < 1
+         < 2
+         < C INSERT 0 1
+         < E 42703 8 no such column
+         < Z I
+         < 1
+         < 2
+         < D 2
+         < C SELECT 1
+         < Z I",
+        expect![[r#"
+            » P - INSERT INTO t VALUES (1)
+            » B - -
+            » E -
+            » P - SELECT nope
+            » B - -
+            » E -
+            » P hindcast_3 <snapshot xid>
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            » P - SELECT 2
+            » B - -
+            » E -
+            » C S hindcast_3
+            » P hindcast_3 <snapshot xid>
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            « 1
+            « 2
+            « C INSERT 0 1
+            ! began at 9
+            « E 42703 8 no such column
+            « Z I
+            ! Aborted, xid unknown, rows 0
+                INSERT INTO t VALUES ($1)
+                SELECT nope
+                sent: P - INSERT INTO t VALUES (1) | B - - | E - | P - SELECT nope | B - - | E - | S
+                was answered: 1 | 2 | C INSERT 0 1 | E 42703 8 no such column | Z I
+            « 1
+            « 2
+            « D 2
+            ! began at 16
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1
+                SELECT $1
+                sent: P - SELECT 2 | B - - | E - | S
+        "#]],
+    );
+}
+
+#[test]
+fn preparing_alone_is_no_transaction() {
+    check(
+        "> P s SELECT a FROM t
+         > D S s
+         > S
+         < 1
+         < t
+         < T a
+         < Z I",
+        expect![[r#"
+            » P s SELECT a FROM t
+            » D S s
+            » S
+            « 1
+            « t
+            « T a
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn ours_failing_inside_a_batch_is_told_to_the_client() {
+    check(
+        "> P - INSERT INTO t VALUES (1)
+         > B - -
+         > E -
+         < 1
+         < 2
+         < C INSERT 0 1
+         > S
+         < ours E 57014 canceled
+         < Z I",
+        expect![[r#"
+            » P - INSERT INTO t VALUES (1)
+            » B - -
+            » E -
+            « 1
+            « 2
+            « C INSERT 0 1
+            ! began at 9
+            » P hindcast_3 <snapshot xid>
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            « E 57014 canceled
+            « Z I
+            ! Aborted, xid unknown, rows 0
+                INSERT INTO t VALUES ($1)
+                sent: P - INSERT INTO t VALUES (1) | B - - | E - | S
+                was answered: 1 | 2 | C INSERT 0 1 | E 57014 canceled | Z I
+        "#]],
+    );
+}
+
+#[test]
+fn many_transactions_in_one_text() {
+    check(
+        "> Q INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2); COMMIT; SELECT 3; ROLLBACK; INSERT INTO t VALUES (4)
+         < C INSERT 0 1
+         < C BEGIN
+         < ask 1
+         < C INSERT 0 1
+         < ask 2
+         < C COMMIT
+         @ xid NULL
+         < T a
+         < D 3
+         < C SELECT 1
+         < C ROLLBACK
+         @ xid 779
+         < C INSERT 0 1
+         < ask 3
+         < Z I",
+        expect![[r#"
+            » Q INSERT INTO t VALUES (1); BEGIN; <snapshot>; INSERT INTO t VALUES (2); <xid>; COMMIT; SELECT 3; ROLLBACK; INSERT INTO t VALUES (4)~;<snapshot xid>
+            « C INSERT 0 1
+            ! began at 7
+            « C BEGIN
+            « C INSERT 0 1
+            « C COMMIT
+            « T a
+            ! Committed block, snapshot 100:105:[102], xid 777, rows 0
+                INSERT INTO t VALUES ($1)
+                BEGIN
+                INSERT INTO t VALUES ($1)
+                COMMIT
+                sent: Q INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2); COMMIT
+            ! began at 7
+            « D 3
+            « C SELECT 1
+            « C ROLLBACK
+            ! Aborted, xid unknown, rows 1
+                SELECT $1
+                ROLLBACK
+                sent: Q SELECT 3; ROLLBACK
+                was answered: T a | D 3 | C SELECT 1 | C ROLLBACK
+            ! began at 7
+            « C INSERT 0 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 779, rows 0
+                INSERT INTO t VALUES ($1)
+                sent: Q INSERT INTO t VALUES (4)
+        "#]],
+    );
+}
+
+#[test]
+fn commit_and_chain_goes_on_with_another_transaction() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q INSERT INTO t VALUES (1)
+         < C INSERT 0 1
+         < Z T
+         > Q COMMIT AND CHAIN
+         < C COMMIT
+         < Z T
+         @ xid 778
+         > Q INSERT INTO t VALUES (2)
+         < C INSERT 0 1
+         < Z T
+         > Q ROLLBACK
+         < C ROLLBACK
+         < Z I",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q INSERT INTO t VALUES (1)
+            « C INSERT 0 1
+            ! began at 7
+            « Z T
+            » P hindcast_2 <xid>
+            » B hindcast hindcast_2
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q COMMIT AND CHAIN
+            « C COMMIT
+            « Z T
+            ! Committed block, snapshot 100:105:[102], xid 777, rows 0
+                BEGIN
+                INSERT INTO t VALUES ($1)
+                COMMIT AND CHAIN
+                sent: Q BEGIN | Q INSERT INTO t VALUES (1) | Q COMMIT AND CHAIN
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q INSERT INTO t VALUES (2)
+            « C INSERT 0 1
+            ! began at 28
+            « Z T
+            » Q ROLLBACK
+            « C ROLLBACK
+            « Z I
+            ! Aborted block, snapshot 100:105:[102], xid unknown, rows 0
+                INSERT INTO t VALUES ($1)
+                ROLLBACK
+                sent: Q INSERT INTO t VALUES (2) | Q ROLLBACK
+                was answered: C INSERT 0 1 | Z T | C ROLLBACK | Z I
+        "#]],
+    );
+}
+
+#[test]
+fn savepoints_and_their_ids() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q INSERT INTO t VALUES (1)
+         < C INSERT 0 1
+         < Z T
+         > Q SAVEPOINT a
+         < C SAVEPOINT
+         < Z T
+         > Q SELECT 1/0
+         < E 22012 division by zero
+         < Z E
+         > Q ROLLBACK TO a
+         < C ROLLBACK
+         < Z T
+         > Q RELEASE a
+         < C RELEASE
+         < Z T
+         > Q INSERT INTO t VALUES (2)
+         < C INSERT 0 1
+         < Z T
+         > Q COMMIT
+         < C COMMIT
+         < Z I",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q INSERT INTO t VALUES (1)
+            « C INSERT 0 1
+            ! began at 7
+            « Z T
+            » Q SAVEPOINT a
+            « C SAVEPOINT
+            « Z T
+            » Q SELECT 1/0
+            « E 22012 division by zero
+            « Z E
+            » Q ROLLBACK TO a
+            « C ROLLBACK
+            « Z T
+            » P hindcast_10 <xid subxids>
+            » B hindcast hindcast_10
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q RELEASE a
+            « C RELEASE
+            « Z T
+            » Q INSERT INTO t VALUES (2)
+            « C INSERT 0 1
+            « Z T
+            » B hindcast hindcast_10
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q COMMIT
+            « C COMMIT
+            « Z I
+            ! Committed block, snapshot 100:105:[102], xid 777, subxids [778, 780], rows 0
+                BEGIN
+                INSERT INTO t VALUES ($1)
+                SAVEPOINT a
+                SELECT $1/$2
+                ROLLBACK TO a
+                RELEASE a
+                INSERT INTO t VALUES ($1)
+                COMMIT
+                sent: Q BEGIN | Q INSERT INTO t VALUES (1) | Q SAVEPOINT a | Q SELECT 1/0 | Q ROLLBACK TO a | Q RELEASE a | Q INSERT INTO t VALUES (2) | Q COMMIT
+        "#]],
+    );
+}
+
+#[test]
+fn two_phase_commit() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q INSERT INTO t VALUES (1)
+         < C INSERT 0 1
+         < Z T
+         > Q PREPARE TRANSACTION 'g'
+         < C PREPARE TRANSACTION
+         < Z I
+         > Q COMMIT PREPARED 'g'
+         < C COMMIT PREPARED
+         < Z I",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q INSERT INTO t VALUES (1)
+            « C INSERT 0 1
+            ! began at 7
+            « Z T
+            » P hindcast_2 <xid>
+            » B hindcast hindcast_2
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q PREPARE TRANSACTION 'g'
+            « C PREPARE TRANSACTION
+            « Z I
+            ! Prepared { gid: "g" } block, snapshot 100:105:[102], xid 777, rows 0
+                BEGIN
+                INSERT INTO t VALUES ($1)
+                PREPARE TRANSACTION $1
+                sent: Q BEGIN | Q INSERT INTO t VALUES (1) | Q PREPARE TRANSACTION 'g'
+            » Q COMMIT PREPARED 'g'
+            « C COMMIT PREPARED
+            ! began at 28
+            « Z I
+            ! Committed, rows 0
+                COMMIT PREPARED $1
+                sent: Q COMMIT PREPARED 'g'
+        "#]],
+    );
+}
+
+#[test]
+fn statements_that_refuse_company_are_left_alone() {
+    check(
+        "> Q VACUUM t
+         < C VACUUM
+         < Z I
+         > Q CALL p()
+         < C CALL
+         < Z I
+         > P - VACUUM t
+         > B - -
+         > E -
+         > S
+         < 1
+         < 2
+         < C VACUUM
+         < Z I
+         > F 89
+         < V x
+         < Z I",
+        expect![[r#"
+            » Q VACUUM t
+            « C VACUUM
+            ! began at 7
+            « Z I
+            ! Committed, xid unknown, rows 0
+                VACUUM t
+                sent: Q VACUUM t
+            » Q CALL p()
+            « C CALL
+            ! began at 10
+            « Z I
+            ! Committed, xid unknown, rows 0
+                CALL p()
+                sent: Q CALL p()
+            » P - VACUUM t
+            » B - -
+            » E -
+            » S
+            « 1
+            « 2
+            « C VACUUM
+            ! began at 15
+            « Z I
+            ! Committed, xid unknown, rows 0
+                VACUUM t
+                sent: P - VACUUM t | B - - | E - | S
+            » F 89
+            « V
+            ! began at 21
+            « Z I
+            ! Committed, xid unknown, rows 1
+                FUNCTION CALL
+                sent: F 89
+        "#]],
+    );
+}
+
+#[test]
+fn copies_in_both_directions() {
+    check(
+        "> Q COPY t FROM STDIN
+         < G 1
+         > d 1~
+         > d 2~
+         > c
+         < C COPY 2
+         < ask 3
+         < Z I
+         > Q COPY t TO STDOUT
+         < H 1
+         < d 1~
+         < d 2~
+         < c
+         < C COPY 2
+         @ xid NULL
+         < ask 3
+         < Z I",
+        expect![[r#"
+            » Q COPY t FROM STDIN~;<snapshot xid>
+            « G
+            ! began at 7
+            » d 1~
+            » d 2~
+            » c
+            « C COPY 2
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 0
+                COPY t FROM STDIN
+                sent: Q COPY t FROM STDIN | d 1~ | d 2~ | c
+            » Q COPY t TO STDOUT~;<snapshot xid>
+            « H
+            ! began at 17
+            « d 1~
+            « d 2~
+            « c
+            « C COPY 2
+            « Z I
+            ! Committed, snapshot 100:105:[102], rows 2
+                COPY t TO STDOUT
+                sent: Q COPY t TO STDOUT
+        "#]],
+    );
+}
+
+#[test]
+fn a_sync_that_a_copy_swallows_is_not_answered() {
+    check(
+        "> P - COPY t FROM STDIN
+         > B - -
+         > E -
+         > S
+         < 1
+         < 2
+         < G 1
+         > d 1~
+         > c
+         > S
+         < C COPY 1
+         < Z I
+         > Q SELECT 1
+         < T a
+         < D 1
+         < C SELECT 1
+         < ask 3
+         < Z I",
+        expect![[r#"
+            » P - COPY t FROM STDIN
+            » B - -
+            » E -
+            » S
+            « 1
+            « 2
+            « G
+            ! began at 9
+            » d 1~
+            » c
+            » P hindcast_3 <snapshot xid>
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            « C COPY 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 0
+                COPY t FROM STDIN
+                sent: P - COPY t FROM STDIN | B - - | E - | S | d 1~ | c | S
+            » Q SELECT 1~;<snapshot xid>
+            « T a
+            ! began at 24
+            « D 1
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1
+                SELECT $1
+                sent: Q SELECT 1
+        "#]],
+    );
+}
+
+#[test]
+fn requests_by_comment_name_and_being_alone() {
+    check(
+        "@ alone 9
+         > Q SELECT 1 /*traceparent='00-00000000000000010000000000000005-00000000000000ff-01'*/
+         < T a
+         < D 1
+         < C SELECT 1
+         @ xid NULL
+         < ask 3
+         < Z I
+         > Q SELECT 2 /*traceparent='00-00000000000000020000000000000005-00000000000000ff-01'*/
+         < T a
+         < D 2
+         < C SELECT 1
+         < ask 3
+         < Z I
+         < S application_name 00-00000000000000010000000000000007-00000000000000ff-01
+         > Q SELECT 3
+         < T a
+         < D 3
+         < C SELECT 1
+         < ask 3
+         < Z I",
+        expect![[r#"
+            » Q SELECT 1~;<snapshot xid>
+            « T a
+            ! began at 7
+            « D 1
+            « C SELECT 1
+            « Z I
+            ! Committed, request 5 by Comment, snapshot 100:105:[102], rows 1
+                SELECT $1
+            » Q SELECT 2~;<snapshot xid>
+            « T a
+            ! began at 15
+            « D 2
+            « C SELECT 1
+            « Z I
+            ! Committed, request 9 by Alone, snapshot 100:105:[102], rows 1
+                SELECT $1
+            « S application_name 00-00000000000000010000000000000007-00000000000000ff-01
+            » Q SELECT 3~;<snapshot xid>
+            « T a
+            ! began at 24
+            « D 3
+            « C SELECT 1
+            « Z I
+            ! Committed, request 7 by ApplicationName, snapshot 100:105:[102], rows 1
+                SELECT $1
+        "#]],
+    );
+}
+
+#[test]
+fn positions_of_errors_are_the_clients() {
+    check(
+        "> Q /*traceparent='00-00000000000000010000000000000005-00000000000000ff-01'*/ SELECT nope
+         < E-at nope 42703 column does not exist
+         < Z I
+         > Q BEGIN; SELECT 1; COMMIT; SELECT nope
+         < C BEGIN
+         < ask 1
+         < T a
+         < D 1
+         < C SELECT 1
+         < ask 2
+         < C COMMIT
+         < E-at nope 42703 column does not exist
+         < Z I
+         > Q SELECT 1 +
+         < E 42601 12 syntax error at or near \";\"
+         < Z I",
+        expect![[r#"
+            » Q SELECT nope~;<snapshot xid>
+            « E 42703 82 column does not exist
+            ! began at 7
+            « Z I
+            ! Aborted, request 5 by Comment, xid unknown, rows 0
+                SELECT nope
+                was answered: E 42703 82 column does not exist | Z I
+            » Q BEGIN; <snapshot>; SELECT 1; <xid>; COMMIT; SELECT nope~;<snapshot xid>
+            « C BEGIN
+            « T a
+            ! began at 10
+            « D 1
+            « C SELECT 1
+            « C COMMIT
+            « E 42703 33 column does not exist
+            ! Committed block, snapshot 100:105:[102], xid 777, rows 1
+                BEGIN
+                SELECT $1
+                COMMIT
+                sent: Q BEGIN; SELECT 1; COMMIT
+            ! began at 10
+            « Z I
+            ! Aborted, xid unknown, rows 0
+                SELECT nope
+                sent: Q SELECT nope
+                was answered: E 42703 33 column does not exist | Z I
+            » Q SELECT 1 +~;<snapshot xid>
+            « E 42601 11 syntax error at end of input
+            ! began at 24
+            « Z I
+            ! Aborted, xid unknown, rows 0
+                SELECT $1 +
+                sent: Q SELECT 1 +
+                was answered: E 42601 11 syntax error at end of input | Z I
+        "#]],
+    );
+}
+
+#[test]
+fn locks_and_sequences_and_unknown_tables() {
+    check(
+        "> Q SELECT * FROM t FOR UPDATE
+         < T a
+         < D 1
+         < C SELECT 1
+         < ask 3
+         < Z I
+         > Q INSERT INTO u VALUES (1) RETURNING id, x
+         < T id@500.1 x@600.2
+         < D 41 9
+         < D 42 9
+         < C INSERT 0 2
+         < ask 3
+         < Z I
+         > Q SELECT nextval('s')
+         < T nextval
+         < D 43
+         < C SELECT 1
+         < ask 3
+         < Z I",
+        expect![[r#"
+            » Q SELECT * FROM t FOR UPDATE~;<snapshot xid>
+            « T a
+            ! began at 7
+            « D 1
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1, lock by 0 as 0
+                SELECT * FROM t FOR UPDATE
+                sent: Q SELECT * FROM t FOR UPDATE
+            » Q INSERT INTO u VALUES (1) RETURNING id, x~;<snapshot xid>
+            « T id x
+            ! began at 15
+            ! unknown table 600
+            « D 41 9
+            « D 42 9
+            « C INSERT 0 2
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 2, sequence 501=41, sequence 501=42
+                INSERT INTO u VALUES ($1) RETURNING id, x
+                sent: Q INSERT INTO u VALUES (1) RETURNING id, x
+            » Q SELECT nextval('s')~;<snapshot xid>
+            « T nextval
+            ! began at 24
+            « D 43
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1, sequence 502=43
+                SELECT nextval($1)
+                sent: Q SELECT nextval('s')
+        "#]],
+    );
+}
+
+#[test]
+fn a_notification_makes_the_commit_assign_an_id() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q NOTIFY c
+         < C NOTIFY
+         < Z T
+         > Q COMMIT
+         < C COMMIT
+         < Z I",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » Q NOTIFY c
+            « C NOTIFY
+            ! began at 7
+            « Z T
+            » P hindcast_6 <assign>
+            » B hindcast hindcast_6
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q COMMIT
+            « C COMMIT
+            « Z I
+            ! Committed block, xid 777, rows 0
+                BEGIN
+                NOTIFY c
+                COMMIT
+                sent: Q BEGIN | Q NOTIFY c | Q COMMIT
+        "#]],
+    );
+}
+
+#[test]
+fn our_statements_are_prepared_again_after_discard_all() {
+    check(
+        "> P - SELECT 1
+         > B - -
+         > E -
+         > S
+         < 1
+         < 2
+         < D 1
+         < C SELECT 1
+         < Z I
+         > Q DISCARD ALL
+         < C DISCARD ALL
+         < Z I
+         > P - SELECT 1
+         > B - -
+         > E -
+         > S
+         < 1
+         < 2
+         < D 1
+         < C SELECT 1
+         < Z I",
+        expect![[r#"
+            » P - SELECT 1
+            » B - -
+            » E -
+            » P hindcast_3 <snapshot xid>
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            « 1
+            « 2
+            « D 1
+            ! began at 9
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1
+                SELECT $1
+                sent: P - SELECT 1 | B - - | E - | S
+            » Q DISCARD ALL
+            « C DISCARD ALL
+            ! began at 21
+            « Z I
+            ! Committed passive, rows 0
+                DISCARD ALL
+                sent: Q DISCARD ALL
+            » P - SELECT 1
+            » B - -
+            » E -
+            » C S hindcast_3
+            » P hindcast_3 <snapshot xid>
+            » B hindcast hindcast_3
+            » E hindcast
+            » C P hindcast
+            » S
+            « 1
+            « 2
+            « D 1
+            ! began at 26
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1
+                SELECT $1
+                sent: P - SELECT 1 | B - - | E - | S
+        "#]],
+    );
+}
+
+#[test]
+fn a_server_that_leaves_makes_commits_uncertain() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q INSERT INTO t VALUES (1)
+         < C INSERT 0 1
+         < Z T
+         > Q COMMIT
+         < ours
+         @ server-gone",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q INSERT INTO t VALUES (1)
+            « C INSERT 0 1
+            ! began at 7
+            « Z T
+            » P hindcast_2 <xid>
+            » B hindcast hindcast_2
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q COMMIT
+            ! uncertain: Unknown block, snapshot 100:105:[102], xid 777, rows 0
+                BEGIN
+                INSERT INTO t VALUES ($1)
+                COMMIT
+                sent: Q BEGIN | Q INSERT INTO t VALUES (1) | Q COMMIT
+        "#]],
+    );
+    check(
+        "> Q INSERT INTO t VALUES (1)
+         > Q SELECT 2
+         @ server-gone",
+        expect![[r#"
+            » Q INSERT INTO t VALUES (1)~;<snapshot xid>
+            » Q SELECT 2~;<snapshot xid>
+            ! began at 7
+            ! uncertain: Unknown, xid unknown, rows 0
+                INSERT INTO t VALUES ($1)
+                sent: Q INSERT INTO t VALUES (1)
+            ! began at 8
+            ! uncertain: Unknown, xid unknown, rows 0
+                SELECT $1
+                sent: Q SELECT 2
+        "#]],
+    );
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q INSERT INTO t VALUES (1)
+         < C INSERT 0 1
+         < Z T
+         @ server-gone",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q INSERT INTO t VALUES (1)
+            « C INSERT 0 1
+            ! began at 7
+            « Z T
+            ! Aborted block, snapshot 100:105:[102], xid unknown, rows 0
+                BEGIN
+                INSERT INTO t VALUES ($1)
+                sent: Q BEGIN | Q INSERT INTO t VALUES (1)
+                was answered: C BEGIN | Z T | C INSERT 0 1 | Z T
+        "#]],
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_said_to_be_missing() {
+    check_with(
+        |options| options.kept_bytes_max = 100,
+        "> Q SELECT 1, 'a text that is longer than what is kept, so that it cannot be told what the client sent'
+         < T a
+         < D 1
+         < C SELECT 1
+         < ask 3
+         < Z I
+         > Q SELECT 1
+         < T a
+         < D 1
+         < C SELECT 1
+         < ask 3
+         < Z I",
+        expect![[r#"
+            » Q SELECT 1, 'a text that is longer than what is kept, so that it cannot be told what the client sent'~;<snapshot xid>
+            « T a
+            ! began at 7
+            « D 1
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1, Cut { server_bytes: false, client_bytes: true, statements: false, notes: false }
+                SELECT $1, $2
+            » Q SELECT 1~;<snapshot xid>
+            « T a
+            ! began at 15
+            « D 1
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1
+                SELECT $1
+                sent: Q SELECT 1
+        "#]],
+    );
+}
+
+#[test]
+fn what_cannot_be_followed_passes_through() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q SELECT 1
+         > raw hello
+         > Q SELECT 2
+         < T a
+         < D 1
+         < C SELECT 1
+         < Z T
+         < T a",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P hindcast_1 <snapshot>
+            » B hindcast hindcast_1
+            » E hindcast
+            » C P hindcast
+            » S
+            » Q SELECT 1
+            » raw b"hello"
+            ! from the client, message `h` at byte 52: no message begins with byte 0x68
+            » Q SELECT 2
+            « T a
+            « D 1
+            « C SELECT 1
+            « Z T
+            « T a
+        "#]],
+    );
+    check(
+        "> Q SELECT 1
+         < 1
+         < Z I",
+        expect![[r#"
+            » Q SELECT 1~;<snapshot xid>
+            « 1
+            ! from the server, message `1` at byte 89: this does not answer the oldest outstanding message, Query
+            « Z I
+        "#]],
+    );
+}
