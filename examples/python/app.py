@@ -129,7 +129,8 @@ def book(new: NewBooking) -> dict[str, Any]:
     with Sessions.begin() as session:
         if session.get(Room, new.room) is None:
             raise HTTPException(404, "there is no such room")
-        taken = session.scalars(select(Booking).where(Booking.room_id == new.room, Booking.slot == new.slot)).first()
+        same_slot = select(Booking).where(Booking.room_id == new.room, Booking.slot == new.slot)
+        taken = session.scalars(same_slot.order_by(Booking.id)).first()
     if taken is not None:
         raise HTTPException(409, f"{taken.guest} was there first")
 
@@ -169,8 +170,8 @@ def report() -> dict[str, Any]:
         events = session.execute(
             select(Event.what, func.count(), func.max(Event.booking_id)).group_by(Event.what).order_by(Event.what)
         )
-        rooms = session.scalar(select(func.json_object_agg(Room.name, Room.bookings)))
-        return {"events": [list(event) for event in events], "rooms": rooms}
+        rooms = session.scalars(select(func.json_build_object(Room.name, Room.bookings)).order_by(Room.id))
+        return {"events": [list(event) for event in events], "rooms": rooms.all()}
 
 
 def instrument() -> None:

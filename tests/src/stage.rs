@@ -136,6 +136,11 @@ impl Stage {
         command
             .env("PORT", self.service_port.to_string())
             .env("DATABASE_URL", self.gateway_url());
+        self.start_service(command)
+    }
+
+    /// Starts a service and waits until it listens.
+    pub fn start_service(&self, command: Command) -> Process {
         let mut service = Process::start("service", command, self.folder());
         service.wait_until_it_listens(self.service_port);
         service
@@ -149,7 +154,12 @@ impl Stage {
             self.gateway_url(),
             repository(path).display()
         );
-        let mut command = self.hindcast(&["replay", "--app", &app]);
+        self.replay_app(&app, more)
+    }
+
+    /// Replays with a service that this command starts.
+    pub fn replay_app(&self, app: &str, more: &[&str]) -> Finished {
+        let mut command = self.hindcast(&["replay", "--app", app]);
         command
             .args(["--postgres", &self.database_url()])
             .arg("--trace")
