@@ -1,4 +1,4 @@
-//! Every command and flag, defined once: the parser, `--help` and the reference in `docs/cli.md` come from here.
+//! Every command and flag, defined once: the parser and `--help` come from here.
 
 use std::path::PathBuf;
 use std::time::Duration;
