@@ -119,8 +119,8 @@ pub enum DatabaseError {
     UniqueViolation { message: String },
     #[error("{message} (SQLSTATE {sqlstate})")]
     Refused { sqlstate: String, message: String },
-    #[error("the database cannot be reached")]
-    Unreachable(#[source] Error),
+    #[error("the database cannot be reached: {0}")]
+    Unreachable(Error),
 }
 
 impl From<Error> for DatabaseError {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -181,9 +182,9 @@ struct RaceArgs {
     /// Seconds after which to give up
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     within: Duration,
-    /// Seconds of load after the duplicate
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
-    afterwards: Duration,
+    /// Seconds of the usual mix before the first double click, and as many after the duplicate
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
+    around: Duration,
     #[arg(long)]
     json: bool,
 }
@@ -198,6 +199,15 @@ fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(rate),
         _ => Err("not a rate above 0 and up to a million".to_owned()),
     }
+}
+
+/// Like `println!`, but whoever stops reading, such as `head`, ends us without a panic.
+macro_rules! say {
+    ($($argument:tt)*) => {
+        if writeln!(std::io::stdout(), $($argument)*).is_err() {
+            std::process::exit(1);
+        }
+    };
 }
 
 type Outcome = Result<ExitCode, Box<dyn Error>>;
@@ -257,7 +267,7 @@ fn run(command: Command) -> Outcome {
                 replace: args.replace,
             };
             on_runtime(1, async { Ok(load(args.workload, &options).await?) })?;
-            println!("{} loaded at scale {}", args.workload, args.scale);
+            say!("{} loaded at scale {}", args.workload, args.scale);
             Ok(ExitCode::SUCCESS)
         }
         Command::Migrate {
@@ -268,7 +278,7 @@ fn run(command: Command) -> Outcome {
             on_runtime(1, async {
                 Ok(migrate(workload, variant, &database.database_url).await?)
             })?;
-            println!("{workload} has the schema of {variant}");
+            say!("{workload} has the schema of {variant}");
             Ok(ExitCode::SUCCESS)
         }
         Command::Serve(args) => on_runtime(args.threads, serve_until_signal(&args)),
@@ -284,7 +294,7 @@ fn run(command: Command) -> Outcome {
                 Ok(check(workload, &database.database_url).await?)
             })?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&findings)?);
+                say!("{}", serde_json::to_string_pretty(&findings)?);
             } else {
                 for finding in &findings {
                     let verdict = if finding.violations.is_empty() {
@@ -292,9 +302,9 @@ fn run(command: Command) -> Outcome {
                     } else {
                         "VIOLATED"
                     };
-                    println!("{verdict:<9} {}", finding.check);
+                    say!("{verdict:<9} {}", finding.check);
                     for violation in &finding.violations {
-                        println!("          {violation}");
+                        say!("          {violation}");
                     }
                 }
             }
@@ -345,7 +355,7 @@ async fn serve_until_signal(args: &ServeArgs) -> Outcome {
         signal(SignalKind::terminate())?,
     );
     // Whoever started us on port 0 reads the port from this line.
-    println!(
+    say!(
         "{} ({}) listening on http://{}",
         args.workload,
         args.variant,
@@ -388,9 +398,9 @@ fn run_drive(args: DriveArgs) -> Outcome {
     let requests = Requests::new(args.workload, args.scale, args.seed, args.mix.as_ref())?;
     let report = drive(requests, &options)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{report}");
+        say!("{}", report.to_string().trim_end());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -406,21 +416,52 @@ fn run_race(args: RaceArgs) -> Outcome {
         seed: args.seed,
         clients: args.clients,
         time_max: args.within,
-        afterwards: args.afterwards,
+        around: args.around,
     };
     let race = race_moodle(&options)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&race)?);
+        say!("{}", serde_json::to_string_pretty(&race)?);
     } else {
         let [first, second] = race.subscriptions;
-        println!(
+        say!(
             "User {} is subscribed to forum {} twice: rows {first} and {second}.",
-            race.userid, race.forum
+            race.userid,
+            race.forum
         );
-        println!(
+        say!(
             "It took {} double clicks in {:.1} s, beside {} other requests.",
-            race.attempts, race.seconds, race.load.requests
+            race.attempts,
+            race.seconds,
+            race.load.requests
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn retrying_is_off_on_or_a_number() {
+        let retry = |arguments: &[&str]| {
+            let all = ["hindcast-workload", "serve", "tpcc", "--database-url", "x"];
+            let cli = Cli::parse_from(all.iter().chain(arguments));
+            let Command::Serve(args) = cli.command else {
+                panic!("serve was parsed as something else")
+            };
+            args.retry
+        };
+        assert_eq!(
+            [retry(&[]), retry(&["--retry"]), retry(&["--retry", "3"])],
+            [0, 10, 3]
+        );
+    }
 }

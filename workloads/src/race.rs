@@ -25,8 +25,8 @@ pub struct RaceOptions {
     /// Clients that run the usual mix meanwhile.
     pub clients: usize,
     pub time_max: Duration,
-    /// Go on this long after the duplicate, so that it is not the last thing that happens.
-    pub afterwards: Duration,
+    /// So long the usual mix runs alone, before the first double click and again after the duplicate.
+    pub around: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub struct Race {
     pub forum: i64,
     /// The two rows of `mdl_forum_subscriptions`.
     pub subscriptions: [i64; 2],
-    /// Double clicks it took.
+    /// Double clicks it took, and how long they took.
     pub attempts: u64,
     pub seconds: f64,
     /// Of the usual mix.
@@ -66,39 +66,45 @@ pub fn race_moodle(options: &RaceOptions) -> Result<Race, RaceError> {
         stop: stop.clone(),
         ..DriveOptions::new(
             options.target.clone(),
-            Limit::duration(options.time_max + options.afterwards),
+            Limit::duration(options.time_max + 2 * options.around),
         )
     };
     let mix = Requests::new(Workload::Moodle, options.scale, options.seed, None)
         .expect("the usual mix is one");
-    let started = Instant::now();
     thread::scope(|scope| {
         let load = scope.spawn(|| drive(mix, &load));
-        let found = double_click(options, started);
+        thread::sleep(options.around);
+        let found = double_click(options, Instant::now());
         if found.is_ok() {
-            thread::sleep(options.afterwards);
+            thread::sleep(options.around);
         }
         stop.store(true, Ordering::Relaxed);
         let load = load
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let (attempts, [first, second]) = found?;
+        let Found {
+            attempts,
+            seconds,
+            subscriptions: [first, second],
+        } = found?;
         Ok(Race {
             userid: first.userid,
             forum: first.forum,
             subscriptions: [first.subscription, second.subscription],
             attempts,
-            seconds: started.elapsed().as_secs_f64(),
+            seconds,
             load,
         })
     })
 }
 
-/// How often it was tried, and the two subscriptions.
-fn double_click(
-    options: &RaceOptions,
-    started: Instant,
-) -> Result<(u64, [Subscribed; 2]), RaceError> {
+struct Found {
+    attempts: u64,
+    seconds: f64,
+    subscriptions: [Subscribed; 2],
+}
+
+fn double_click(options: &RaceOptions, started: Instant) -> Result<Found, RaceError> {
     // Another sequence than the load's, which would only meet subscriptions that exist by now.
     let mut random = Random::new(!options.seed);
     let requests = moodle::Requests::new(options.scale);
@@ -114,7 +120,12 @@ fn double_click(
         {
             let mut both = [first, second];
             both.sort_by_key(|subscribed| subscribed.subscription);
-            return Ok((attempts, both));
+            let seconds = started.elapsed().as_secs_f64();
+            return Ok(Found {
+                attempts,
+                seconds,
+                subscriptions: both,
+            });
         }
     }
     Err(RaceError::NotFound {

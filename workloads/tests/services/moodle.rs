@@ -175,7 +175,7 @@ fn race_options(app: &App) -> RaceOptions {
         seed: 1,
         clients: 2,
         time_max: Duration::from_secs(60),
-        afterwards: Duration::ZERO,
+        around: Duration::ZERO,
     }
 }
 
