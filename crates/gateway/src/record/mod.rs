@@ -95,7 +95,7 @@ impl RecordOptions {
             base: None,
             final_state: FinalStateMode::Auto,
             drain: Duration::from_secs(30),
-            runtimes: Runtimes::Shared,
+            runtimes: Runtimes::default(),
         }
     }
 }
@@ -111,14 +111,20 @@ pub enum FinalStateMode {
 }
 
 /// Where connections and sessions are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runtimes {
     /// On the runtime that [`start`] is called on.
-    #[default]
     Shared,
     /// On as many threads of our own, each with a runtime of its own: a session never moves between cores, and no
     /// thread looks for work at another.
     PerCore(usize),
+}
+
+impl Default for Runtimes {
+    /// A thread per core: about a tenth cheaper per message than a runtime that balances between cores.
+    fn default() -> Self {
+        Self::PerCore(std::thread::available_parallelism().map_or(1, usize::from))
+    }
 }
 
 /// A recording that goes on.
