@@ -1,10 +1,12 @@
-//! How many bytes a request costs on disk: `cargo run --release -p hindcast-trace --example size [requests]`.
+//! How many bytes a request costs on disk: `cargo run --release -p hindcast-trace --example size [requests] [folder]`.
 //!
 //! Makes up a Moodle-like recording (5000 users, 1000 forums, all equally likely; one request in ten subscribes with
 //! two transactions, the others list the subscriptions of a forum with one) under 64 concurrent requests with the
-//! timing and the snapshots that such a load has, writes it, and prints what each table and column takes.
+//! timing and the snapshots that such a load has, writes it, and prints what each table and column takes. A folder
+//! with a trace in it is only read.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use hindcast_trace::*;
@@ -59,35 +61,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u64 = std::env::args()
         .nth(1)
         .map_or(Ok(1_000_000), |text| text.parse())?;
-    let folder = tempfile::tempdir()?;
-    let location = Location::folder(folder.path());
-    let options = WriterOptions {
-        buffer_records_max: 4_000_000,
-        buffer_bytes_max: 1 << 30,
-        ..WriterOptions::default()
-    };
-    let (writer, recorder) = Writer::create(&location, options)?;
-    let started = Instant::now();
-    let transactions = record(&writer, recorder, count);
-    println!(
-        "recorded {count} requests, {transactions} transactions in {:.1?}",
-        started.elapsed()
-    );
-    let status = writer.close()?;
-    println!(
-        "in Parquet after {:.1?}, {} segments; nothing dropped: {}",
-        started.elapsed(),
-        status.segments_written,
-        !status.lost_something()
-    );
-
+    let temporary = tempfile::tempdir()?;
+    let folder = std::env::args()
+        .nth(2)
+        .map_or(temporary.path().to_owned(), PathBuf::from);
+    let location = Location::folder(&folder);
+    if !folder.join("trace.json").exists() {
+        make(&location, count)?;
+    }
     let trace = Trace::open(&location)?;
     let mut by_part: BTreeMap<&str, u64> = BTreeMap::new();
     for table in ["requests", "transactions"] {
         println!("\n{table}, bytes per request");
         let mut by_column: Vec<(String, u64)> = Vec::new();
         let mut rest = 0;
-        for entry in std::fs::read_dir(folder.path().join(table))? {
+        for entry in std::fs::read_dir(folder.join(table))? {
             let path = entry?.path();
             rest += path.metadata()?.len();
             let file = SerializedFileReader::try_from(path.as_path())?;
@@ -159,7 +147,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .count();
     println!("{whole} whole requests read in {:.2?}", started.elapsed());
     let started = Instant::now();
-    let id = Id::new(recorder, count / 2);
+    let id = Id::new(0, count / 2);
     let (request, of_request) = (
         trace.request(id)?.is_some(),
         trace.transactions_of(id)?.len(),
@@ -177,6 +165,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 .unwrap_or_default()
         );
     }
+    Ok(())
+}
+
+fn make(location: &Location, count: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let options = WriterOptions {
+        buffer_records_max: 4_000_000,
+        buffer_bytes_max: 1 << 30,
+        ..WriterOptions::default()
+    };
+    let (writer, recorder) = Writer::create(location, options)?;
+    let started = Instant::now();
+    let transactions = record(&writer, recorder, count);
+    println!(
+        "recorded {count} requests, {transactions} transactions in {:.1?}",
+        started.elapsed()
+    );
+    let status = writer.close()?;
+    println!(
+        "in Parquet after {:.1?}, {} segments; nothing dropped: {}",
+        started.elapsed(),
+        status.segments_written,
+        !status.lost_something()
+    );
     Ok(())
 }
 

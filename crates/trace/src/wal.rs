@@ -443,6 +443,10 @@ pub(crate) struct WalIndex {
     pub transactions: Vec<(u64, u64)>,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every entry is a record, and each lives only for a moment"
+)]
 enum Entry {
     Record { record: Record, at: u64 },
     Time(Micros),

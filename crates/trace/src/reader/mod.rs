@@ -566,7 +566,7 @@ impl Opening {
             transactions: wal.transactions.clone(),
             requests_checked: AtomicBool::new(false),
             transactions_checked: AtomicBool::new(false),
-            source: Source::Wal(wal),
+            source: Source::Wal(Box::new(wal)),
         }));
     }
 

@@ -33,7 +33,7 @@ pub(super) struct Segment {
 
 pub(super) enum Source {
     Files,
-    Wal(Wal),
+    Wal(Box<Wal>),
 }
 
 /// The two tables that are streamed.

@@ -44,7 +44,7 @@ mod tests {
     use crate::parquet_table::{Table, schema_of};
 
     #[test]
-    fn the_format_page_shows_the_schema_as_it_is() {
+    fn the_schema_file_shows_the_schema_as_it_is() {
         fn print<T: Table>(out: &mut Vec<u8>) {
             print_schema(out, &schema_of::<T>());
         }
