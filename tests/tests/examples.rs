@@ -68,8 +68,7 @@ impl Example {
 fn kept_database(output: &str) -> String {
     let url = output
         .split_whitespace()
-        .filter(|word| word.contains("postgres://"))
-        .next_back();
+        .rfind(|word| word.contains("postgres://"));
     let url = url
         .unwrap_or_else(|| panic!("replay did not say where the rewound database is:\n{output}"));
     let (_, database) = url
