@@ -385,3 +385,30 @@ async fn a_request_to_a_dead_service_is_recorded_as_broken() {
         Response::Broken { .. }
     ));
 }
+
+#[tokio::test]
+async fn subtransactions_of_functions_are_not_taken_for_strangers() {
+    let stage = Stage::new().await;
+    let client = connect(stage.pg(), "postgres").await;
+    client
+        .batch_execute(
+            "CREATE FUNCTION careful() RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
+               BEGIN INSERT INTO note (text) VALUES ('careful'); EXCEPTION WHEN others THEN NULL; END; END $$",
+        )
+        .await
+        .unwrap();
+    client.batch_execute("SELECT careful()").await.unwrap();
+    // The row was written under an id that the transaction does not have.
+    let xid: i64 = stage
+        .cluster
+        .sql("postgres", "SELECT xmin FROM note")
+        .unwrap()
+        .parse()
+        .unwrap();
+    drop(client);
+    let (summary, recorded) = stage.end().await;
+    let of_the_row = |t: &&Transaction| t.xid.is_some_and(|top| top.0 as i64 == xid);
+    assert_eq!(recorded.transactions.iter().filter(of_the_row).count(), 0);
+    assert_eq!(recorded.unaccounted(), [0; 0]);
+    assert_eq!(summary.status.presumed_subtransactions, 1);
+}
