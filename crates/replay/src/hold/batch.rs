@@ -55,10 +55,6 @@ impl Sending {
 impl Holder {
     /// Plans the next batch, if a whole one is there. False if not.
     pub(super) fn plan_next(&mut self, out: &mut Wires, desk: &mut impl Desk) -> bool {
-        if !self.unseen.is_empty() {
-            self.show_unseen();
-            return true;
-        }
         if let Some(text) = self.next_of_split() {
             self.plan_query(&text, desk);
             return true;
@@ -456,25 +452,21 @@ impl Holder {
         text
     }
 
-    /// A statement is prepared by a batch that is served from the recording: the server has to be told when it is used later.
-    pub(super) fn note_unseen_parse(&mut self, frame: &Frame) {
-        let Ok(parse) = client::Parse::parse(frame.body()) else { return };
-        if !parse.name.is_empty() {
-            self.unseen.push(frame.clone());
-        }
-        self.note_parse(frame);
-    }
-
-    fn show_unseen(&mut self) {
+    /// A message that only prepares, in a batch that is otherwise served from the recording: the server answers it, outside of any
+    /// transaction.
+    pub(super) fn prepare_live(&mut self, frame: &Frame) {
         let mut bytes = BytesMut::new();
-        let mut expect = Vec::new();
-        for frame in std::mem::take(&mut self.unseen) {
-            self.put_parse(&frame, &mut bytes);
-            expect.push((Expect::Parse, Owner::Own));
-        }
+        let expect = if frame.tag() == client::PARSE {
+            self.note_parse(frame);
+            self.put_parse(frame, &mut bytes);
+            Expect::Parse
+        } else {
+            bytes.extend_from_slice(&frame.0);
+            expectation(frame).expect("Describe and Close are answered")
+        };
         client::sync(&mut bytes);
-        expect.push((Expect::Sync, Owner::Own));
         self.own.push_back(Own::Resync);
+        let expect = vec![(expect, Owner::Client), (Expect::Sync, Owner::Own)];
         self.steps.extend([Step::Send { bytes: bytes.freeze(), expect }, Step::Settle]);
     }
 }

@@ -110,8 +110,6 @@ pub struct Holder {
     unsynced: bool,
     /// Rest of a `Query` that was split at its transaction control.
     split: Option<Split>,
-    /// Statements that the client prepared while it was served from the recording: the server has yet to see them.
-    unseen: Vec<Frame>,
     /// A statement outside any request that is being answered, for the message should it be refused.
     outside: Option<String>,
 }
@@ -236,7 +234,6 @@ impl Holder {
             copying_in: false,
             unsynced: false,
             split: None,
-            unseen: Vec::new(),
             outside: None,
         }
     }
@@ -349,6 +346,11 @@ impl Holder {
             server::COPY_IN_RESPONSE => self.copying_in = true,
             server::ERROR_RESPONSE => self.copying_in = false,
             _ => {}
+        }
+        if tag == server::ERROR_RESPONSE
+            && let Some((_, served)) = &mut self.served
+        {
+            served.preparing_failed();
         }
         self.digest(tag, body, answer.ordered, desk);
         if let Some(split) = self.split.as_mut().filter(|_| tag == server::ERROR_RESPONSE) {
@@ -466,7 +468,7 @@ impl Holder {
                         self.waiting = true;
                         return Next::Wait(ask);
                     }
-                    Step::Serve { tx, frames } => self.serve(tx, frames, out, desk),
+                    Step::Serve { tx, frames } => self.serve(tx, frames, desk),
                     Step::Ran => {
                         if let Some(tx) = self.transaction.as_ref().and_then(Open::run) {
                             desk.ran(tx);
@@ -527,7 +529,7 @@ impl Holder {
 
     // ---- serving -----------------------------------------------------------------------------------------------
 
-    fn serve(&mut self, tx: Tx, frames: Vec<Frame>, out: &mut Wires, desk: &mut impl Desk) {
+    fn serve(&mut self, tx: Tx, frames: Vec<Frame>, desk: &mut impl Desk) {
         let mut served = Served::new(desk.recorded_answers(tx).unwrap_or_default());
         // The client has had the answers to what it sent before it turned out which transaction this is.
         let mut had = BytesMut::new();
@@ -538,22 +540,20 @@ impl Holder {
         }
         self.served = Some((tx, served));
         self.queue = frames.into_iter().chain(self.queue.drain(..)).collect();
-        let _ = out;
     }
 
     fn serve_one(&mut self, frame: &Frame, out: &mut Wires, desk: &mut impl Desk) {
         let Some(&(tx, _)) = self.served.as_ref() else { return };
         self.unsynced = false;
-        match frame.tag() {
-            client::TERMINATE => {
-                desk.served(tx, false);
-                self.served = None;
-                out.to_server.put_slice(&frame.0);
-                return;
-            }
-            // Later batches may use what is prepared here, and the server has not seen it.
-            client::PARSE => self.note_unseen_parse(frame),
-            _ => {}
+        if frame.tag() == client::TERMINATE {
+            desk.served(tx, false);
+            self.served = None;
+            out.to_server.put_slice(&frame.0);
+            return;
+        }
+        if Served::is_live(frame.tag(), frame.body()) && !self.served.as_ref().is_some_and(|(_, served)| served.is_skipping()) {
+            self.prepare_live(frame);
+            return;
         }
         let Some((_, served)) = &mut self.served else { return };
         match served.answer(frame.tag(), &mut out.to_client) {

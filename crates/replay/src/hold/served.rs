@@ -1,15 +1,39 @@
-//! Answers from the recording: the bytes that an aborted transaction got, message by message.
+//! Answers from the recording: what an aborted transaction was told.
+//!
+//! A driver need not ask in the same words again: what it had prepared already when it was recorded, it may have to prepare now. So preparing is
+//! left to the server, which does it for real, and the recording answers only what runs statements. It is kept as a list of
+//! *results*, one per `Query` or `Execute`; everything around them is made anew.
 
-use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hindcast_wire::Status;
 use hindcast_wire::message::{backend as server, frontend as client};
 
 /// What is left of the recorded answers of an aborted transaction.
 #[derive(Debug)]
 pub struct Served {
-    left: Bytes,
+    results: VecDeque<Recorded>,
+    /// What the next `ReadyForQuery` says.
+    status: Status,
     /// After an error everything up to the next `Sync` goes unanswered.
     skipping: bool,
     copying: bool,
+    /// The data belongs to a `Query`.
+    copying_query: bool,
+}
+
+/// What running something was answered, from its description or first row to its end.
+#[derive(Debug, PartialEq, Eq)]
+struct Recorded {
+    /// `RowDescription` or `NoData`, where the portal was described just before.
+    description: Option<Bytes>,
+    messages: Bytes,
+    failed: bool,
+    /// The server failed before it ran anything: while it prepared or bound.
+    bare: bool,
+    /// Of the `ReadyForQuery` behind it.
+    status: Status,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,56 +47,174 @@ pub enum Progress {
 
 impl Served {
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { left: bytes.into(), skipping: false, copying: false }
+        Self { results: results(bytes.into()), status: Status::InTransaction, skipping: false, copying: false, copying_query: false }
+    }
+
+    /// Whether a message is the server's to answer: it only prepares.
+    pub fn is_live(tag: u8, body: &[u8]) -> bool {
+        match tag {
+            client::PARSE => true,
+            client::DESCRIBE | client::CLOSE => body.first() == Some(&b'S'),
+            _ => false,
+        }
+    }
+
+    pub fn is_skipping(&self) -> bool {
+        self.skipping
+    }
+
+    /// The server could not prepare something.
+    pub fn preparing_failed(&mut self) {
+        if self.results.front().is_some_and(|next| next.bare)
+            && let Some(next) = self.results.pop_front()
+        {
+            self.status = next.status;
+        }
+        self.skipping = true;
     }
 
     /// Puts the recorded answer to a message of the client into `out`.
     pub fn answer(&mut self, tag: u8, out: &mut BytesMut) -> Progress {
-        if self.skipping && tag != client::SYNC {
-            return Progress::Continues;
-        }
-        let ends: &[u8] = match tag {
-            client::QUERY | client::FUNCTION_CALL => &[server::READY_FOR_QUERY, server::COPY_IN_RESPONSE],
-            client::SYNC if self.copying => return Progress::Continues,
-            client::SYNC => &[server::READY_FOR_QUERY],
-            client::PARSE => &[server::PARSE_COMPLETE, server::ERROR_RESPONSE],
-            client::BIND => &[server::BIND_COMPLETE, server::ERROR_RESPONSE],
-            client::CLOSE => &[server::CLOSE_COMPLETE, server::ERROR_RESPONSE],
-            client::DESCRIBE => &[server::ROW_DESCRIPTION, server::NO_DATA, server::ERROR_RESPONSE],
-            client::EXECUTE => {
-                &[server::COMMAND_COMPLETE, server::EMPTY_QUERY_RESPONSE, server::PORTAL_SUSPENDED, server::ERROR_RESPONSE, server::COPY_IN_RESPONSE]
+        match tag {
+            client::SYNC if self.copying => Progress::Continues,
+            client::SYNC => {
+                self.skipping = false;
+                self.ready(out)
             }
+            _ if self.skipping => Progress::Continues,
+            client::QUERY | client::FUNCTION_CALL => {
+                if self.run(out) == Progress::Exhausted {
+                    return Progress::Exhausted;
+                }
+                self.copying_query = self.copying;
+                if self.copying { Progress::Continues } else { self.ready(out) }
+            }
+            client::BIND if self.results.front().is_some_and(|next| next.bare) => self.run(out),
+            client::BIND => {
+                server::bind_complete(out);
+                Progress::Continues
+            }
+            client::CLOSE => {
+                server::close_complete(out);
+                Progress::Continues
+            }
+            client::DESCRIBE => match self.results.front().and_then(|next| next.description.clone()) {
+                Some(description) => {
+                    out.put_slice(&description);
+                    Progress::Continues
+                }
+                None => Progress::Exhausted,
+            },
+            client::EXECUTE => self.run(out),
             client::COPY_DONE | client::COPY_FAIL => {
                 self.copying = false;
-                &[server::READY_FOR_QUERY, server::COMMAND_COMPLETE, server::ERROR_RESPONSE]
-            }
-            _ => return Progress::Continues,
-        };
-        loop {
-            let Some(length) = self.left.get(1..5).map(|mut head| head.get_u32() as usize + 1).filter(|&length| length <= self.left.len()) else {
-                return Progress::Exhausted;
-            };
-            let message = self.left.split_to(length);
-            out.extend_from_slice(&message);
-            let tag_back = message[0];
-            if !ends.contains(&tag_back) {
-                continue;
-            }
-            match tag_back {
-                server::ERROR_RESPONSE => self.skipping = !matches!(tag, client::QUERY | client::FUNCTION_CALL),
-                server::COPY_IN_RESPONSE => self.copying = true,
-                server::READY_FOR_QUERY => {
-                    self.skipping = false;
-                    if message.get(5) == Some(&b'I') {
-                        return Progress::Ended { complete: self.left.is_empty() };
-                    }
+                // What the data came to is the rest of the result. In the simple protocol that ends the query, too.
+                let simple = std::mem::take(&mut self.copying_query);
+                match self.run(out) {
+                    Progress::Continues if simple => self.ready(out),
+                    progress => progress,
                 }
-                _ => {}
             }
-            // What comes between two answers (notices, parameter reports) belongs to the next one.
-            return Progress::Continues;
+            _ => Progress::Continues,
         }
     }
+
+    fn run(&mut self, out: &mut BytesMut) -> Progress {
+        let Some(next) = self.results.pop_front() else { return Progress::Exhausted };
+        out.put_slice(&next.messages);
+        self.status = next.status;
+        self.skipping = next.failed;
+        self.copying = next.messages.last_tag_is_copy_in();
+        Progress::Continues
+    }
+
+    fn ready(&mut self, out: &mut BytesMut) -> Progress {
+        self.skipping = false;
+        server::ready_for_query(out, self.status);
+        match self.status {
+            Status::Idle => Progress::Ended { complete: self.results.is_empty() },
+            _ => Progress::Continues,
+        }
+    }
+}
+
+trait LastTag {
+    fn last_tag_is_copy_in(&self) -> bool;
+}
+
+impl LastTag for Bytes {
+    /// `CopyInResponse` ends what is sent before the data.
+    fn last_tag_is_copy_in(&self) -> bool {
+        let (mut rest, mut last) = (self.clone(), 0);
+        while let Some(message) = next_message(&mut rest) {
+            last = message[0];
+        }
+        last == server::COPY_IN_RESPONSE
+    }
+}
+
+fn next_message(bytes: &mut Bytes) -> Option<Bytes> {
+    let length = bytes.get(1..5)?.get_u32() as usize + 1;
+    (length <= bytes.len()).then(|| bytes.split_to(length))
+}
+
+/// Takes recorded answers apart.
+fn results(mut bytes: Bytes) -> VecDeque<Recorded> {
+    let mut found = VecDeque::new();
+    let mut batch = Vec::new();
+    while let Some(message) = next_message(&mut bytes) {
+        if message[0] != server::READY_FOR_QUERY {
+            batch.push(message);
+            continue;
+        }
+        let status = server::parse_ready_for_query(&message[5..]).unwrap_or(Status::Idle);
+        found.extend(of_batch(std::mem::take(&mut batch), status));
+    }
+    found
+}
+
+/// What one batch ran. In the simple protocol all of it is one result; in the extended protocol each `Execute` has its own.
+fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
+    let extended = messages.iter().any(|message| {
+        matches!(message[0], server::PARSE_COMPLETE | server::BIND_COMPLETE | server::CLOSE_COMPLETE | server::PARAMETER_DESCRIPTION | server::NO_DATA)
+    });
+    let (mut results, mut current, mut description) = (Vec::new(), BytesMut::new(), None);
+    let (mut describes_statement, mut bound) = (false, !extended);
+    for message in messages {
+        match message[0] {
+            server::PARSE_COMPLETE | server::CLOSE_COMPLETE => continue,
+            server::BIND_COMPLETE => {
+                bound = true;
+                continue;
+            }
+            server::PARAMETER_DESCRIPTION => {
+                describes_statement = true;
+                continue;
+            }
+            server::ROW_DESCRIPTION | server::NO_DATA if extended => {
+                if !std::mem::take(&mut describes_statement) {
+                    description = Some(message);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        current.put_slice(&message);
+        let failed = message[0] == server::ERROR_RESPONSE;
+        let ends = match message[0] {
+            server::COPY_IN_RESPONSE => true,
+            _ if !extended => failed,
+            tag => failed || matches!(tag, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::PORTAL_SUSPENDED),
+        };
+        if ends {
+            let bare = failed && !bound;
+            results.push(Recorded { description: description.take(), messages: current.split().freeze(), failed: failed && extended, bare, status });
+        }
+    }
+    if !current.is_empty() {
+        results.push(Recorded { description, messages: current.freeze(), failed: false, bare: false, status });
+    }
+    results
 }
 
 #[cfg(test)]
@@ -86,35 +228,57 @@ mod tests {
         bytes
     }
 
+    /// The tags of what is answered to messages with these tags, and how far the transaction is then.
+    #[track_caller]
+    fn check(recorded: &[Vec<u8>], asked: &[u8], answered: &[u8], progress: Progress) {
+        let mut served = Served::new(recorded.concat());
+        let (mut out, mut last) = (BytesMut::new(), Progress::Continues);
+        for &tag in asked {
+            last = served.answer(tag, &mut out);
+        }
+        let mut bytes = out.freeze();
+        let tags: Vec<u8> = std::iter::from_fn(|| next_message(&mut bytes)).map(|message| message[0]).collect();
+        assert_eq!(String::from_utf8_lossy(&tags), String::from_utf8_lossy(answered));
+        assert_eq!(last, progress);
+    }
+
     #[test]
     fn a_failed_batch_is_answered_up_to_its_error_and_then_at_its_sync() {
-        let recorded = [message(b'1', b""), message(b'2', b""), message(b'E', b"C23505\0\0"), message(b'Z', b"I")].concat();
-        let mut served = Served::new(recorded.clone());
-        let mut out = BytesMut::new();
-        for tag in [client::PARSE, client::BIND, client::DESCRIBE, client::EXECUTE] {
-            assert_eq!(served.answer(tag, &mut out), Progress::Continues);
-        }
-        assert_eq!(out.len(), recorded.len() - 6);
-        assert_eq!(served.answer(client::SYNC, &mut out), Progress::Ended { complete: true });
-        assert_eq!(&out[..], &recorded[..]);
+        let recorded = [message(b'1', b""), message(b'2', b""), message(b'n', b""), message(b'E', b"C23505\0\0"), message(b'Z', b"I")];
+        check(&recorded, b"BDES", b"2nEZ", Progress::Ended { complete: true });
+    }
+
+    #[test]
+    fn what_was_prepared_then_need_not_be_prepared_now_and_the_other_way_round() {
+        let prepared_then = [message(b'1', b""), message(b't', b"\0\0"), message(b'T', b"\0\0"), message(b'Z', b"T"), message(b'2', b""), message(b'D', b"\0\0"), message(b'C', b"SELECT 1\0"), message(b'Z', b"T"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")];
+        check(&prepared_then, b"BESQ", b"2DCZCZ", Progress::Ended { complete: true });
+        let known_then = [message(b'2', b""), message(b'D', b"\0\0"), message(b'C', b"SELECT 1\0"), message(b'Z', b"T"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")];
+        // Its Parse and Describe are answered by the server; the Sync behind them is answered here.
+        check(&known_then, b"SBESQ", b"Z2DCZCZ", Progress::Ended { complete: true });
     }
 
     #[test]
     fn a_query_is_answered_up_to_ready() {
-        let recorded = [message(b'C', b"BEGIN\0"), message(b'Z', b"T"), message(b'E', b"C40001\0\0"), message(b'Z', b"E"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")].concat();
-        let mut served = Served::new(recorded.clone());
-        let mut out = BytesMut::new();
-        assert_eq!(served.answer(client::QUERY, &mut out), Progress::Continues);
-        assert_eq!(served.answer(client::QUERY, &mut out), Progress::Continues);
-        assert_eq!(served.answer(client::QUERY, &mut out), Progress::Ended { complete: true });
-        assert_eq!(&out[..], &recorded[..]);
+        let recorded = [message(b'C', b"BEGIN\0"), message(b'Z', b"T"), message(b'E', b"C40001\0\0"), message(b'Z', b"E"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")];
+        check(&recorded, b"QQQ", b"CZEZCZ", Progress::Ended { complete: true });
+        check(&recorded, b"QQ", b"CZEZ", Progress::Continues);
+    }
+
+    #[test]
+    fn a_statement_that_could_not_even_be_bound_fails_when_it_is_bound() {
+        let recorded = [message(b'C', b"BEGIN\0"), message(b'Z', b"T"), message(b'1', b""), message(b'E', b"C22P02\0\0"), message(b'Z', b"E"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")];
+        check(&recorded, b"QBDESQ", b"CZEZCZ", Progress::Ended { complete: true });
+    }
+
+    #[test]
+    fn data_of_a_copy_is_taken_in_and_its_outcome_is_as_recorded() {
+        let recorded = [message(b'G', b"\0\0\0"), message(b'E', b"C22P04\0\0"), message(b'Z', b"I")];
+        check(&recorded, b"Qddc", b"GEZ", Progress::Ended { complete: true });
     }
 
     #[test]
     fn more_questions_than_answers_are_noticed() {
-        let mut served = Served::new(message(b'1', b""));
-        let mut out = BytesMut::new();
-        assert_eq!(served.answer(client::PARSE, &mut out), Progress::Continues);
-        assert_eq!(served.answer(client::BIND, &mut out), Progress::Exhausted);
+        let recorded = [message(b'C', b"BEGIN\0"), message(b'Z', b"T")];
+        check(&recorded, b"QQ", b"CZ", Progress::Exhausted);
     }
 }
