@@ -1,13 +1,13 @@
 //! Sessions at the gate: the holding gateway's driver, and what it knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
 use hindcast_gateway::pg::{Driver, Flow, Host, Refusal, SessionStart, Wires};
 use hindcast_order::Tx;
-use hindcast_trace::{Id, RequestId};
+use hindcast_trace::{Id, RequestId, ShapeId};
 
 use crate::coordinator::{Ask, Claim, Ended};
 use crate::gate::Gate;
@@ -18,6 +18,8 @@ use crate::recording::Recording;
 pub struct Floor {
     pub gate: Gate,
     pub recording: Arc<Recording>,
+    /// Shapes that only read; see [`Pins::reads_only`].
+    pub reading: HashSet<ShapeId>,
     /// The request in flight if there is exactly one, else 0.
     pub alone: AtomicU64,
     /// Writes outside any request that were refused, by statement.
@@ -25,15 +27,18 @@ pub struct Floor {
 }
 
 impl Floor {
-    pub fn new(gate: Gate, recording: Arc<Recording>) -> Self {
-        Self { gate, recording, alone: AtomicU64::new(0), refused: Mutex::default() }
+    pub fn new(gate: Gate, recording: Arc<Recording>, reading: HashSet<ShapeId>) -> Self {
+        Self { gate, recording, reading, alone: AtomicU64::new(0), refused: Mutex::default() }
     }
 
     pub fn pins(&self, tx: Tx) -> Pins {
         let recorded = self.recording.transaction(tx);
+        if !recorded.wrote && self.reading.contains(&recorded.shape) {
+            return Pins { isolation: Some(recorded.isolation), reads_only: true, ..Pins::default() };
+        }
         // A temporary file that cannot be read back would show as a difference in the sequence values.
         let extras = self.recording.extras(tx).unwrap_or_default();
-        Pins { isolation: Some(recorded.isolation), now: recorded.now, sequence_values: extras.sequence_values, wrote: recorded.wrote }
+        Pins { isolation: Some(recorded.isolation), now: recorded.now, sequence_values: extras.sequence_values, reads_only: false }
     }
 
     pub fn permission(&self, ask: Ask) -> Flow {

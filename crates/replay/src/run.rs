@@ -1,6 +1,6 @@
 //! Puts the parts together: from a plan and a rewound database to a verdict.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use hindcast_gateway::pg::{Connector, ControlError, DatabaseUrl, Server, ServerO
 use hindcast_order::Tx;
 use hindcast_rewind::state::{self, RowDifference, StateError};
 use hindcast_trace::{Isolation, ReadError, RequestId, ShapeId, Trace};
-use hindcast_wire::sql::{Dialect, Script, ScriptCache};
+use hindcast_wire::sql::{Dialect, Kind, Script, ScriptCache, Statement};
 
 use crate::compare::Ignore;
 use crate::coordinator::Coordinator;
@@ -90,12 +90,13 @@ pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &
         tokio::task::spawn_blocking(move || Recording::load(&trace, &plan)).await.expect("loading does not panic")?
     };
     let recording = Arc::new(recording);
+    let shapes = Shapes::of(&trace);
     let mut coordinator =
-        Coordinator::new(Arc::clone(&recording), Arc::clone(&plan), schedule, openings(&trace), options.sequential, options.keep_going);
+        Coordinator::new(Arc::clone(&recording), Arc::clone(&plan), schedule, shapes.openings, options.sequential, options.keep_going);
     let ghosts = ghosts::by_session(&recording);
     coordinator.leave_out(recording.ghosts().filter(|tx| !ghosts.values().any(|own| own.contains(tx))).collect::<Vec<Tx>>());
     let gate = Gate::new(coordinator);
-    let floor = Arc::new(Floor::new(gate.clone(), Arc::clone(&recording)));
+    let floor = Arc::new(Floor::new(gate.clone(), Arc::clone(&recording), shapes.reading));
 
     let first = trace.recorders().first().ok_or(ReplayError::NoRecorder)?;
     let hold = HoldOptions {
@@ -135,19 +136,20 @@ pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &
     };
     let patience = options.stall_timeout.max(longest_request(&recording) * 2);
     let paused = std::cell::Cell::new(false);
-    let hooks = std::cell::RefCell::new(hooks);
+    let hooks = tokio::sync::Mutex::new(hooks);
     let mut not_compared = 0;
     let end = {
         let sending = async {
             let told = |sent: Sent| {
                 not_compared = sent.not_compared;
-                hooks.borrow_mut().progress(sent);
+                // While somebody sits in a debugger nothing is sent, so nothing is done either.
+                if let Ok(mut hooks) = hooks.try_lock() {
+                    hooks.progress(sent);
+                }
             };
             let wait = async |request| {
                 paused.set(true);
-                // Nothing else uses the hooks meanwhile: the sender waits here.
-                #[allow(clippy::await_holding_refcell_ref)]
-                hooks.borrow_mut().debug_wait(request, process_group).await;
+                hooks.lock().await.debug_wait(request, process_group).await;
                 paused.set(false);
             };
             let remarks = match sender.run(Arc::clone(&trace), told, wait).await {
@@ -195,23 +197,40 @@ pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &
     server.shut_down(Duration::from_millis(500)).await;
 
     let final_state = compare_final_state(&trace, &plan, &options, &connector, complete, &gate).await?;
-    Ok(verdict(&trace, &plan, &floor, final_state, remarks, &options, not_compared, prepared, replayed))
+    Ok(verdict(&plan, &floor, final_state, remarks, &options, not_compared, prepared, replayed))
 }
 
-/// The hash of the statement that makes a transaction of each shape take its snapshot.
-fn openings(trace: &Trace) -> HashMap<ShapeId, u64> {
-    trace
-        .shapes()
-        .iter()
-        .filter_map(|shape| {
+/// What is known about a kind of transaction from its statements.
+#[derive(Default)]
+struct Shapes {
+    /// The hash of the statement that makes a transaction take its snapshot.
+    openings: HashMap<ShapeId, u64>,
+    reading: HashSet<ShapeId>,
+}
+
+impl Shapes {
+    fn of(trace: &Trace) -> Self {
+        let mut shapes = Self::default();
+        for shape in trace.shapes() {
             // A fingerprint is a statement again, and its own fingerprint.
-            let opening = shape.statements.iter().find_map(|text| {
-                let script = Script::of(text.as_bytes(), Dialect::default());
-                script.statements.into_iter().find(|statement| statement.takes_snapshot)
-            })?;
-            Some((shape.id, opening.fingerprint.hash))
-        })
-        .collect()
+            let scripts = shape.statements.iter().map(|text| Script::of(text.as_bytes(), Dialect::default()));
+            let statements: Vec<_> = scripts.flat_map(|script| script.statements).collect();
+            if let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) {
+                shapes.openings.insert(shape.id, opening.fingerprint.hash);
+            }
+            if statements.iter().all(only_reads) {
+                shapes.reading.insert(shape.id);
+            }
+        }
+        shapes
+    }
+}
+
+fn only_reads(statement: &Statement) -> bool {
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    let reads_clock = ["now", "timestamp", "current_", "localtime"].iter().any(|word| text.contains(word));
+    let plain = statement.locks.is_empty() && statement.sequences.is_empty() && !reads_clock && !text.contains("val(");
+    statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
 }
 
 fn longest_request(recording: &Recording) -> Duration {
@@ -350,9 +369,21 @@ fn row_text(row: &[Option<String>]) -> String {
     format!("({})", values.join(", "))
 }
 
+/// Ghosts that began while a request was in flight, and so may well belong to one.
+fn unattributed(recording: &Recording) -> u64 {
+    let mut spans: Vec<_> = recording.requests.iter().map(|request| (request.arrived, request.ended)).collect();
+    spans.sort_unstable();
+    let mut latest = i64::MIN;
+    for span in &mut spans {
+        latest = latest.max(span.1);
+        span.1 = latest;
+    }
+    let in_flight = |at| spans[..spans.partition_point(|&(arrived, _)| arrived <= at)].last().is_some_and(|&(_, ended)| ended >= at);
+    recording.transactions.iter().filter(|ghost| ghost.request.is_none() && ghost.has_snapshot && in_flight(ghost.began)).count() as u64
+}
+
 #[allow(clippy::too_many_arguments)]
 fn verdict(
-    trace: &Trace,
     plan: &Plan,
     floor: &Floor,
     final_state: FinalState,
@@ -368,6 +399,10 @@ fn verdict(
     if counted.read_committed > 0 {
         remarks.push(Remark::ReadCommitted { transactions: counted.read_committed });
     }
+    let unattributed = unattributed(recording);
+    if unattributed > 0 {
+        remarks.push(Remark::UnattributedTransactions { transactions: unattributed });
+    }
     remarks.extend(plan.gaps.iter().map(|gap| Remark::CrossedGap { gap: gap.clone() }));
     remarks.extend(refused.iter().map(|(statement, times)| Remark::OutsideWriteRefused { statement: statement.clone(), times: *times }));
     match &options.unpinned {
@@ -378,7 +413,6 @@ fn verdict(
         (Some(first), Some(last)) => last - first,
         _ => 0,
     };
-    let _ = trace;
     Verdict {
         faithful: counted.divergences == 0,
         from: *plan.range.start(),

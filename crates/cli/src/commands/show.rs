@@ -1,5 +1,7 @@
 //! `hindcast show`
 
+use std::io::Write;
+
 use hindcast_trace::{ReadError, RequestFilter, Trace, Transaction, TransactionFilter};
 
 use super::ls::unreadable;
@@ -34,7 +36,7 @@ fn show_request(trace: &Trace, args: &ShowArgs, id: hindcast_trace::RequestId) -
     if args.json {
         print_json(&serde_json::json!({ "request": request, "transactions": transactions }));
     } else {
-        println!("{}", request_page(&request, &transactions, |t| trace.shape(t.shape).cloned()));
+        print(&format!("{}\n", request_page(&request, &transactions, |t| trace.shape(t.shape).cloned())));
     }
     Ok(Exit::Success)
 }
@@ -50,18 +52,18 @@ fn show_transaction(trace: &Trace, args: &ShowArgs, id: hindcast_trace::Transact
         print_json(&serde_json::json!({ "transaction": transaction, "concurrent_writers": ids }));
         return Ok(Exit::Success);
     }
-    print!("{}", transaction_block(&transaction, trace.shape(transaction.shape)));
+    let mut page = transaction_block(&transaction, trace.shape(transaction.shape));
     if transaction.snapshot.is_some() {
-        println!();
         if concurrent.is_empty() {
-            println!("No recorded writer ran at the same time.");
+            page += "\nNo recorded writer ran at the same time.\n";
         } else {
-            println!("Writers at the same time, not seen by it:");
+            page += "\nWriters at the same time, not seen by it:\n";
             for other in &concurrent {
-                print_neighbour(trace, other)?;
+                page += &neighbour(trace, other)?;
             }
         }
     }
+    print(&page);
     Ok(Exit::Success)
 }
 
@@ -82,7 +84,7 @@ fn concurrent_with(trace: &Trace, transaction: &Transaction) -> Result<Vec<Trans
     Ok(found)
 }
 
-fn print_neighbour(trace: &Trace, other: &Transaction) -> Result<(), CliError> {
+fn neighbour(trace: &Trace, other: &Transaction) -> Result<String, CliError> {
     let request = match other.request {
         Some((id, _)) => {
             let line = trace
@@ -96,10 +98,14 @@ fn print_neighbour(trace: &Trace, other: &Transaction) -> Result<(), CliError> {
         }
         None => "a ghost".to_owned(),
     };
-    println!("  t{} of {}", other.id, crate::render::format::cut(&request, 120));
-    Ok(())
+    Ok(format!("  t{} of {}\n", other.id, crate::render::format::cut(&request, 120)))
 }
 
 fn print_json(value: &serde_json::Value) {
-    println!("{}", serde_json::to_string_pretty(value).expect("recorded values have string keys"));
+    print(&format!("{}\n", serde_json::to_string_pretty(value).expect("recorded values have string keys")));
+}
+
+/// Whoever reads may have seen enough (`hindcast show 17 | head`).
+fn print(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

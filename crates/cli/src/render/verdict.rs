@@ -190,7 +190,10 @@ fn remark(remark: &Remark) -> String {
             format!("refused {times}×, outside any request: {} (--allow-outside-writes lets it through)", cut(statement, 100))
         }
         Remark::NotPinned { what } => format!("not pinned: {what}"),
-        Remark::UnattributedTransactions { transactions } => format!("{} could not be attributed", count(*transactions, "transaction")),
+        Remark::UnattributedTransactions { transactions } => format!(
+            "{} began while requests were in flight and carried no traceparent: they ran as ghosts, and the requests they belong to cannot be replayed (examples/README.md)",
+            count(*transactions, "transaction")
+        ),
         Remark::NotSentAgain { request, reason } => format!("request {request} was not sent again: {reason}"),
         Remark::GhostDiffers { transaction } => format!("ghost t{transaction} came out differently"),
     }

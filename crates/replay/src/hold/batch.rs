@@ -353,9 +353,8 @@ impl Holder {
             }
             Claim::Extra | Claim::Outside => {
                 self.outside = Some(opening.fingerprint.text.clone());
-                match &mut self.transaction {
-                    Some(open) => open.claim = Some(claim),
-                    None => {}
+                if let Some(open) = &mut self.transaction {
+                    open.claim = Some(claim);
                 }
                 return Entered::Plain;
             }
@@ -366,19 +365,20 @@ impl Holder {
         if let Some(open) = &mut self.transaction {
             open.claim = Some(claim);
             open.before_claim = Vec::new();
-            steps.extend([Step::Own(Own::ReadWrite(isolation)), Step::Own(Own::Snapshot(tx))]);
+            if pins.reads_only {
+                // Nothing of ours is needed: its own first statement takes the snapshot.
+                let before = statements.iter().take_while(|statement| !statement.takes_snapshot).count();
+                open.snapshot_at = Some(open.statements + before as u32);
+            } else {
+                steps.extend([Step::Own(Own::ReadWrite(isolation)), Step::Own(Own::Snapshot(tx))]);
+            }
             return Entered::Plain;
         }
         let alone = statements.iter().any(|statement| statement.company == Company::Refused);
-        let reads_only = !pins.wrote
-            && pins.sequence_values.is_empty()
-            && statements.iter().all(|statement| {
-                statement.kind == sql::Kind::Select && statement.locks.is_empty() && statement.sequences.is_empty() && !reads_clock(&statement.fingerprint.text)
-            });
         if alone {
             steps.push(Step::Own(Own::SessionReadOnly(false)));
         }
-        if alone || reads_only {
+        if alone || pins.reads_only {
             self.transaction = Some(Open::new(Kind::Direct, Some(claim)));
             return Entered::Plain;
         }
@@ -501,12 +501,6 @@ fn edited(text: Vec<u8>, edits: &Edits) -> Vec<u8> {
     let mut edited = BytesMut::new();
     edits.apply(&text, &mut edited);
     edited.to_vec()
-}
-
-/// Whether a statement may read the transaction's clock, which is only pinned in a transaction of ours. Wrapping one too many costs a little time.
-fn reads_clock(text: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    ["now", "timestamp", "current_", "localtime"].iter().any(|word| text.contains(word))
 }
 
 fn concat(frames: &[Frame]) -> Bytes {

@@ -141,6 +141,8 @@ struct Open {
     locks: VecDeque<u32>,
     /// Statements answered so far.
     answered: u32,
+    /// The statement that takes the snapshot, where none of ours did before it.
+    snapshot_at: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +169,7 @@ impl Open {
             last_tag: Bytes::new(),
             locks: VecDeque::new(),
             answered: 0,
+            snapshot_at: None,
         }
     }
 
@@ -396,6 +399,13 @@ impl Holder {
             desk.outside_write_refused(&self.outside.take().expect("just seen"));
         }
         let Some(open) = &mut self.transaction else { return };
+        let answers_one = matches!(tag, server::COMMAND_COMPLETE | server::ERROR_RESPONSE);
+        if answers_one && open.snapshot_at.is_some_and(|at| at <= open.answered) {
+            open.snapshot_at = None;
+            if let Some(tx) = open.run() {
+                desk.took_snapshot(tx);
+            }
+        }
         match tag {
             server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE => open.digest.row(ordered, body),
             // An empty query is no statement, so its answer says nothing.

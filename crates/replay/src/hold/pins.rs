@@ -8,8 +8,9 @@ pub struct Pins {
     pub isolation: Option<Isolation>,
     pub now: Option<Micros>,
     pub sequence_values: Vec<SequenceValue>,
-    /// It wrote, as far as its id tells.
-    pub wrote: bool,
+    /// It only read: nothing but `SELECT`s that lock nothing, draw from no sequence and read no clock. Then there is nothing to pin, and it may
+    /// stay read-only.
+    pub reads_only: bool,
 }
 
 impl Pins {
