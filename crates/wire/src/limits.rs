@@ -33,6 +33,9 @@ pub const PREPARED_BYTES_MAX: usize = 16 << 20;
 /// Fingerprint text of one statement; what is longer is cut and told apart by its hash.
 pub const FINGERPRINT_BYTES_MAX: usize = 4 << 10;
 
+/// Tokens of one statement that are looked at; of one with more (rows of values) the middle is skipped over.
+pub const STATEMENT_TOKENS_MAX: usize = 16 << 10;
+
 /// Statements of one transaction whose fingerprints are kept; further ones count in the shape only.
 pub const STATEMENTS_MAX: usize = 4 << 10;
 

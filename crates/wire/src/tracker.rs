@@ -759,16 +759,10 @@ impl<T, S> Tracker<T, S> {
     ) {
         let Some(prepared) = prepared else { return };
         match sent {
-            Sent::Parse => {
-                if self
-                    .statements
-                    .get(&prepared.name)
-                    .is_some_and(|current| Arc::ptr_eq(current, &prepared))
-                {
-                    self.remove_statement(&prepared.name);
-                    if let Some(replaced) = replaced {
-                        self.insert_statement(replaced);
-                    }
+            Sent::Parse if self.is_current(&prepared) => {
+                self.remove_statement(&prepared.name);
+                if let Some(replaced) = replaced {
+                    self.insert_statement(replaced);
                 }
             }
             Sent::Close if !self.statements.contains_key(&prepared.name) => {
@@ -776,6 +770,12 @@ impl<T, S> Tracker<T, S> {
             }
             _ => {}
         }
+    }
+
+    /// Whether a statement is what its name stands for.
+    fn is_current(&self, prepared: &Arc<Prepared<S>>) -> bool {
+        let current = self.statements.get(&prepared.name);
+        current.is_some_and(|current| Arc::ptr_eq(current, prepared))
     }
 
     fn insert_statement(&mut self, prepared: Arc<Prepared<S>>) -> Option<Arc<Prepared<S>>> {

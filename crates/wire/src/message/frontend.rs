@@ -123,6 +123,10 @@ pub struct Parse<'a> {
 }
 
 impl<'a> Parse<'a> {
+    #[allow(
+        clippy::self_named_constructors,
+        reason = "parsers of messages are called `parse`, and so is this message"
+    )]
     pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Body::new(body);
         let name = body.text("the statement's name is not terminated")?;

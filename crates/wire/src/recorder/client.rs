@@ -22,6 +22,8 @@ pub(super) struct ClientSide {
     pub forecast: Forecast,
     pub asks: Asks,
     pub dialect: Dialect,
+    /// The session has changed its dialect, or is about to, so that of texts sent now is known only when nothing is outstanding.
+    pub dialect_changes: bool,
     scripts: Arc<ScriptCache>,
     trace_id_prefix: u64,
     /// Counts stretches of messages that end with a `Sync` or `Query` or, when ours come in between, with our own `Sync`.
@@ -49,6 +51,8 @@ struct Text<'a> {
     edits: Edits,
     /// Where the trace comment was, how long, and what is in its place.
     cut: Option<(usize, usize, usize)>,
+    /// The server may read it otherwise than we do: nothing must be changed.
+    doubtful: bool,
 }
 
 impl Text<'_> {
@@ -64,6 +68,7 @@ impl ClientSide {
             forecast: Forecast::new(),
             asks: Asks::new(),
             dialect: Dialect::default(),
+            dialect_changes: false,
             scripts,
             trace_id_prefix,
             batch: 0,
@@ -130,11 +135,11 @@ impl ClientSide {
         mut note: Note,
     ) -> Result<(), Problem> {
         let mut scratch = std::mem::take(&mut self.stripped);
-        let mut text = self.read(text, &mut scratch);
+        let mut text = self.read(text, tracker, &mut scratch);
         let script = Arc::clone(&text.script);
         let (mut asks, mut appended) = (Vec::new(), false);
         // The server refuses an unterminated text as a whole, and words its refusal with the text.
-        if !script.unterminated && self.may_inject(tracker) {
+        if !script.unterminated && !text.doubtful && self.may_inject(tracker) {
             for (index, statement) in script.statements.iter().enumerate() {
                 if index == 0 {
                     self.ask_before(statement, true, tracker, &note)?;
@@ -202,7 +207,7 @@ impl ClientSide {
         note: Note,
     ) -> Result<(), Problem> {
         let mut scratch = std::mem::take(&mut self.stripped);
-        let text = self.read(parse.text, &mut scratch);
+        let text = self.read(parse.text, tracker, &mut scratch);
         if let Some(statement) = text.script.statements.first() {
             self.ask_before(statement, false, tracker, &note)?;
         }
@@ -302,7 +307,12 @@ impl ClientSide {
     }
 
     /// Finds a text's trace comment and statements. `scratch` holds the text without the comment.
-    fn read<'a>(&self, original: &'a [u8], scratch: &'a mut Vec<u8>) -> Text<'a> {
+    fn read<'a>(
+        &mut self,
+        original: &'a [u8],
+        tracker: &Outstanding,
+        scratch: &'a mut Vec<u8>,
+    ) -> Text<'a> {
         let mut text = Text {
             original,
             stripped: None,
@@ -310,6 +320,9 @@ impl ClientSide {
             request: None,
             edits: Edits::new(),
             cut: None,
+            doubtful: self.dialect_changes
+                && !tracker.is_quiet()
+                && (memchr::memchr(b'\\', original).is_some() || !original.is_ascii()),
         };
         if let Some(comment) = trace_comment(original, self.dialect) {
             let space: &[u8] = if comment.separates { b" " } else { b"" };
@@ -318,18 +331,20 @@ impl ClientSide {
             scratch.extend_from_slice(space);
             scratch.extend_from_slice(&original[comment.range.end..]);
             let script = self.scripts.get(scratch, self.dialect);
-            if !script.unterminated {
+            let ours = comment.trace.high == self.trace_id_prefix;
+            text.request = ours.then_some(comment.trace.low);
+            if !script.unterminated && !text.doubtful {
                 let removed = comment.range.len();
                 text.edits.replace(comment.range.start, removed, space);
                 text.cut = Some((comment.range.start, removed, space.len()));
                 text.stripped = Some(scratch);
                 text.script = script;
-                let ours = comment.trace.high == self.trace_id_prefix;
-                text.request = ours.then_some(comment.trace.low);
+                self.dialect_changes |= text.script.changes_dialect;
                 return text;
             }
         }
         text.script = self.scripts.get(original, self.dialect);
+        self.dialect_changes |= text.script.changes_dialect;
         text
     }
 
@@ -448,6 +463,7 @@ static EMPTY: std::sync::LazyLock<Arc<Script>> = std::sync::LazyLock::new(|| {
     Arc::new(Script {
         statements: Vec::new(),
         unterminated: false,
+        changes_dialect: false,
     })
 });
 

@@ -98,6 +98,8 @@ impl ServerSide {
             client_to: sent_behind,
             tail,
         };
+        // Whatever comes next, it answers a statement of another transaction.
+        self.within_statement = false;
         if let Some(told) = open.finish(end, streams.client, streams.server) {
             events.push(match told.outcome {
                 Outcome::Unknown => Event::CommitUncertain(told),

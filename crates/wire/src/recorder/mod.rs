@@ -256,6 +256,11 @@ impl Recorder {
             && self.server.is_idle()
     }
 
+    /// Whether the session is being observed: its startup packet has come, and nothing has gone wrong since.
+    pub fn is_following(&self) -> bool {
+        self.phase == Phase::Following
+    }
+
     /// Whether bytes of this direction now pass through unobserved; the host may copy them by itself.
     pub fn is_raw(&self, direction: Direction) -> bool {
         match direction {

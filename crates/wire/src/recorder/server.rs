@@ -40,6 +40,8 @@ pub(super) struct ServerSide {
 
     trace_id_prefix: u64,
     strip_channel_binding: bool,
+    /// The session is established.
+    started: bool,
     pub(super) open: Option<Box<Open>>,
     /// A block is open, as of the last `ReadyForQuery` to the client, or because the last commit chained.
     pub(super) in_block: bool,
@@ -86,6 +88,7 @@ impl ServerSide {
             ends_here: false,
             trace_id_prefix,
             strip_channel_binding,
+            started: false,
             open: None,
             in_block: false,
             client_mark: 0,
@@ -198,6 +201,7 @@ impl ServerSide {
             backend::READY_FOR_QUERY => {
                 let status = backend::parse_ready_for_query(body)?;
                 self.in_block = status != Status::Idle;
+                self.started = true;
                 // What the client sent so far was about who it is, and belongs to no transaction.
                 self.ends_here = true;
                 events.push(Event::Ready {
@@ -216,6 +220,9 @@ impl ServerSide {
         let Ok((name, value)) = backend::parse_parameter_status(body) else {
             return;
         };
+        if self.started && matches!(name, b"standard_conforming_strings" | b"client_encoding") {
+            client.dialect_changes = true;
+        }
         match name {
             b"standard_conforming_strings" => client.dialect.standard_strings = value != b"off",
             b"client_encoding" => client.dialect.encoding = Encoding::named(value),
@@ -385,7 +392,7 @@ impl ServerSide {
                 if tag == backend::COMMAND_COMPLETE
                     && let Work::Query(query) = &pending.payload.work
                     && query.appended
-                    && self.index + 1 >= query.script.statements.len()
+                    && self.index + 1 == query.script.statements.len()
                 {
                     self.begin_statement(pending, cx, events);
                     self.held = Some(Bytes::copy_from_slice(piece.bytes));
@@ -560,10 +567,9 @@ impl ServerSide {
             },
             _ => &FUNCTION_CALL,
         };
-        let open = self
-            .open
-            .as_mut()
-            .expect("a statement belongs to a transaction");
+        let Some(open) = &mut self.open else {
+            return Ok(None);
+        };
         open.completed(statement, cx);
         open.failed = false;
         if pending.sent == Sent::Query {

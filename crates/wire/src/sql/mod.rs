@@ -39,6 +39,8 @@ pub struct Script {
     pub statements: Vec<Statement>,
     /// The text ends within a string, a quoted name or a comment; the server will refuse all of it.
     pub unterminated: bool,
+    /// It names a setting that decides how texts are read (see [`Dialect`]).
+    pub changes_dialect: bool,
 }
 
 /// One statement of a text.
@@ -225,12 +227,15 @@ impl Script {
         let mut lexer = Lexer::new(text, dialect);
         let (mut statements, mut tokens) = (Vec::new(), Vec::new());
         let (mut parens, mut bodies) = (0usize, 0usize);
+        let (mut changes_dialect, mut omitted) = (false, 0u64);
         for token in lexer.by_ref() {
+            changes_dialect |= names_dialect(token, text);
             match token.kind {
                 TokenKind::Space | TokenKind::Comment => continue,
                 TokenKind::Semicolon if parens == 0 && bodies == 0 => {
-                    statements.extend(Statement::of(text, &tokens));
+                    statements.extend(Statement::of(text, &tokens, omitted));
                     tokens.clear();
+                    omitted = 0;
                     continue;
                 }
                 TokenKind::Open => parens += 1,
@@ -249,27 +254,32 @@ impl Script {
                 _ => {}
             }
             tokens.push(token);
+            if tokens.len() >= 2 * limits::STATEMENT_TOKENS_MAX {
+                thin(&mut tokens);
+                omitted += 1;
+            }
         }
-        statements.extend(Statement::of(text, &tokens));
+        statements.extend(Statement::of(text, &tokens, omitted));
         Self {
             statements,
             unterminated: lexer.is_unterminated(),
+            changes_dialect,
         }
     }
 }
 
 impl Statement {
-    /// `tokens` without spaces and comments; `None` if there are none.
-    fn of(text: &[u8], tokens: &[Token]) -> Option<Self> {
+    /// `tokens` without spaces and comments; `None` if there are none. `omitted`: how often some were left out.
+    fn of(text: &[u8], tokens: &[Token], omitted: u64) -> Option<Self> {
         let (first, last) = (tokens.first()?, tokens.last()?);
         let range = first.start..last.end;
         let mut statement = classify::classify(text, tokens, range);
-        statement.fingerprint = Arc::new(fingerprint(text, tokens));
+        statement.fingerprint = Arc::new(fingerprint(text, tokens, omitted));
         Some(statement)
     }
 }
 
-fn fingerprint(text: &[u8], tokens: &[Token]) -> Fingerprint {
+fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
     // Constants are numbered behind the statement's own parameters, as pg_stat_statements does.
     let mut next = tokens
         .iter()
@@ -292,7 +302,7 @@ fn fingerprint(text: &[u8], tokens: &[Token]) -> Fingerprint {
             normal.extend_from_slice(token.text(text));
         }
     }
-    let hash = xxh3_64(&normal);
+    let hash = xxh3_64(&normal).wrapping_add(omitted);
     let text = if normal.len() <= limits::FINGERPRINT_BYTES_MAX {
         String::from_utf8_lossy(&normal).into_owned()
     } else {
@@ -300,6 +310,46 @@ fn fingerprint(text: &[u8], tokens: &[Token]) -> Fingerprint {
         String::from_utf8_lossy(&normal[..limits::FINGERPRINT_BYTES_MAX]).into_owned() + "…"
     };
     Fingerprint { hash, text }
+}
+
+/// `SET client_encoding`, `set_config('standard_conforming_strings', …)`, `SET NAMES`, and code that has one of these in it.
+fn names_dialect(token: Token, text: &[u8]) -> bool {
+    let text = token.text(text);
+    match token.kind {
+        TokenKind::Word => ["standard_conforming_strings", "client_encoding", "names"]
+            .iter()
+            .any(|name| text.eq_ignore_ascii_case(name.as_bytes())),
+        TokenKind::String | TokenKind::QuotedName => ["standard_conforming", "client_encoding"]
+            .iter()
+            .any(|name| memchr::memmem::find(text, name.as_bytes()).is_some()),
+        _ => false,
+    }
+}
+
+/// Drops tokens from the middle of a statement that has very many of them (rows of values), keeping parentheses balanced.
+fn thin(tokens: &mut Vec<Token>) {
+    let middle = limits::STATEMENT_TOKENS_MAX / 2..tokens.len() - limits::STATEMENT_TOKENS_MAX / 4;
+    let at = Token {
+        kind: TokenKind::Symbol,
+        start: tokens[middle.start].start,
+        end: tokens[middle.start].start,
+    };
+    let of = |kind| {
+        tokens[middle.clone()]
+            .iter()
+            .filter(|token| token.kind == kind)
+            .count()
+    };
+    let (opened, closed) = (of(TokenKind::Open), of(TokenKind::Close));
+    let kind = if opened > closed {
+        TokenKind::Open
+    } else {
+        TokenKind::Close
+    };
+    let balance = opened
+        .abs_diff(closed)
+        .min(limits::STATEMENT_TOKENS_MAX / 8);
+    tokens.splice(middle, std::iter::repeat_n(Token { kind, ..at }, balance));
 }
 
 fn number(digits: &[u8]) -> u32 {

@@ -301,6 +301,18 @@ fn texts_are_split_where_the_server_splits_them() {
 }
 
 #[test]
+fn a_statement_with_very_many_values_is_read_to_its_end() {
+    let rows = "(1, 'x', f(2)),".repeat(100_000);
+    let text = format!(
+        "INSERT INTO t VALUES {rows} (1, 'y', 2) ON CONFLICT DO NOTHING RETURNING id; SELECT 2"
+    );
+    let script = script(&text);
+    assert_eq!(script.statements.len(), 2);
+    assert!(script.statements[0].returning);
+    assert_eq!(&text[script.statements[1].range.clone()], "SELECT 2");
+}
+
+#[test]
 fn fingerprints_are_what_statements_have_in_common() {
     let fingerprint = |text: &str| one(text).fingerprint.text.clone();
     assert_eq!(

@@ -13,6 +13,7 @@
 
 #![allow(dead_code, reason = "every test uses its own part of it")]
 
+pub mod abuse;
 pub mod relay;
 
 use bytes::{BufMut, BytesMut};
