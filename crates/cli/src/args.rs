@@ -57,7 +57,12 @@ pub struct RecordArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub pg_listen: String,
     /// The database; its user also asks the catalog about sequences and transaction status
-    #[arg(long, env = "HINDCAST_POSTGRES", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "HINDCAST_POSTGRES",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     pub postgres: String,
     /// Take a base before the first request, so that a replay has something to start from
     #[arg(long, value_enum, default_value_t = BaseMethod::None)]
@@ -120,7 +125,12 @@ pub struct BaseArgs {
     #[command(flatten)]
     pub trace: TraceArg,
     /// The database that is or will be recorded
-    #[arg(long, env = "HINDCAST_POSTGRES", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "HINDCAST_POSTGRES",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     pub postgres: String,
     /// Make a backup of the whole cluster with pg_basebackup in this folder, instead of a template database
     #[arg(long, value_name = "DIR")]
@@ -163,7 +173,12 @@ pub struct ShowArgs {
 #[derive(Args)]
 pub struct TargetArgs {
     /// The recorded cluster, if the base is a template database; default: as recorded, which lacks the password
-    #[arg(long, env = "HINDCAST_POSTGRES", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "HINDCAST_POSTGRES",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     pub postgres: Option<String>,
     /// Folder for restored clusters
     #[arg(long, value_name = "DIR")]
@@ -243,6 +258,8 @@ pub struct ReplayArgs {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a number of seconds"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

@@ -33,11 +33,19 @@ pub struct CliError {
 
 impl CliError {
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Failed, message: message.into(), causes: Vec::new(), hint: None }
+        Self {
+            exit: Exit::Failed,
+            message: message.into(),
+            causes: Vec::new(),
+            hint: None,
+        }
     }
 
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, ..Self::failed(message) }
+        Self {
+            exit: Exit::Usage,
+            ..Self::failed(message)
+        }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -48,7 +56,8 @@ impl CliError {
     /// Lines that belong to the causes, indented.
     pub fn detail(mut self, what: &str, lines: &[String]) -> Self {
         if !lines.is_empty() {
-            self.causes.push(format!("{what}:\n  {}", lines.join("\n  ")));
+            self.causes
+                .push(format!("{what}:\n  {}", lines.join("\n  ")));
         }
         self
     }
@@ -60,7 +69,11 @@ impl CliError {
         while let Some(error) = cause {
             let text = error.to_string();
             // Some libraries repeat the cause in their own message.
-            if !failed.causes.last().is_some_and(|last| last.contains(&text)) {
+            if !failed
+                .causes
+                .last()
+                .is_some_and(|last| last.contains(&text))
+            {
                 failed.causes.push(text);
             }
             cause = error.source();

@@ -47,6 +47,10 @@ fn block_on(work: impl Future<Output = Result<Exit, CliError>>) -> Result<Exit, 
 
 /// Diagnostics of the libraries, off unless asked for with `HINDCAST_LOG`.
 fn init_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HINDCAST_LOG").unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("HINDCAST_LOG")
+        .unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
 }

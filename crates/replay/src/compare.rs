@@ -26,13 +26,28 @@ pub struct IgnoreError {
 impl Ignore {
     /// `header:NAME`, `json:/pointer` or `body:REGEX`.
     pub fn add(&mut self, given: &str) -> Result<(), IgnoreError> {
-        let failed = |problem: String| IgnoreError { given: given.to_owned(), problem };
+        let failed = |problem: String| IgnoreError {
+            given: given.to_owned(),
+            problem,
+        };
         match given.split_once(':') {
-            Some(("header", name)) => self.headers.push(name.trim().parse().map_err(|_| failed(format!("{name:?} is not the name of a header")))?),
-            Some(("json", pointer)) if pointer.starts_with('/') => self.pointers.push(pointer.to_owned()),
+            Some(("header", name)) => self.headers.push(
+                name.trim()
+                    .parse()
+                    .map_err(|_| failed(format!("{name:?} is not the name of a header")))?,
+            ),
+            Some(("json", pointer)) if pointer.starts_with('/') => {
+                self.pointers.push(pointer.to_owned())
+            }
             Some(("json", _)) => return Err(failed("a JSON pointer begins with a slash".into())),
-            Some(("body", pattern)) => self.patterns.push(regex::bytes::Regex::new(pattern).map_err(|error| failed(error.to_string()))?),
-            _ => return Err(failed("say header:NAME, json:/pointer or body:REGEX".into())),
+            Some(("body", pattern)) => self.patterns.push(
+                regex::bytes::Regex::new(pattern).map_err(|error| failed(error.to_string()))?,
+            ),
+            _ => {
+                return Err(failed(
+                    "say header:NAME, json:/pointer or body:REGEX".into(),
+                ));
+            }
         }
         Ok(())
     }
@@ -74,9 +89,22 @@ const EXCERPT: usize = 60;
 
 /// The first thing in which two responses differ: status, then headers, then body.
 pub fn difference(expected: &Response, actual: &Seen, ignore: &Ignore) -> Option<DivergenceKind> {
-    let Response::Answered { status, headers: expected_headers, body_digest, body_bytes, body } = expected else { return None };
+    let Response::Answered {
+        status,
+        headers: expected_headers,
+        body_digest,
+        body_bytes,
+        body,
+    } = expected
+    else {
+        return None;
+    };
     if *status != actual.status {
-        return Some(DivergenceKind::Status { expected: *status, actual: actual.status, actual_body: Some(excerpt(&actual.body, 0)) });
+        return Some(DivergenceKind::Status {
+            expected: *status,
+            actual: actual.status,
+            actual_body: Some(excerpt(&actual.body, 0)),
+        });
     }
     if let Some(different) = header_difference(expected_headers, &actual.headers, ignore) {
         return Some(different);
@@ -91,7 +119,9 @@ pub fn difference(expected: &Response, actual: &Seen, ignore: &Ignore) -> Option
     {
         return None;
     }
-    let at = body.as_deref().map(|kept| first_difference(kept, &actual.body));
+    let at = body
+        .as_deref()
+        .map(|kept| first_difference(kept, &actual.body));
     Some(DivergenceKind::Body {
         expected: BodySeen {
             bytes: *body_bytes,
@@ -99,21 +129,45 @@ pub fn difference(expected: &Response, actual: &Seen, ignore: &Ignore) -> Option
             excerpt: body.as_deref().map(|kept| excerpt(kept, at.unwrap_or(0))),
             at: at.map(|at| at as u64),
         },
-        actual: BodySeen { bytes: actual.body.len() as u64, digest, excerpt: Some(excerpt(&actual.body, at.unwrap_or(0))), at: at.map(|at| at as u64) },
+        actual: BodySeen {
+            bytes: actual.body.len() as u64,
+            digest,
+            excerpt: Some(excerpt(&actual.body, at.unwrap_or(0))),
+            at: at.map(|at| at as u64),
+        },
     })
 }
 
-fn header_difference(expected: &[(String, Vec<u8>)], actual: &[(String, Vec<u8>)], ignore: &Ignore) -> Option<DivergenceKind> {
-    let counts = |name: &str| name.parse::<HeaderName>().is_ok_and(|name| headers::is_significant(&name) && !ignore.headers.contains(&name));
+fn header_difference(
+    expected: &[(String, Vec<u8>)],
+    actual: &[(String, Vec<u8>)],
+    ignore: &Ignore,
+) -> Option<DivergenceKind> {
+    let counts = |name: &str| {
+        name.parse::<HeaderName>()
+            .is_ok_and(|name| headers::is_significant(&name) && !ignore.headers.contains(&name))
+    };
     let values = |side: &[(String, Vec<u8>)], name: &str| -> Option<String> {
-        let found: Vec<_> = side.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| String::from_utf8_lossy(value)).collect();
+        let found: Vec<_> = side
+            .iter()
+            .filter(|(given, _)| given.eq_ignore_ascii_case(name))
+            .map(|(_, value)| String::from_utf8_lossy(value))
+            .collect();
         (!found.is_empty()).then(|| found.join(", "))
     };
-    let names = expected.iter().chain(actual).map(|(name, _)| name).filter(|name| counts(name));
+    let names = expected
+        .iter()
+        .chain(actual)
+        .map(|(name, _)| name)
+        .filter(|name| counts(name));
     for name in names {
         let (expected, actual) = (values(expected, name), values(actual, name));
         if expected != actual {
-            return Some(DivergenceKind::Header { name: name.to_ascii_lowercase(), expected, actual });
+            return Some(DivergenceKind::Header {
+                name: name.to_ascii_lowercase(),
+                expected,
+                actual,
+            });
         }
     }
     None
@@ -127,7 +181,11 @@ fn excerpt(body: &[u8], at: usize) -> String {
     let start = at.saturating_sub(EXCERPT / 2).min(body.len());
     let end = (start + EXCERPT * 2).min(body.len());
     let text = String::from_utf8_lossy(&body[start..end]);
-    format!("{}{text}{}", if start > 0 { "…" } else { "" }, if end < body.len() { "…" } else { "" })
+    format!(
+        "{}{text}{}",
+        if start > 0 { "…" } else { "" },
+        if end < body.len() { "…" } else { "" }
+    )
 }
 
 #[cfg(test)]
@@ -137,7 +195,10 @@ mod tests {
     fn answered(body: &str, kept: bool) -> Response {
         Response::Answered {
             status: 200,
-            headers: vec![("content-type".into(), b"application/json".to_vec()), ("date".into(), b"Mon".to_vec())],
+            headers: vec![
+                ("content-type".into(), b"application/json".to_vec()),
+                ("date".into(), b"Mon".to_vec()),
+            ],
             body_digest: Digest::of(body.as_bytes()),
             body_bytes: body.len() as u64,
             body: kept.then(|| body.as_bytes().to_vec()),
@@ -147,24 +208,43 @@ mod tests {
     fn seen(body: &str) -> Seen {
         Seen {
             status: 200,
-            headers: vec![("Content-Type".into(), b"application/json".to_vec()), ("date".into(), b"Tue".to_vec())],
+            headers: vec![
+                ("Content-Type".into(), b"application/json".to_vec()),
+                ("date".into(), b"Tue".to_vec()),
+            ],
             body: body.as_bytes().to_vec(),
         }
     }
 
     #[test]
     fn what_a_client_could_not_tell_apart_is_the_same() {
-        assert_eq!(difference(&answered("{\"a\":1}", false), &seen("{\"a\":1}"), &Ignore::default()), None);
+        assert_eq!(
+            difference(
+                &answered("{\"a\":1}", false),
+                &seen("{\"a\":1}"),
+                &Ignore::default()
+            ),
+            None
+        );
     }
 
     #[test]
     fn the_first_difference_is_shown_where_the_body_was_kept() {
-        let Some(DivergenceKind::Body { expected, actual }) = difference(&answered("{\"a\":1}", true), &seen("{\"a\":2}"), &Ignore::default()) else {
+        let Some(DivergenceKind::Body { expected, actual }) = difference(
+            &answered("{\"a\":1}", true),
+            &seen("{\"a\":2}"),
+            &Ignore::default(),
+        ) else {
             panic!("the bodies differ")
         };
-        assert_eq!((expected.at, expected.excerpt.as_deref()), (Some(5), Some("{\"a\":1}")));
+        assert_eq!(
+            (expected.at, expected.excerpt.as_deref()),
+            (Some(5), Some("{\"a\":1}"))
+        );
         assert_eq!(actual.excerpt.as_deref(), Some("{\"a\":2}"));
-        assert!(matches!(difference(&answered("x", false), &seen("y"), &Ignore::default()), Some(DivergenceKind::Body { expected, .. }) if expected.excerpt.is_none()));
+        assert!(
+            matches!(difference(&answered("x", false), &seen("y"), &Ignore::default()), Some(DivergenceKind::Body { expected, .. }) if expected.excerpt.is_none())
+        );
     }
 
     #[test]
@@ -172,9 +252,26 @@ mod tests {
         let mut ignore = Ignore::default();
         ignore.add("json:/at").unwrap();
         ignore.add("body:token=[a-z]+").unwrap();
-        assert_eq!(difference(&answered("{\"a\":1,\"at\":5}", true), &seen("{\"a\":1,\"at\":6}"), &ignore), None);
-        assert_eq!(difference(&answered("token=abc!", true), &seen("token=xyz!"), &ignore), None);
-        assert!(difference(&answered("{\"a\":1,\"at\":5}", true), &seen("{\"a\":2,\"at\":5}"), &ignore).is_some());
+        assert_eq!(
+            difference(
+                &answered("{\"a\":1,\"at\":5}", true),
+                &seen("{\"a\":1,\"at\":6}"),
+                &ignore
+            ),
+            None
+        );
+        assert_eq!(
+            difference(&answered("token=abc!", true), &seen("token=xyz!"), &ignore),
+            None
+        );
+        assert!(
+            difference(
+                &answered("{\"a\":1,\"at\":5}", true),
+                &seen("{\"a\":2,\"at\":5}"),
+                &ignore
+            )
+            .is_some()
+        );
         assert!(ignore.add("body:(").is_err());
         assert!(ignore.add("cookies").is_err());
     }

@@ -61,7 +61,9 @@ pub struct Ended {
 pub enum EndedAs {
     Committed,
     /// With the error that made it fail, if there was one.
-    RolledBack { error: Option<String> },
+    RolledBack {
+        error: Option<String>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,22 +103,53 @@ struct Sequence {
 const DESCRIBED_MAX: usize = 100;
 
 impl Coordinator {
-    pub fn new(recording: Arc<Recording>, plan: Arc<Plan>, schedule: Schedule, openings: HashMap<ShapeId, u64>, sequential: bool, keep_going: bool) -> Self {
-        let sequence = sequential.then(|| Sequence { steps: schedule.levels().sequential_order(), next: 0 });
-        let mut counts = Counts { transactions: recording.transactions.len() as u64, ..Default::default() };
+    pub fn new(
+        recording: Arc<Recording>,
+        plan: Arc<Plan>,
+        schedule: Schedule,
+        openings: HashMap<ShapeId, u64>,
+        sequential: bool,
+        keep_going: bool,
+    ) -> Self {
+        let sequence = sequential.then(|| Sequence {
+            steps: schedule.levels().sequential_order(),
+            next: 0,
+        });
+        let mut counts = Counts {
+            transactions: recording.transactions.len() as u64,
+            ..Default::default()
+        };
         for transaction in &recording.transactions {
             counts.ghosts += u64::from(transaction.request.is_none());
-            counts.read_committed += u64::from(transaction.isolation == Isolation::ReadCommitted && transaction.has_snapshot);
+            counts.read_committed += u64::from(
+                transaction.isolation == Isolation::ReadCommitted && transaction.has_snapshot,
+            );
         }
         let claimed = vec![false; recording.transactions.len()];
-        Self { recording, plan, schedule, sequence, claimed, openings, counts, first: None, more: Vec::new(), keep_going, events: 0 }
+        Self {
+            recording,
+            plan,
+            schedule,
+            sequence,
+            claimed,
+            openings,
+            counts,
+            first: None,
+            more: Vec::new(),
+            keep_going,
+            events: 0,
+        }
     }
 
     /// A transaction of the service takes its first snapshot. `opening` is the hash of that statement's fingerprint.
     pub fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim {
         self.events += 1;
-        let Some(id) = request else { return Claim::Outside };
-        let Some(request) = self.recording.find(id) else { return Claim::Outside };
+        let Some(id) = request else {
+            return Claim::Outside;
+        };
+        let Some(request) = self.recording.find(id) else {
+            return Claim::Outside;
+        };
         let own = self.recording.own(request);
         let mut unclaimed = own.iter().copied().filter(|tx| !self.claimed[tx.index()]);
         let in_place = unclaimed.next();
@@ -131,7 +164,9 @@ impl Coordinator {
             }
             self.diverge(Divergence {
                 position: Position::request(id),
-                kind: DivergenceKind::ExtraTransaction { recorded: own.len() },
+                kind: DivergenceKind::ExtraTransaction {
+                    recorded: own.len(),
+                },
             });
             return Claim::Extra;
         };
@@ -168,9 +203,13 @@ impl Coordinator {
 
     /// Whether all is done that will be.
     pub fn is_finished(&self) -> bool {
-        (0..self.recording.transactions.len() as u32).map(Tx).all(|tx| {
-            self.schedule.has_ended(tx) || self.schedule.is_abandoned(tx) || self.recording.transaction(tx).fate == Fate::Aborted
-        })
+        (0..self.recording.transactions.len() as u32)
+            .map(Tx)
+            .all(|tx| {
+                self.schedule.has_ended(tx)
+                    || self.schedule.is_abandoned(tx)
+                    || self.recording.transaction(tx).fate == Fate::Aborted
+            })
     }
 
     pub fn may(&self, ask: Ask) -> bool {
@@ -183,12 +222,18 @@ impl Coordinator {
             Ask::Commit(tx) => self.schedule.may_commit(tx),
         };
         permitted
-            && self.sequence.as_ref().is_none_or(|sequence| match (ask, sequence.steps.get(sequence.next)) {
-                (Ask::Snapshot(tx), Some(Step::Run(next))) => tx == *next || !self.recording.transaction(tx).has_snapshot,
-                (Ask::Snapshot(tx), _) => !self.recording.transaction(tx).has_snapshot,
-                (Ask::Commit(tx), Some(Step::Commit(next))) => tx == *next || !self.is_writer(tx),
-                (Ask::Commit(tx), _) => !self.is_writer(tx),
-                (Ask::Lock(..), _) => true,
+            && self.sequence.as_ref().is_none_or(|sequence| {
+                match (ask, sequence.steps.get(sequence.next)) {
+                    (Ask::Snapshot(tx), Some(Step::Run(next))) => {
+                        tx == *next || !self.recording.transaction(tx).has_snapshot
+                    }
+                    (Ask::Snapshot(tx), _) => !self.recording.transaction(tx).has_snapshot,
+                    (Ask::Commit(tx), Some(Step::Commit(next))) => {
+                        tx == *next || !self.is_writer(tx)
+                    }
+                    (Ask::Commit(tx), _) => !self.is_writer(tx),
+                    (Ask::Lock(..), _) => true,
+                }
             })
     }
 
@@ -255,8 +300,16 @@ impl Coordinator {
         let recorded = self.recording.request(request);
         // What began after the response originally may still come.
         let answered = recorded.ended;
-        let is_missing = |tx: &Tx| !self.claimed[tx.index()] && self.recording.transaction(*tx).began <= answered;
-        let missing: Vec<Tx> = self.recording.own(request).iter().copied().filter(is_missing).collect();
+        let is_missing = |tx: &Tx| {
+            !self.claimed[tx.index()] && self.recording.transaction(*tx).began <= answered
+        };
+        let missing: Vec<Tx> = self
+            .recording
+            .own(request)
+            .iter()
+            .copied()
+            .filter(is_missing)
+            .collect();
         for &tx in &missing {
             self.claimed[tx.index()] = true;
             self.counts.transactions_done += 1;
@@ -275,15 +328,24 @@ impl Coordinator {
         let recorded = self.recording.transaction(tx);
         // Under READ COMMITTED only the first statement's snapshot is enforced; a difference is still a difference.
         let kind = match &ended.fate {
-            EndedAs::RolledBack { error } => DivergenceKind::Failed { error: error.clone() },
-            EndedAs::Committed if ended.shape != recorded.shape => DivergenceKind::OtherStatements { expected: recorded.shape, actual: ended.shape },
-            EndedAs::Committed if ended.digest != recorded.digest.0 => DivergenceKind::OtherResults {
-                expected_rows: recorded.rows,
-                actual_rows: ended.rows,
-                expected_digest: recorded.digest,
-                actual_digest: hindcast_trace::Digest(ended.digest),
-                read_committed: recorded.isolation == Isolation::ReadCommitted,
+            EndedAs::RolledBack { error } => DivergenceKind::Failed {
+                error: error.clone(),
             },
+            EndedAs::Committed if ended.shape != recorded.shape => {
+                DivergenceKind::OtherStatements {
+                    expected: recorded.shape,
+                    actual: ended.shape,
+                }
+            }
+            EndedAs::Committed if ended.digest != recorded.digest.0 => {
+                DivergenceKind::OtherResults {
+                    expected_rows: recorded.rows,
+                    actual_rows: ended.rows,
+                    expected_digest: recorded.digest,
+                    actual_digest: hindcast_trace::Digest(ended.digest),
+                    read_committed: recorded.isolation == Isolation::ReadCommitted,
+                }
+            }
             EndedAs::Committed => return,
         };
         self.diverge_at(tx, kind);
@@ -291,11 +353,19 @@ impl Coordinator {
 
     pub fn diverge_at(&mut self, tx: Tx, kind: DivergenceKind) {
         let recorded = self.recording.transaction(tx);
-        let request = recorded.request.map(|(request, _)| self.recording.request(request).id);
+        let request = recorded
+            .request
+            .map(|(request, _)| self.recording.request(request).id);
         if request.is_some_and(|id| !self.plan.compares(id)) {
             return;
         }
-        self.diverge(Divergence { position: Position { request, transaction: Some(recorded.id) }, kind });
+        self.diverge(Divergence {
+            position: Position {
+                request,
+                transaction: Some(recorded.id),
+            },
+            kind,
+        });
     }
 
     pub fn diverge(&mut self, divergence: Divergence) {
@@ -314,7 +384,9 @@ impl Coordinator {
 
     /// Passes over `done`, and over everything behind it that was abandoned meanwhile.
     fn advance_sequence(&mut self, done: Step) {
-        let Some(sequence) = &mut self.sequence else { return };
+        let Some(sequence) = &mut self.sequence else {
+            return;
+        };
         if sequence.steps.get(sequence.next) == Some(&done) {
             sequence.next += 1;
         }
@@ -322,7 +394,9 @@ impl Coordinator {
     }
 
     fn skip_settled(&mut self) {
-        let Some(sequence) = &mut self.sequence else { return };
+        let Some(sequence) = &mut self.sequence else {
+            return;
+        };
         while let Some(Step::Run(tx) | Step::Commit(tx)) = sequence.steps.get(sequence.next) {
             if !self.schedule.is_abandoned(*tx) && !self.schedule.has_ended(*tx) {
                 break;

@@ -28,17 +28,32 @@ pub struct Floor {
 
 impl Floor {
     pub fn new(gate: Gate, recording: Arc<Recording>, reading: HashSet<ShapeId>) -> Self {
-        Self { gate, recording, reading, alone: AtomicU64::new(0), refused: Mutex::default() }
+        Self {
+            gate,
+            recording,
+            reading,
+            alone: AtomicU64::new(0),
+            refused: Mutex::default(),
+        }
     }
 
     pub fn pins(&self, tx: Tx) -> Pins {
         let recorded = self.recording.transaction(tx);
         if !recorded.wrote && self.reading.contains(&recorded.shape) {
-            return Pins { isolation: Some(recorded.isolation), reads_only: true, ..Pins::default() };
+            return Pins {
+                isolation: Some(recorded.isolation),
+                reads_only: true,
+                ..Pins::default()
+            };
         }
         // A temporary file that cannot be read back would show as a difference in the sequence values.
         let extras = self.recording.extras(tx).unwrap_or_default();
-        Pins { isolation: Some(recorded.isolation), now: recorded.now, sequence_values: extras.sequence_values, reads_only: false }
+        Pins {
+            isolation: Some(recorded.isolation),
+            now: recorded.now,
+            sequence_values: extras.sequence_values,
+            reads_only: false,
+        }
     }
 
     pub fn permission(&self, ask: Ask) -> Flow {
@@ -55,7 +70,9 @@ pub struct ServiceDesk(pub Arc<Floor>);
 
 impl Desk for ServiceDesk {
     fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim {
-        self.0.gate.with(|coordinator| coordinator.claim(request, opening))
+        self.0
+            .gate
+            .with(|coordinator| coordinator.claim(request, opening))
     }
     fn pins(&self, tx: Tx) -> Pins {
         self.0.pins(tx)
@@ -64,22 +81,32 @@ impl Desk for ServiceDesk {
         self.0.recording.extras(tx).ok()?.server_bytes
     }
     fn alone(&self) -> Option<RequestId> {
-        Some(self.0.alone.load(Ordering::Acquire)).filter(|&id| id != 0).map(Id)
+        Some(self.0.alone.load(Ordering::Acquire))
+            .filter(|&id| id != 0)
+            .map(Id)
     }
     fn took_snapshot(&mut self, tx: Tx) {
-        self.0.gate.with(|coordinator| coordinator.took_snapshot(tx));
+        self.0
+            .gate
+            .with(|coordinator| coordinator.took_snapshot(tx));
     }
     fn locked(&mut self, tx: Tx, statement: u32) {
-        self.0.gate.with(|coordinator| coordinator.locked(tx, statement));
+        self.0
+            .gate
+            .with(|coordinator| coordinator.locked(tx, statement));
     }
     fn ran(&mut self, tx: Tx) {
         self.0.gate.with(|coordinator| coordinator.ran(tx));
     }
     fn ended(&mut self, tx: Tx, ended: Ended) {
-        self.0.gate.with(|coordinator| coordinator.ended(tx, &ended));
+        self.0
+            .gate
+            .with(|coordinator| coordinator.ended(tx, &ended));
     }
     fn served(&mut self, tx: Tx, complete: bool) {
-        self.0.gate.with(|coordinator| coordinator.served(tx, complete));
+        self.0
+            .gate
+            .with(|coordinator| coordinator.served(tx, complete));
     }
     fn lost(&mut self, tx: Tx) {
         // When the replay is over, the service is ended and its sessions with it.
@@ -88,7 +115,11 @@ impl Desk for ServiceDesk {
         }
     }
     fn outside_write_refused(&mut self, statement: &str) {
-        let mut refused = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self
+            .0
+            .refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *refused.entry(statement.to_owned()).or_default() += 1;
     }
 }
@@ -122,7 +153,10 @@ impl Host for HoldingHost {
         if self.raise_isolation && !parameters.chooses("default_transaction_isolation") {
             parameters.set("default_transaction_isolation", "repeatable read");
         }
-        Ok(HoldingDriver { holder: Holder::new(self.options.clone()), desk: ServiceDesk(Arc::clone(&self.floor)) })
+        Ok(HoldingDriver {
+            holder: Holder::new(self.options.clone()),
+            desk: ServiceDesk(Arc::clone(&self.floor)),
+        })
     }
 }
 

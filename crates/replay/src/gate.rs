@@ -28,16 +28,32 @@ struct State {
 
 impl Gate {
     pub fn new(coordinator: Coordinator) -> Self {
-        let state = State { coordinator, waiting: Vec::new(), open: false };
-        Self { inner: Arc::new(Inner { state: Mutex::new(state), changed: watch::Sender::new(0) }) }
+        let state = State {
+            coordinator,
+            waiting: Vec::new(),
+            open: false,
+        };
+        Self {
+            inner: Arc::new(Inner {
+                state: Mutex::new(state),
+                changed: watch::Sender::new(0),
+            }),
+        }
     }
 
     /// Tells the coordinator something, or asks it, and wakes whoever may go on because of that.
     pub fn with<T>(&self, tell: impl FnOnce(&mut Coordinator) -> T) -> T {
         let mut state = self.state();
-        let before = (state.coordinator.events(), state.coordinator.counts().divergences);
+        let before = (
+            state.coordinator.events(),
+            state.coordinator.counts().divergences,
+        );
         let answer = tell(&mut state.coordinator);
-        if (state.coordinator.events(), state.coordinator.counts().divergences) != before {
+        if (
+            state.coordinator.events(),
+            state.coordinator.counts().divergences,
+        ) != before
+        {
             state.wake();
             drop(state);
             self.inner.changed.send_modify(|version| *version += 1);
@@ -94,7 +110,10 @@ impl Gate {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere has been reported where it happened; the state itself is changed in single steps.
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

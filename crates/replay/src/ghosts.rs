@@ -39,10 +39,16 @@ pub enum GhostError {
 pub fn by_session(recording: &Recording) -> BTreeMap<SessionId, Vec<Tx>> {
     let mut sessions: BTreeMap<SessionId, Vec<Tx>> = BTreeMap::new();
     for tx in recording.ghosts().filter(|&tx| matters(recording, tx)) {
-        sessions.entry(recording.transaction(tx).session).or_default().push(tx);
+        sessions
+            .entry(recording.transaction(tx).session)
+            .or_default()
+            .push(tx);
     }
     // A session that only ever set something has nobody to set it for.
-    sessions.retain(|_, own| own.iter().any(|&tx| recording.transaction(tx).has_snapshot || recording.transaction(tx).wrote));
+    sessions.retain(|_, own| {
+        own.iter()
+            .any(|&tx| recording.transaction(tx).has_snapshot || recording.transaction(tx).wrote)
+    });
     sessions
 }
 
@@ -53,17 +59,35 @@ pub fn matters(recording: &Recording, tx: Tx) -> bool {
 }
 
 /// Runs the ghosts of one session; returns the first that could not be run, and why.
-pub async fn run(floor: Arc<Floor>, connector: Arc<Connector>, options: HoldOptions, ghosts: Vec<Tx>) -> Result<(), (Tx, GhostError)> {
-    let Some(&first) = ghosts.first() else { return Ok(()) };
+pub async fn run(
+    floor: Arc<Floor>,
+    connector: Arc<Connector>,
+    options: HoldOptions,
+    ghosts: Vec<Tx>,
+) -> Result<(), (Tx, GhostError)> {
+    let Some(&first) = ghosts.first() else {
+        return Ok(());
+    };
     let mut stream = connect(&connector).await.map_err(|error| (first, error))?;
-    let mut session = Session { holder: Holder::running(options), desk: GhostDesk { floor: Arc::clone(&floor), current: first, over: false } };
+    let mut session = Session {
+        holder: Holder::running(options),
+        desk: GhostDesk {
+            floor: Arc::clone(&floor),
+            current: first,
+            over: false,
+        },
+    };
     for tx in ghosts {
         if !floor.gate.with(|coordinator| coordinator.claim_ghost(tx)) {
             continue;
         }
         session.desk.current = tx;
         session.desk.over = false;
-        let bytes = floor.recording.extras(tx).ok().and_then(|extras| extras.client_bytes);
+        let bytes = floor
+            .recording
+            .extras(tx)
+            .ok()
+            .and_then(|extras| extras.client_bytes);
         let outcome = match bytes {
             Some(bytes) => session.run(&mut stream, &bytes).await,
             None => Err(GhostError::NotKept),
@@ -83,7 +107,11 @@ struct Session {
 }
 
 impl Session {
-    async fn run(&mut self, stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), GhostError> {
+    async fn run(
+        &mut self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        bytes: &[u8],
+    ) -> Result<(), GhostError> {
         let mut wires = Wires::default();
         let mut sent = BytesMut::from(bytes);
         let mut received = BytesMut::new();
@@ -97,7 +125,9 @@ impl Session {
                     next = self.holder.on_permission(&mut wires, &mut self.desk);
                     continue;
                 }
-                Next::Close => return Err(std::io::Error::from(std::io::ErrorKind::InvalidData).into()),
+                Next::Close => {
+                    return Err(std::io::Error::from(std::io::ErrorKind::InvalidData).into());
+                }
                 Next::Continue => {}
             }
             if self.holder.is_idle() {
@@ -107,7 +137,9 @@ impl Session {
                 self.holder.on_server_gone(&mut self.desk);
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
-            next = self.holder.on_server(&mut received, &mut wires, &mut self.desk);
+            next = self
+                .holder
+                .on_server(&mut received, &mut wires, &mut self.desk);
         }
     }
 }
@@ -133,17 +165,23 @@ impl Desk for GhostDesk {
         None
     }
     fn took_snapshot(&mut self, tx: Tx) {
-        self.floor.gate.with(|coordinator| coordinator.took_snapshot(tx));
+        self.floor
+            .gate
+            .with(|coordinator| coordinator.took_snapshot(tx));
     }
     fn locked(&mut self, tx: Tx, statement: u32) {
-        self.floor.gate.with(|coordinator| coordinator.locked(tx, statement));
+        self.floor
+            .gate
+            .with(|coordinator| coordinator.locked(tx, statement));
     }
     fn ran(&mut self, tx: Tx) {
         self.floor.gate.with(|coordinator| coordinator.ran(tx));
     }
     fn ended(&mut self, tx: Tx, ended: Ended) {
         self.over = true;
-        self.floor.gate.with(|coordinator| coordinator.ended(tx, &ended));
+        self.floor
+            .gate
+            .with(|coordinator| coordinator.ended(tx, &ended));
     }
     fn served(&mut self, _tx: Tx, _complete: bool) {}
     fn lost(&mut self, tx: Tx) {
@@ -154,8 +192,13 @@ impl Desk for GhostDesk {
 }
 
 /// A session that is ready for queries, as the user of the URL.
-async fn connect(connector: &Connector) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, GhostError> {
-    let (mut stream, _) = connector.connect().await.map_err(|error| GhostError::Connect(error.to_string()))?;
+async fn connect(
+    connector: &Connector,
+) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, GhostError> {
+    let (mut stream, _) = connector
+        .connect()
+        .await
+        .map_err(|error| GhostError::Connect(error.to_string()))?;
     let url = connector.url();
     let (user, database) = (url.user(), url.database());
     let password = url.password().unwrap_or_default();
@@ -171,7 +214,9 @@ async fn connect(connector: &Connector) -> Result<impl AsyncRead + AsyncWrite + 
     let mut input = BytesMut::new();
     let mut scram = None;
     loop {
-        let Some(frame) = frame::split(Direction::FromServer, &mut input).map_err(std::io::Error::other)? else {
+        let Some(frame) =
+            frame::split(Direction::FromServer, &mut input).map_err(std::io::Error::other)?
+        else {
             if stream.read_buf(&mut input).await? == 0 {
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
@@ -180,22 +225,35 @@ async fn connect(connector: &Connector) -> Result<impl AsyncRead + AsyncWrite + 
         out.clear();
         match frame.tag() {
             server::READY_FOR_QUERY => return Ok(stream),
-            server::ERROR_RESPONSE => return Err(GhostError::Refused(crate::hold::error_text(frame.body()))),
+            server::ERROR_RESPONSE => {
+                return Err(GhostError::Refused(crate::hold::error_text(frame.body())));
+            }
             server::AUTHENTICATION => {
-                let (kind, data) = server::parse_authentication(frame.body()).map_err(std::io::Error::other)?;
+                let (kind, data) =
+                    server::parse_authentication(frame.body()).map_err(std::io::Error::other)?;
                 match kind {
                     0 => {}
                     3 => client::password(&mut out, &[password.as_bytes(), b"\0"].concat()),
                     5 => {
-                        let salt: [u8; 4] = data.try_into().map_err(|_| GhostError::Authentication(kind))?;
-                        let hash = postgres_protocol::authentication::md5_hash(user.as_bytes(), password.as_bytes(), salt);
+                        let salt: [u8; 4] = data
+                            .try_into()
+                            .map_err(|_| GhostError::Authentication(kind))?;
+                        let hash = postgres_protocol::authentication::md5_hash(
+                            user.as_bytes(),
+                            password.as_bytes(),
+                            salt,
+                        );
                         client::password(&mut out, &[hash.as_bytes(), b"\0"].concat());
                     }
                     10 => {
-                        let exchange = ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
+                        let exchange =
+                            ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
                         let first = exchange.message();
                         let length = (first.len() as u32).to_be_bytes();
-                        client::password(&mut out, &[SCRAM_SHA_256.as_bytes(), b"\0", &length, first].concat());
+                        client::password(
+                            &mut out,
+                            &[SCRAM_SHA_256.as_bytes(), b"\0", &length, first].concat(),
+                        );
                         scram = Some(exchange);
                     }
                     11 | 12 => {

@@ -41,7 +41,11 @@ pub enum PlanError {
     #[error("the recording has no requests")]
     Empty,
     #[error("request {asked} is not in the recording, which has requests {first} to {last}")]
-    NoSuchRequest { asked: RequestId, first: RequestId, last: RequestId },
+    NoSuchRequest {
+        asked: RequestId,
+        first: RequestId,
+        last: RequestId,
+    },
     #[error("the range ends with request {to}, before it begins with request {from}")]
     Backwards { from: RequestId, to: RequestId },
     #[error("the recording cannot be read")]
@@ -50,33 +54,71 @@ pub enum PlanError {
 
 impl Plan {
     /// `base`: the moment before which the database cannot be had, if it can only be had as of that moment.
-    pub fn new(trace: &Trace, from: Option<RequestId>, to: Option<RequestId>, base: Option<Micros>) -> Result<Self, PlanError> {
+    pub fn new(
+        trace: &Trace,
+        from: Option<RequestId>,
+        to: Option<RequestId>,
+        base: Option<Micros>,
+    ) -> Result<Self, PlanError> {
         // One pass over all requests, keeping only what the answer needs.
         let mut spans = Vec::new();
-        for request in trace.requests(RequestFilter { lean: true, ..Default::default() }) {
+        for request in trace.requests(RequestFilter {
+            lean: true,
+            ..Default::default()
+        }) {
             let request = request?;
-            spans.push((request.arrived, request.ended.max(request.arrived), request.id));
+            spans.push((
+                request.arrived,
+                request.ended.max(request.arrived),
+                request.id,
+            ));
         }
         spans.sort_unstable();
-        let Some(&(_, _, earliest)) = spans.first() else { return Err(PlanError::Empty) };
-        let latest = spans.last().expect("there is a first").2;
-        let position = |asked: Option<RequestId>, otherwise: usize| match asked {
-            None => Ok(otherwise),
-            Some(asked) => spans.iter().position(|&(_, _, id)| id == asked).ok_or(PlanError::NoSuchRequest { asked, first: earliest, last: latest }),
+        let Some(&(_, _, earliest)) = spans.first() else {
+            return Err(PlanError::Empty);
         };
+        let latest = spans.last().expect("there is a first").2;
+        let position =
+            |asked: Option<RequestId>, otherwise: usize| match asked {
+                None => Ok(otherwise),
+                Some(asked) => spans.iter().position(|&(_, _, id)| id == asked).ok_or(
+                    PlanError::NoSuchRequest {
+                        asked,
+                        first: earliest,
+                        last: latest,
+                    },
+                ),
+            };
         let (from_at, to_at) = (position(from, 0)?, position(to, spans.len() - 1)?);
         if from_at > to_at {
-            return Err(PlanError::Backwards { from: spans[from_at].2, to: spans[to_at].2 });
+            return Err(PlanError::Backwards {
+                from: spans[from_at].2,
+                to: spans[to_at].2,
+            });
         }
 
         let start = match base {
-            Some(base) => spans.partition_point(|&(arrived, ..)| arrived < base).min(from_at),
+            Some(base) => spans
+                .partition_point(|&(arrived, ..)| arrived < base)
+                .min(from_at),
             None => quiet_before(&spans, from_at),
         };
-        let ends = spans[start..=to_at].iter().map(|&(_, ended, _)| ended).max().expect("the range is not empty");
+        let ends = spans[start..=to_at]
+            .iter()
+            .map(|&(_, ended, _)| ended)
+            .max()
+            .expect("the range is not empty");
         let period = base.unwrap_or(spans[start].0)..ends + 1;
-        let trail = spans[to_at + 1..].iter().take_while(|&&(arrived, ..)| arrived <= ends).count() as u64;
-        let gaps = trace.gaps().iter().filter(|gap| gap.from < period.end && gap.to >= period.start).cloned().collect();
+        let trail = spans[to_at + 1..]
+            .iter()
+            .take_while(|&&(arrived, ..)| arrived <= ends)
+            .count() as u64;
+        let gaps = trace
+            .gaps()
+            .iter()
+            .filter(|gap| gap.from < period.end && gap.to >= period.start)
+            .cloned()
+            .collect();
         Ok(Self {
             range: spans[from_at].2..=spans[to_at].2,
             first: spans[start].2,
@@ -86,7 +128,11 @@ impl Plan {
             gaps,
             reaches_end: to_at + 1 == spans.len(),
             // Ghosts run on after the last request.
-            period: if to_at + 1 == spans.len() { period.start..Micros::MAX } else { period },
+            period: if to_at + 1 == spans.len() {
+                period.start..Micros::MAX
+            } else {
+                period
+            },
         })
     }
 
@@ -120,7 +166,11 @@ mod tests {
 
     #[track_caller]
     fn check(spans: &[(Micros, Micros)], from: usize, expected: usize) {
-        let spans: Vec<_> = spans.iter().zip(1..).map(|(&(arrived, ended), id)| (arrived, ended, Id(id))).collect();
+        let spans: Vec<_> = spans
+            .iter()
+            .zip(1..)
+            .map(|(&(arrived, ended), id)| (arrived, ended, Id(id)))
+            .collect();
         assert_eq!(quiet_before(&spans, from), expected);
     }
 

@@ -11,11 +11,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use hindcast_order::{LevelsError, LockStep, Request, Schedule, StepAt, Tx, Writers};
-use hindcast_wire::sql::ADVISORY;
 use hindcast_trace::{
-    self as trace, Attribution, Digest, Isolation, Micros, Outcome, ReadError, RequestFilter, RequestId, SequenceValue, SessionId, ShapeId, Trace,
-    TransactionFilter, TransactionId,
+    self as trace, Attribution, Digest, Isolation, Micros, Outcome, ReadError, RequestFilter,
+    RequestId, SequenceValue, SessionId, ShapeId, Trace, TransactionFilter, TransactionId,
 };
+use hindcast_wire::sql::ADVISORY;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
@@ -81,7 +81,9 @@ pub struct Extras {
 
 impl Extras {
     fn is_empty(&self) -> bool {
-        self.sequence_values.is_empty() && self.server_bytes.is_none() && self.client_bytes.is_none()
+        self.sequence_values.is_empty()
+            && self.server_bytes.is_none()
+            && self.client_bytes.is_none()
     }
 }
 
@@ -109,13 +111,24 @@ impl Recording {
     /// Reads what `plan` covers, and the schedule that follows from it.
     pub fn load(trace: &Trace, plan: &Plan) -> Result<(Self, Schedule), LoadError> {
         let requests: Vec<RecordedRequest> = lean_requests(trace, plan)?;
-        let number_of = |id: RequestId| -> Option<Request> { requests.binary_search_by_key(&id, |r| r.id).ok().map(|at| Request(at as u32)) };
+        let number_of = |id: RequestId| -> Option<Request> {
+            requests
+                .binary_search_by_key(&id, |r| r.id)
+                .ok()
+                .map(|at| Request(at as u32))
+        };
 
         let extras = tempfile::tempfile()?;
-        let mut spill = Spill { file: BufWriter::new(extras.try_clone()?), length: 0 };
+        let mut spill = Spill {
+            file: BufWriter::new(extras.try_clone()?),
+            length: 0,
+        };
         let mut transactions = Vec::new();
         let (mut snapshots, mut writers, mut locks) = (Vec::new(), Vec::new(), Vec::new());
-        for recorded in trace.transactions(TransactionFilter { began: Some(plan.period.clone()), ..Default::default() }) {
+        for recorded in trace.transactions(TransactionFilter {
+            began: Some(plan.period.clone()),
+            ..Default::default()
+        }) {
             let recorded = recorded?;
             let tx = Tx(transactions.len() as u32);
             let request = match recorded.request {
@@ -140,12 +153,18 @@ impl Recording {
                     snapshots.push((tx, snapshot));
                 }
                 // Row and table locks are not taken, so nobody waits for them.
-                locks.extend(recorded.locks.iter().filter(|lock| lock.target == ADVISORY).map(|lock| LockStep {
-                    tx,
-                    at: StepAt::Statement(lock.statement),
-                    target: u64::from(lock.target),
-                    completed: lock.completed,
-                }));
+                locks.extend(
+                    recorded
+                        .locks
+                        .iter()
+                        .filter(|lock| lock.target == ADVISORY)
+                        .map(|lock| LockStep {
+                            tx,
+                            at: StepAt::Statement(lock.statement),
+                            target: u64::from(lock.target),
+                            completed: lock.completed,
+                        }),
+                );
             }
             let has_snapshot = recorded.snapshot.is_some();
             let wrote = recorded.xid.is_some();
@@ -179,23 +198,39 @@ impl Recording {
         }
         let mut second_pass = first_pass.sorted()?;
         for (tx, snapshot) in snapshots {
-            second_pass.insert(tx, snapshot.xmax.0, snapshot.in_progress.iter().map(|xid| xid.0))?;
+            second_pass.insert(
+                tx,
+                snapshot.xmax.0,
+                snapshot.in_progress.iter().map(|xid| xid.0),
+            )?;
         }
         let schedule = Schedule::new(second_pass.levels()?, locks);
 
-        let mut recording = Self { requests, transactions, own: Vec::new(), extras };
+        let mut recording = Self {
+            requests,
+            transactions,
+            own: Vec::new(),
+            extras,
+        };
         recording.index_by_request();
         Ok((recording, schedule))
     }
 
     fn index_by_request(&mut self) {
-        let mut own: Vec<(Request, Tx)> =
-            self.transactions.iter().zip(0..).filter_map(|(transaction, tx)| Some((transaction.request?.0, Tx(tx)))).collect();
+        let mut own: Vec<(Request, Tx)> = self
+            .transactions
+            .iter()
+            .zip(0..)
+            .filter_map(|(transaction, tx)| Some((transaction.request?.0, Tx(tx))))
+            .collect();
         own.sort_unstable();
         let mut at = 0;
         for (request, number) in self.requests.iter_mut().zip(0..) {
             let start = at;
-            while own.get(at as usize).is_some_and(|(owner, _)| owner.0 == number) {
+            while own
+                .get(at as usize)
+                .is_some_and(|(owner, _)| owner.0 == number)
+            {
                 at += 1;
             }
             request.own = start..at;
@@ -218,11 +253,18 @@ impl Recording {
     }
 
     pub fn find(&self, id: RequestId) -> Option<Request> {
-        self.requests.binary_search_by_key(&id, |r| r.id).ok().map(|at| Request(at as u32))
+        self.requests
+            .binary_search_by_key(&id, |r| r.id)
+            .ok()
+            .map(|at| Request(at as u32))
     }
 
     pub fn ghosts(&self) -> impl Iterator<Item = Tx> + '_ {
-        self.transactions.iter().zip(0..).filter(|(transaction, _)| transaction.request.is_none()).map(|(_, tx)| Tx(tx))
+        self.transactions
+            .iter()
+            .zip(0..)
+            .filter(|(transaction, _)| transaction.request.is_none())
+            .map(|(_, tx)| Tx(tx))
     }
 
     /// Reads a transaction's extras back.
@@ -240,7 +282,11 @@ impl Recording {
 /// Requests are in order of their ids, which for one recorder is the order of arrival, and for several is close to it.
 fn lean_requests(trace: &Trace, plan: &Plan) -> Result<Vec<RecordedRequest>, ReadError> {
     let mut requests = Vec::new();
-    for request in trace.requests(RequestFilter { arrived: Some(plan.period.clone()), lean: true, ..Default::default() }) {
+    for request in trace.requests(RequestFilter {
+        arrived: Some(plan.period.clone()),
+        lean: true,
+        ..Default::default()
+    }) {
         let request = request?;
         if plan.sends(request.id, request.arrived) {
             requests.push(RecordedRequest {

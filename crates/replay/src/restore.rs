@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use hindcast_rewind::pins::{self, PinError, Pinned};
 use hindcast_rewind::{Options, Point, RewindError, Rewound, rewind};
 use hindcast_trace::{
-    Base, BaseKind, Gap, GapCause, Micros, Outcome, ReadError, RequestId, SequenceValue, Trace, TransactionFilter, Xid,
+    Base, BaseKind, Gap, GapCause, Micros, Outcome, ReadError, RequestId, SequenceValue, Trace,
+    TransactionFilter, Xid,
 };
 
 use crate::plan::{Plan, PlanError};
@@ -30,7 +31,11 @@ pub enum StartError {
 impl Start {
     /// Chooses the base that needs the least replaying. With archived WAL the database can be brought to a quiet point just before the
     /// range; without it, everything since the base has to be replayed.
-    pub fn choose(trace: &Trace, from: Option<RequestId>, to: Option<RequestId>) -> Result<Self, StartError> {
+    pub fn choose(
+        trace: &Trace,
+        from: Option<RequestId>,
+        to: Option<RequestId>,
+    ) -> Result<Self, StartError> {
         if trace.bases().is_empty() {
             // A bad range is the more basic mistake.
             Plan::new(trace, from, to, None)?;
@@ -38,27 +43,57 @@ impl Start {
         }
         let exact = Plan::new(trace, from, to, None)?;
         let before = |base: &&Base| base.taken <= exact.period.start;
-        let latest = trace.bases().iter().rev().find(before).ok_or(StartError::BaseTooLate { request: exact.first })?;
+        let latest = trace
+            .bases()
+            .iter()
+            .rev()
+            .find(before)
+            .ok_or(StartError::BaseTooLate {
+                request: exact.first,
+            })?;
         if trace.bases().iter().rev().filter(before).any(has_archive) {
-            let base = trace.bases().iter().rev().filter(before).find(|base| has_archive(base)).expect("there is one");
-            return Ok(Self { plan: exact, base: base.clone() });
+            let base = trace
+                .bases()
+                .iter()
+                .rev()
+                .filter(before)
+                .find(|base| has_archive(base))
+                .expect("there is one");
+            return Ok(Self {
+                plan: exact,
+                base: base.clone(),
+            });
         }
-        Ok(Self { plan: Plan::new(trace, from, to, Some(latest.taken))?, base: latest.clone() })
+        Ok(Self {
+            plan: Plan::new(trace, from, to, Some(latest.taken))?,
+            base: latest.clone(),
+        })
     }
 
     /// The state of the database that the plan begins with.
     pub fn point(&self, trace: &Trace) -> Result<(Point, Vec<SequenceValue>), ReadError> {
         let start: Micros = self.plan.period.start;
-        let mut point = Point { strangers: strangers(trace), ..Point::default() };
+        let mut point = Point {
+            strangers: strangers(trace),
+            ..Point::default()
+        };
         // A recorder that took the base itself, on its way up, keeps account from the base on; others from when they started, which
         // is before anything they recorded.
         const ON_THE_WAY_UP: Micros = 10_000_000;
-        let by_recorder = |started: Micros| (0..ON_THE_WAY_UP).contains(&(started - self.base.taken));
-        if trace.recorders().iter().any(|recorder| by_recorder(recorder.started)) {
+        let by_recorder =
+            |started: Micros| (0..ON_THE_WAY_UP).contains(&(started - self.base.taken));
+        if trace
+            .recorders()
+            .iter()
+            .any(|recorder| by_recorder(recorder.started))
+        {
             point.accounted_from = Some(self.base.snapshot.xmin);
         }
         let mut reserved = Vec::new();
-        for transaction in trace.transactions(TransactionFilter { lean: true, ..Default::default() }) {
+        for transaction in trace.transactions(TransactionFilter {
+            lean: true,
+            ..Default::default()
+        }) {
             let transaction = transaction?;
             let before = transaction.ended < start;
             if let Some(snapshot) = &transaction.snapshot {
@@ -66,7 +101,11 @@ impl Start {
                 *known = snapshot.xmin.min(*known);
             }
             if let (Some(xid), Outcome::Committed) = (transaction.xid, &transaction.outcome) {
-                let side = if before { &mut point.included } else { &mut point.excluded };
+                let side = if before {
+                    &mut point.included
+                } else {
+                    &mut point.excluded
+                };
                 side.insert(xid);
                 side.extend(transaction.subxids.iter().copied());
             }
@@ -91,7 +130,13 @@ fn strangers(trace: &Trace) -> BTreeSet<Xid> {
 }
 
 fn has_archive(base: &Base) -> bool {
-    matches!(&base.kind, BaseKind::Backup { wal_archive: Some(_), .. })
+    matches!(
+        &base.kind,
+        BaseKind::Backup {
+            wal_archive: Some(_),
+            ..
+        }
+    )
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -107,10 +152,15 @@ pub enum RestoreError {
 }
 
 /// Rewinds, checks and pins.
-pub async fn restore(trace: &Trace, start: &Start, options: &Options) -> Result<(Rewound, Pinned), RestoreError> {
+pub async fn restore(
+    trace: &Trace,
+    start: &Start,
+    options: &Options,
+) -> Result<(Rewound, Pinned), RestoreError> {
     let (point, reserved) = start.point(trace)?;
     let rewound = rewind(&start.base, &point, options).await?;
-    let (client, connection) = tokio_postgres::connect(rewound.url(), tokio_postgres::NoTls).await?;
+    let (client, connection) =
+        tokio_postgres::connect(rewound.url(), tokio_postgres::NoTls).await?;
     let connection = tokio::spawn(connection);
     let pinned = pins::prepare(&client, reserved).await?;
     drop(client);

@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use hindcast_gateway::http::ServiceUrl;
-use hindcast_gateway::{BindError, ListenAddress};
 use hindcast_gateway::pg::{Connector, ControlError, DatabaseUrl, Server, ServerOptions, TlsError};
+use hindcast_gateway::{BindError, ListenAddress};
 use hindcast_order::Tx;
 use hindcast_rewind::state::{self, RowDifference, StateError};
 use hindcast_trace::{Isolation, ReadError, RequestId, ShapeId, Trace};
@@ -51,7 +51,11 @@ pub struct ReplayOptions {
 pub trait Hooks {
     fn progress(&mut self, sent: Sent);
     /// The service, in this process group, is about to get this request; return to send it.
-    fn debug_wait(&mut self, request: RequestId, process_group: Option<u32>) -> impl Future<Output = ()>;
+    fn debug_wait(
+        &mut self,
+        request: RequestId,
+        process_group: Option<u32>,
+    ) -> impl Future<Output = ()>;
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -82,25 +86,51 @@ enum End {
     Read(ReadError),
 }
 
-pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &mut impl Hooks) -> Result<Verdict, ReplayError> {
+pub async fn run(
+    trace: Arc<Trace>,
+    plan: Plan,
+    options: ReplayOptions,
+    hooks: &mut impl Hooks,
+) -> Result<Verdict, ReplayError> {
     let started = Instant::now();
     let plan = Arc::new(plan);
     let (recording, schedule) = {
         let (trace, plan) = (Arc::clone(&trace), Arc::clone(&plan));
-        tokio::task::spawn_blocking(move || Recording::load(&trace, &plan)).await.expect("loading does not panic")?
+        tokio::task::spawn_blocking(move || Recording::load(&trace, &plan))
+            .await
+            .expect("loading does not panic")?
     };
     let recording = Arc::new(recording);
     let shapes = Shapes::of(&trace);
-    let mut coordinator =
-        Coordinator::new(Arc::clone(&recording), Arc::clone(&plan), schedule, shapes.openings, options.sequential, options.keep_going);
+    let mut coordinator = Coordinator::new(
+        Arc::clone(&recording),
+        Arc::clone(&plan),
+        schedule,
+        shapes.openings,
+        options.sequential,
+        options.keep_going,
+    );
     let ghosts = ghosts::by_session(&recording);
-    coordinator.leave_out(recording.ghosts().filter(|tx| !ghosts.values().any(|own| own.contains(tx))).collect::<Vec<Tx>>());
+    coordinator.leave_out(
+        recording
+            .ghosts()
+            .filter(|tx| !ghosts.values().any(|own| own.contains(tx)))
+            .collect::<Vec<Tx>>(),
+    );
     let gate = Gate::new(coordinator);
-    let floor = Arc::new(Floor::new(gate.clone(), Arc::clone(&recording), shapes.reading));
+    let floor = Arc::new(Floor::new(
+        gate.clone(),
+        Arc::clone(&recording),
+        shapes.reading,
+    ));
 
     let first = trace.recorders().first().ok_or(ReplayError::NoRecorder)?;
     let hold = HoldOptions {
-        trace_id_prefixes: trace.recorders().iter().map(|recorder| recorder.trace_id_prefix).collect(),
+        trace_id_prefixes: trace
+            .recorders()
+            .iter()
+            .map(|recorder| recorder.trace_id_prefix)
+            .collect(),
         scripts: Arc::new(ScriptCache::default()),
         pinned: options.unpinned.is_some(),
     };
@@ -112,10 +142,16 @@ pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &
         allow_outside_writes: options.allow_outside_writes,
         raise_isolation: first.raised_isolation == Some(Isolation::RepeatableRead),
     });
-    let server_options = ServerOptions { listen: options.pg_listen.clone(), identity: None, runtimes: Vec::new() };
+    let server_options = ServerOptions {
+        listen: options.pg_listen.clone(),
+        identity: None,
+        runtimes: Vec::new(),
+    };
     let server = Server::bind(server_options, Arc::clone(&connector), host).await?;
     let mut service = match &options.service_command {
-        Some(command) => Some(Service::start(command, &options.service_url, &options.service_log).await?),
+        Some(command) => {
+            Some(Service::start(command, &options.service_url, &options.service_log).await?)
+        }
         None => None,
     };
     let process_group = service.as_ref().and_then(Service::process_group);
@@ -124,14 +160,23 @@ pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &
     let replaying = Instant::now();
     let mut haunting = tokio::task::JoinSet::new();
     for own in ghosts.into_values() {
-        haunting.spawn(ghosts::run(Arc::clone(&floor), Arc::clone(&connector), hold.clone(), own));
+        haunting.spawn(ghosts::run(
+            Arc::clone(&floor),
+            Arc::clone(&connector),
+            hold.clone(),
+            own,
+        ));
     }
     let sender = Sender {
         floor: Arc::clone(&floor),
         plan: Arc::clone(&plan),
         service: options.service_url.clone(),
         ignore: Arc::new(options.ignore.clone()),
-        prefixes: trace.recorders().iter().map(|recorder| (recorder.number, recorder.trace_id_prefix)).collect(),
+        prefixes: trace
+            .recorders()
+            .iter()
+            .map(|recorder| (recorder.number, recorder.trace_id_prefix))
+            .collect(),
         debug_wait: options.debug_wait,
     };
     let patience = options.stall_timeout.max(longest_request(&recording) * 2);
@@ -161,7 +206,9 @@ pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &
         };
         let exiting = async {
             match &mut service {
-                Some(service) => End::Exited { status: service.ended().await },
+                Some(service) => End::Exited {
+                    status: service.ended().await,
+                },
                 None => std::future::pending().await,
             }
         };
@@ -182,8 +229,16 @@ pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &
             gate.with(|coordinator| coordinator.diverge(kind));
         }
         End::Exited { status } => {
-            let last_lines = service.as_ref().map(Service::last_lines).unwrap_or_default();
-            gate.with(|coordinator| coordinator.diverge(Divergence { position: Position::default(), kind: DivergenceKind::ServiceExited { status, last_lines } }));
+            let last_lines = service
+                .as_ref()
+                .map(Service::last_lines)
+                .unwrap_or_default();
+            gate.with(|coordinator| {
+                coordinator.diverge(Divergence {
+                    position: Position::default(),
+                    kind: DivergenceKind::ServiceExited { status, last_lines },
+                })
+            });
         }
     }
     let complete = gate.with(|coordinator| coordinator.divergences().next().is_none());
@@ -196,8 +251,18 @@ pub async fn run(trace: Arc<Trace>, plan: Plan, options: ReplayOptions, hooks: &
     haunting.shutdown().await;
     server.shut_down(Duration::from_millis(500)).await;
 
-    let final_state = compare_final_state(&trace, &plan, &options, &connector, complete, &gate).await?;
-    Ok(verdict(&plan, &floor, final_state, remarks, &options, not_compared, prepared, replayed))
+    let final_state =
+        compare_final_state(&trace, &plan, &options, &connector, complete, &gate).await?;
+    Ok(verdict(
+        &plan,
+        &floor,
+        final_state,
+        remarks,
+        &options,
+        not_compared,
+        prepared,
+        replayed,
+    ))
 }
 
 /// What is known about a kind of transaction from its statements.
@@ -213,7 +278,10 @@ impl Shapes {
         let mut shapes = Self::default();
         for shape in trace.shapes() {
             // A fingerprint is a statement again, and its own fingerprint.
-            let scripts = shape.statements.iter().map(|text| Script::of(text.as_bytes(), Dialect::default()));
+            let scripts = shape
+                .statements
+                .iter()
+                .map(|text| Script::of(text.as_bytes(), Dialect::default()));
             let statements: Vec<_> = scripts.flat_map(|script| script.statements).collect();
             if let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) {
                 shapes.openings.insert(shape.id, opening.fingerprint.hash);
@@ -228,13 +296,23 @@ impl Shapes {
 
 fn only_reads(statement: &Statement) -> bool {
     let text = statement.fingerprint.text.to_ascii_lowercase();
-    let reads_clock = ["now", "timestamp", "current_", "localtime"].iter().any(|word| text.contains(word));
-    let plain = statement.locks.is_empty() && statement.sequences.is_empty() && !reads_clock && !text.contains("val(");
+    let reads_clock = ["now", "timestamp", "current_", "localtime"]
+        .iter()
+        .any(|word| text.contains(word));
+    let plain = statement.locks.is_empty()
+        && statement.sequences.is_empty()
+        && !reads_clock
+        && !text.contains("val(");
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
 }
 
 fn longest_request(recording: &Recording) -> Duration {
-    let longest = recording.requests.iter().map(|request| request.ended - request.arrived).max().unwrap_or(0);
+    let longest = recording
+        .requests
+        .iter()
+        .map(|request| request.ended - request.arrived)
+        .max()
+        .unwrap_or(0);
     Duration::from_micros(longest.max(0) as u64)
 }
 
@@ -279,19 +357,37 @@ fn stuck(gate: &Gate, recording: &Recording, patience: Duration) -> Divergence {
             let on = explanation.wait.map(|wait| wait.on());
             waits.push(describe_wait(recording, ask.tx(), on));
         }
-        let culprit = culprit.or_else(|| (0..recording.transactions.len() as u32).map(Tx).find(|&tx| !schedule.has_ended(tx) && !schedule.is_abandoned(tx)));
+        let culprit = culprit.or_else(|| {
+            (0..recording.transactions.len() as u32)
+                .map(Tx)
+                .find(|&tx| !schedule.has_ended(tx) && !schedule.is_abandoned(tx))
+        });
         let position = culprit.map_or(Position::default(), |tx| {
             let recorded = recording.transaction(tx);
-            Position { request: recorded.request.map(|(request, _)| recording.request(request).id), transaction: Some(recorded.id) }
+            Position {
+                request: recorded
+                    .request
+                    .map(|(request, _)| recording.request(request).id),
+                transaction: Some(recorded.id),
+            }
         });
         let unclaimed = culprit.is_some_and(|tx| !coordinator.is_claimed(tx));
         let read_committed = coordinator.counts().read_committed > 0;
         let suspicion = match () {
-            () if unclaimed && !waiting.is_empty() => Some(Suspicion::PoolTooSmall { connections_needed: sender::connections_needed(recording) }),
+            () if unclaimed && !waiting.is_empty() => Some(Suspicion::PoolTooSmall {
+                connections_needed: sender::connections_needed(recording),
+            }),
             () if read_committed => Some(Suspicion::ReadCommitted),
             () => None,
         };
-        Divergence { position, kind: DivergenceKind::Stuck { waits, suspicion, after_s: patience.as_secs_f64() } }
+        Divergence {
+            position,
+            kind: DivergenceKind::Stuck {
+                waits,
+                suspicion,
+                after_s: patience.as_secs_f64(),
+            },
+        }
     })
 }
 
@@ -299,7 +395,11 @@ fn describe_wait(recording: &Recording, tx: Tx, on: Option<Tx>) -> String {
     let name = |tx: Tx| {
         let recorded = recording.transaction(tx);
         match recorded.request {
-            Some((request, _)) => format!("t{} of request {}", recorded.id, recording.request(request).id),
+            Some((request, _)) => format!(
+                "t{} of request {}",
+                recorded.id,
+                recording.request(request).id
+            ),
             None => format!("t{}, a ghost", recorded.id),
         }
     };
@@ -318,7 +418,9 @@ async fn compare_final_state(
     gate: &Gate,
 ) -> Result<FinalState, ReplayError> {
     let not = |reason| Ok(FinalState::NotCompared { reason });
-    let Some(expected) = trace.final_state() else { return not(NotCompared::NotRecorded) };
+    let Some(expected) = trace.final_state() else {
+        return not(NotCompared::NotRecorded);
+    };
     if !plan.reaches_end {
         return not(NotCompared::RangeEndsBefore);
     }
@@ -328,7 +430,11 @@ async fn compare_final_state(
     let ours = connector.control("hindcast final state").await?;
     let actual = state::digest_tables(&ours).await?;
     let theirs = match &options.compare_with {
-        Some(url) => Some(Connector::new(url.clone())?.control("hindcast final state").await?),
+        Some(url) => Some(
+            Connector::new(url.clone())?
+                .control("hindcast final state")
+                .await?,
+        ),
         None => None,
     };
     let mut differs = false;
@@ -347,11 +453,19 @@ async fn compare_final_state(
             actual_rows: actual.map(|table| table.rows),
             differences,
         };
-        gate.with(|coordinator| coordinator.diverge(Divergence { position: Position::default(), kind }));
+        gate.with(|coordinator| {
+            coordinator.diverge(Divergence {
+                position: Position::default(),
+                kind,
+            })
+        });
     }
     Ok(match differs {
         true => FinalState::Differs,
-        false => FinalState::Same { tables: actual.len(), rows: actual.iter().map(|table| table.rows).sum() },
+        false => FinalState::Same {
+            tables: actual.len(),
+            rows: actual.iter().map(|table| table.rows).sum(),
+        },
     })
 }
 
@@ -360,26 +474,43 @@ fn row_difference(difference: &RowDifference) -> String {
         RowDifference::OnlyInA(row) => format!("missing: {}", row_text(row)),
         RowDifference::OnlyInB(row) => format!("new: {}", row_text(row)),
         RowDifference::Changed { a, b } => format!("was {}, is {}", row_text(a), row_text(b)),
-        RowDifference::Count { row, a, b } => format!("was there {a} times, is there {b} times: {}", row_text(row)),
+        RowDifference::Count { row, a, b } => {
+            format!("was there {a} times, is there {b} times: {}", row_text(row))
+        }
     }
 }
 
 fn row_text(row: &[Option<String>]) -> String {
-    let values: Vec<&str> = row.iter().map(|value| value.as_deref().unwrap_or("NULL")).collect();
+    let values: Vec<&str> = row
+        .iter()
+        .map(|value| value.as_deref().unwrap_or("NULL"))
+        .collect();
     format!("({})", values.join(", "))
 }
 
 /// Ghosts that began while a request was in flight, and so may well belong to one.
 fn unattributed(recording: &Recording) -> u64 {
-    let mut spans: Vec<_> = recording.requests.iter().map(|request| (request.arrived, request.ended)).collect();
+    let mut spans: Vec<_> = recording
+        .requests
+        .iter()
+        .map(|request| (request.arrived, request.ended))
+        .collect();
     spans.sort_unstable();
     let mut latest = i64::MIN;
     for span in &mut spans {
         latest = latest.max(span.1);
         span.1 = latest;
     }
-    let in_flight = |at| spans[..spans.partition_point(|&(arrived, _)| arrived <= at)].last().is_some_and(|&(_, ended)| ended >= at);
-    recording.transactions.iter().filter(|ghost| ghost.request.is_none() && ghost.has_snapshot && in_flight(ghost.began)).count() as u64
+    let in_flight = |at| {
+        spans[..spans.partition_point(|&(arrived, _)| arrived <= at)]
+            .last()
+            .is_some_and(|&(_, ended)| ended >= at)
+    };
+    recording
+        .transactions
+        .iter()
+        .filter(|ghost| ghost.request.is_none() && ghost.has_snapshot && in_flight(ghost.began))
+        .count() as u64
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -394,22 +525,52 @@ fn verdict(
     replayed: Duration,
 ) -> Verdict {
     let recording = &floor.recording;
-    let (counted, divergences) = floor.gate.with(|coordinator| (coordinator.counts(), coordinator.divergences().cloned().collect::<Vec<_>>()));
+    let (counted, divergences) = floor.gate.with(|coordinator| {
+        (
+            coordinator.counts(),
+            coordinator.divergences().cloned().collect::<Vec<_>>(),
+        )
+    });
     let refused = floor.refused.lock().unwrap_or_else(PoisonError::into_inner);
     if counted.read_committed > 0 {
-        remarks.push(Remark::ReadCommitted { transactions: counted.read_committed });
+        remarks.push(Remark::ReadCommitted {
+            transactions: counted.read_committed,
+        });
     }
     let unattributed = unattributed(recording);
     if unattributed > 0 {
-        remarks.push(Remark::UnattributedTransactions { transactions: unattributed });
+        remarks.push(Remark::UnattributedTransactions {
+            transactions: unattributed,
+        });
     }
-    remarks.extend(plan.gaps.iter().map(|gap| Remark::CrossedGap { gap: gap.clone() }));
-    remarks.extend(refused.iter().map(|(statement, times)| Remark::OutsideWriteRefused { statement: statement.clone(), times: *times }));
+    remarks.extend(
+        plan.gaps
+            .iter()
+            .map(|gap| Remark::CrossedGap { gap: gap.clone() }),
+    );
+    remarks.extend(
+        refused
+            .iter()
+            .map(|(statement, times)| Remark::OutsideWriteRefused {
+                statement: statement.clone(),
+                times: *times,
+            }),
+    );
     match &options.unpinned {
-        None => remarks.push(Remark::NotPinned { what: "sequence values and now(): the user of the rewound database is no superuser".to_owned() }),
-        Some(unpinned) => remarks.extend(unpinned.iter().map(|what| Remark::NotPinned { what: what.clone() })),
+        None => remarks.push(Remark::NotPinned {
+            what: "sequence values and now(): the user of the rewound database is no superuser"
+                .to_owned(),
+        }),
+        Some(unpinned) => remarks.extend(
+            unpinned
+                .iter()
+                .map(|what| Remark::NotPinned { what: what.clone() }),
+        ),
     }
-    let original = match (recording.requests.iter().map(|r| r.arrived).min(), recording.requests.iter().map(|r| r.ended).max()) {
+    let original = match (
+        recording.requests.iter().map(|r| r.arrived).min(),
+        recording.requests.iter().map(|r| r.ended).max(),
+    ) {
         (Some(first), Some(last)) => last - first,
         _ => 0,
     };
@@ -424,13 +585,25 @@ fn verdict(
             lead_in: plan.lead_in,
             trail: plan.trail,
             requests_not_compared: not_compared,
-            transactions: recording.transactions.iter().filter(|t| t.request.is_some()).count() as u64,
+            transactions: recording
+                .transactions
+                .iter()
+                .filter(|t| t.request.is_some())
+                .count() as u64,
             served_from_recording: counted.served,
-            ghosts: recording.transactions.iter().filter(|t| t.request.is_none() && t.fate != Fate::Aborted).count() as u64,
+            ghosts: recording
+                .transactions
+                .iter()
+                .filter(|t| t.request.is_none() && t.fate != Fate::Aborted)
+                .count() as u64,
             read_committed: counted.read_committed,
             outside_writes_refused: refused.values().sum(),
         },
-        timing: Timing { prepare_us: prepared.as_micros() as i64, replay_us: replayed.as_micros() as i64, original_us: original },
+        timing: Timing {
+            prepare_us: prepared.as_micros() as i64,
+            replay_us: replayed.as_micros() as i64,
+            original_us: original,
+        },
         final_state,
         remarks,
     }

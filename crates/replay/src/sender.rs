@@ -54,7 +54,12 @@ impl Sender {
     /// Sends all requests. Ends early when the replay is over.
     ///
     /// `told` hears after each response how far it is; `wait` is called once, before the request that a debugger waits for.
-    pub async fn run(self, trace: Arc<Trace>, mut told: impl FnMut(Sent), wait: impl AsyncFnOnce(RequestId)) -> Result<Vec<Remark>, trace::ReadError> {
+    pub async fn run(
+        self,
+        trace: Arc<Trace>,
+        mut told: impl FnMut(Sent),
+        wait: impl AsyncFnOnce(RequestId),
+    ) -> Result<Vec<Remark>, trace::ReadError> {
         let recording = Arc::clone(&self.floor.recording);
         let mut admission = Admission::new(&spans(&recording), limit(&recording));
         let mut reader = Reader::new(trace, &self.plan, Arc::clone(&recording));
@@ -65,7 +70,10 @@ impl Sender {
             .build(HttpConnector::new());
         let (done_in, mut done) = mpsc::unbounded_channel::<Done>();
         let mut remarks = Vec::new();
-        let mut sent = Sent { of: recording.requests.len() as u64, ..Default::default() };
+        let mut sent = Sent {
+            of: recording.requests.len() as u64,
+            ..Default::default()
+        };
         let mut wait = Some(wait);
         let mut alone_in_flight = false;
         let mut in_flight: Vec<Request> = Vec::new();
@@ -76,9 +84,14 @@ impl Sender {
                 }
                 let recorded = recording.request(request);
                 if recorded.answer == Answer::Unrecorded {
-                    remarks.push(Remark::NotSentAgain { request: recorded.id, reason: "it was passed through unrecorded".to_owned() });
+                    remarks.push(Remark::NotSentAgain {
+                        request: recorded.id,
+                        reason: "it was passed through unrecorded".to_owned(),
+                    });
                     admission.ended(request);
-                    self.floor.gate.with(|coordinator| coordinator.request_ended(request));
+                    self.floor
+                        .gate
+                        .with(|coordinator| coordinator.request_ended(request));
                     sent.done += 1;
                     sent.not_compared += 1;
                     continue;
@@ -92,7 +105,9 @@ impl Sender {
                 if debugged && let Some(wait) = wait.take() {
                     wait(recorded.id).await;
                 }
-                let Some(full) = reader.take(request).await? else { break };
+                let Some(full) = reader.take(request).await? else {
+                    break;
+                };
                 admission.sent(request);
                 in_flight.push(request);
                 alone_in_flight = needs_alone;
@@ -100,21 +115,35 @@ impl Sender {
                 let exchange = Exchange {
                     http: http.clone(),
                     service: self.service.clone(),
-                    prefix: self.prefixes.get(&recorded.id.recorder()).copied().unwrap_or_default(),
+                    prefix: self
+                        .prefixes
+                        .get(&recorded.id.recorder())
+                        .copied()
+                        .unwrap_or_default(),
                     ignore: Arc::clone(&self.ignore),
-                    compared: self.plan.compares(recorded.id) && recorded.answer == Answer::Complete,
+                    compared: self.plan.compares(recorded.id)
+                        && recorded.answer == Answer::Complete,
                 };
                 let done = done_in.clone();
                 tokio::spawn(async move {
                     let divergence = exchange.run(full).await;
                     // The receiver is gone if the replay was stopped meanwhile.
-                    let _ = done.send(Done { request, divergence });
+                    let _ = done.send(Done {
+                        request,
+                        divergence,
+                    });
                 });
             }
             if admission.is_finished() && admission.in_flight() == 0 {
                 return Ok(remarks);
             }
-            let Some(Done { request, divergence }) = done.recv().await else { return Ok(remarks) };
+            let Some(Done {
+                request,
+                divergence,
+            }) = done.recv().await
+            else {
+                return Ok(remarks);
+            };
             admission.ended(request);
             in_flight.retain(|&other| other != request);
             self.note_alone(&recording, &in_flight);
@@ -141,7 +170,12 @@ impl Sender {
 }
 
 fn is_alone(recording: &Recording, request: Request) -> bool {
-    recording.own(request).iter().any(|&tx| matches!(recording.transaction(tx).request, Some((_, Attribution::Alone))))
+    recording.own(request).iter().any(|&tx| {
+        matches!(
+            recording.transaction(tx).request,
+            Some((_, Attribution::Alone))
+        )
+    })
 }
 
 /// From each request's first to its last use of the database.
@@ -161,12 +195,19 @@ fn spans(recording: &Recording) -> Vec<Span> {
 /// The most requests that were in flight at one time, or the most sessions that requests used at one time if these were fewer: with
 /// more in flight than there are connections, one that everybody waits for could be left without.
 fn limit(recording: &Recording) -> usize {
-    let in_flight = admission::overlap(recording.requests.iter().map(|request| (request.arrived, request.ended)));
+    let in_flight = admission::overlap(
+        recording
+            .requests
+            .iter()
+            .map(|request| (request.arrived, request.ended)),
+    );
     let mut sessions: HashMap<_, (i64, i64)> = HashMap::new();
     for number in 0..recording.requests.len() as u32 {
         for &tx in recording.own(Request(number)) {
             let used = recording.transaction(tx);
-            let (first, last) = sessions.entry(used.session).or_insert((used.began, used.ended));
+            let (first, last) = sessions
+                .entry(used.session)
+                .or_insert((used.began, used.ended));
             (*first, *last) = (used.began.min(*first), used.ended.max(*last));
         }
     }
@@ -192,7 +233,10 @@ struct Reader {
 impl Reader {
     fn new(trace: Arc<Trace>, plan: &Plan, recording: Arc<Recording>) -> Self {
         let (out, incoming) = mpsc::channel(READ_AHEAD);
-        let filter = RequestFilter { arrived: Some(plan.period.clone()), ..Default::default() };
+        let filter = RequestFilter {
+            arrived: Some(plan.period.clone()),
+            ..Default::default()
+        };
         tokio::task::spawn_blocking(move || {
             for request in trace.requests(filter) {
                 if out.blocking_send(request).is_err() {
@@ -200,7 +244,11 @@ impl Reader {
                 }
             }
         });
-        Self { incoming, early: HashMap::new(), recording }
+        Self {
+            incoming,
+            early: HashMap::new(),
+            recording,
+        }
     }
 
     async fn take(&mut self, wanted: Request) -> Result<Option<trace::Request>, trace::ReadError> {
@@ -209,7 +257,9 @@ impl Reader {
         }
         while let Some(request) = self.incoming.recv().await {
             let request = request?;
-            let Some(number) = self.recording.find(request.id) else { continue };
+            let Some(number) = self.recording.find(request.id) else {
+                continue;
+            };
             if number == wanted {
                 return Ok(Some(request));
             }
@@ -239,26 +289,53 @@ impl Exchange {
             Ok(seen) => compare::difference(&recorded.response, &seen, &self.ignore)?,
             Err(error) => DivergenceKind::NoResponse { error },
         };
-        Some(Divergence { position: Position::request(id), kind })
+        Some(Divergence {
+            position: Position::request(id),
+            kind,
+        })
     }
 
     async fn send(&self, recorded: &trace::Request) -> Result<Seen, String> {
-        let uri: Uri = format!("{}{}", self.service, recorded.target).parse().map_err(|error| format!("its target cannot be sent: {error}"))?;
+        let uri: Uri = format!("{}{}", self.service, recorded.target)
+            .parse()
+            .map_err(|error| format!("its target cannot be sent: {error}"))?;
         let mut request = http::Request::new(Full::new(Bytes::copy_from_slice(&recorded.body)));
         *request.uri_mut() = uri;
-        *request.method_mut() = recorded.method.parse().map_err(|_| format!("its method {:?} cannot be sent", recorded.method))?;
+        *request.method_mut() = recorded
+            .method
+            .parse()
+            .map_err(|_| format!("its method {:?} cannot be sent", recorded.method))?;
         *request.headers_mut() = headers::from_record(&recorded.headers);
         // Framing is the connection's business.
         request.headers_mut().remove(http::header::CONTENT_LENGTH);
-        request.headers_mut().remove(http::header::TRANSFER_ENCODING);
-        let parent = Traceparent { prefix: self.prefix, request: recorded.id, span: recorded.id.0 | 1 << 63 };
-        let parent = HeaderValue::from_str(&parent.to_string()).map_err(|error| error.to_string())?;
+        request
+            .headers_mut()
+            .remove(http::header::TRANSFER_ENCODING);
+        let parent = Traceparent {
+            prefix: self.prefix,
+            request: recorded.id,
+            span: recorded.id.0 | 1 << 63,
+        };
+        let parent =
+            HeaderValue::from_str(&parent.to_string()).map_err(|error| error.to_string())?;
         request.headers_mut().insert(Traceparent::HEADER, parent);
-        let response = self.http.request(request).await.map_err(|error| with_causes(&error))?;
+        let response = self
+            .http
+            .request(request)
+            .await
+            .map_err(|error| with_causes(&error))?;
         let status = response.status().as_u16();
         let headers = headers::to_record(response.headers());
-        let body = response.into_body().collect().await.map_err(|error| format!("the response broke off: {}", with_causes(&error)))?;
-        Ok(Seen { status, headers, body: body.to_bytes().to_vec() })
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| format!("the response broke off: {}", with_causes(&error)))?;
+        Ok(Seen {
+            status,
+            headers,
+            body: body.to_bytes().to_vec(),
+        })
     }
 }
 

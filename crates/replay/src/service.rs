@@ -18,15 +18,26 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     #[error("the log {} cannot be written", path.display())]
-    Log { path: PathBuf, source: std::io::Error },
+    Log {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("the service cannot be started")]
     Spawn(#[source] std::io::Error),
     #[error("something listens on {url} already")]
     AlreadyThere { url: String },
     #[error("the service ended before it listened on {url}: {status}")]
-    Ended { url: String, status: String, last_lines: Vec<String> },
+    Ended {
+        url: String,
+        status: String,
+        last_lines: Vec<String>,
+    },
     #[error("the service does not listen on {url} after {} s", after.as_secs())]
-    NotListening { url: String, after: Duration, last_lines: Vec<String> },
+    NotListening {
+        url: String,
+        after: Duration,
+        last_lines: Vec<String>,
+    },
 }
 
 /// A running service. Dropping it ends the service and all that it started.
@@ -43,12 +54,22 @@ impl Service {
     /// Starts `command` with a shell and waits until `url` accepts connections.
     pub async fn start(command: &str, url: &ServiceUrl, log: &Path) -> Result<Self, ServiceError> {
         if accepts(url).await {
-            return Err(ServiceError::AlreadyThere { url: url.to_string() });
+            return Err(ServiceError::AlreadyThere {
+                url: url.to_string(),
+            });
         }
         let file = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
-        let (out, err) = file.map_err(|source| ServiceError::Log { path: log.to_owned(), source })?;
+        let (out, err) = file.map_err(|source| ServiceError::Log {
+            path: log.to_owned(),
+            source,
+        })?;
         let mut supervisor = Command::new("/bin/sh")
-            .args(["-c", include_str!("service.sh"), "hindcast-service", command])
+            .args([
+                "-c",
+                include_str!("service.sh"),
+                "hindcast-service",
+                command,
+            ])
             .stdin(Stdio::piped())
             .stdout(out)
             .stderr(err)
@@ -56,14 +77,26 @@ impl Service {
             .spawn()
             .map_err(ServiceError::Spawn)?;
         let leash = supervisor.stdin.take();
-        let mut service = Self { supervisor, leash, log: log.to_owned() };
+        let mut service = Self {
+            supervisor,
+            leash,
+            log: log.to_owned(),
+        };
         let started = tokio::time::Instant::now();
         while !accepts(url).await {
             if let Ok(Some(status)) = service.supervisor.try_wait() {
-                return Err(ServiceError::Ended { url: url.to_string(), status: describe(status), last_lines: service.last_lines() });
+                return Err(ServiceError::Ended {
+                    url: url.to_string(),
+                    status: describe(status),
+                    last_lines: service.last_lines(),
+                });
             }
             if started.elapsed() > START_PATIENCE {
-                return Err(ServiceError::NotListening { url: url.to_string(), after: START_PATIENCE, last_lines: service.last_lines() });
+                return Err(ServiceError::NotListening {
+                    url: url.to_string(),
+                    after: START_PATIENCE,
+                    last_lines: service.last_lines(),
+                });
             }
             // There is nothing to wait on: a port does not tell when somebody begins to listen on it.
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -96,9 +129,15 @@ impl Service {
 
 async fn accepts(url: &ServiceUrl) -> bool {
     let authority = url.authority();
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let host = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
     let connecting = tokio::net::TcpStream::connect((host, authority.port_u16().unwrap_or(80)));
-    matches!(tokio::time::timeout(Duration::from_secs(1), connecting).await, Ok(Ok(_)))
+    matches!(
+        tokio::time::timeout(Duration::from_secs(1), connecting).await,
+        Ok(Ok(_))
+    )
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -112,7 +151,9 @@ fn describe(status: ExitStatus) -> String {
 }
 
 fn last_lines(log: &Path, count: usize) -> Vec<String> {
-    let Ok(file) = File::open(log) else { return Vec::new() };
+    let Ok(file) = File::open(log) else {
+        return Vec::new();
+    };
     let mut lines = VecDeque::with_capacity(count + 1);
     for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
         lines.push_back(String::from_utf8_lossy(&line).into_owned());

@@ -56,7 +56,10 @@ pub struct Position {
 
 impl Position {
     pub fn request(request: RequestId) -> Self {
-        Self { request: Some(request), transaction: None }
+        Self {
+            request: Some(request),
+            transaction: None,
+        }
     }
 }
 
@@ -64,25 +67,63 @@ impl Position {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum DivergenceKind {
     /// A response with another status.
-    Status { expected: u16, actual: u16, actual_body: Option<String> },
-    Header { name: String, expected: Option<String>, actual: Option<String> },
-    Body { expected: BodySeen, actual: BodySeen },
+    Status {
+        expected: u16,
+        actual: u16,
+        actual_body: Option<String>,
+    },
+    Header {
+        name: String,
+        expected: Option<String>,
+        actual: Option<String>,
+    },
+    Body {
+        expected: BodySeen,
+        actual: BodySeen,
+    },
     /// The service gave no response.
-    NoResponse { error: String },
-    ExtraTransaction { recorded: usize },
+    NoResponse {
+        error: String,
+    },
+    ExtraTransaction {
+        recorded: usize,
+    },
     MissingTransaction,
-    OtherStatements { expected: ShapeId, actual: ShapeId },
-    OtherResults { expected_rows: u64, actual_rows: u64, expected_digest: Digest, actual_digest: Digest, read_committed: bool },
+    OtherStatements {
+        expected: ShapeId,
+        actual: ShapeId,
+    },
+    OtherResults {
+        expected_rows: u64,
+        actual_rows: u64,
+        expected_digest: Digest,
+        actual_digest: Digest,
+        read_committed: bool,
+    },
     /// It committed originally.
-    Failed { error: Option<String> },
+    Failed {
+        error: Option<String>,
+    },
     /// It aborted originally; the service asked for other things than it did then.
     ServedDiffers,
     /// The service closed the connection in the middle of it.
     ConnectionLost,
     /// Nothing moved any more.
-    Stuck { waits: Vec<String>, suspicion: Option<Suspicion>, after_s: f64 },
-    ServiceExited { status: String, last_lines: Vec<String> },
-    FinalState { table: String, expected_rows: Option<u64>, actual_rows: Option<u64>, differences: Vec<String> },
+    Stuck {
+        waits: Vec<String>,
+        suspicion: Option<Suspicion>,
+        after_s: f64,
+    },
+    ServiceExited {
+        status: String,
+        last_lines: Vec<String>,
+    },
+    FinalState {
+        table: String,
+        expected_rows: Option<u64>,
+        actual_rows: Option<u64>,
+        differences: Vec<String>,
+    },
 }
 
 /// A body, as far as it is known.
@@ -110,9 +151,14 @@ pub enum Suspicion {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum FinalState {
     /// Every table is as recorded.
-    Same { tables: usize, rows: u64 },
+    Same {
+        tables: usize,
+        rows: u64,
+    },
     Differs,
-    NotCompared { reason: NotCompared },
+    NotCompared {
+        reason: NotCompared,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -127,14 +173,30 @@ pub enum NotCompared {
 #[serde(tag = "remark", rename_all = "snake_case")]
 pub enum Remark {
     /// READ COMMITTED transactions are replayed with the snapshot of their first statement.
-    ReadCommitted { transactions: u64 },
-    CrossedGap { gap: Gap },
+    ReadCommitted {
+        transactions: u64,
+    },
+    CrossedGap {
+        gap: Gap,
+    },
     /// The service wrote outside any request; its recorded twin ran as a ghost.
-    OutsideWriteRefused { statement: String, times: u64 },
-    NotPinned { what: String },
-    UnattributedTransactions { transactions: u64 },
-    NotSentAgain { request: RequestId, reason: String },
-    GhostDiffers { transaction: TransactionId },
+    OutsideWriteRefused {
+        statement: String,
+        times: u64,
+    },
+    NotPinned {
+        what: String,
+    },
+    UnattributedTransactions {
+        transactions: u64,
+    },
+    NotSentAgain {
+        request: RequestId,
+        reason: String,
+    },
+    GhostDiffers {
+        transaction: TransactionId,
+    },
 }
 
 /// How the tables of two databases compare.
@@ -147,6 +209,9 @@ pub fn differing_tables<'a>(
         let other = find(actual, &table.table);
         (other != Some(table)).then_some((table.table.as_str(), Some(table), other))
     });
-    let added = actual.iter().filter(move |table| find(expected, &table.table).is_none()).map(|table| (table.table.as_str(), None, Some(table)));
+    let added = actual
+        .iter()
+        .filter(move |table| find(expected, &table.table).is_none())
+        .map(|table| (table.table.as_str(), None, Some(table)));
     changed.chain(added)
 }

@@ -3,7 +3,10 @@
 use std::io::{IsTerminal, Write};
 use std::ops::RangeInclusive;
 
-use hindcast_trace::{Gap, GapCause, Id, Isolation, ReadError, Request, RequestFilter, RequestId, Response, Trace, TransactionFilter};
+use hindcast_trace::{
+    Gap, GapCause, Id, Isolation, ReadError, Request, RequestFilter, RequestId, Response, Trace,
+    TransactionFilter,
+};
 use serde_json::json;
 
 use crate::args::LsArgs;
@@ -14,23 +17,38 @@ use crate::render::request::{LIST_HEADER, list_line};
 pub fn run(args: &LsArgs) -> Result<Exit, CliError> {
     let trace = super::open(&args.trace.trace)?;
     let ids = range(args.from, args.to)?;
-    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let limit = if args.limit == 0 {
+        usize::MAX
+    } else {
+        args.limit
+    };
 
     // One more than is shown tells whether there are more.
     let mut requests = trace
-        .requests(RequestFilter { ids: Some(ids.clone()), lean: true, ..Default::default() })
+        .requests(RequestFilter {
+            ids: Some(ids.clone()),
+            lean: true,
+            ..Default::default()
+        })
         .take(limit.saturating_add(1))
         .collect::<Result<Vec<Request>, ReadError>>()
         .map_err(unreadable)?;
     let more = requests.len() > limit;
     requests.truncate(limit);
 
-    let shown = match (requests.iter().map(|r| r.id).min(), requests.iter().map(|r| r.id).max()) {
+    let shown = match (
+        requests.iter().map(|r| r.id).min(),
+        requests.iter().map(|r| r.id).max(),
+    ) {
         (Some(first), Some(last)) => first..=last,
         _ => return nothing_there(&trace, args),
     };
     let mut transactions = std::collections::HashMap::<RequestId, usize>::new();
-    for transaction in trace.transactions(TransactionFilter { requests: Some(shown), lean: true, ..Default::default() }) {
+    for transaction in trace.transactions(TransactionFilter {
+        requests: Some(shown),
+        lean: true,
+        ..Default::default()
+    }) {
         if let Some((request, _)) = transaction.map_err(unreadable)?.request {
             *transactions.entry(request).or_default() += 1;
         }
@@ -43,7 +61,11 @@ pub fn run(args: &LsArgs) -> Result<Exit, CliError> {
             writeln!(out, "{line}")
         })
     } else {
-        let width = if out.is_terminal() { terminal_width() } else { usize::MAX };
+        let width = if out.is_terminal() {
+            terminal_width()
+        } else {
+            usize::MAX
+        };
         writeln!(out, "{LIST_HEADER}").and_then(|()| {
             requests.iter().try_for_each(|request| {
                 let own = transactions.get(&request.id).copied().unwrap_or(0);
@@ -67,10 +89,15 @@ pub fn run(args: &LsArgs) -> Result<Exit, CliError> {
 }
 
 /// The requests from `from` to `to`, either end left open.
-pub fn range(from: Option<RequestId>, to: Option<RequestId>) -> Result<RangeInclusive<RequestId>, CliError> {
+pub fn range(
+    from: Option<RequestId>,
+    to: Option<RequestId>,
+) -> Result<RangeInclusive<RequestId>, CliError> {
     let (from, to) = (from.unwrap_or(Id(0)), to.unwrap_or(Id(u64::MAX)));
     if from > to {
-        return Err(CliError::usage(format!("--from {from} comes after --to {to}")));
+        return Err(CliError::usage(format!(
+            "--from {from} comes after --to {to}"
+        )));
     }
     Ok(from..=to)
 }
@@ -84,8 +111,12 @@ fn nothing_there(trace: &Trace, args: &LsArgs) -> Result<Exit, CliError> {
         eprintln!("No requests were recorded in {}.", args.trace.trace);
         return Ok(Exit::Success);
     }
-    Err(CliError::failed("no such requests in the recording")
-        .hint(format!("it has {}; see them with `hindcast ls`", count(trace.request_count(), "request"))))
+    Err(
+        CliError::failed("no such requests in the recording").hint(format!(
+            "it has {}; see them with `hindcast ls`",
+            count(trace.request_count(), "request")
+        )),
+    )
 }
 
 fn as_json(request: &Request, transactions: usize) -> serde_json::Value {
@@ -109,10 +140,15 @@ fn as_json(request: &Request, transactions: usize) -> serde_json::Value {
 fn summary(trace: &Trace) -> Result<Vec<String>, ReadError> {
     let (mut ghosts, mut read_committed) = (0, 0);
     let (mut first, mut last) = (i64::MAX, i64::MIN);
-    for transaction in trace.transactions(TransactionFilter { lean: true, ..Default::default() }) {
+    for transaction in trace.transactions(TransactionFilter {
+        lean: true,
+        ..Default::default()
+    }) {
         let transaction = transaction?;
         ghosts += u64::from(transaction.request.is_none());
-        read_committed += u64::from(transaction.snapshot.is_some() && transaction.isolation == Isolation::ReadCommitted);
+        read_committed += u64::from(
+            transaction.snapshot.is_some() && transaction.isolation == Isolation::ReadCommitted,
+        );
         first = first.min(transaction.began);
         last = last.max(transaction.ended);
     }
@@ -131,16 +167,32 @@ fn summary(trace: &Trace) -> Result<Vec<String>, ReadError> {
 
 pub fn gap_line(gap: &Gap) -> String {
     let what = match &gap.cause {
-        GapCause::Dropped { requests, transactions, reason } => {
-            format!("{} and {} were not recorded: {reason}", count(*requests, "request"), count(*transactions, "transaction"))
+        GapCause::Dropped {
+            requests,
+            transactions,
+            reason,
+        } => {
+            format!(
+                "{} and {} were not recorded: {reason}",
+                count(*requests, "request"),
+                count(*transactions, "transaction")
+            )
         }
-        GapCause::Crashed { recorder } => format!("recorder {recorder} stopped without closing the recording; its last moments may be missing"),
+        GapCause::Crashed { recorder } => format!(
+            "recorder {recorder} stopped without closing the recording; its last moments may be missing"
+        ),
         GapCause::Unaccounted { xids } => {
             let ids: Vec<_> = xids.iter().take(5).map(|xid| xid.0.to_string()).collect();
             let more = if xids.len() > ids.len() { ", …" } else { "" };
-            format!("{} written past the gateway: transaction ids {}{more}", count(xids.len() as u64, "transaction"), ids.join(", "))
+            format!(
+                "{} written past the gateway: transaction ids {}{more}",
+                count(xids.len() as u64, "transaction"),
+                ids.join(", ")
+            )
         }
-        GapCause::Unobserved { session, reason } => format!("session {session} could not be followed: {reason}"),
+        GapCause::Unobserved { session, reason } => {
+            format!("session {session} could not be followed: {reason}")
+        }
     };
     format!("Gap: {} – {} UTC: {what}", time(gap.from), time(gap.to))
 }

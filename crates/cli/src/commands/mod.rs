@@ -14,7 +14,8 @@ use crate::error::CliError;
 /// Opens a trace and prints what is wrong with it, if it can be read all the same.
 fn open(location: &Location) -> Result<Trace, CliError> {
     let trace = Trace::open(location).map_err(|error| {
-        CliError::because(format!("cannot open the recording in {location}"), &error).hint(error.hint())
+        CliError::because(format!("cannot open the recording in {location}"), &error)
+            .hint(error.hint())
     })?;
     for warning in trace.warnings() {
         eprintln!("Warning: {warning}");

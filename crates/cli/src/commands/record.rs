@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use hindcast_gateway::record::{self, FinalStateMode, RecordOptions, Recording, Started, Status, Summary};
+use hindcast_gateway::record::{
+    self, FinalStateMode, RecordOptions, Recording, Started, Status, Summary,
+};
 use hindcast_trace::WriterOptions;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,12 +18,18 @@ use crate::render::format::{bytes, count};
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
 pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| CliError::because("cannot listen for signals", &error))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| CliError::because("cannot listen for signals", &error))?;
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
 
     let mut options = options(&args)?;
     if args.base == BaseMethod::Template {
-        options.base = Some(hindcast_rewind::take_template(&args.postgres).await.map_err(base::cannot_take)?);
+        options.base = Some(
+            hindcast_rewind::take_template(&args.postgres)
+                .await
+                .map_err(base::cannot_take)?,
+        );
     }
     let taken = options.base.as_ref().map(base::describe);
     let recording = record::start(options).await.map_err(|error| {
@@ -53,17 +61,25 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
 }
 
 fn stopped_at_once() -> CliError {
-    CliError::failed("stopped without closing the recording")
-        .hint("the recording can be read all the same; its last moments may be missing, and it says so")
+    CliError::failed("stopped without closing the recording").hint(
+        "the recording can be read all the same; its last moments may be missing, and it says so",
+    )
 }
 
 fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
-    let wrong = |flag: &str, error: &dyn std::fmt::Display| CliError::usage(format!("{flag}: {error}"));
+    let wrong =
+        |flag: &str, error: &dyn std::fmt::Display| CliError::usage(format!("{flag}: {error}"));
     let mut options = RecordOptions::new(
-        args.listen.parse().map_err(|error| wrong("--listen", &error))?,
+        args.listen
+            .parse()
+            .map_err(|error| wrong("--listen", &error))?,
         args.app.parse().map_err(|error| wrong("--app", &error))?,
-        args.pg_listen.parse().map_err(|error| wrong("--pg-listen", &error))?,
-        args.postgres.parse().map_err(|error| wrong("--postgres", &error))?,
+        args.pg_listen
+            .parse()
+            .map_err(|error| wrong("--pg-listen", &error))?,
+        args.postgres
+            .parse()
+            .map_err(|error| wrong("--postgres", &error))?,
         args.trace.trace.clone(),
     );
     options.writer = WriterOptions {
@@ -92,12 +108,20 @@ fn announce(args: &RecordArgs, started: &Started, base: Option<&str>) {
         );
         return;
     }
-    println!("Recording into {} as recorder {}", args.trace.trace, started.recorder.number);
+    println!(
+        "Recording into {} as recorder {}",
+        args.trace.trace, started.recorder.number
+    );
     println!("  requests      {} → {}", started.listen, args.app);
-    println!("  transactions  {} → {}", started.pg_listen, started.recorder.postgres);
+    println!(
+        "  transactions  {} → {}",
+        started.pg_listen, started.recorder.postgres
+    );
     match base {
         Some(base) => println!("  base          {base}"),
-        None => println!("  base          none: take one with `hindcast base` before the first request, or nothing can be replayed"),
+        None => println!(
+            "  base          none: take one with `hindcast base` before the first request, or nothing can be replayed"
+        ),
     }
     for warning in &started.warnings {
         println!("  warning       {warning}");
@@ -112,11 +136,25 @@ fn report(args: &RecordArgs, recording: &Recording, last: Status) -> Status {
     } else if status.requests != last.requests || status.transactions != last.transactions {
         println!("{}", line(&status));
     }
-    if let Some(failure) = status.writer.wal_failure.as_ref().filter(|failure| Some(*failure) != last.writer.wal_failure.as_ref()) {
-        eprintln!("Warning: the recording cannot be written: {failure}. The service goes on; what is lost becomes a gap.");
+    if let Some(failure) = status
+        .writer
+        .wal_failure
+        .as_ref()
+        .filter(|failure| Some(*failure) != last.writer.wal_failure.as_ref())
+    {
+        eprintln!(
+            "Warning: the recording cannot be written: {failure}. The service goes on; what is lost becomes a gap."
+        );
     }
-    if let Some(failure) = status.writer.segment_failure.as_ref().filter(|failure| Some(*failure) != last.writer.segment_failure.as_ref()) {
-        eprintln!("Warning: finished segments cannot be put into the recording: {failure}. They wait in the write-ahead folder.");
+    if let Some(failure) = status
+        .writer
+        .segment_failure
+        .as_ref()
+        .filter(|failure| Some(*failure) != last.writer.segment_failure.as_ref())
+    {
+        eprintln!(
+            "Warning: finished segments cannot be put into the recording: {failure}. They wait in the write-ahead folder."
+        );
     }
     status
 }
@@ -129,7 +167,10 @@ fn line(status: &Status) -> String {
         count(status.ghosts, "ghost")
     );
     if status.writer.buffered_bytes > 0 {
-        line += &format!(", {} waiting to be written", bytes(status.writer.buffered_bytes));
+        line += &format!(
+            ", {} waiting to be written",
+            bytes(status.writer.buffered_bytes)
+        );
     }
     line
 }
@@ -161,7 +202,12 @@ fn as_json(event: &str, status: &Status) -> serde_json::Value {
 fn remarks(status: &Status) -> Vec<String> {
     let mut remarks = Vec::new();
     if status.unattributed > 0 {
-        let by: Vec<_> = status.unattributed_by.iter().take(3).map(|(client, times)| format!("{client}: {times}")).collect();
+        let by: Vec<_> = status
+            .unattributed_by
+            .iter()
+            .take(3)
+            .map(|(client, times)| format!("{client}: {times}"))
+            .collect();
         remarks.push(format!(
             "{} began while several requests were in flight and carried no traceparent ({}). They are ghosts now, and the requests they belong to cannot be \
              replayed. Make the service pass traceparent on to its database: see examples/README.md",
@@ -182,11 +228,21 @@ fn remarks(status: &Status) -> Vec<String> {
         ));
     }
     if status.unobserved_sessions > 0 {
-        remarks.push(format!("{} could not be followed and was passed through", count(status.unobserved_sessions, "session")));
+        remarks.push(format!(
+            "{} could not be followed and was passed through",
+            count(status.unobserved_sessions, "session")
+        ));
     }
-    let (requests, transactions) = (status.writer.dropped_requests, status.writer.dropped_transactions);
+    let (requests, transactions) = (
+        status.writer.dropped_requests,
+        status.writer.dropped_transactions,
+    );
     if requests + transactions > 0 {
-        remarks.push(format!("{} and {} are missing: the recording could not be written fast enough, or not at all", count(requests, "request"), count(transactions, "transaction")));
+        remarks.push(format!(
+            "{} and {} are missing: the recording could not be written fast enough, or not at all",
+            count(requests, "request"),
+            count(transactions, "transaction")
+        ));
     }
     remarks
 }
@@ -195,9 +251,16 @@ fn conclude(args: &RecordArgs, summary: Summary) -> Result<Exit, CliError> {
     if args.json {
         println!("{}", as_json("stopped", &summary.status));
     } else {
-        println!("Recorded {} into {}", line(&summary.status), args.trace.trace);
+        println!(
+            "Recorded {} into {}",
+            line(&summary.status),
+            args.trace.trace
+        );
         match &summary.final_state {
-            Ok(state) => println!("  final state   {}", count(state.tables.len() as u64, "table")),
+            Ok(state) => println!(
+                "  final state   {}",
+                count(state.tables.len() as u64, "table")
+            ),
             Err(reason) => println!("  final state   not recorded: {reason}"),
         }
         for remark in remarks(&summary.status) {
@@ -205,6 +268,8 @@ fn conclude(args: &RecordArgs, summary: Summary) -> Result<Exit, CliError> {
         }
         println!("Next: hindcast ls --trace {}", args.trace.trace);
     }
-    summary.closed.map_err(|error| CliError::because("the recording could not be completed", &error))?;
+    summary
+        .closed
+        .map_err(|error| CliError::because("the recording could not be completed", &error))?;
     Ok(Exit::Success)
 }

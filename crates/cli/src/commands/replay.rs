@@ -21,7 +21,9 @@ use crate::render::verdict::page;
 
 pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
     let location = args.trace.trace.clone();
-    let trace = tokio::task::spawn_blocking(move || super::open(&location)).await.expect("opening does not panic")?;
+    let trace = tokio::task::spawn_blocking(move || super::open(&location))
+        .await
+        .expect("opening does not panic")?;
     let trace = Arc::new(trace);
     let start = Start::choose(&trace, args.from, args.to).map_err(cannot_start)?;
     refuse_gaps(&start.plan, args.across_gaps)?;
@@ -30,13 +32,19 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
 
     let spinner = progress(&args, "rewinding the database");
     let rewinding = rewind_options(&trace, &args.target, args.across_gaps)?;
-    let (rewound, pinned) = restore(&trace, &start, &rewinding).await.map_err(cannot_restore)?;
+    let (rewound, pinned) = restore(&trace, &start, &rewinding)
+        .await
+        .map_err(cannot_restore)?;
     options.database = url("the rewound database", rewound.url())?;
-    options.unpinned = pinned.active.then(|| pinned.unpinned.iter().map(ToString::to_string).collect());
+    options.unpinned = pinned
+        .active
+        .then(|| pinned.unpinned.iter().map(ToString::to_string).collect());
 
     let mut watcher = Watcher { bar: spinner };
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| CliError::because("cannot listen for signals", &error))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| CliError::because("cannot listen for signals", &error))?;
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
     let outcome = tokio::select! {
         outcome = hindcast_replay::run(Arc::clone(&trace), start.plan, options, &mut watcher) => outcome,
         // Dropping the replay ends the service; the rewound database goes with `rewound`.
@@ -47,36 +55,73 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
     let verdict = outcome.map_err(cannot_replay)?;
     show(&args, &verdict, &log)?;
     if args.keep {
-        let kept = rewound.keep().await.map_err(|error| CliError::because("the replayed database could not be kept", &error))?;
-        eprintln!("The replayed database is kept:\n  connect   psql '{}'\n  remove    {}", kept.url, kept.removal);
+        let kept = rewound.keep().await.map_err(|error| {
+            CliError::because("the replayed database could not be kept", &error)
+        })?;
+        eprintln!(
+            "The replayed database is kept:\n  connect   psql '{}'\n  remove    {}",
+            kept.url, kept.removal
+        );
         if !args.json {
             println!("database {}", kept.url);
         }
     } else {
-        rewound.discard().await.map_err(|error| CliError::because("the replayed database could not be removed", &error))?;
+        rewound.discard().await.map_err(|error| {
+            CliError::because("the replayed database could not be removed", &error)
+        })?;
     }
-    Ok(if verdict.faithful { Exit::Success } else { Exit::Diverged })
+    Ok(if verdict.faithful {
+        Exit::Success
+    } else {
+        Exit::Diverged
+    })
 }
 
 fn prepare(trace: &Trace, args: &ReplayArgs) -> Result<ReplayOptions, CliError> {
-    let recorder = trace.recorders().iter().find(|recorder| !recorder.app.is_empty());
+    let recorder = trace
+        .recorders()
+        .iter()
+        .find(|recorder| !recorder.app.is_empty());
     let recorded = |flag: &str, value: Option<&str>| {
-        value.map(str::to_owned).ok_or_else(|| CliError::usage(format!("the recording does not say what {flag} was; give it")))
+        value.map(str::to_owned).ok_or_else(|| {
+            CliError::usage(format!(
+                "the recording does not say what {flag} was; give it"
+            ))
+        })
     };
-    let app_url = recorded("--app-url", args.app_url.as_deref().or(recorder.map(|r| r.app.as_str())))?;
-    let pg_listen = recorded("--pg-listen", args.pg_listen.as_deref().or(recorder.map(|r| r.pg_listen.as_str())))?;
+    let app_url = recorded(
+        "--app-url",
+        args.app_url.as_deref().or(recorder.map(|r| r.app.as_str())),
+    )?;
+    let pg_listen = recorded(
+        "--pg-listen",
+        args.pg_listen
+            .as_deref()
+            .or(recorder.map(|r| r.pg_listen.as_str())),
+    )?;
     let mut ignore = Ignore::default();
     for given in &args.ignore {
-        ignore.add(given).map_err(|error| CliError::usage(format!("--ignore {error}")))?;
+        ignore
+            .add(given)
+            .map_err(|error| CliError::usage(format!("--ignore {error}")))?;
     }
-    let log = args.app_log.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("hindcast-service-{}.log", std::process::id())));
+    let log = args.app_log.clone().unwrap_or_else(|| {
+        std::env::temp_dir().join(format!("hindcast-service-{}.log", std::process::id()))
+    });
     Ok(ReplayOptions {
         service_command: Some(args.app.clone()),
-        service_url: app_url.parse().map_err(|error| CliError::usage(format!("--app-url: {error}")))?,
+        service_url: app_url
+            .parse()
+            .map_err(|error| CliError::usage(format!("--app-url: {error}")))?,
         service_log: log,
-        pg_listen: pg_listen.parse().map_err(|error| CliError::usage(format!("--pg-listen: {error}")))?,
+        pg_listen: pg_listen
+            .parse()
+            .map_err(|error| CliError::usage(format!("--pg-listen: {error}")))?,
         // Set once there is one.
-        database: url("the recorded database", recorder.map_or("postgres://localhost/postgres", |r| r.postgres.as_str()))?,
+        database: url(
+            "the recorded database",
+            recorder.map_or("postgres://localhost/postgres", |r| r.postgres.as_str()),
+        )?,
         unpinned: None,
         sequential: args.sequential,
         keep_going: args.keep_going,
@@ -84,19 +129,36 @@ fn prepare(trace: &Trace, args: &ReplayArgs) -> Result<ReplayOptions, CliError> 
         ignore,
         debug_wait: args.debug_wait,
         stall_timeout: args.stall_timeout,
-        compare_with: args.compare_with.as_deref().map(|text| url("--compare-with", text)).transpose()?,
+        compare_with: args
+            .compare_with
+            .as_deref()
+            .map(|text| url("--compare-with", text))
+            .transpose()?,
     })
 }
 
 fn url(what: &str, text: &str) -> Result<DatabaseUrl, CliError> {
-    text.parse().map_err(|error| CliError::usage(format!("{what}: {error}")))
+    text.parse()
+        .map_err(|error| CliError::usage(format!("{what}: {error}")))
 }
 
-pub fn rewind_options(trace: &Trace, target: &TargetArgs, across_gaps: bool) -> Result<RewindOptions, CliError> {
-    let recorder = trace.recorders().iter().find(|recorder| !recorder.database.is_empty());
-    let database = recorder.map(|recorder| recorder.database.clone()).unwrap_or_default();
+pub fn rewind_options(
+    trace: &Trace,
+    target: &TargetArgs,
+    across_gaps: bool,
+) -> Result<RewindOptions, CliError> {
+    let recorder = trace
+        .recorders()
+        .iter()
+        .find(|recorder| !recorder.database.is_empty());
+    let database = recorder
+        .map(|recorder| recorder.database.clone())
+        .unwrap_or_default();
     let mut options = RewindOptions::new(database);
-    options.server = target.postgres.clone().or(recorder.map(|recorder| recorder.postgres.clone()));
+    options.server = target
+        .postgres
+        .clone()
+        .or(recorder.map(|recorder| recorder.postgres.clone()));
     options.folder = target.work_folder.clone();
     options.allow_unaccounted = across_gaps;
     Ok(options)
@@ -114,8 +176,12 @@ fn refuse_gaps(plan: &Plan, across_gaps: bool) -> Result<(), CliError> {
 
 pub fn cannot_start(error: StartError) -> CliError {
     let hint = match &error {
-        StartError::NoBase => "take one with `hindcast base`, or record with `--base template`, before the first request",
-        StartError::BaseTooLate { .. } => "choose a later range, or adopt an older backup with `hindcast base --backup`",
+        StartError::NoBase => {
+            "take one with `hindcast base`, or record with `--base template`, before the first request"
+        }
+        StartError::BaseTooLate { .. } => {
+            "choose a later range, or adopt an older backup with `hindcast base --backup`"
+        }
         StartError::Plan(_) => "`hindcast ls` lists the requests",
     };
     CliError::because("cannot replay this range", &error).hint(hint)
@@ -136,7 +202,10 @@ pub fn cannot_restore(error: RestoreError) -> CliError {
 fn cannot_replay(error: ReplayError) -> CliError {
     use hindcast_replay::service::ServiceError;
     let mut failed = CliError::because("cannot replay", &error);
-    if let ReplayError::Service(ServiceError::Ended { last_lines, .. } | ServiceError::NotListening { last_lines, .. }) = &error {
+    if let ReplayError::Service(
+        ServiceError::Ended { last_lines, .. } | ServiceError::NotListening { last_lines, .. },
+    ) = &error
+    {
         failed = failed.detail("its last words", last_lines);
     }
     match &error {
@@ -150,7 +219,8 @@ fn cannot_replay(error: ReplayError) -> CliError {
 
 fn show(args: &ReplayArgs, verdict: &Verdict, log: &std::path::Path) -> Result<(), CliError> {
     if args.json {
-        let text = serde_json::to_string_pretty(verdict).map_err(|error| CliError::because("the verdict cannot be written", &error))?;
+        let text = serde_json::to_string_pretty(verdict)
+            .map_err(|error| CliError::because("the verdict cannot be written", &error))?;
         println!("{text}");
     } else {
         print!("{}", page(verdict));
@@ -169,7 +239,8 @@ fn progress(args: &ReplayArgs, what: &'static str) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {pos}/{len} {eta}") {
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {pos}/{len} {eta}")
+    {
         bar.set_style(style);
     }
     bar.set_message(what);
@@ -197,6 +268,8 @@ impl Hooks for Watcher {
             eprintln!("Press Enter to send it.");
         });
         let mut line = String::new();
-        let _ = tokio::io::BufReader::new(tokio::io::stdin()).read_line(&mut line).await;
+        let _ = tokio::io::BufReader::new(tokio::io::stdin())
+            .read_line(&mut line)
+            .await;
     }
 }

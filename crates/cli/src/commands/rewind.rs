@@ -10,9 +10,12 @@ use crate::error::{CliError, Exit};
 
 pub async fn run(args: RewindArgs) -> Result<Exit, CliError> {
     let location = args.trace.trace.clone();
-    let trace = tokio::task::spawn_blocking(move || super::open(&location)).await.expect("opening does not panic")?;
+    let trace = tokio::task::spawn_blocking(move || super::open(&location))
+        .await
+        .expect("opening does not panic")?;
     let trace = Arc::new(trace);
-    let start = Start::choose(&trace, Some(args.before), Some(args.before)).map_err(cannot_start)?;
+    let start =
+        Start::choose(&trace, Some(args.before), Some(args.before)).map_err(cannot_start)?;
     if start.plan.lead_in > 0 {
         return Err(CliError::failed(format!(
             "the nearest state that can be had is just before request {}, {} earlier",
@@ -26,8 +29,13 @@ pub async fn run(args: RewindArgs) -> Result<Exit, CliError> {
         )));
     }
     let options = rewind_options(&trace, &args.target, false)?;
-    let (rewound, pinned) = restore(&trace, &start, &options).await.map_err(cannot_restore)?;
-    let kept = rewound.keep().await.map_err(|error| CliError::because("the rewound database could not be kept", &error))?;
+    let (rewound, pinned) = restore(&trace, &start, &options)
+        .await
+        .map_err(cannot_restore)?;
+    let kept = rewound
+        .keep()
+        .await
+        .map_err(|error| CliError::because("the rewound database could not be kept", &error))?;
     if args.json {
         println!(
             "{}",

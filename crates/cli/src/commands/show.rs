@@ -16,8 +16,11 @@ const NEIGHBOURHOOD: i64 = 60_000_000;
 pub fn run(args: &ShowArgs) -> Result<Exit, CliError> {
     let trace = super::open(&args.trace.trace)?;
     let not_an_id = || {
-        CliError::usage(format!("{:?} is neither a request nor a transaction", args.what))
-            .hint("`hindcast show 17` shows request 17, `hindcast show t42` transaction 42")
+        CliError::usage(format!(
+            "{:?} is neither a request nor a transaction",
+            args.what
+        ))
+        .hint("`hindcast show 17` shows request 17, `hindcast show t42` transaction 42")
     };
     match args.what.strip_prefix('t') {
         Some(id) => show_transaction(&trace, args, id.parse().map_err(|_| not_an_id())?),
@@ -25,26 +28,45 @@ pub fn run(args: &ShowArgs) -> Result<Exit, CliError> {
     }
 }
 
-fn show_request(trace: &Trace, args: &ShowArgs, id: hindcast_trace::RequestId) -> Result<Exit, CliError> {
+fn show_request(
+    trace: &Trace,
+    args: &ShowArgs,
+    id: hindcast_trace::RequestId,
+) -> Result<Exit, CliError> {
     let Some(request) = trace.request(id).map_err(unreadable)? else {
-        return Err(CliError::failed(format!("request {id} is not in the recording")).hint("`hindcast ls` lists those that are"));
+        return Err(
+            CliError::failed(format!("request {id} is not in the recording"))
+                .hint("`hindcast ls` lists those that are"),
+        );
     };
     let transactions = trace
-        .transactions(TransactionFilter { requests: Some(id..=id), ..Default::default() })
+        .transactions(TransactionFilter {
+            requests: Some(id..=id),
+            ..Default::default()
+        })
         .collect::<Result<Vec<Transaction>, ReadError>>()
         .map_err(unreadable)?;
     if args.json {
         print_json(&serde_json::json!({ "request": request, "transactions": transactions }));
     } else {
-        print(&format!("{}\n", request_page(&request, &transactions, |t| trace.shape(t.shape).cloned())));
+        print(&format!(
+            "{}\n",
+            request_page(&request, &transactions, |t| trace.shape(t.shape).cloned())
+        ));
     }
     Ok(Exit::Success)
 }
 
-fn show_transaction(trace: &Trace, args: &ShowArgs, id: hindcast_trace::TransactionId) -> Result<Exit, CliError> {
+fn show_transaction(
+    trace: &Trace,
+    args: &ShowArgs,
+    id: hindcast_trace::TransactionId,
+) -> Result<Exit, CliError> {
     let Some(transaction) = trace.transaction(id).map_err(unreadable)? else {
-        return Err(CliError::failed(format!("transaction t{id} is not in the recording"))
-            .hint("`hindcast show` of a request lists its transactions"));
+        return Err(
+            CliError::failed(format!("transaction t{id} is not in the recording"))
+                .hint("`hindcast show` of a request lists its transactions"),
+        );
     };
     let concurrent = concurrent_with(trace, &transaction)?;
     if args.json {
@@ -74,7 +96,11 @@ fn concurrent_with(trace: &Trace, transaction: &Transaction) -> Result<Vec<Trans
     };
     let around = transaction.began - NEIGHBOURHOOD..transaction.ended + 1;
     let mut found = Vec::new();
-    for other in trace.transactions(TransactionFilter { began: Some(around), lean: true, ..Default::default() }) {
+    for other in trace.transactions(TransactionFilter {
+        began: Some(around),
+        lean: true,
+        ..Default::default()
+    }) {
         let other = other.map_err(unreadable)?;
         let unseen = other.xid.is_some_and(|xid| !snapshot.sees(xid));
         if unseen && other.id != transaction.id && other.ended >= transaction.began {
@@ -88,7 +114,11 @@ fn neighbour(trace: &Trace, other: &Transaction) -> Result<String, CliError> {
     let request = match other.request {
         Some((id, _)) => {
             let line = trace
-                .requests(RequestFilter { ids: Some(id..=id), lean: true, ..Default::default() })
+                .requests(RequestFilter {
+                    ids: Some(id..=id),
+                    lean: true,
+                    ..Default::default()
+                })
                 .next()
                 .transpose()
                 .map_err(unreadable)?
@@ -98,11 +128,18 @@ fn neighbour(trace: &Trace, other: &Transaction) -> Result<String, CliError> {
         }
         None => "a ghost".to_owned(),
     };
-    Ok(format!("  t{} of {}\n", other.id, crate::render::format::cut(&request, 120)))
+    Ok(format!(
+        "  t{} of {}\n",
+        other.id,
+        crate::render::format::cut(&request, 120)
+    ))
 }
 
 fn print_json(value: &serde_json::Value) {
-    print(&format!("{}\n", serde_json::to_string_pretty(value).expect("recorded values have string keys")));
+    print(&format!(
+        "{}\n",
+        serde_json::to_string_pretty(value).expect("recorded values have string keys")
+    ));
 }
 
 /// Whoever reads may have seen enough (`hindcast show 17 | head`).

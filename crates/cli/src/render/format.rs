@@ -19,7 +19,11 @@ pub fn time_of_day(at: Micros) -> String {
 /// Three significant digits: `312 µs`, `4.21 ms`, `12.3 s`, `4 min 10 s`.
 pub fn duration(micros: i64) -> String {
     let digits = |value: f64, unit: &str| {
-        let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+        let decimals = if value < 10.0 {
+            2
+        } else {
+            usize::from(value < 100.0)
+        };
         format!("{value:.decimals$} {unit}")
     };
     match micros {
@@ -37,7 +41,11 @@ pub fn count(n: u64, noun: &str) -> String {
         _ if n == 1 => return format!("1 {noun}"),
         _ => return format!("{} {noun}s", thousands(n)),
     };
-    if n == 1 { format!("1 {noun}") } else { format!("{} {plural}", thousands(n)) }
+    if n == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{} {plural}", thousands(n))
+    }
 }
 
 pub fn thousands(n: u64) -> String {
@@ -75,7 +83,11 @@ pub fn cut(text: &str, width: usize) -> String {
     if clean.chars().count() <= width {
         return clean;
     }
-    clean.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    clean
+        .chars()
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }
 
 /// Text if it is text, else its size.

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use hindcast_trace::{Attribution, Isolation, Outcome, Request, Response, Shape, Snapshot, Transaction};
+use hindcast_trace::{
+    Attribution, Isolation, Outcome, Request, Response, Shape, Snapshot, Transaction,
+};
 
 use super::format::{body, count, cut, duration, time, time_of_day};
 
@@ -31,9 +33,19 @@ pub fn list_line(request: &Request, transactions: usize, width: usize) -> String
 }
 
 /// `show 17`
-pub fn request_page(request: &Request, transactions: &[Transaction], shape: impl Fn(&Transaction) -> Option<Shape>) -> String {
+pub fn request_page(
+    request: &Request,
+    transactions: &[Transaction],
+    shape: impl Fn(&Transaction) -> Option<Shape>,
+) -> String {
     let mut page = String::new();
-    let _ = writeln!(page, "request {}: {} {}", request.id, request.method, cut(&request.target, 200));
+    let _ = writeln!(
+        page,
+        "request {}: {} {}",
+        request.id,
+        request.method,
+        cut(&request.target, 200)
+    );
     let _ = writeln!(
         page,
         "arrived {} UTC, took {}",
@@ -50,8 +62,17 @@ pub fn request_page(request: &Request, transactions: &[Transaction], shape: impl
         let _ = writeln!(page, "  {}", body(&request.body, 400));
     }
     match &request.response {
-        Response::Answered { status, headers, body_digest, body_bytes, body: kept } => {
-            let _ = writeln!(page, "response {status}, {body_bytes} bytes, digest {body_digest}");
+        Response::Answered {
+            status,
+            headers,
+            body_digest,
+            body_bytes,
+            body: kept,
+        } => {
+            let _ = writeln!(
+                page,
+                "response {status}, {body_bytes} bytes, digest {body_digest}"
+            );
             for (name, value) in headers {
                 let _ = writeln!(page, "  {}: {}", cut(name, 60), body(value, 120));
             }
@@ -97,9 +118,15 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
         duration(transaction.ended - transaction.began)
     );
     let _ = match transaction.request {
-        Some((request, Attribution::Comment)) => writeln!(block, "  of request {request}, by a comment in its SQL"),
-        Some((request, Attribution::ApplicationName)) => writeln!(block, "  of request {request}, by application_name"),
-        Some((request, Attribution::Alone)) => writeln!(block, "  of request {request}, the only one in flight"),
+        Some((request, Attribution::Comment)) => {
+            writeln!(block, "  of request {request}, by a comment in its SQL")
+        }
+        Some((request, Attribution::ApplicationName)) => {
+            writeln!(block, "  of request {request}, by application_name")
+        }
+        Some((request, Attribution::Alone)) => {
+            writeln!(block, "  of request {request}, the only one in flight")
+        }
         None => writeln!(block, "  of no request: a ghost"),
     };
     match shape {
@@ -109,7 +136,11 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
             }
         }
         None => {
-            let _ = writeln!(block, "  (its statements are not in the recording: shape {:08x})", transaction.shape.0);
+            let _ = writeln!(
+                block,
+                "  (its statements are not in the recording: shape {:08x})",
+                transaction.shape.0
+            );
         }
     }
     let _ = writeln!(
@@ -125,16 +156,32 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
         let _ = writeln!(block, "  wrote as transaction id {}", xid.0);
     }
     if !transaction.sequence_values.is_empty() {
-        let values: Vec<_> = transaction.sequence_values.iter().map(|drawn| drawn.value.to_string()).collect();
-        let _ = writeln!(block, "  drew from sequences: {}", cut(&values.join(", "), 120));
+        let values: Vec<_> = transaction
+            .sequence_values
+            .iter()
+            .map(|drawn| drawn.value.to_string())
+            .collect();
+        let _ = writeln!(
+            block,
+            "  drew from sequences: {}",
+            cut(&values.join(", "), 120)
+        );
     }
     block
 }
 
 /// `every transaction id below 812 that committed, except 809 and 810`
 pub fn snapshot_text(snapshot: &Snapshot) -> String {
-    let mut text = format!("every transaction id below {} that committed", snapshot.xmax.0);
-    let ids: Vec<_> = snapshot.in_progress.iter().take(12).map(|xid| xid.0.to_string()).collect();
+    let mut text = format!(
+        "every transaction id below {} that committed",
+        snapshot.xmax.0
+    );
+    let ids: Vec<_> = snapshot
+        .in_progress
+        .iter()
+        .take(12)
+        .map(|xid| xid.0.to_string())
+        .collect();
     match ids.as_slice() {
         [] => {}
         [one] => {

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use hindcast_replay::verdict::{BodySeen, Divergence, DivergenceKind, FinalState, NotCompared, Position, Remark, Suspicion, Verdict};
+use hindcast_replay::verdict::{
+    BodySeen, Divergence, DivergenceKind, FinalState, NotCompared, Position, Remark, Suspicion,
+    Verdict,
+};
 
 use super::format::{count, cut, duration};
 
@@ -14,10 +17,20 @@ pub fn page(verdict: &Verdict) -> String {
     if verdict.faithful {
         let _ = writeln!(page, "Verdict: faithful");
     } else {
-        let _ = writeln!(page, "Verdict: diverged ({})", count(verdict.divergence_count, "divergence"));
+        let _ = writeln!(
+            page,
+            "Verdict: diverged ({})",
+            count(verdict.divergence_count, "divergence")
+        );
     }
     let counts = &verdict.counts;
-    let _ = write!(page, "  {} ({} to {})", count(counts.requests, "request"), verdict.from, verdict.to);
+    let _ = write!(
+        page,
+        "  {} ({} to {})",
+        count(counts.requests, "request"),
+        verdict.from,
+        verdict.to
+    );
     if counts.lead_in > 0 {
         let _ = write!(page, " after a lead-in of {}", counts.lead_in);
     }
@@ -26,17 +39,30 @@ pub fn page(verdict: &Verdict) -> String {
     }
     let _ = writeln!(page, ", {}", count(counts.transactions, "transaction"));
     if counts.served_from_recording > 0 {
-        let _ = writeln!(page, "  {} aborted originally and served from the recording", count(counts.served_from_recording, "transaction"));
+        let _ = writeln!(
+            page,
+            "  {} aborted originally and served from the recording",
+            count(counts.served_from_recording, "transaction")
+        );
     }
     if counts.ghosts > 0 {
         let _ = writeln!(page, "  {} of no request", count(counts.ghosts, "ghost"));
     }
     if counts.requests_not_compared > 0 {
-        let _ = writeln!(page, "  {} without a complete response to compare with", count(counts.requests_not_compared, "request"));
+        let _ = writeln!(
+            page,
+            "  {} without a complete response to compare with",
+            count(counts.requests_not_compared, "request")
+        );
     }
     match &verdict.final_state {
         FinalState::Same { tables, rows } => {
-            let _ = writeln!(page, "  final state: {} with {}, as recorded", count(*tables as u64, "table"), count(*rows, "row"));
+            let _ = writeln!(
+                page,
+                "  final state: {} with {}, as recorded",
+                count(*tables as u64, "table"),
+                count(*rows, "row")
+            );
         }
         FinalState::Differs => {
             let _ = writeln!(page, "  final state: differs");
@@ -68,14 +94,20 @@ pub fn page(verdict: &Verdict) -> String {
     }
     let more = verdict.divergence_count.saturating_sub(SHOWN as u64);
     if more > 0 && !verdict.faithful {
-        let _ = writeln!(page, "\n… and {} more; all that were described: --json", more);
+        let _ = writeln!(
+            page,
+            "\n… and {} more; all that were described: --json",
+            more
+        );
     }
     page
 }
 
 fn place(position: &Position) -> String {
     match (position.request, position.transaction) {
-        (Some(request), Some(transaction)) => format!("at transaction t{transaction} (request {request})"),
+        (Some(request), Some(transaction)) => {
+            format!("at transaction t{transaction} (request {request})")
+        }
         (Some(request), None) => format!("at request {request}"),
         (None, Some(transaction)) => format!("at transaction t{transaction} (a ghost)"),
         (None, None) => String::new(),
@@ -93,7 +125,10 @@ fn see(position: &Position) -> String {
 fn divergence(divergence: &Divergence) -> String {
     let position = &divergence.position;
     let (expected, actual, hint) = explain(&divergence.kind, position);
-    let mut text = format!("Diverged {}\nExpected: {expected}\nActual:   {actual}\n", place(position));
+    let mut text = format!(
+        "Diverged {}\nExpected: {expected}\nActual:   {actual}\n",
+        place(position)
+    );
     if !hint.is_empty() {
         let _ = writeln!(text, "Hint: {hint}");
     }
@@ -103,12 +138,31 @@ fn divergence(divergence: &Divergence) -> String {
 fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, String) {
     let see = see(position);
     match kind {
-        DivergenceKind::Status { expected, actual, actual_body } => {
-            let body = actual_body.as_deref().map(|body| format!(": {}", cut(body, 160))).unwrap_or_default();
-            (format!("status {expected}"), format!("status {actual}{body}"), see)
+        DivergenceKind::Status {
+            expected,
+            actual,
+            actual_body,
+        } => {
+            let body = actual_body
+                .as_deref()
+                .map(|body| format!(": {}", cut(body, 160)))
+                .unwrap_or_default();
+            (
+                format!("status {expected}"),
+                format!("status {actual}{body}"),
+                see,
+            )
         }
-        DivergenceKind::Header { name, expected, actual } => {
-            let value = |value: &Option<String>| value.as_deref().map_or("absent".to_owned(), |value| cut(value, 120));
+        DivergenceKind::Header {
+            name,
+            expected,
+            actual,
+        } => {
+            let value = |value: &Option<String>| {
+                value
+                    .as_deref()
+                    .map_or("absent".to_owned(), |value| cut(value, 120))
+            };
             (
                 format!("header {name}: {}", value(expected)),
                 format!("header {name}: {}", value(actual)),
@@ -117,34 +171,77 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
         }
         DivergenceKind::Body { expected, actual } => {
             let hint = match expected.excerpt {
-                Some(_) => format!("{see}; if this is noise, `--ignore json:/POINTER` or `--ignore body:REGEX`"),
-                None => format!("{see}; the recorded body was longer than --response-body-max, only its digest is known"),
+                Some(_) => format!(
+                    "{see}; if this is noise, `--ignore json:/POINTER` or `--ignore body:REGEX`"
+                ),
+                None => format!(
+                    "{see}; the recorded body was longer than --response-body-max, only its digest is known"
+                ),
             };
             (body(expected), body(actual), hint)
         }
-        DivergenceKind::NoResponse { error } => ("a response".to_owned(), format!("none: {error}"), see),
+        DivergenceKind::NoResponse { error } => {
+            ("a response".to_owned(), format!("none: {error}"), see)
+        }
         DivergenceKind::ExtraTransaction { recorded } => (
             count(*recorded as u64, "transaction"),
             "one more".to_owned(),
             format!("{see}; is this the code that was recorded?"),
         ),
-        DivergenceKind::MissingTransaction => ("this transaction".to_owned(), "the request was answered without it".to_owned(), see),
-        DivergenceKind::OtherStatements { .. } => ("the recorded statements".to_owned(), "other statements".to_owned(), format!("{see}; is this the code that was recorded?")),
-        DivergenceKind::OtherResults { expected_rows, actual_rows, expected_digest, actual_digest, read_committed } => {
-            let hint = if *read_committed { format!("{see}; it ran at READ COMMITTED, whose replay is approximate") } else { see };
+        DivergenceKind::MissingTransaction => (
+            "this transaction".to_owned(),
+            "the request was answered without it".to_owned(),
+            see,
+        ),
+        DivergenceKind::OtherStatements { .. } => (
+            "the recorded statements".to_owned(),
+            "other statements".to_owned(),
+            format!("{see}; is this the code that was recorded?"),
+        ),
+        DivergenceKind::OtherResults {
+            expected_rows,
+            actual_rows,
+            expected_digest,
+            actual_digest,
+            read_committed,
+        } => {
+            let hint = if *read_committed {
+                format!("{see}; it ran at READ COMMITTED, whose replay is approximate")
+            } else {
+                see
+            };
             (
                 format!("{}, digest {expected_digest}", count(*expected_rows, "row")),
                 format!("{}, digest {actual_digest}", count(*actual_rows, "row")),
                 hint,
             )
         }
-        DivergenceKind::Failed { error } => ("COMMIT".to_owned(), error.as_deref().unwrap_or("ROLLBACK").to_owned(), see),
-        DivergenceKind::ServedDiffers => ("the statements of a transaction that aborted".to_owned(), "other statements".to_owned(), see),
-        DivergenceKind::ConnectionLost => ("COMMIT".to_owned(), "the service closed the connection".to_owned(), see),
-        DivergenceKind::Stuck { waits, suspicion, after_s } => {
+        DivergenceKind::Failed { error } => (
+            "COMMIT".to_owned(),
+            error.as_deref().unwrap_or("ROLLBACK").to_owned(),
+            see,
+        ),
+        DivergenceKind::ServedDiffers => (
+            "the statements of a transaction that aborted".to_owned(),
+            "other statements".to_owned(),
+            see,
+        ),
+        DivergenceKind::ConnectionLost => (
+            "COMMIT".to_owned(),
+            "the service closed the connection".to_owned(),
+            see,
+        ),
+        DivergenceKind::Stuck {
+            waits,
+            suspicion,
+            after_s,
+        } => {
             let actual = match waits.as_slice() {
                 [] => format!("nothing moved for {after_s:.0} s"),
-                waits => format!("nothing moved for {after_s:.0} s:\n            {}", waits.join("\n            ")),
+                waits => format!(
+                    "nothing moved for {after_s:.0} s:\n            {}",
+                    waits.join("\n            ")
+                ),
             };
             let hint = match suspicion {
                 Some(Suspicion::PoolTooSmall { connections_needed }) => format!(
@@ -158,43 +255,83 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
             ("progress".to_owned(), actual, hint)
         }
         DivergenceKind::ServiceExited { status, last_lines } => {
-            let words = if last_lines.is_empty() { String::new() } else { format!("\n            {}", last_lines.join("\n            ")) };
-            ("a running service".to_owned(), format!("it ended with {status}{words}"), "its whole output is in the file named below".to_owned())
+            let words = if last_lines.is_empty() {
+                String::new()
+            } else {
+                format!("\n            {}", last_lines.join("\n            "))
+            };
+            (
+                "a running service".to_owned(),
+                format!("it ended with {status}{words}"),
+                "its whole output is in the file named below".to_owned(),
+            )
         }
-        DivergenceKind::FinalState { table, expected_rows, actual_rows, differences } => {
-            let rows = |rows: &Option<u64>| rows.map_or("no such table".to_owned(), |rows| count(rows, "row"));
-            let list = if differences.is_empty() { String::new() } else { format!("\n            {}", differences.join("\n            ")) };
+        DivergenceKind::FinalState {
+            table,
+            expected_rows,
+            actual_rows,
+            differences,
+        } => {
+            let rows = |rows: &Option<u64>| {
+                rows.map_or("no such table".to_owned(), |rows| count(rows, "row"))
+            };
+            let list = if differences.is_empty() {
+                String::new()
+            } else {
+                format!("\n            {}", differences.join("\n            "))
+            };
             let hint = if differences.is_empty() {
                 "which rows differ is shown by --compare-with and a database in the recorded final state".to_owned()
             } else {
                 String::new()
             };
-            (format!("table {table}: {}", rows(expected_rows)), format!("{}, or others{list}", rows(actual_rows)), hint)
+            (
+                format!("table {table}: {}", rows(expected_rows)),
+                format!("{}, or others{list}", rows(actual_rows)),
+                hint,
+            )
         }
     }
 }
 
 fn body(seen: &BodySeen) -> String {
-    let at = seen.at.map(|at| format!(", different from byte {at} on")).unwrap_or_default();
-    let excerpt = seen.excerpt.as_deref().map(|text| format!("\n            {}", cut(text, 160))).unwrap_or_default();
+    let at = seen
+        .at
+        .map(|at| format!(", different from byte {at} on"))
+        .unwrap_or_default();
+    let excerpt = seen
+        .excerpt
+        .as_deref()
+        .map(|text| format!("\n            {}", cut(text, 160)))
+        .unwrap_or_default();
     format!("{} bytes, digest {}{at}{excerpt}", seen.bytes, seen.digest)
 }
 
 fn remark(remark: &Remark) -> String {
     match remark {
         Remark::ReadCommitted { transactions } => {
-            format!("{} ran at READ COMMITTED; only the first snapshot of each was enforced", count(*transactions, "transaction"))
+            format!(
+                "{} ran at READ COMMITTED; only the first snapshot of each was enforced",
+                count(*transactions, "transaction")
+            )
         }
         Remark::CrossedGap { gap } => crate::commands::ls::gap_line(gap),
         Remark::OutsideWriteRefused { statement, times } => {
-            format!("refused {times}×, outside any request: {} (--allow-outside-writes lets it through)", cut(statement, 100))
+            format!(
+                "refused {times}×, outside any request: {} (--allow-outside-writes lets it through)",
+                cut(statement, 100)
+            )
         }
         Remark::NotPinned { what } => format!("not pinned: {what}"),
         Remark::UnattributedTransactions { transactions } => format!(
             "{} began while requests were in flight and carried no traceparent: they ran as ghosts, and the requests they belong to cannot be replayed (examples/README.md)",
             count(*transactions, "transaction")
         ),
-        Remark::NotSentAgain { request, reason } => format!("request {request} was not sent again: {reason}"),
-        Remark::GhostDiffers { transaction } => format!("ghost t{transaction} came out differently"),
+        Remark::NotSentAgain { request, reason } => {
+            format!("request {request} was not sent again: {reason}")
+        }
+        Remark::GhostDiffers { transaction } => {
+            format!("ghost t{transaction} came out differently")
+        }
     }
 }

@@ -11,13 +11,17 @@ use hindcast_wire::message::backend as server;
 pub enum Expect {
     /// Each statement ends with `CommandComplete` or `EmptyQueryResponse`, all of them with `ReadyForQuery`. The flags say which
     /// statements' rows come in an order that counts.
-    Query { ordered: Vec<bool> },
+    Query {
+        ordered: Vec<bool>,
+    },
     Parse,
     Bind,
     Close,
     DescribeStatement,
     DescribePortal,
-    Execute { ordered: bool },
+    Execute {
+        ordered: bool,
+    },
     Sync,
     FunctionCall,
 }
@@ -57,12 +61,17 @@ impl Answers {
 
     /// Whether a `Sync` was sent that is not answered.
     pub fn has_sync(&self) -> bool {
-        self.outstanding.iter().any(|(expect, _)| *expect == Expect::Sync)
+        self.outstanding
+            .iter()
+            .any(|(expect, _)| *expect == Expect::Sync)
     }
 
     /// The server sent a message with this tag. `None`: it answers nobody in particular.
     pub fn take(&mut self, tag: u8) -> Option<Answer> {
-        if matches!(tag, server::PARAMETER_STATUS | server::NOTICE_RESPONSE | server::NOTIFICATION_RESPONSE) {
+        if matches!(
+            tag,
+            server::PARAMETER_STATUS | server::NOTICE_RESPONSE | server::NOTIFICATION_RESPONSE
+        ) {
             return None;
         }
         let (expect, owner) = self.outstanding.front()?;
@@ -71,17 +80,27 @@ impl Answers {
             Expect::Execute { ordered } => *ordered,
             _ => false,
         };
-        let answer = Answer { owner: *owner, ordered };
+        let answer = Answer {
+            owner: *owner,
+            ordered,
+        };
         let done = match (expect, tag) {
             (Expect::Query { .. }, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE) => {
                 self.statement += 1;
                 false
             }
-            (Expect::Query { .. } | Expect::Sync | Expect::FunctionCall, server::READY_FOR_QUERY) => true,
+            (
+                Expect::Query { .. } | Expect::Sync | Expect::FunctionCall,
+                server::READY_FOR_QUERY,
+            ) => true,
             (Expect::Query { .. } | Expect::FunctionCall, _) => false,
             (_, server::ERROR_RESPONSE) => {
                 // The server ignores everything up to the next Sync.
-                while self.outstanding.front().is_some_and(|(expect, _)| *expect != Expect::Sync) {
+                while self
+                    .outstanding
+                    .front()
+                    .is_some_and(|(expect, _)| *expect != Expect::Sync)
+                {
                     self.outstanding.pop_front();
                 }
                 false
@@ -89,8 +108,14 @@ impl Answers {
             (Expect::Parse, server::PARSE_COMPLETE)
             | (Expect::Bind, server::BIND_COMPLETE)
             | (Expect::Close, server::CLOSE_COMPLETE)
-            | (Expect::DescribeStatement | Expect::DescribePortal, server::ROW_DESCRIPTION | server::NO_DATA)
-            | (Expect::Execute { .. }, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::PORTAL_SUSPENDED) => true,
+            | (
+                Expect::DescribeStatement | Expect::DescribePortal,
+                server::ROW_DESCRIPTION | server::NO_DATA,
+            )
+            | (
+                Expect::Execute { .. },
+                server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::PORTAL_SUSPENDED,
+            ) => true,
             _ => false,
         };
         if done {

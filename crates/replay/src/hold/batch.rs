@@ -33,7 +33,11 @@ impl Prepared {
     }
 
     fn take_request(&self) -> Option<RequestId> {
-        if self.fresh.swap(false, Ordering::Relaxed) { self.request } else { None }
+        if self.fresh.swap(false, Ordering::Relaxed) {
+            self.request
+        } else {
+            None
+        }
     }
 }
 
@@ -47,7 +51,10 @@ struct Sending {
 impl Sending {
     fn flush_into(&mut self, steps: &mut Vec<Step>) {
         if !self.bytes.is_empty() {
-            steps.push(Step::Send { bytes: self.bytes.split().freeze(), expect: std::mem::take(&mut self.expect) });
+            steps.push(Step::Send {
+                bytes: self.bytes.split().freeze(),
+                expect: std::mem::take(&mut self.expect),
+            });
         }
     }
 }
@@ -59,8 +66,15 @@ impl Holder {
             self.plan_query(&text, desk);
             return true;
         }
-        let ends = |frame: &Frame| !matches!(frame.tag(), client::PARSE | client::BIND | client::EXECUTE | client::DESCRIBE | client::CLOSE);
-        let Some(end) = self.queue.iter().position(ends) else { return false };
+        let ends = |frame: &Frame| {
+            !matches!(
+                frame.tag(),
+                client::PARSE | client::BIND | client::EXECUTE | client::DESCRIBE | client::CLOSE
+            )
+        };
+        let Some(end) = self.queue.iter().position(ends) else {
+            return false;
+        };
         let batch: Vec<Frame> = self.queue.drain(..=end).collect();
         let last = batch.last().expect("the batch has its end");
         match last.tag() {
@@ -68,7 +82,13 @@ impl Holder {
             client::SYNC | client::FLUSH => self.plan_extended(batch, desk),
             client::FUNCTION_CALL => {
                 let expect = vec![(Expect::FunctionCall, Owner::Client)];
-                self.steps.extend([Step::Send { bytes: concat(&batch), expect }, Step::Settle]);
+                self.steps.extend([
+                    Step::Send {
+                        bytes: concat(&batch),
+                        expect,
+                    },
+                    Step::Settle,
+                ]);
             }
             // Terminate; data of a COPY that the server has given up on.
             _ => out.to_server.extend_from_slice(&concat(&batch)),
@@ -80,16 +100,30 @@ impl Holder {
 
     fn plan_simple(&mut self, batch: &[Frame], desk: &mut impl Desk) {
         let query = batch.last().expect("a batch is not empty");
-        let text = client::parse_query(query.body()).unwrap_or_default().to_vec();
+        let text = client::parse_query(query.body())
+            .unwrap_or_default()
+            .to_vec();
         let script = self.options.scripts.get(&text, self.dialect);
-        let mixed = script.statements.len() > 1 && script.statements.iter().any(|statement| statement.kind.controls_transaction());
+        let mixed = script.statements.len() > 1
+            && script
+                .statements
+                .iter()
+                .any(|statement| statement.kind.controls_transaction());
         if !mixed || script.unterminated {
             self.plan_query(&text, desk);
             return;
         }
         // BEGIN; …; COMMIT in one message: one at a time, so that there is a moment before each in which to wait.
-        let rest = script.statements.iter().map(|statement| Bytes::copy_from_slice(statement.text(&text))).collect();
-        self.split = Some(Split { rest, request: self.request_in(&text), failed: false });
+        let rest = script
+            .statements
+            .iter()
+            .map(|statement| Bytes::copy_from_slice(statement.text(&text)))
+            .collect();
+        self.split = Some(Split {
+            rest,
+            request: self.request_in(&text),
+            failed: false,
+        });
         let first = self.next_of_split().expect("there are several");
         self.plan_query(&first, desk);
     }
@@ -105,12 +139,25 @@ impl Holder {
 
     fn plan_query(&mut self, text: &[u8], desk: &mut impl Desk) {
         let script = self.options.scripts.get(text, self.dialect);
-        let named = self.request_in(text).or_else(|| self.split.as_ref().and_then(|split| split.request));
-        let last_of_split = self.split.as_ref().is_none_or(|split| split.rest.is_empty());
-        let owner = if last_of_split { Owner::Client } else { Owner::Withheld };
+        let named = self
+            .request_in(text)
+            .or_else(|| self.split.as_ref().and_then(|split| split.request));
+        let last_of_split = self
+            .split
+            .as_ref()
+            .is_none_or(|split| split.rest.is_empty());
+        let owner = if last_of_split {
+            Owner::Client
+        } else {
+            Owner::Withheld
+        };
         let mut bytes = BytesMut::new();
         client::query(&mut bytes, &self.rewritten(text));
-        let ordered = script.statements.iter().map(|statement| statement.ordered).collect();
+        let ordered = script
+            .statements
+            .iter()
+            .map(|statement| statement.ordered)
+            .collect();
         let mut steps = Vec::new();
         let statements: Vec<&Statement> = script.statements.iter().collect();
 
@@ -118,15 +165,25 @@ impl Holder {
             Entered::Serve(tx) => {
                 let mut message = BytesMut::new();
                 client::query(&mut message, text);
-                steps.push(Step::Serve { tx, frames: vec![Frame(message.freeze())] });
+                steps.push(Step::Serve {
+                    tx,
+                    frames: vec![Frame(message.freeze())],
+                });
                 self.split = None;
             }
             entered => {
                 for statement in &statements {
                     self.before(statement, &mut steps);
                 }
-                let owner = if entered == Entered::Wrapped { Owner::Withheld } else { owner };
-                steps.push(Step::Send { bytes: bytes.freeze(), expect: vec![(Expect::Query { ordered }, owner)] });
+                let owner = if entered == Entered::Wrapped {
+                    Owner::Withheld
+                } else {
+                    owner
+                };
+                steps.push(Step::Send {
+                    bytes: bytes.freeze(),
+                    expect: vec![(Expect::Query { ordered }, owner)],
+                });
                 steps.push(Step::Settle);
                 if entered == Entered::Wrapped {
                     self.leave_wrapped(&mut steps);
@@ -141,7 +198,9 @@ impl Holder {
 
     fn plan_extended(&mut self, batch: Vec<Frame>, desk: &mut impl Desk) {
         let mut steps = Vec::new();
-        let synced = batch.last().is_some_and(|frame| frame.tag() == client::SYNC);
+        let synced = batch
+            .last()
+            .is_some_and(|frame| frame.tag() == client::SYNC);
         // What the batch executes, and which request its texts name, must be known before the first message goes out.
         let (prepared_before, portals_before) = (self.prepared.clone(), self.portals.clone());
         let mut executed: Vec<(usize, Arc<Prepared>)> = Vec::new();
@@ -167,8 +226,15 @@ impl Holder {
         }
         (self.prepared, self.portals) = (prepared_before, portals_before);
 
-        let begins = executed.first().is_some_and(|(_, prepared)| prepared.statement().is_some_and(|s| matches!(s.kind, sql::Kind::Begin { .. })));
-        let statements: Vec<&Statement> = executed.iter().filter_map(|(_, prepared)| prepared.statement()).collect();
+        let begins = executed.first().is_some_and(|(_, prepared)| {
+            prepared
+                .statement()
+                .is_some_and(|s| matches!(s.kind, sql::Kind::Begin { .. }))
+        });
+        let statements: Vec<&Statement> = executed
+            .iter()
+            .filter_map(|(_, prepared)| prepared.statement())
+            .collect();
 
         let mut entered = Entered::Plain;
         if self.transaction.is_none() && !begins {
@@ -176,12 +242,22 @@ impl Holder {
                 // Parse and Flush opened an implicit transaction, which must not be the one that BEGIN finds.
                 let mut bytes = BytesMut::new();
                 client::sync(&mut bytes);
-                steps.extend([Step::Send { bytes: bytes.freeze(), expect: vec![(Expect::Sync, Owner::Own)] }, Step::Settle]);
+                steps.extend([
+                    Step::Send {
+                        bytes: bytes.freeze(),
+                        expect: vec![(Expect::Sync, Owner::Own)],
+                    },
+                    Step::Settle,
+                ]);
                 self.own.push_back(Own::Resync);
             }
             entered = self.enter(&statements, named, desk, &mut steps);
         }
-        if self.transaction.as_ref().is_some_and(|open| open.kind == Kind::Wrapped) {
+        if self
+            .transaction
+            .as_ref()
+            .is_some_and(|open| open.kind == Kind::Wrapped)
+        {
             entered = match entered {
                 Entered::Serve(tx) => Entered::Serve(tx),
                 _ => Entered::Wrapped,
@@ -200,15 +276,23 @@ impl Holder {
             // The snapshot of an explicit transaction: before the first message that makes the server take one.
             if matches!(frame.tag(), client::PARSE | client::BIND)
                 && let Some(prepared) = &statement
-                && prepared.statement().is_some_and(|statement| statement.takes_snapshot)
-                && self.transaction.as_ref().is_some_and(|open| open.kind == Kind::Explicit && open.claim.is_none())
+                && prepared
+                    .statement()
+                    .is_some_and(|statement| statement.takes_snapshot)
+                && self
+                    .transaction
+                    .as_ref()
+                    .is_some_and(|open| open.kind == Kind::Explicit && open.claim.is_none())
                 && self.status != Status::Failed
             {
                 sending.flush_into(&mut steps);
                 let first = prepared.statement().expect("just seen");
                 match self.enter(&[first], named, desk, &mut steps) {
                     Entered::Serve(tx) => {
-                        steps.push(Step::Serve { tx, frames: batch[at..].to_vec() });
+                        steps.push(Step::Serve {
+                            tx,
+                            frames: batch[at..].to_vec(),
+                        });
                         self.steps.extend(steps);
                         return;
                     }
@@ -225,7 +309,9 @@ impl Holder {
                     let statement = statement.as_ref().and_then(|prepared| prepared.statement());
                     if let Some(statement) = statement {
                         let mut waits = Vec::new();
-                        if self.transaction.is_none() && matches!(statement.kind, sql::Kind::Begin { .. }) {
+                        if self.transaction.is_none()
+                            && matches!(statement.kind, sql::Kind::Begin { .. })
+                        {
                             self.transaction = Some(Open::new(Kind::Explicit, None));
                         }
                         self.before(statement, &mut waits);
@@ -237,7 +323,9 @@ impl Holder {
                         }
                     }
                     let ordered = statement.is_some_and(|statement| statement.ordered);
-                    sending.expect.push((Expect::Execute { ordered }, Owner::Client));
+                    sending
+                        .expect
+                        .push((Expect::Execute { ordered }, Owner::Client));
                     sending.bytes.extend_from_slice(&frame.0);
                 }
                 tag => {
@@ -245,13 +333,21 @@ impl Holder {
                         self.note_bind(frame);
                     }
                     if let Some(expect) = expectation(frame) {
-                        let owner = if expect == Expect::Sync && entered == Entered::Wrapped { Owner::Withheld } else { Owner::Client };
+                        let owner = if expect == Expect::Sync && entered == Entered::Wrapped {
+                            Owner::Withheld
+                        } else {
+                            Owner::Client
+                        };
                         sending.expect.push((expect, owner));
                     }
                     sending.bytes.extend_from_slice(&frame.0);
                 }
             }
-            if let Some(open) = self.transaction.as_mut().filter(|open| open.claim.is_none()) {
+            if let Some(open) = self
+                .transaction
+                .as_mut()
+                .filter(|open| open.claim.is_none())
+            {
                 open.before_claim.push(frame.tag());
                 open.request = open.request.or(named);
             }
@@ -273,7 +369,8 @@ impl Holder {
             request: self.request_in(parse.text),
             fresh: AtomicBool::new(true),
         });
-        self.prepared.insert(Bytes::copy_from_slice(parse.name), Arc::clone(&prepared));
+        self.prepared
+            .insert(Bytes::copy_from_slice(parse.name), Arc::clone(&prepared));
         Some(prepared)
     }
 
@@ -281,7 +378,8 @@ impl Holder {
         if let Ok(names) = client::BindNames::parse(frame.body())
             && let Some(prepared) = self.prepared.get(names.statement)
         {
-            self.portals.insert(Bytes::copy_from_slice(names.portal), Arc::clone(prepared));
+            self.portals
+                .insert(Bytes::copy_from_slice(names.portal), Arc::clone(prepared));
         }
     }
 
@@ -296,8 +394,14 @@ impl Holder {
                     fresh: AtomicBool::new(false),
                 }))
             }
-            client::BIND => self.prepared.get(client::BindNames::parse(frame.body()).ok()?.statement).cloned(),
-            client::EXECUTE => self.portals.get(client::parse_execute(frame.body()).ok()?.0).cloned(),
+            client::BIND => self
+                .prepared
+                .get(client::BindNames::parse(frame.body()).ok()?.statement)
+                .cloned(),
+            client::EXECUTE => self
+                .portals
+                .get(client::parse_execute(frame.body()).ok()?.0)
+                .cloned(),
             _ => None,
         }
     }
@@ -306,7 +410,11 @@ impl Holder {
         match client::Parse::parse(frame.body()) {
             Ok(parse) => {
                 let text = self.rewritten(parse.text);
-                client::Parse { text: &text, ..parse }.build(out);
+                client::Parse {
+                    text: &text,
+                    ..parse
+                }
+                .build(out);
             }
             Err(_) => out.extend_from_slice(&frame.0),
         }
@@ -316,7 +424,13 @@ impl Holder {
 
     /// Statements are about to run. If they are what makes their transaction take its snapshot, finds out which recorded transaction that is
     /// and plans its beginning.
-    fn enter(&mut self, statements: &[&Statement], named: Option<RequestId>, desk: &mut impl Desk, steps: &mut Vec<Step>) -> Entered {
+    fn enter(
+        &mut self,
+        statements: &[&Statement],
+        named: Option<RequestId>,
+        desk: &mut impl Desk,
+        steps: &mut Vec<Step>,
+    ) -> Entered {
         if let [statement] = statements
             && self.transaction.is_none()
             && matches!(statement.kind, sql::Kind::Begin { .. })
@@ -329,7 +443,11 @@ impl Holder {
             return Entered::Plain;
         }
         let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) else {
-            if let Some(open) = self.transaction.as_mut().filter(|open| open.claim.is_none() && open.kind == Kind::Explicit) {
+            if let Some(open) = self
+                .transaction
+                .as_mut()
+                .filter(|open| open.claim.is_none() && open.kind == Kind::Explicit)
+            {
                 open.before_claim.push(client::QUERY);
                 open.request = open.request.or(named);
             }
@@ -341,7 +459,10 @@ impl Holder {
             return Entered::Plain;
         }
         let earlier = self.transaction.as_ref().and_then(|open| open.request);
-        let request = earlier.or(named).or(self.application).or_else(|| desk.alone());
+        let request = earlier
+            .or(named)
+            .or(self.application)
+            .or_else(|| desk.alone());
         let claim = desk.claim(request, opening.fingerprint.hash);
         let tx = match claim {
             Claim::Run(tx) => tx,
@@ -360,21 +481,31 @@ impl Holder {
             }
         };
         let pins = desk.pins(tx);
-        let isolation = pins.isolation.unwrap_or(hindcast_trace::Isolation::RepeatableRead);
+        let isolation = pins
+            .isolation
+            .unwrap_or(hindcast_trace::Isolation::RepeatableRead);
         steps.push(Step::Hold(Ask::Snapshot(tx)));
         if let Some(open) = &mut self.transaction {
             open.claim = Some(claim);
             open.before_claim = Vec::new();
             if pins.reads_only {
                 // Nothing of ours is needed: its own first statement takes the snapshot.
-                let before = statements.iter().take_while(|statement| !statement.takes_snapshot).count();
+                let before = statements
+                    .iter()
+                    .take_while(|statement| !statement.takes_snapshot)
+                    .count();
                 open.snapshot_at = Some(open.statements + before as u32);
             } else {
-                steps.extend([Step::Own(Own::ReadWrite(isolation)), Step::Own(Own::Snapshot(tx))]);
+                steps.extend([
+                    Step::Own(Own::ReadWrite(isolation)),
+                    Step::Own(Own::Snapshot(tx)),
+                ]);
             }
             return Entered::Plain;
         }
-        let alone = statements.iter().any(|statement| statement.company == Company::Refused);
+        let alone = statements
+            .iter()
+            .any(|statement| statement.company == Company::Refused);
         if alone {
             steps.push(Step::Own(Own::SessionReadOnly(false)));
         }
@@ -383,17 +514,25 @@ impl Holder {
             return Entered::Plain;
         }
         self.transaction = Some(Open::new(Kind::Wrapped, Some(claim)));
-        steps.extend([Step::Own(Own::Begin(isolation)), Step::Own(Own::Snapshot(tx))]);
+        steps.extend([
+            Step::Own(Own::Begin(isolation)),
+            Step::Own(Own::Snapshot(tx)),
+        ]);
         Entered::Wrapped
     }
 
     /// A statement of the open transaction is about to be sent: counts it, and plans what it has to wait for.
     fn before(&mut self, statement: &Statement, steps: &mut Vec<Step>) {
-        if matches!(statement.kind, sql::Kind::Discard { all: true } | sql::Kind::Deallocate { name: None }) {
+        if matches!(
+            statement.kind,
+            sql::Kind::Discard { all: true } | sql::Kind::Deallocate { name: None }
+        ) {
             self.own_prepared.clear();
         }
         let failed = self.status == Status::Failed;
-        let Some(open) = &mut self.transaction else { return };
+        let Some(open) = &mut self.transaction else {
+            return;
+        };
         open.shape.add(&statement.fingerprint);
         let index = open.statements;
         open.statements += 1;
@@ -405,7 +544,10 @@ impl Holder {
             open.locks.push_back(index);
             steps.push(Step::Hold(Ask::Lock(tx, index)));
         }
-        if matches!(statement.kind, sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }) {
+        if matches!(
+            statement.kind,
+            sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }
+        ) {
             steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
         }
     }
@@ -419,8 +561,15 @@ impl Holder {
     }
 
     fn leave_company(&mut self, statements: &[&Statement], steps: &mut Vec<Step>) {
-        let direct = self.transaction.as_ref().is_some_and(|open| open.kind == Kind::Direct);
-        if direct && statements.iter().any(|statement| statement.company == Company::Refused) {
+        let direct = self
+            .transaction
+            .as_ref()
+            .is_some_and(|open| open.kind == Kind::Direct);
+        if direct
+            && statements
+                .iter()
+                .any(|statement| statement.company == Company::Refused)
+        {
             steps.extend([Step::Own(Own::SessionReadOnly(true)), Step::Settle]);
         }
     }
@@ -428,7 +577,10 @@ impl Holder {
     /// The request that a comment in the text names.
     fn request_in(&self, text: &[u8]) -> Option<RequestId> {
         let found = trace_comment(text, self.dialect)?;
-        self.options.trace_id_prefixes.contains(&found.trace.high).then_some(hindcast_trace::Id(found.trace.low))
+        self.options
+            .trace_id_prefixes
+            .contains(&found.trace.high)
+            .then_some(hindcast_trace::Id(found.trace.low))
     }
 
     /// As the server is to see it: without the trace comment, which it did not see originally either, without row and table locks, and with a
@@ -440,7 +592,11 @@ impl Holder {
         let mut text = text.to_vec();
         if let Some(found) = trace_comment(&text, self.dialect) {
             let mut edits = Edits::new();
-            edits.replace(found.range.start, found.range.len(), if found.separates { b" " } else { b"" });
+            edits.replace(
+                found.range.start,
+                found.range.len(),
+                if found.separates { b" " } else { b"" },
+            );
             text = edited(text, &edits);
         }
         let edits = sql::lock_edits(&text, self.dialect);
@@ -467,7 +623,13 @@ impl Holder {
         client::sync(&mut bytes);
         self.own.push_back(Own::Resync);
         let expect = vec![(expect, Owner::Client), (Expect::Sync, Owner::Own)];
-        self.steps.extend([Step::Send { bytes: bytes.freeze(), expect }, Step::Settle]);
+        self.steps.extend([
+            Step::Send {
+                bytes: bytes.freeze(),
+                expect,
+            },
+            Step::Settle,
+        ]);
     }
 }
 
@@ -506,6 +668,9 @@ fn edited(text: Vec<u8>, edits: &Edits) -> Vec<u8> {
 fn concat(frames: &[Frame]) -> Bytes {
     match frames {
         [one] => one.0.clone(),
-        several => several.iter().flat_map(|frame| frame.0.iter().copied()).collect(),
+        several => several
+            .iter()
+            .flat_map(|frame| frame.0.iter().copied())
+            .collect(),
     }
 }

@@ -29,12 +29,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use hindcast_gateway::pg::Wires;
 use hindcast_order::Tx;
 use hindcast_trace::{RequestId, ShapeId};
+use hindcast_wire::Status;
 use hindcast_wire::digest::{ResultDigest, ShapeHasher};
 use hindcast_wire::frame::{self, Direction, Frame};
 use hindcast_wire::message::{backend as server, frontend as client};
 use hindcast_wire::sql::trace::parse_traceparent;
 use hindcast_wire::sql::{Dialect, ScriptCache};
-use hindcast_wire::Status;
 
 use crate::coordinator::{Ask, Claim, Ended, EndedAs};
 use answers::{Answers, Expect, Owner};
@@ -174,8 +174,17 @@ impl Open {
     }
 
     fn into_ended(self, committed: bool) -> Ended {
-        let fate = if committed { EndedAs::Committed } else { EndedAs::RolledBack { error: self.error } };
-        Ended { shape: ShapeId(self.shape.value()), digest: self.digest.value(), rows: self.digest.rows(), fate }
+        let fate = if committed {
+            EndedAs::Committed
+        } else {
+            EndedAs::RolledBack { error: self.error }
+        };
+        Ended {
+            shape: ShapeId(self.shape.value()),
+            digest: self.digest.value(),
+            rows: self.digest.rows(),
+            fate,
+        }
     }
 
     /// An error inside a savepoint that was rolled back to does not make the transaction fail; then a later statement succeeded.
@@ -200,14 +209,20 @@ struct Split {
 /// One thing to do for a batch.
 #[derive(Debug)]
 enum Step {
-    Send { bytes: Bytes, expect: Vec<(Expect, Owner)> },
+    Send {
+        bytes: Bytes,
+        expect: Vec<(Expect, Owner)>,
+    },
     /// Statements of ours.
     Own(Own),
     /// Everything sent so far has been answered.
     Settle,
     Hold(Ask),
     /// Serve the recorded answers from here on; roll back what is open at the server first.
-    Serve { tx: Tx, frames: Vec<Frame> },
+    Serve {
+        tx: Tx,
+        frames: Vec<Frame>,
+    },
     /// The client's autocommitted transaction is over: give it its `ReadyForQuery`.
     Ready,
     /// Tell the desk that the open transaction did all but its commit.
@@ -243,15 +258,25 @@ impl Holder {
 
     /// A holder for a session that is past its authentication.
     pub fn running(options: HoldOptions) -> Self {
-        Self { phase: Phase::Running, ..Self::new(options) }
+        Self {
+            phase: Phase::Running,
+            ..Self::new(options)
+        }
     }
 
     /// Bytes from the client, its startup packet first.
-    pub fn on_client(&mut self, input: &mut BytesMut, out: &mut Wires, desk: &mut impl Desk) -> Next {
+    pub fn on_client(
+        &mut self,
+        input: &mut BytesMut,
+        out: &mut Wires,
+        desk: &mut impl Desk,
+    ) -> Next {
         if self.phase == Phase::Startup {
             match frame::split_startup(input) {
                 Ok(Some(packet)) => {
-                    let name = client::Startup::parse(&packet).ok().and_then(|startup| startup.get("application_name"));
+                    let name = client::Startup::parse(&packet)
+                        .ok()
+                        .and_then(|startup| startup.get("application_name"));
                     self.application = name.and_then(|name| self.request_of(name));
                     out.to_server.put_slice(&packet);
                     self.phase = Phase::Authentication;
@@ -281,7 +306,12 @@ impl Holder {
     }
 
     /// Bytes from the server.
-    pub fn on_server(&mut self, input: &mut BytesMut, out: &mut Wires, desk: &mut impl Desk) -> Next {
+    pub fn on_server(
+        &mut self,
+        input: &mut BytesMut,
+        out: &mut Wires,
+        desk: &mut impl Desk,
+    ) -> Next {
         loop {
             match frame::split(Direction::FromServer, input) {
                 Ok(Some(frame)) => self.on_answer(&frame, out, desk),
@@ -289,7 +319,11 @@ impl Holder {
                 Err(_) => return Next::Close,
             }
         }
-        if self.phase == Phase::Running { self.advance(out, desk) } else { Next::Continue }
+        if self.phase == Phase::Running {
+            self.advance(out, desk)
+        } else {
+            Next::Continue
+        }
     }
 
     /// The client closed its connection.
@@ -311,12 +345,19 @@ impl Holder {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.transaction.is_none() && self.served.is_none() && self.steps.is_empty() && self.queue.is_empty() && self.answers.is_empty()
+        self.transaction.is_none()
+            && self.served.is_none()
+            && self.steps.is_empty()
+            && self.queue.is_empty()
+            && self.answers.is_empty()
     }
 
     fn request_of(&self, traceparent: &[u8]) -> Option<RequestId> {
         let trace = parse_traceparent(traceparent)?;
-        self.options.trace_id_prefixes.contains(&trace.high).then_some(hindcast_trace::Id(trace.low))
+        self.options
+            .trace_id_prefixes
+            .contains(&trace.high)
+            .then_some(hindcast_trace::Id(trace.low))
     }
 
     // ---- what the server answers -------------------------------------------------------------------------------
@@ -356,7 +397,11 @@ impl Holder {
             served.preparing_failed();
         }
         self.digest(tag, body, answer.ordered, desk);
-        if let Some(split) = self.split.as_mut().filter(|_| tag == server::ERROR_RESPONSE) {
+        if let Some(split) = self
+            .split
+            .as_mut()
+            .filter(|_| tag == server::ERROR_RESPONSE)
+        {
             // The rest of the client's text is not run, as it would not have been in one piece.
             split.rest.clear();
             split.failed = true;
@@ -382,7 +427,8 @@ impl Holder {
     /// Drivers that look for a server they can write to must not be put off by the read-only default, which is ours.
     fn forward(&self, frame: &Frame, out: &mut Wires) {
         if frame.tag() == server::PARAMETER_STATUS
-            && let Ok((b"default_transaction_read_only", _)) = server::parse_parameter_status(frame.body())
+            && let Ok((b"default_transaction_read_only", _)) =
+                server::parse_parameter_status(frame.body())
         {
             server::parameter_status(&mut out.to_client, b"default_transaction_read_only", b"off");
             return;
@@ -391,14 +437,18 @@ impl Holder {
     }
 
     fn digest(&mut self, tag: u8, body: &[u8], ordered: bool, desk: &mut impl Desk) {
-        let error = (tag == server::ERROR_RESPONSE).then(|| server::Fields::parse(body).ok()).flatten();
+        let error = (tag == server::ERROR_RESPONSE)
+            .then(|| server::Fields::parse(body).ok())
+            .flatten();
         if let Some(fields) = &error
             && self.outside.is_some()
             && fields.sqlstate() == b"25006"
         {
             desk.outside_write_refused(&self.outside.take().expect("just seen"));
         }
-        let Some(open) = &mut self.transaction else { return };
+        let Some(open) = &mut self.transaction else {
+            return;
+        };
         let answers_one = matches!(tag, server::COMMAND_COMPLETE | server::ERROR_RESPONSE);
         if answers_one && open.snapshot_at.is_some_and(|at| at <= open.answered) {
             open.snapshot_at = None;
@@ -407,10 +457,13 @@ impl Holder {
             }
         }
         match tag {
-            server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE => open.digest.row(ordered, body),
+            server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE => {
+                open.digest.row(ordered, body)
+            }
             // An empty query is no statement, so its answer says nothing.
             server::COMMAND_COMPLETE => {
-                open.digest.complete(body.strip_suffix(b"\0").unwrap_or(body));
+                open.digest
+                    .complete(body.strip_suffix(b"\0").unwrap_or(body));
                 open.last_tag = Bytes::copy_from_slice(body.strip_suffix(b"\0").unwrap_or(body));
                 if open.locks.front() == Some(&open.answered) {
                     open.locks.pop_front();
@@ -437,7 +490,9 @@ impl Holder {
         if self.status != Status::Idle {
             return;
         }
-        let Some(open) = self.transaction.take_if(|open| open.kind != Kind::Wrapped) else { return };
+        let Some(open) = self.transaction.take_if(|open| open.kind != Kind::Wrapped) else {
+            return;
+        };
         if let Some(tx) = open.run() {
             let committed = match open.kind {
                 Kind::Direct => {
@@ -445,7 +500,9 @@ impl Holder {
                     open.error.is_none()
                 }
                 // COMMIT of a failed transaction is answered with ROLLBACK.
-                Kind::Explicit | Kind::Wrapped => open.last_tag != "ROLLBACK" && open.error_is_over(),
+                Kind::Explicit | Kind::Wrapped => {
+                    open.last_tag != "ROLLBACK" && open.error_is_over()
+                }
             };
             desk.ended(tx, open.into_ended(committed));
         }
@@ -462,7 +519,9 @@ impl Holder {
                 match step {
                     Step::Send { bytes, expect } => {
                         out.to_server.put_slice(&bytes);
-                        expect.into_iter().for_each(|(expect, owner)| self.answers.expect(expect, owner));
+                        expect
+                            .into_iter()
+                            .for_each(|(expect, owner)| self.answers.expect(expect, owner));
                     }
                     Step::Own(own) => self.send_own(own, out, desk),
                     Step::Settle if !self.answers.is_empty() => {
@@ -493,7 +552,9 @@ impl Holder {
                 return Next::Continue;
             }
             if self.served.is_some() {
-                let Some(frame) = self.queue.pop_front() else { return Next::Continue };
+                let Some(frame) = self.queue.pop_front() else {
+                    return Next::Continue;
+                };
                 self.serve_one(&frame, out, desk);
                 continue;
             }
@@ -506,7 +567,9 @@ impl Holder {
     /// While the server takes in a `COPY`, the client's messages are data and go on at once.
     fn forward_copy(&mut self, out: &mut Wires) {
         while self.copying_in {
-            let Some(frame) = self.queue.pop_front() else { return };
+            let Some(frame) = self.queue.pop_front() else {
+                return;
+            };
             out.to_server.put_slice(&frame.0);
             match frame.tag() {
                 client::COPY_DONE | client::COPY_FAIL => self.copying_in = false,
@@ -517,19 +580,26 @@ impl Holder {
                 && next.tag() == client::SYNC
                 && self.answers.has_sync()
             {
-                out.to_server.put_slice(&self.queue.pop_front().expect("just seen").0);
+                out.to_server
+                    .put_slice(&self.queue.pop_front().expect("just seen").0);
             }
         }
     }
 
     /// The client's autocommitted transaction is over, by a commit or rollback of ours.
     fn finish_wrapped(&mut self, out: &mut Wires, desk: &mut impl Desk) {
-        let Some(open) = self.transaction.take() else { return };
+        let Some(open) = self.transaction.take() else {
+            return;
+        };
         let committed = self.own_answer.last_commit_worked && open.error.is_none();
         if let Some(error) = self.commit_error.take() {
             out.to_client.put_slice(&error);
         }
-        if self.split.as_ref().is_none_or(|split| split.rest.is_empty()) {
+        if self
+            .split
+            .as_ref()
+            .is_none_or(|split| split.rest.is_empty())
+        {
             server::ready_for_query(&mut out.to_client, Status::Idle);
         }
         if let Some(tx) = open.run() {
@@ -553,7 +623,9 @@ impl Holder {
     }
 
     fn serve_one(&mut self, frame: &Frame, out: &mut Wires, desk: &mut impl Desk) {
-        let Some(&(tx, _)) = self.served.as_ref() else { return };
+        let Some(&(tx, _)) = self.served.as_ref() else {
+            return;
+        };
         self.unsynced = false;
         if frame.tag() == client::TERMINATE {
             desk.served(tx, false);
@@ -561,11 +633,18 @@ impl Holder {
             out.to_server.put_slice(&frame.0);
             return;
         }
-        if Served::is_live(frame.tag(), frame.body()) && !self.served.as_ref().is_some_and(|(_, served)| served.is_skipping()) {
+        if Served::is_live(frame.tag(), frame.body())
+            && !self
+                .served
+                .as_ref()
+                .is_some_and(|(_, served)| served.is_skipping())
+        {
             self.prepare_live(frame);
             return;
         }
-        let Some((_, served)) = &mut self.served else { return };
+        let Some((_, served)) = &mut self.served else {
+            return;
+        };
         match served.answer(frame.tag(), &mut out.to_client) {
             Progress::Continues => {}
             Progress::Ended { complete } => {
@@ -573,8 +652,16 @@ impl Holder {
                 desk.served(tx, complete);
             }
             Progress::Exhausted => {
-                server::error_response(&mut out.to_client, b"ERROR", b"40001", b"the recording has no answer to this: it aborted here originally");
-                if matches!(frame.tag(), client::QUERY | client::SYNC | client::FUNCTION_CALL) {
+                server::error_response(
+                    &mut out.to_client,
+                    b"ERROR",
+                    b"40001",
+                    b"the recording has no answer to this: it aborted here originally",
+                );
+                if matches!(
+                    frame.tag(),
+                    client::QUERY | client::SYNC | client::FUNCTION_CALL
+                ) {
                     server::ready_for_query(&mut out.to_client, Status::Idle);
                     self.served = None;
                     desk.served(tx, false);
@@ -588,7 +675,12 @@ impl Holder {
 pub(crate) fn error_text(body: &[u8]) -> String {
     match server::Fields::parse(body) {
         Ok(fields) => {
-            let text = |field| fields.get(field).map(String::from_utf8_lossy).unwrap_or_default();
+            let text = |field| {
+                fields
+                    .get(field)
+                    .map(String::from_utf8_lossy)
+                    .unwrap_or_default()
+            };
             format!("{} ({})", text(b'M'), text(b'C'))
         }
         Err(_) => "an error that cannot be read".to_owned(),

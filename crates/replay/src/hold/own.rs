@@ -44,18 +44,36 @@ impl Own {
     /// recording, and the rest must not fail for other reasons than it had.
     fn statement(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Begin(Isolation::ReadCommitted) => ("hindcast_begin_rc", "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"),
-            Self::Begin(_) => ("hindcast_begin", "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"),
-            Self::ReadWrite(Isolation::ReadCommitted) => ("hindcast_write_rc", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"),
-            Self::ReadWrite(_) => ("hindcast_write", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE"),
+            Self::Begin(Isolation::ReadCommitted) => (
+                "hindcast_begin_rc",
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+            ),
+            Self::Begin(_) => (
+                "hindcast_begin",
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+            ),
+            Self::ReadWrite(Isolation::ReadCommitted) => (
+                "hindcast_write_rc",
+                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE",
+            ),
+            Self::ReadWrite(_) => (
+                "hindcast_write",
+                "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE",
+            ),
             Self::Snapshot(_) => (
                 "hindcast_snapshot",
                 "SELECT pg_catalog.set_config('hindcast.now', $1, true), pg_catalog.set_config('hindcast.sequences', $2, true)",
             ),
             Self::Commit => ("hindcast_commit", "COMMIT"),
             Self::Rollback => ("hindcast_rollback", "ROLLBACK"),
-            Self::SessionReadOnly(true) => ("hindcast_read_only", "SET default_transaction_read_only = on"),
-            Self::SessionReadOnly(false) => ("hindcast_read_write", "SET default_transaction_read_only = off"),
+            Self::SessionReadOnly(true) => (
+                "hindcast_read_only",
+                "SET default_transaction_read_only = on",
+            ),
+            Self::SessionReadOnly(false) => (
+                "hindcast_read_write",
+                "SET default_transaction_read_only = off",
+            ),
             Self::Resync => unreachable!("a Sync is sent as it is"),
         }
     }
@@ -72,15 +90,29 @@ impl Holder {
         match own {
             Own::Snapshot(tx) => {
                 let pins = desk.pins(tx);
-                let (now, sequences) = if self.options.pinned { pins.settings() } else { Default::default() };
-                client::bind(bytes, PORTAL, name.as_bytes(), &[Some(now.as_bytes()), Some(sequences.as_bytes())]);
+                let (now, sequences) = if self.options.pinned {
+                    pins.settings()
+                } else {
+                    Default::default()
+                };
+                client::bind(
+                    bytes,
+                    PORTAL,
+                    name.as_bytes(),
+                    &[Some(now.as_bytes()), Some(sequences.as_bytes())],
+                );
             }
             _ => client::bind(bytes, PORTAL, name.as_bytes(), &[]),
         }
         client::execute(bytes, PORTAL, 0);
         client::close(bytes, client::Target::Portal(PORTAL));
         client::sync(bytes);
-        for expect in [Expect::Bind, Expect::Execute { ordered: false }, Expect::Close, Expect::Sync] {
+        for expect in [
+            Expect::Bind,
+            Expect::Execute { ordered: false },
+            Expect::Close,
+            Expect::Sync,
+        ] {
             self.answers.expect(expect, Owner::Own);
         }
         self.own.push_back(own);
@@ -93,7 +125,9 @@ impl Holder {
             server::READY_FOR_QUERY => {
                 let error = self.own_answer.error.take();
                 let tag = std::mem::take(&mut self.own_answer.tag);
-                let Some(own) = self.own.pop_front() else { return };
+                let Some(own) = self.own.pop_front() else {
+                    return;
+                };
                 if error.is_some() && own != Own::Resync {
                     // It may have been the Parse that failed.
                     self.own_prepared.remove(own.statement().0);
@@ -107,7 +141,9 @@ impl Holder {
                     Own::Rollback | Own::Resync => {}
                     _ => {
                         if let (Some(error), Some(open)) = (error, &mut self.transaction) {
-                            open.error.get_or_insert_with(|| super::error_text(error.get(5..).unwrap_or_default()));
+                            open.error.get_or_insert_with(|| {
+                                super::error_text(error.get(5..).unwrap_or_default())
+                            });
                         }
                     }
                 }

@@ -17,7 +17,13 @@ impl Pins {
     /// Values for the settings `hindcast.now` and `hindcast.sequences`; empty for what is not pinned.
     pub(super) fn settings(&self) -> (String, String) {
         let mut settings = hindcast_rewind::pins::settings(&self.sequence_values, self.now);
-        let mut take = |name| settings.iter_mut().find(|(known, _)| *known == name).map(|(_, value)| std::mem::take(value)).unwrap_or_default();
+        let mut take = |name| {
+            settings
+                .iter_mut()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| std::mem::take(value))
+                .unwrap_or_default()
+        };
         (take("hindcast.now"), take("hindcast.sequences"))
     }
 }

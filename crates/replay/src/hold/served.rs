@@ -40,14 +40,22 @@ struct Recorded {
 pub enum Progress {
     Continues,
     /// The recorded transaction is over. `complete`: nothing is left.
-    Ended { complete: bool },
+    Ended {
+        complete: bool,
+    },
     /// The recording has no answer to this.
     Exhausted,
 }
 
 impl Served {
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { results: results(bytes.into()), status: Status::InTransaction, skipping: false, copying: false, copying_query: false }
+        Self {
+            results: results(bytes.into()),
+            status: Status::InTransaction,
+            skipping: false,
+            copying: false,
+            copying_query: false,
+        }
     }
 
     /// Whether a message is the server's to answer: it only prepares.
@@ -87,7 +95,11 @@ impl Served {
                     return Progress::Exhausted;
                 }
                 self.copying_query = self.copying;
-                if self.copying { Progress::Continues } else { self.ready(out) }
+                if self.copying {
+                    Progress::Continues
+                } else {
+                    self.ready(out)
+                }
             }
             client::BIND if self.results.front().is_some_and(|next| next.bare) => self.run(out),
             client::BIND => {
@@ -98,7 +110,11 @@ impl Served {
                 server::close_complete(out);
                 Progress::Continues
             }
-            client::DESCRIBE => match self.results.front().and_then(|next| next.description.clone()) {
+            client::DESCRIBE => match self
+                .results
+                .front()
+                .and_then(|next| next.description.clone())
+            {
                 Some(description) => {
                     out.put_slice(&description);
                     Progress::Continues
@@ -120,7 +136,9 @@ impl Served {
     }
 
     fn run(&mut self, out: &mut BytesMut) -> Progress {
-        let Some(next) = self.results.pop_front() else { return Progress::Exhausted };
+        let Some(next) = self.results.pop_front() else {
+            return Progress::Exhausted;
+        };
         out.put_slice(&next.messages);
         self.status = next.status;
         self.skipping = next.failed;
@@ -132,7 +150,9 @@ impl Served {
         self.skipping = false;
         server::ready_for_query(out, self.status);
         match self.status {
-            Status::Idle => Progress::Ended { complete: self.results.is_empty() },
+            Status::Idle => Progress::Ended {
+                complete: self.results.is_empty(),
+            },
             _ => Progress::Continues,
         }
     }
@@ -176,7 +196,14 @@ fn results(mut bytes: Bytes) -> VecDeque<Recorded> {
 /// What one batch ran. In the simple protocol all of it is one result; in the extended protocol each `Execute` has its own.
 fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
     let extended = messages.iter().any(|message| {
-        matches!(message[0], server::PARSE_COMPLETE | server::BIND_COMPLETE | server::CLOSE_COMPLETE | server::PARAMETER_DESCRIPTION | server::NO_DATA)
+        matches!(
+            message[0],
+            server::PARSE_COMPLETE
+                | server::BIND_COMPLETE
+                | server::CLOSE_COMPLETE
+                | server::PARAMETER_DESCRIPTION
+                | server::NO_DATA
+        )
     });
     let (mut results, mut current, mut description) = (Vec::new(), BytesMut::new(), None);
     let (mut describes_statement, mut bound) = (false, !extended);
@@ -204,15 +231,35 @@ fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
         let ends = match message[0] {
             server::COPY_IN_RESPONSE => true,
             _ if !extended => failed,
-            tag => failed || matches!(tag, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::PORTAL_SUSPENDED),
+            tag => {
+                failed
+                    || matches!(
+                        tag,
+                        server::COMMAND_COMPLETE
+                            | server::EMPTY_QUERY_RESPONSE
+                            | server::PORTAL_SUSPENDED
+                    )
+            }
         };
         if ends {
             let bare = failed && !bound;
-            results.push(Recorded { description: description.take(), messages: current.split().freeze(), failed: failed && extended, bare, status });
+            results.push(Recorded {
+                description: description.take(),
+                messages: current.split().freeze(),
+                failed: failed && extended,
+                bare,
+                status,
+            });
         }
     }
     if !current.is_empty() {
-        results.push(Recorded { description, messages: current.freeze(), failed: false, bare: false, status });
+        results.push(Recorded {
+            description,
+            messages: current.freeze(),
+            failed: false,
+            bare: false,
+            status,
+        });
     }
     results
 }
@@ -237,43 +284,121 @@ mod tests {
             last = served.answer(tag, &mut out);
         }
         let mut bytes = out.freeze();
-        let tags: Vec<u8> = std::iter::from_fn(|| next_message(&mut bytes)).map(|message| message[0]).collect();
-        assert_eq!(String::from_utf8_lossy(&tags), String::from_utf8_lossy(answered));
+        let tags: Vec<u8> = std::iter::from_fn(|| next_message(&mut bytes))
+            .map(|message| message[0])
+            .collect();
+        assert_eq!(
+            String::from_utf8_lossy(&tags),
+            String::from_utf8_lossy(answered)
+        );
         assert_eq!(last, progress);
     }
 
     #[test]
     fn a_failed_batch_is_answered_up_to_its_error_and_then_at_its_sync() {
-        let recorded = [message(b'1', b""), message(b'2', b""), message(b'n', b""), message(b'E', b"C23505\0\0"), message(b'Z', b"I")];
-        check(&recorded, b"BDES", b"2nEZ", Progress::Ended { complete: true });
+        let recorded = [
+            message(b'1', b""),
+            message(b'2', b""),
+            message(b'n', b""),
+            message(b'E', b"C23505\0\0"),
+            message(b'Z', b"I"),
+        ];
+        check(
+            &recorded,
+            b"BDES",
+            b"2nEZ",
+            Progress::Ended { complete: true },
+        );
     }
 
     #[test]
     fn what_was_prepared_then_need_not_be_prepared_now_and_the_other_way_round() {
-        let prepared_then = [message(b'1', b""), message(b't', b"\0\0"), message(b'T', b"\0\0"), message(b'Z', b"T"), message(b'2', b""), message(b'D', b"\0\0"), message(b'C', b"SELECT 1\0"), message(b'Z', b"T"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")];
-        check(&prepared_then, b"BESQ", b"2DCZCZ", Progress::Ended { complete: true });
-        let known_then = [message(b'2', b""), message(b'D', b"\0\0"), message(b'C', b"SELECT 1\0"), message(b'Z', b"T"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")];
+        let prepared_then = [
+            message(b'1', b""),
+            message(b't', b"\0\0"),
+            message(b'T', b"\0\0"),
+            message(b'Z', b"T"),
+            message(b'2', b""),
+            message(b'D', b"\0\0"),
+            message(b'C', b"SELECT 1\0"),
+            message(b'Z', b"T"),
+            message(b'C', b"ROLLBACK\0"),
+            message(b'Z', b"I"),
+        ];
+        check(
+            &prepared_then,
+            b"BESQ",
+            b"2DCZCZ",
+            Progress::Ended { complete: true },
+        );
+        let known_then = [
+            message(b'2', b""),
+            message(b'D', b"\0\0"),
+            message(b'C', b"SELECT 1\0"),
+            message(b'Z', b"T"),
+            message(b'C', b"ROLLBACK\0"),
+            message(b'Z', b"I"),
+        ];
         // Its Parse and Describe are answered by the server; the Sync behind them is answered here.
-        check(&known_then, b"SBESQ", b"Z2DCZCZ", Progress::Ended { complete: true });
+        check(
+            &known_then,
+            b"SBESQ",
+            b"Z2DCZCZ",
+            Progress::Ended { complete: true },
+        );
     }
 
     #[test]
     fn a_query_is_answered_up_to_ready() {
-        let recorded = [message(b'C', b"BEGIN\0"), message(b'Z', b"T"), message(b'E', b"C40001\0\0"), message(b'Z', b"E"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")];
-        check(&recorded, b"QQQ", b"CZEZCZ", Progress::Ended { complete: true });
+        let recorded = [
+            message(b'C', b"BEGIN\0"),
+            message(b'Z', b"T"),
+            message(b'E', b"C40001\0\0"),
+            message(b'Z', b"E"),
+            message(b'C', b"ROLLBACK\0"),
+            message(b'Z', b"I"),
+        ];
+        check(
+            &recorded,
+            b"QQQ",
+            b"CZEZCZ",
+            Progress::Ended { complete: true },
+        );
         check(&recorded, b"QQ", b"CZEZ", Progress::Continues);
     }
 
     #[test]
     fn a_statement_that_could_not_even_be_bound_fails_when_it_is_bound() {
-        let recorded = [message(b'C', b"BEGIN\0"), message(b'Z', b"T"), message(b'1', b""), message(b'E', b"C22P02\0\0"), message(b'Z', b"E"), message(b'C', b"ROLLBACK\0"), message(b'Z', b"I")];
-        check(&recorded, b"QBDESQ", b"CZEZCZ", Progress::Ended { complete: true });
+        let recorded = [
+            message(b'C', b"BEGIN\0"),
+            message(b'Z', b"T"),
+            message(b'1', b""),
+            message(b'E', b"C22P02\0\0"),
+            message(b'Z', b"E"),
+            message(b'C', b"ROLLBACK\0"),
+            message(b'Z', b"I"),
+        ];
+        check(
+            &recorded,
+            b"QBDESQ",
+            b"CZEZCZ",
+            Progress::Ended { complete: true },
+        );
     }
 
     #[test]
     fn data_of_a_copy_is_taken_in_and_its_outcome_is_as_recorded() {
-        let recorded = [message(b'G', b"\0\0\0"), message(b'E', b"C22P04\0\0"), message(b'Z', b"I")];
-        check(&recorded, b"Qddc", b"GEZ", Progress::Ended { complete: true });
+        let recorded = [
+            message(b'G', b"\0\0\0"),
+            message(b'E', b"C22P04\0\0"),
+            message(b'Z', b"I"),
+        ];
+        check(
+            &recorded,
+            b"Qddc",
+            b"GEZ",
+            Progress::Ended { complete: true },
+        );
     }
 
     #[test]
