@@ -31,7 +31,15 @@ impl Stage {
     /// # Panics
     /// If Postgres cannot be started or `schema` is wrong.
     pub fn new(name: &str, schema: &str) -> Self {
-        let cluster = Cluster::temporary(Options::throw_away())
+        Self::with(name, schema, Options::throw_away())
+    }
+
+    /// The same on a server with other settings.
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn with(name: &str, schema: &str, options: Options) -> Self {
+        let cluster = Cluster::temporary(options)
             .unwrap_or_else(|error| panic!("no private Postgres: {error}"));
         cluster
             .sql("postgres", &format!("CREATE DATABASE {DATABASE}"))
