@@ -799,3 +799,6 @@ impl<T, S> Tracker<T, S> {
 fn text_bytes<S>(prepared: &Prepared<S>) -> usize {
     prepared.text.as_ref().map_or(0, |text| text.len())
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use hindcast_wire::frame::Direction;
 use hindcast_wire::sql::ScriptCache;
 use hindcast_wire::{Context, Output, Recorder, RecorderOptions, SequenceColumns, limits};
 use proptest::prelude::*;
-use support::abuse::abuse;
+use support::abuse::{CLIENT_STARTUP, SERVER_STARTUP, abuse};
 
 /// So many, unless `PROPTEST_CASES` says otherwise.
 fn cases(count: u32) -> ProptestConfig {
@@ -150,6 +150,26 @@ proptest! {
     }
 }
 
+#[test]
+fn most_of_it_happens_to_an_established_session() {
+    let mut recorder = Recorder::new(RecorderOptions::new(1, Arc::new(ScriptCache::default())));
+    let sequences = SequenceColumns::default();
+    let context = Context {
+        now: 1,
+        alone: None,
+        sequences: &sequences,
+        lock_order: &|| 1,
+    };
+    let mut out = Output::default();
+    recorder
+        .on_client(&mut CLIENT_STARTUP.into(), &context, &mut out)
+        .unwrap();
+    recorder
+        .on_server(&mut SERVER_STARTUP.into(), &context, &mut out)
+        .unwrap();
+    assert!(recorder.is_following() && recorder.is_idle());
+}
+
 fn established() -> Recorder {
     let mut recorder = Recorder::new(RecorderOptions::new(1, Arc::new(ScriptCache::default())));
     let (mut input, mut out) = (BytesMut::new(), Output::default());
@@ -162,7 +182,7 @@ fn established() -> Recorder {
     };
     support::client("startup user=u", &mut input);
     recorder.on_client(&mut input, &context, &mut out).unwrap();
-    ["R", "Z I"]
+    ["R", "S server_version 15.4", "Z I"]
         .iter()
         .for_each(|line| support::server(line, &mut input));
     recorder.on_server(&mut input, &context, &mut out).unwrap();

@@ -442,6 +442,28 @@ fn a_replication_connection_passes_through() {
 }
 
 #[test]
+fn an_old_server_is_not_asked() {
+    let mut session = Session::new(|_| ());
+    session.run(
+        "> startup user=u
+         < R
+         < S server_version 12.18
+         < Z I
+         > Q SELECT 1",
+    );
+    expect![[r#"
+        » startup user=u
+        « R
+        « S server_version 12.18
+        « Z I
+        ! ready: process 0, key b"", 12.18
+        ! unobserved: the server is older than Postgres 13, or does not say what it is
+        » Q SELECT 1
+    "#]]
+    .assert_eq(&session.shown);
+}
+
+#[test]
 fn an_autocommitted_query_gets_ours_behind_it() {
     check(
         "> Q INSERT INTO t VALUES (1); -- done
@@ -832,7 +854,7 @@ fn a_pipelined_batch_gets_ours_before_its_sync() {
             « Z I
             ! Committed, snapshot 100:105:[102], xid 777, rows 0
                 INSERT INTO t VALUES ($1)
-                sent: P s INSERT INTO t VALUES ($1) | B - s 3 | E - | S
+                sent: C S s | P s INSERT INTO t VALUES ($1) | S | B - s 3 | E - | S
             » B - s 4
             » E -
             » B hindcast hindcast_3
@@ -845,7 +867,7 @@ fn a_pipelined_batch_gets_ours_before_its_sync() {
             « Z I
             ! Committed, snapshot 100:105:[102], xid 778, rows 0
                 INSERT INTO t VALUES ($1)
-                sent: P s INSERT INTO t VALUES ($1) | B - s 4 | E - | S
+                sent: C S s | P s INSERT INTO t VALUES ($1) | S | B - s 4 | E - | S
         "#]],
     );
 }

@@ -14,7 +14,8 @@ use hindcast_rewind::cluster::{Cluster, Options};
 use hindcast_wire::frame::{self, Direction, Frame};
 use hindcast_wire::message::backend::{Fields, error_fields};
 use hindcast_wire::{
-    Attribution, Event, Isolation, ObservedTransaction, Outcome, SequenceColumns, SequenceTaken,
+    Attribution, Cut, Event, Isolation, ObservedTransaction, Outcome, SequenceColumns,
+    SequenceTaken,
 };
 use support::relay::{Relay, TRACE_PREFIX};
 
@@ -109,6 +110,22 @@ impl Wire {
         }
         assert!(self.input.is_empty(), "more came than was asked for");
         frames
+    }
+
+    /// Messages up to a ReadyForQuery behind which nothing has come yet.
+    fn until_ready_or_more(&mut self) -> Vec<Frame> {
+        let (mut frames, mut chunk) = (Vec::new(), [0; 4096]);
+        loop {
+            while let Some(frame) = frame::split(Direction::FromServer, &mut self.input).unwrap() {
+                frames.push(frame);
+            }
+            if self.input.is_empty() && frames.last().is_some_and(|frame| frame.tag() == b'Z') {
+                return frames;
+            }
+            let count = self.stream.read(&mut chunk).unwrap();
+            assert!(count > 0, "the server left after {:?}", shown(&frames));
+            self.input.extend_from_slice(&chunk[..count]);
+        }
     }
 
     /// Runs one `Query` and returns the first value of its first row.
@@ -1111,7 +1128,7 @@ fn requests_are_named_by_comments_and_application_names() {
     let mut bytes = BytesMut::from(&told[1].client_bytes.clone().unwrap()[..]);
     assert_eq!(
         support::show(Direction::FromClient, &mut bytes),
-        ["P s SELECT 1", "B - s", "E -", "S"]
+        ["C S s", "P s SELECT 1", "S", "B - s", "E -", "S"]
     );
 }
 
@@ -1188,6 +1205,42 @@ fn sequence_values_that_clients_see_are_told() {
         ]
     );
     assert_eq!(unknown.len(), 1, "table t was not known");
+}
+
+/// What is kept of ghosts is enough to do again what they did.
+#[test]
+fn what_ghosts_sent_can_be_sent_again() {
+    databases(&["ghosts", "ghosts_again"]);
+    let relay = Relay::start(CLUSTER.port(), SequenceColumns::default());
+    transcript(relay.port, "ghosts");
+    let mut again = Wire::connect(CLUSTER.port(), "ghosts_again");
+    let mut sent = 0;
+    for ghost in transactions(&relay) {
+        assert_eq!(ghost.cut, Cut::default());
+        if ghost.outcome == Outcome::Aborted {
+            continue;
+        }
+        again
+            .stream
+            .write_all(&ghost.client_bytes.expect("it is a ghost"))
+            .unwrap();
+        sent += 1;
+        // What it is answered is over when this is.
+        again.send(&[&format!("Q SELECT 'ghost {sent}'")]);
+        while !shown(&again.until_ready_or_more()).contains(&format!("D ghost {sent}")) {}
+    }
+    assert!(sent > 60, "only {sent} ghosts");
+    for table in ["t", "deferred", "noisy", "guarded_log"] {
+        let rows = |database: &str| {
+            CLUSTER
+                .sql(
+                    database,
+                    &format!("SELECT {table}::text FROM {table} ORDER BY 1"),
+                )
+                .unwrap()
+        };
+        assert_eq!(rows("ghosts"), rows("ghosts_again"), "{table}");
+    }
 }
 
 #[test]

@@ -144,7 +144,8 @@ pub struct ObservedTransaction {
     /// For an aborted transaction: what the client was sent, from the first message after the previous transaction ended (or after the last
     /// `ReadyForQuery` outside a transaction) up to and including the `ReadyForQuery` that ended it.
     pub server_bytes: Option<Bytes>,
-    /// For a ghost: what the client sent, trace comments included, with the `Parse` messages of statements prepared earlier in front.
+    /// For a ghost: what the client sent, trace comments included. If it runs statements that were prepared earlier, a batch that closes
+    /// and prepares these stands in front.
     pub client_bytes: Option<Bytes>,
     pub cut: Cut,
 }

@@ -209,6 +209,12 @@ impl ServerSide {
                     cancel_key: self.cancel_key.clone(),
                     server_version: self.server_version.clone(),
                 });
+                if !has_snapshots(&self.server_version) {
+                    events.push(Event::Unobserved {
+                        reason: "the server is older than Postgres 13, or does not say what it is",
+                    });
+                    return Ok(Verdict::Raw);
+                }
             }
             _ => {}
         }
@@ -272,15 +278,13 @@ impl ServerSide {
         self.parts = Parts::Swallow;
         match answer.role {
             Role::Part if piece.tag == backend::DATA_ROW => {
-                let asked = tracker.front().map(|front| &front.payload);
-                if let Some(&Note {
-                    work:
-                        Work::Ask {
-                            ask, transaction, ..
-                        },
-                    at,
-                    ..
-                }) = asked
+                let asked = tracker.front().and_then(|front| match front.payload.work {
+                    Work::Ask {
+                        ask, transaction, ..
+                    } => Some((ask, transaction, front.payload.at)),
+                    _ => None,
+                });
+                if let Some((ask, transaction, at)) = asked
                     && let Some(told) = ask.read(backend::parse_data_row(piece.body()))
                 {
                     self.told(told, transaction, at, client);
@@ -742,4 +746,12 @@ fn positions(pending: &Tracked) -> Option<&PositionMap> {
 /// Whether a row description is of a result of ours.
 fn is_ours(body: &[u8]) -> bool {
     body.get(2..).is_some_and(|names| names.starts_with(COLUMN))
+}
+
+/// Whether a server has the functions that we ask with. On one that has not, asking would abort the client's transactions.
+fn has_snapshots(server_version: &str) -> bool {
+    let major = server_version.split(|c: char| !c.is_ascii_digit()).next();
+    major
+        .and_then(|major| major.parse::<u32>().ok())
+        .is_some_and(|major| major >= 13)
 }

@@ -13,7 +13,7 @@ use super::observed::{
 };
 use crate::digest::{ResultDigest, ShapeHasher};
 use crate::limits;
-use crate::message::frontend;
+use crate::message::frontend::{self, Target};
 use crate::sql::{Fingerprint, Script, Statement};
 
 /// How a transaction ended.
@@ -289,7 +289,15 @@ impl Open {
         }
         let mut bytes = BytesMut::new();
         for prepared in &self.uses {
+            // An earlier ghost of the session may have brought it along; to close what does not exist is no error.
+            if !prepared.name.is_empty() {
+                frontend::close(&mut bytes, Target::Statement(&prepared.name));
+            }
             prepared.parse_message()?.build(&mut bytes);
+        }
+        if !self.uses.is_empty() {
+            // A batch of its own: what follows may begin a block, and that must come before any statement is prepared in it.
+            frontend::sync(&mut bytes);
         }
         bytes.extend_from_slice(&self.client_prefix);
         if end.client_to > self.client_from {

@@ -12,6 +12,11 @@ use hindcast_wire::{Context, Output, Recorder, RecorderOptions, SequenceColumns,
 const CLIENT_TAGS: &[u8] = b"QPBEDCSHFXdcfp";
 const SERVER_TAGS: &[u8] = b"123CDEGHINRSTVZAKWcdnstv";
 
+/// What both sides say until a session is established.
+pub const CLIENT_STARTUP: &[u8] = b"\0\0\0\x11\0\x03\0\0user\0u\0\0";
+pub const SERVER_STARTUP: &[u8] =
+    b"R\0\0\0\x08\0\0\0\0S\0\0\0\x16server_version\x0015\0Z\0\0\0\x05I";
+
 /// Bodies that get further than noise does.
 const CLIENT_BODIES: &[(u8, &[u8])] = &[
     (b'Q', b"BEGIN\0"),
@@ -87,8 +92,8 @@ pub fn abuse(data: &[u8]) {
     let mut rest = data;
     // Most inputs are better spent behind the startup.
     if rest.split_off_first().is_some_and(|first| first % 8 != 0) {
-        from_client.put_slice(b"\0\0\0\x11\0\x03\0\0user\0u\0\0");
-        from_server.put_slice(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I");
+        from_client.put_slice(CLIENT_STARTUP);
+        from_server.put_slice(SERVER_STARTUP);
     }
     let mut out = Output::default();
     while let Some(&op) = rest.split_off_first() {
