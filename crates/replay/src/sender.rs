@@ -99,9 +99,10 @@ impl Sender {
                 // Whose transactions were attributed by being alone must be alone again.
                 let needs_alone = is_alone(&recording, request);
                 let debugged = self.debug_wait == Some(recorded.id);
-                if (needs_alone || debugged || alone_in_flight) && admission.in_flight() > 0 {
+                if (needs_alone || alone_in_flight) && admission.in_flight() > 0 {
                     break;
                 }
+                // Others may be in flight: what was concurrent with this request may only be able to end after it.
                 if debugged && let Some(wait) = wait.take() {
                     wait(recorded.id).await;
                 }

@@ -45,7 +45,11 @@ pub fn describe(base: &Base) -> String {
 }
 
 fn write(location: &Location, base: Base) -> Result<(), CliError> {
-    let (writer, _) = Writer::create(location, WriterOptions::default()).map_err(|error| {
+    let options = WriterOptions {
+        notes_only: true,
+        ..WriterOptions::default()
+    };
+    let (writer, _) = Writer::create(location, options).map_err(|error| {
         CliError::because(
             format!("cannot write to the recording in {location}"),
             &error,

@@ -260,7 +260,7 @@ impl Hooks for Watcher {
 
     async fn debug_wait(&mut self, request: RequestId, process_group: Option<u32>) {
         self.bar.suspend(|| {
-            eprintln!("Stopped before request {request}: everything earlier is done, nothing is in flight.");
+            eprintln!("Stopped before request {request}. What is in flight ran concurrently with it and is held.");
             if let Some(group) = process_group {
                 eprintln!("  the service's processes   pgrep -g {group} -a");
                 eprintln!("  attach a debugger         gdb -p $(pgrep -g {group} -n)");

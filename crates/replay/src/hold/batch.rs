@@ -473,7 +473,8 @@ impl Holder {
                 return Entered::Serve(tx);
             }
             Claim::Extra | Claim::Outside => {
-                self.outside = Some(opening.fingerprint.text.clone());
+                // One too many of a request is named as that, and what is behind the range is nobody's business.
+                self.outside = (claim == Claim::Outside).then(|| opening.fingerprint.text.clone());
                 if let Some(open) = &mut self.transaction {
                     open.claim = Some(claim);
                 }

@@ -44,6 +44,8 @@ pub struct WriterOptions {
     pub wal_folder: Option<PathBuf>,
     /// How long [`Writer::close`] keeps trying when the trace refuses.
     pub close_timeout: Duration,
+    /// This writer records no requests: it must not take a number that requests would be named by.
+    pub notes_only: bool,
 }
 
 impl Default for WriterOptions {
@@ -57,6 +59,7 @@ impl Default for WriterOptions {
             buffer_bytes_max: 64 << 20,
             wal_folder: None,
             close_timeout: Duration::from_secs(15),
+            notes_only: false,
         }
     }
 }
@@ -199,7 +202,12 @@ impl Writer {
         };
         std::fs::create_dir_all(&wal_folder).map_err(failed)?;
         let inside = options.wal_folder.is_none();
-        let recorder = claim_number(&store, now, (!inside).then(|| wal_folder.clone()))?;
+        let recorder = claim_number(
+            &store,
+            now,
+            (!inside).then(|| wal_folder.clone()),
+            options.notes_only,
+        )?;
         let lock = Lock::take(&wal_folder, recorder).map_err(failed)?;
         let flush_interval_us = options.flush_interval.as_micros() as u64;
         let header = WalHeader {
@@ -460,8 +468,17 @@ impl Dropped {
     }
 }
 
-/// Claims the lowest number above all that were ever claimed.
-fn claim_number(store: &Store, now: Micros, wal_folder: Option<PathBuf>) -> Result<u16, OpenError> {
+/// Numbers from here on belong to writers that record no requests. They are claimed from the top, so that requests are named by the
+/// lowest numbers: request 17 is recorder 0's, whatever was noted in the trace before.
+const NOTES_FROM: u16 = 0x4000;
+
+/// Claims a number that was never claimed.
+fn claim_number(
+    store: &Store,
+    now: Micros,
+    wal_folder: Option<PathBuf>,
+    notes_only: bool,
+) -> Result<u16, OpenError> {
     let taken = store.list("claims")?;
     let taken = taken.iter().filter_map(|name| {
         name.strip_prefix('r')?
@@ -469,10 +486,20 @@ fn claim_number(store: &Store, now: Micros, wal_folder: Option<PathBuf>) -> Resu
             .parse::<u16>()
             .ok()
     });
-    let mut number = taken.max().map_or(0, |highest| u32::from(highest) + 1);
-    // Ids are signed 64-bit integers in Parquet, so that every reader can deal with them.
-    while number <= i16::MAX as u32 {
-        let recorder = number as u16;
+    let (of_notes, of_requests): (Vec<u16>, Vec<u16>) =
+        taken.partition(|&number| number >= NOTES_FROM);
+    // Ids are signed 64-bit integers in Parquet, so that every reader can deal with them: 15 bits are left for the number.
+    let candidates: Box<dyn Iterator<Item = u16>> = if notes_only {
+        let end = of_notes.into_iter().min().unwrap_or(i16::MAX as u16 + 1);
+        Box::new((NOTES_FROM..end).rev())
+    } else {
+        let start = of_requests
+            .into_iter()
+            .max()
+            .map_or(0, |highest| highest + 1);
+        Box::new(start..NOTES_FROM)
+    };
+    for recorder in candidates {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
             .unwrap_or_default()
             .trim()
@@ -488,7 +515,6 @@ fn claim_number(store: &Store, now: Micros, wal_folder: Option<PathBuf>) -> Resu
         if store.create(&segment::claim_name(recorder), json)? {
             return Ok(recorder);
         }
-        number += 1;
     }
     Err(OpenError::NoNumberLeft {
         location: store.location().to_string(),
