@@ -13,7 +13,7 @@ const CLIENT_TAGS: &[u8] = b"QPBEDCSHFXdcfp";
 const SERVER_TAGS: &[u8] = b"123CDEGHINRSTVZAKWcdnstv";
 
 /// What both sides say until a session is established.
-pub const CLIENT_STARTUP: &[u8] = b"\0\0\0\x11\0\x03\0\0user\0u\0\0";
+pub const CLIENT_STARTUP: &[u8] = b"\0\0\0\x10\0\x03\0\0user\0u\0\0";
 pub const SERVER_STARTUP: &[u8] =
     b"R\0\0\0\x08\0\0\0\0S\0\0\0\x16server_version\x0015\0Z\0\0\0\x05I";
 
