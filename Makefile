@@ -14,8 +14,8 @@ test: ## everything that must be true: formatting, lints, audit, unit, property,
 	@scripts/test
 
 bench: ## the figures of docs/results, measured on this machine
-	@scripts/setup demo
-	@bench/run
+	@scripts/setup bench
+	@. scripts/env; cargo build --release --locked -p hindcast-cli -p hindcast-workloads && bench/figures
 
 build: ## target/release/hindcast
 	@scripts/setup build
