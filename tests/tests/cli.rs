@@ -471,3 +471,54 @@ fn a_database_is_rewound_to_before_a_request() {
     );
     assert_error(&later, FAILED, &["just before request 1", "Hint: "]);
 }
+
+#[test]
+fn what_belongs_to_no_request_runs_as_a_ghost() {
+    let moodle = Moodle::new("ghosts");
+    let stage = &moodle.stage;
+    let recorder = stage.record(&["--isolation", "repeatable-read"]);
+    let service = moodle.start();
+    let psql = |name: &str, statements: &[&str]| {
+        let mut command = Command::new(stage.cluster.binaries().program("psql"));
+        command.args(["-v", "ON_ERROR_STOP=1", &stage.gateway_url()]);
+        for statement in statements {
+            command.args(["-c", statement]);
+        }
+        Process::start(name, command, stage.folder())
+            .wait()
+            .assert_code(SUCCESS);
+    };
+    moodle.subscribe(2);
+    psql(
+        "psql-session",
+        &[
+            "SET search_path = pg_temp, public",
+            "CREATE TEMPORARY TABLE wanted (userid bigint)",
+            "INSERT INTO wanted VALUES (31), (32)",
+            "INSERT INTO public.mdl_forum_subscriptions (userid, forum) SELECT userid, 1 FROM wanted",
+        ],
+    );
+    moodle.subscribe_from(3, 4);
+    psql(
+        "psql-block",
+        &[
+            "BEGIN; UPDATE mdl_forum_subscriptions SET forum = 2 WHERE userid = 31; SAVEPOINT s; DELETE FROM mdl_forum_subscriptions; \
+             ROLLBACK TO s; COMMIT",
+        ],
+    );
+    let mut client = http::Client::new(stage.ingress());
+    let list = client
+        .send("GET", "/forums/1/subscribers", None)
+        .expect("the service answers");
+    assert!(list.text().contains("user000032"), "{}", list.text());
+    service.stop();
+    recorder.interrupt().assert_code(SUCCESS);
+
+    let verdict = stage
+        .replay_app(&moodle.command("original"), &["--json"])
+        .assert_code(SUCCESS);
+    let verdict: serde_json::Value = serde_json::from_str(&verdict.stdout).expect("JSON");
+    assert_eq!(verdict["faithful"], true, "{verdict}");
+    assert!(verdict["counts"]["ghosts"].as_u64() >= Some(4), "{verdict}");
+    assert_eq!(verdict["final_state"]["state"], "same", "{verdict}");
+}
