@@ -7,12 +7,12 @@
 //! What to do about a transaction that matches nothing is decided in one place, [`Coordinator::claim`], and when one may commit in another,
 //! [`Coordinator::may`]: a replay of changed code needs other answers there, and nothing else.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use hindcast_order::levels::Step;
-use hindcast_order::{Request, Schedule, Tx};
-use hindcast_trace::{Isolation, RequestId, ShapeId};
+use hindcast_order::{Progress, Request, Schedule, Tx};
+use hindcast_trace::{Attribution, Isolation, RequestId, ShapeId};
 
 use crate::plan::Plan;
 use crate::recording::{Answer, Fate, Recording};
@@ -84,6 +84,10 @@ pub struct Coordinator {
     sequence: Option<Sequence>,
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
+    /// By request: how many of its transactions, from the first on, are claimed. Only grows.
+    claimed_up_to: Vec<u32>,
+    /// Sent, and neither answered nor given up.
+    in_flight: BTreeSet<u32>,
     /// By shape: hash of its first statement that takes a snapshot.
     openings: HashMap<ShapeId, u64>,
     counts: Counts,
@@ -91,12 +95,16 @@ pub struct Coordinator {
     /// Divergences after the first, as long as there are few.
     more: Vec<Divergence>,
     keep_going: bool,
-    events: u64,
+    /// The replay has ended: what sessions still do while they are shut down says nothing.
+    stopped: bool,
+    steps: u64,
 }
 
 struct Sequence {
     steps: Vec<Step>,
     next: usize,
+    /// Transactions that did all but their commit before it was their turn, as those without a snapshot may.
+    ran_early: HashSet<Tx>,
 }
 
 /// How many divergences are described; the rest are counted.
@@ -106,7 +114,7 @@ impl Coordinator {
     pub fn new(
         recording: Arc<Recording>,
         plan: Arc<Plan>,
-        schedule: Schedule,
+        mut schedule: Schedule,
         openings: HashMap<ShapeId, u64>,
         sequential: bool,
         keep_going: bool,
@@ -114,6 +122,7 @@ impl Coordinator {
         let sequence = sequential.then(|| Sequence {
             steps: schedule.levels().sequential_order(),
             next: 0,
+            ran_early: HashSet::new(),
         });
         let mut counts = Counts {
             transactions: recording.transactions.len() as u64,
@@ -125,68 +134,115 @@ impl Coordinator {
                 transaction.isolation == Isolation::ReadCommitted && transaction.has_snapshot,
             );
         }
+        for (transaction, tx) in recording.transactions.iter().zip(0..) {
+            if transaction.fate == Fate::Aborted {
+                // Answered from the recording: nobody waits for it.
+                schedule.abandon(Tx(tx));
+            }
+        }
         let claimed = vec![false; recording.transactions.len()];
-        Self {
+        let claimed_up_to = vec![0; recording.requests.len()];
+        let mut coordinator = Self {
             recording,
             plan,
             schedule,
             sequence,
             claimed,
+            claimed_up_to,
+            in_flight: BTreeSet::new(),
             openings,
             counts,
             first: None,
             more: Vec::new(),
             keep_going,
-            events: 0,
-        }
+            stopped: false,
+            steps: 0,
+        };
+        coordinator.skip_settled();
+        coordinator
     }
 
     /// A transaction of the service takes its first snapshot. `opening` is the hash of that statement's fingerprint.
     pub fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim {
-        self.events += 1;
         let Some(id) = request else {
             return Claim::Outside;
         };
         let Some(request) = self.recording.find(id) else {
             return Claim::Outside;
         };
-        let own = self.recording.own(request);
-        let mut unclaimed = own.iter().copied().filter(|tx| !self.claimed[tx.index()]);
-        let in_place = unclaimed.next();
-        let matching = own
-            .iter()
-            .copied()
-            .filter(|tx| !self.claimed[tx.index()])
+        let matching = self
+            .unclaimed(request)
             .find(|&tx| self.openings.get(&self.recording.transaction(tx).shape) == Some(&opening));
+        let in_place = self.unclaimed(request).next();
         let Some(tx) = matching.or(in_place) else {
-            if !self.plan.compares(id) {
-                return Claim::Extra;
+            if self.compares(request) && !self.stopped {
+                self.diverge(Divergence {
+                    position: Position::request(id),
+                    kind: DivergenceKind::ExtraTransaction {
+                        recorded: self.recording.own(request).len(),
+                    },
+                });
             }
-            self.diverge(Divergence {
-                position: Position::request(id),
-                kind: DivergenceKind::ExtraTransaction {
-                    recorded: own.len(),
-                },
-            });
             return Claim::Extra;
         };
-        self.claimed[tx.index()] = true;
+        self.steps += 1;
+        self.set_claimed(tx);
         match self.recording.transaction(tx).fate {
             Fate::Aborted => Claim::Serve(tx),
             Fate::Committed | Fate::Prepared | Fate::Unknown => Claim::Run(tx),
         }
     }
 
+    fn unclaimed(&self, request: Request) -> impl Iterator<Item = Tx> + '_ {
+        let own = &self.recording.own(request)[self.claimed_up_to[request.index()] as usize..];
+        own.iter().copied().filter(|tx| !self.claimed[tx.index()])
+    }
+
+    fn set_claimed(&mut self, tx: Tx) {
+        self.claimed[tx.index()] = true;
+        let Some((request, _)) = self.recording.transaction(tx).request else {
+            return;
+        };
+        let up_to = &mut self.claimed_up_to[request.index()];
+        let rest = &self.recording.own(request)[*up_to as usize..];
+        *up_to += rest
+            .iter()
+            .take_while(|tx| self.claimed[tx.index()])
+            .count() as u32;
+    }
+
+    /// Whether the request still has to begin a transaction that can be known as its own only if no other is in flight.
+    pub fn must_be_alone(&self, request: Request) -> bool {
+        self.unclaimed(request).any(|tx| {
+            matches!(
+                self.recording.transaction(tx).request,
+                Some((_, Attribution::Alone))
+            )
+        })
+    }
+
+    fn compares(&self, request: Request) -> bool {
+        let recorded = self.recording.request(request);
+        self.plan.compares(recorded.id, recorded.arrived)
+    }
+
     /// A ghost is about to run. False if it is to be left out: it aborted, so it had no effect.
     pub fn claim_ghost(&mut self, tx: Tx) -> bool {
-        self.events += 1;
-        self.claimed[tx.index()] = true;
+        self.steps += 1;
+        self.set_claimed(tx);
         self.recording.transaction(tx).fate != Fate::Aborted
+    }
+
+    /// A ghost could not be run.
+    pub fn ghost_failed(&mut self, tx: Tx, error: String) {
+        self.ghost_over(tx);
+        self.diverge_at(tx, DivergenceKind::Failed { error: Some(error) });
     }
 
     /// A ghost is over without having had a snapshot.
     pub fn ghost_over(&mut self, tx: Tx) {
-        self.events += 1;
+        self.steps += 1;
+        self.set_claimed(tx);
         self.counts.transactions_done += 1;
         self.schedule.abandon(tx);
         self.settle_sequence(tx);
@@ -195,7 +251,7 @@ impl Coordinator {
     /// These will not be run: nobody could tell.
     pub fn leave_out(&mut self, transactions: Vec<Tx>) {
         for tx in transactions {
-            self.claimed[tx.index()] = true;
+            self.set_claimed(tx);
             self.schedule.abandon(tx);
         }
         self.skip_settled();
@@ -203,13 +259,7 @@ impl Coordinator {
 
     /// Whether all is done that will be.
     pub fn is_finished(&self) -> bool {
-        (0..self.recording.transactions.len() as u32)
-            .map(Tx)
-            .all(|tx| {
-                self.schedule.has_ended(tx)
-                    || self.schedule.is_abandoned(tx)
-                    || self.recording.transaction(tx).fate == Fate::Aborted
-            })
+        self.schedule.is_finished()
     }
 
     pub fn may(&self, ask: Ask) -> bool {
@@ -242,26 +292,26 @@ impl Coordinator {
     }
 
     pub fn took_snapshot(&mut self, tx: Tx) {
-        self.events += 1;
-        if !self.schedule.has_snapshot(tx) {
+        if !self.schedule.has_snapshot(tx) && !self.schedule.has_ended(tx) {
+            self.steps += u64::from(!self.schedule.is_abandoned(tx));
             self.schedule.took_snapshot(tx);
         }
     }
 
     pub fn locked(&mut self, tx: Tx, statement: u32) {
-        self.events += 1;
+        let before = self.schedule.progress().lock_steps;
         self.schedule.locked(tx, statement);
+        self.steps += self.schedule.progress().lock_steps - before;
     }
 
     /// The transaction has done all but its commit: in sequential mode, the next one may run.
     pub fn ran(&mut self, tx: Tx) {
-        self.events += 1;
         self.advance_sequence(Step::Run(tx));
     }
 
     /// The transaction is over; compares it with the recording.
     pub fn ended(&mut self, tx: Tx, ended: &Ended) {
-        self.events += 1;
+        self.steps += 1;
         self.counts.transactions_done += 1;
         if ended.fate == EndedAs::Committed {
             if !self.schedule.has_ended(tx) {
@@ -270,14 +320,13 @@ impl Coordinator {
         } else {
             self.schedule.abandon(tx);
         }
-        self.advance_sequence(Step::Run(tx));
-        self.advance_sequence(Step::Commit(tx));
+        self.settle_sequence(tx);
         self.compare(tx, ended);
     }
 
     /// The transaction was answered from the recording. `complete`: every recorded byte was asked for, and nothing more.
     pub fn served(&mut self, tx: Tx, complete: bool) {
-        self.events += 1;
+        self.steps += 1;
         self.counts.transactions_done += 1;
         self.counts.served += 1;
         if !complete {
@@ -287,31 +336,31 @@ impl Coordinator {
 
     /// The session went away in the middle of a transaction.
     pub fn lost(&mut self, tx: Tx) {
-        self.events += 1;
+        self.steps += 1;
         self.counts.transactions_done += 1;
         self.schedule.abandon(tx);
         self.settle_sequence(tx);
         self.diverge_at(tx, DivergenceKind::ConnectionLost);
     }
 
+    pub fn request_sent(&mut self, request: Request) {
+        self.steps += 1;
+        self.in_flight.insert(request.0);
+    }
+
     /// The request was answered, or never will be: what it has not begun by now will not come.
     pub fn request_ended(&mut self, request: Request) {
-        self.events += 1;
+        self.steps += 1;
+        self.in_flight.remove(&request.0);
         let recorded = self.recording.request(request);
         // What began after the response originally may still come.
         let answered = recorded.ended;
-        let is_missing = |tx: &Tx| {
-            !self.claimed[tx.index()] && self.recording.transaction(*tx).began <= answered
-        };
         let missing: Vec<Tx> = self
-            .recording
-            .own(request)
-            .iter()
-            .copied()
-            .filter(is_missing)
+            .unclaimed(request)
+            .filter(|&tx| self.recording.transaction(tx).began <= answered)
             .collect();
         for &tx in &missing {
-            self.claimed[tx.index()] = true;
+            self.set_claimed(tx);
             self.counts.transactions_done += 1;
             self.schedule.abandon(tx);
             self.settle_sequence(tx);
@@ -353,12 +402,11 @@ impl Coordinator {
 
     pub fn diverge_at(&mut self, tx: Tx, kind: DivergenceKind) {
         let recorded = self.recording.transaction(tx);
-        let request = recorded
-            .request
-            .map(|(request, _)| self.recording.request(request).id);
-        if request.is_some_and(|id| !self.plan.compares(id)) {
+        let request = recorded.request.map(|(request, _)| request);
+        if self.stopped || request.is_some_and(|request| !self.compares(request)) {
             return;
         }
+        let request = request.map(|request| self.recording.request(request).id);
         self.diverge(Divergence {
             position: Position {
                 request,
@@ -387,8 +435,15 @@ impl Coordinator {
         let Some(sequence) = &mut self.sequence else {
             return;
         };
-        if sequence.steps.get(sequence.next) == Some(&done) {
-            sequence.next += 1;
+        match done {
+            _ if sequence.steps.get(sequence.next) == Some(&done) => {
+                sequence.next += 1;
+                self.steps += 1;
+            }
+            Step::Run(tx) if !self.schedule.has_ended(tx) => {
+                sequence.ran_early.insert(tx);
+            }
+            Step::Run(_) | Step::Commit(_) => {}
         }
         self.skip_settled();
     }
@@ -397,8 +452,10 @@ impl Coordinator {
         let Some(sequence) = &mut self.sequence else {
             return;
         };
-        while let Some(Step::Run(tx) | Step::Commit(tx)) = sequence.steps.get(sequence.next) {
-            if !self.schedule.is_abandoned(*tx) && !self.schedule.has_ended(*tx) {
+        while let Some(step) = sequence.steps.get(sequence.next) {
+            let (Step::Run(tx) | Step::Commit(tx)) = *step;
+            let settled = self.schedule.is_abandoned(tx) || self.schedule.has_ended(tx);
+            if !settled && (*step != Step::Run(tx) || !sequence.ran_early.remove(&tx)) {
                 break;
             }
             sequence.next += 1;
@@ -417,9 +474,35 @@ impl Coordinator {
         self.counts
     }
 
-    /// Grows with everything that happens; if it stands still, so does the replay.
-    pub fn events(&self) -> u64 {
-        self.events
+    /// How many steps of the recording were taken; if this stands still, so does the replay.
+    ///
+    /// Whatever the service does, there are only so many: what the recording does not have does not count. So a service that polls
+    /// its database, or tries again and again, cannot keep a replay from being found stuck.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Nobody's answer from [`Coordinator::may`] has changed as long as this has not.
+    pub fn frontier(&self) -> (Progress, usize) {
+        let next = self.sequence.as_ref().map_or(0, |sequence| sequence.next);
+        (self.schedule.progress(), next)
+    }
+
+    /// Requests that were sent and not answered, in the order in which they arrived originally.
+    pub fn in_flight(&self) -> impl Iterator<Item = Request> + '_ {
+        self.in_flight.iter().copied().map(Request)
+    }
+
+    /// The replay has ended. What transactions do from here on is not compared any more.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Puts what turned out to be the reason for the first divergence in its place.
+    pub fn explain_first(&mut self, kind: DivergenceKind) {
+        if let Some(first) = &mut self.first {
+            first.kind = kind;
+        }
     }
 
     /// Whether the replay is to stop.
@@ -432,7 +515,6 @@ impl Coordinator {
         self.first.iter().chain(&self.more)
     }
 
-    /// For [`crate::gate`]: transactions of requests in flight that nobody runs yet.
     pub fn is_claimed(&self, tx: Tx) -> bool {
         self.claimed[tx.index()]
     }

@@ -109,10 +109,7 @@ impl Desk for ServiceDesk {
             .with(|coordinator| coordinator.served(tx, complete));
     }
     fn lost(&mut self, tx: Tx) {
-        // When the replay is over, the service is ended and its sessions with it.
-        if !self.0.gate.is_open() {
-            self.0.gate.with(|coordinator| coordinator.lost(tx));
-        }
+        self.0.gate.with(|coordinator| coordinator.lost(tx));
     }
     fn outside_write_refused(&mut self, statement: &str) {
         let mut refused = self

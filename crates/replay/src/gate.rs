@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hindcast_order::Progress;
 use tokio::sync::{oneshot, watch};
 
 use crate::coordinator::{Ask, Coordinator};
@@ -21,6 +22,8 @@ struct Inner {
 
 struct State {
     coordinator: Coordinator,
+    /// How far the coordinator was when those who wait were last asked.
+    asked_at: (Progress, usize),
     waiting: Vec<(Ask, oneshot::Sender<()>)>,
     /// Nobody is held any longer: the replay is over and sessions are to come to an end.
     open: bool,
@@ -29,6 +32,7 @@ struct State {
 impl Gate {
     pub fn new(coordinator: Coordinator) -> Self {
         let state = State {
+            asked_at: coordinator.frontier(),
             coordinator,
             waiting: Vec::new(),
             open: false,
@@ -44,16 +48,11 @@ impl Gate {
     /// Tells the coordinator something, or asks it, and wakes whoever may go on because of that.
     pub fn with<T>(&self, tell: impl FnOnce(&mut Coordinator) -> T) -> T {
         let mut state = self.state();
-        let before = (
-            state.coordinator.events(),
-            state.coordinator.counts().divergences,
-        );
+        let seen =
+            |coordinator: &Coordinator| (coordinator.steps(), coordinator.counts().divergences);
+        let before = seen(&state.coordinator);
         let answer = tell(&mut state.coordinator);
-        if (
-            state.coordinator.events(),
-            state.coordinator.counts().divergences,
-        ) != before
-        {
+        if seen(&state.coordinator) != before {
             state.wake();
             drop(state);
             self.inner.changed.send_modify(|version| *version += 1);
@@ -85,17 +84,14 @@ impl Gate {
         state.open || state.coordinator.may(ask)
     }
 
-    /// Lets everybody go.
+    /// The replay has ended: lets everybody go, and what they do then is not compared any more.
     pub fn open(&self) {
         let mut state = self.state();
         state.open = true;
+        state.coordinator.stop();
         state.waiting.clear();
         drop(state);
         self.inner.changed.send_modify(|version| *version += 1);
-    }
-
-    pub fn is_open(&self) -> bool {
-        self.state().open
     }
 
     /// Learns of every change from now on.
@@ -105,7 +101,9 @@ impl Gate {
 
     /// What is being waited for.
     pub fn waiting(&self) -> Vec<Ask> {
-        self.state().waiting.iter().map(|(ask, _)| *ask).collect()
+        let state = self.state();
+        let alive = state.waiting.iter().filter(|(_, who)| !who.is_closed());
+        alive.map(|(ask, _)| *ask).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -118,8 +116,14 @@ impl Gate {
 }
 
 impl State {
+    /// Lets those go on who may now. Whether anybody may is a matter of a few counters; only if one of them moved is everybody asked, and
+    /// there are only as many as there are sessions.
     fn wake(&mut self) {
         let coordinator = &self.coordinator;
+        if coordinator.frontier() == self.asked_at {
+            return;
+        }
+        self.asked_at = coordinator.frontier();
         let over = coordinator.is_over();
         let mut still = Vec::new();
         for (ask, sender) in self.waiting.drain(..) {

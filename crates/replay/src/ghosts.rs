@@ -3,17 +3,18 @@
 //! Each recorded session gets a connection of its own and runs its transactions in order, so that settings, prepared statements and temporary
 //! tables are there when they are needed. A [`Holder`] makes them wait, like everybody else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use hindcast_gateway::pg::{Connector, Wires};
-use hindcast_order::Tx;
+use hindcast_order::{Admission, Span, Tx, admission};
 use hindcast_trace::{RequestId, SessionId};
 use hindcast_wire::frame::{self, Direction};
 use hindcast_wire::message::{backend as server, frontend as client};
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::JoinSet;
 
 use crate::coordinator::{Claim, Ended};
 use crate::desk::Floor;
@@ -58,27 +59,85 @@ pub fn matters(recording: &Recording, tx: Tx) -> bool {
     ghost.fate != Fate::Aborted && (ghost.wrote || !ghost.has_snapshot)
 }
 
-/// Runs the ghosts of one session; returns the first that could not be run, and why.
-pub async fn run(
+/// Runs all ghosts.
+///
+/// No more sessions are open at a time than originally, and they are opened in the order of their first ghosts. Nothing gets stuck by
+/// that, for the reason for which nothing gets stuck by [`hindcast_order::admission`].
+pub async fn run_all(
     floor: Arc<Floor>,
     connector: Arc<Connector>,
     options: HoldOptions,
-    ghosts: Vec<Tx>,
-) -> Result<(), (Tx, GhostError)> {
-    let Some(&first) = ghosts.first() else {
+    sessions: Vec<Vec<Tx>>,
+) {
+    let spans: Vec<Span> = sessions
+        .iter()
+        .map(|own| {
+            let used = |&tx: &Tx| floor.recording.transaction(tx);
+            Span {
+                first: own.iter().map(|tx| used(tx).began).min().unwrap_or(0),
+                last: own.iter().map(|tx| used(tx).ended).max(),
+            }
+        })
+        .collect();
+    let overlap = admission::overlap(spans.iter().filter_map(|s| Some((s.first, s.last?))));
+    let mut line = Admission::new(&spans, overlap);
+    let mut open = JoinSet::new();
+    loop {
+        while let Some(session) = line.next() {
+            line.sent(session);
+            let own = sessions[session.index()].clone();
+            let (floor, connector) = (Arc::clone(&floor), Arc::clone(&connector));
+            let options = options.clone();
+            open.spawn(async move {
+                run(floor, connector, options, own).await;
+                session
+            });
+        }
+        match open.join_next().await {
+            Some(Ok(session)) => line.ended(session),
+            Some(Err(error)) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => return,
+            },
+            None => return,
+        }
+    }
+}
+
+/// Runs the ghosts of one session. If one cannot be run, those behind it cannot either: they might lack what it left behind.
+async fn run(floor: Arc<Floor>, connector: Arc<Connector>, options: HoldOptions, ghosts: Vec<Tx>) {
+    let mut left = ghosts.into();
+    if let Err(error) = run_session(&floor, &connector, options, &mut left).await {
+        let error = error.to_string();
+        floor.gate.with(|coordinator| {
+            for tx in left {
+                coordinator.ghost_failed(tx, error.clone());
+            }
+        });
+    }
+}
+
+async fn run_session(
+    floor: &Arc<Floor>,
+    connector: &Connector,
+    options: HoldOptions,
+    left: &mut VecDeque<Tx>,
+) -> Result<(), GhostError> {
+    let Some(&first) = left.front() else {
         return Ok(());
     };
-    let mut stream = connect(&connector).await.map_err(|error| (first, error))?;
+    let mut stream = connect(connector).await?;
     let mut session = Session {
         holder: Holder::running(options),
         desk: GhostDesk {
-            floor: Arc::clone(&floor),
+            floor: Arc::clone(floor),
             current: first,
             over: false,
         },
     };
-    for tx in ghosts {
+    while let Some(&tx) = left.front() {
         if !floor.gate.with(|coordinator| coordinator.claim_ghost(tx)) {
+            left.pop_front();
             continue;
         }
         session.desk.current = tx;
@@ -92,11 +151,16 @@ pub async fn run(
             Some(bytes) => session.run(&mut stream, &bytes).await,
             None => Err(GhostError::NotKept),
         };
-        if !session.desk.over {
-            // Nothing in it took a snapshot, or it failed before: it is over all the same.
+        if session.desk.over {
+            // It has been compared, whatever became of its connection since.
+            left.pop_front();
+            outcome?;
+        } else {
+            outcome?;
+            // Nothing in it took a snapshot: it is over all the same.
             floor.gate.with(|coordinator| coordinator.ghost_over(tx));
+            left.pop_front();
         }
-        outcome.map_err(|error| (tx, error))?;
     }
     Ok(())
 }

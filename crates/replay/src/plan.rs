@@ -26,6 +26,8 @@ pub struct Plan {
     pub first: RequestId,
     /// From the quiet point to the end of the last response of the range.
     pub period: Range<Micros>,
+    /// When the last request of the range arrived.
+    pub until: Micros,
     /// Sent again and compared: the lead-in and the range.
     pub compared: u64,
     pub lead_in: u64,
@@ -122,6 +124,7 @@ impl Plan {
         Ok(Self {
             range: spans[from_at].2..=spans[to_at].2,
             first: spans[start].2,
+            until: spans[to_at].0,
             compared: (to_at - start + 1) as u64,
             lead_in: (from_at - start) as u64,
             trail,
@@ -137,13 +140,13 @@ impl Plan {
     }
 
     /// Whether a request is sent again.
-    pub fn sends(&self, _id: RequestId, arrived: Micros) -> bool {
+    pub fn sends(&self, arrived: Micros) -> bool {
         self.period.contains(&arrived)
     }
 
-    /// Whether a request's response and transactions are compared.
-    pub fn compares(&self, id: RequestId) -> bool {
-        id <= *self.range.end()
+    /// Whether a request's response and transactions are compared. Ids of several recorders are in no order; times are.
+    pub fn compares(&self, id: RequestId, arrived: Micros) -> bool {
+        (arrived, id) <= (self.until, *self.range.end())
     }
 }
 

@@ -288,7 +288,7 @@ fn lean_requests(trace: &Trace, plan: &Plan) -> Result<Vec<RecordedRequest>, Rea
         ..Default::default()
     }) {
         let request = request?;
-        if plan.sends(request.id, request.arrived) {
+        if plan.sends(request.arrived) {
             requests.push(RecordedRequest {
                 id: request.id,
                 arrived: request.arrived,

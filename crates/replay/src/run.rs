@@ -27,11 +27,11 @@ use crate::verdict::*;
 
 /// How to replay.
 pub struct ReplayOptions {
-    /// Command that starts the service; `None` if it is started by somebody else, after `ready` of the hooks.
+    /// Command that starts the service; `None` if [`Hooks::ready`] does.
     pub service_command: Option<String>,
     pub service_url: ServiceUrl,
     pub service_log: PathBuf,
-    /// Where the service finds its database.
+    /// Where the service finds its database. [`Hooks::ready`] is told the port if it is 0 here.
     pub pg_listen: ListenAddress,
     /// The rewound database.
     pub database: DatabaseUrl,
@@ -49,6 +49,10 @@ pub struct ReplayOptions {
 
 /// Who watches a replay.
 pub trait Hooks {
+    /// The service's database is there, under this address. If nobody gave a command that starts the service, return when it serves.
+    fn ready(&mut self, _database: &ListenAddress) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
     fn progress(&mut self, sent: Sent);
     /// The service, in this process group, is about to get this request; return to send it.
     fn debug_wait(
@@ -80,12 +84,29 @@ pub enum ReplayError {
 
 /// Why a run came to its end.
 enum End {
-    Done(Vec<Remark>),
+    Done,
     Stuck,
     Exited { status: String },
     Read(ReadError),
 }
 
+/// How long a service that closed its connections in the middle of something may take to be seen as ended.
+const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The holding gateway, which is not to outlive a replay that is dropped in the middle.
+struct Leash(Option<Server<HoldingHost>>);
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        if let Some(server) = &self.0 {
+            server.cut_off();
+        }
+    }
+}
+
+/// Replays `plan` and compares.
+///
+/// The future may be dropped at any time: the service, if it was started here, the sessions, the ghosts and the requests in flight end with it.
 pub async fn run(
     trace: Arc<Trace>,
     plan: Plan,
@@ -148,6 +169,9 @@ pub async fn run(
         runtimes: Vec::new(),
     };
     let server = Server::bind(server_options, Arc::clone(&connector), host).await?;
+    let address = server.handle().address().clone();
+    let mut leash = Leash(Some(server));
+    hooks.ready(&address).await;
     let mut service = match &options.service_command {
         Some(command) => {
             Some(Service::start(command, &options.service_url, &options.service_log).await?)
@@ -158,15 +182,14 @@ pub async fn run(
     let prepared = started.elapsed();
 
     let replaying = Instant::now();
+    // A set of one, since a set ends its tasks when it is dropped.
     let mut haunting = tokio::task::JoinSet::new();
-    for own in ghosts.into_values() {
-        haunting.spawn(ghosts::run(
-            Arc::clone(&floor),
-            Arc::clone(&connector),
-            hold.clone(),
-            own,
-        ));
-    }
+    haunting.spawn(ghosts::run_all(
+        Arc::clone(&floor),
+        Arc::clone(&connector),
+        hold.clone(),
+        ghosts.into_values().collect(),
+    ));
     let sender = Sender {
         floor: Arc::clone(&floor),
         plan: Arc::clone(&plan),
@@ -183,6 +206,7 @@ pub async fn run(
     let paused = std::cell::Cell::new(false);
     let hooks = tokio::sync::Mutex::new(hooks);
     let mut not_compared = 0;
+    let mut remarks = Vec::new();
     let end = {
         let sending = async {
             let told = |sent: Sent| {
@@ -197,13 +221,23 @@ pub async fn run(
                 hooks.lock().await.debug_wait(request, process_group).await;
                 paused.set(false);
             };
-            let remarks = match sender.run(Arc::clone(&trace), told, wait).await {
-                Ok(remarks) => remarks,
-                Err(error) => return End::Read(error),
-            };
-            finish(&gate).await;
-            End::Done(remarks)
+            let sent = sender.run(Arc::clone(&trace), &mut remarks, told, wait);
+            if let Err(error) = sent.await {
+                return End::Read(error);
+            }
+            until(&gate, |coordinator| coordinator.is_finished()).await;
+            End::Done
         };
+        // Somebody sits in a debugger, and takes the time that it takes.
+        let debugging = || {
+            let debugged = options.debug_wait.and_then(|id| recording.find(id));
+            let in_flight = debugged.is_some_and(|request| {
+                gate.with(|c| !c.is_over() && c.in_flight().any(|one| one == request))
+            });
+            paused.get() || in_flight
+        };
+        // Requests in flight may be held for ever when it is over. Those of somebody who sits in a debugger are left alone.
+        let over = until(&gate, |coordinator| coordinator.is_over() && !paused.get());
         let exiting = async {
             match &mut service {
                 Some(service) => End::Exited {
@@ -215,33 +249,39 @@ pub async fn run(
         tokio::select! {
             end = sending => end,
             end = exiting => end,
-            () = stall(&gate, patience, &paused) => End::Stuck,
+            () = over => End::Done,
+            () = stall(&gate, patience, debugging) => End::Stuck,
         }
     };
     let replayed = replaying.elapsed();
 
-    let mut remarks = Vec::new();
     match end {
         End::Read(error) => return Err(error.into()),
-        End::Done(more) => remarks.extend(more),
+        End::Done => {}
         End::Stuck => {
-            let kind = stuck(&gate, &recording, patience);
-            gate.with(|coordinator| coordinator.diverge(kind));
+            let divergence = stuck(&gate, &recording, patience);
+            gate.with(|coordinator| coordinator.diverge(divergence));
         }
         End::Exited { status } => {
-            let last_lines = service
-                .as_ref()
-                .map(Service::last_lines)
-                .unwrap_or_default();
-            gate.with(|coordinator| {
-                coordinator.diverge(Divergence {
-                    position: Position::default(),
-                    kind: DivergenceKind::ServiceExited { status, last_lines },
-                })
-            });
+            let divergence = exited(&gate, &recording, service.as_ref(), status);
+            gate.with(|coordinator| coordinator.diverge(divergence));
         }
     }
-    let complete = gate.with(|coordinator| coordinator.divergences().next().is_none());
+    let first = gate.with(|coordinator| coordinator.divergences().next().cloned());
+    let complete = first.is_none();
+    if let (Some(first), Some(running)) = (first, &mut service)
+        && matches!(
+            first.kind,
+            DivergenceKind::NoResponse { .. } | DivergenceKind::ConnectionLost
+        )
+        && let Ok(status) = tokio::time::timeout(EXIT_PATIENCE, running.ended()).await
+    {
+        // Its connections were seen to close before its end was.
+        let last_lines = running.last_lines();
+        gate.with(|coordinator| {
+            coordinator.explain_first(DivergenceKind::ServiceExited { status, last_lines })
+        });
+    }
 
     // Everything that could still wait goes: the service first, so that it does not see its sessions fall over.
     if let Some(service) = service {
@@ -249,7 +289,9 @@ pub async fn run(
     }
     gate.open();
     haunting.shutdown().await;
-    server.shut_down(Duration::from_millis(500)).await;
+    if let Some(server) = leash.0.take() {
+        server.shut_down(Duration::from_millis(500)).await;
+    }
 
     let final_state =
         compare_final_state(&trace, &plan, &options, &connector, complete, &gate).await?;
@@ -316,12 +358,12 @@ fn longest_request(recording: &Recording) -> Duration {
     Duration::from_micros(longest.max(0) as u64)
 }
 
-/// Resolves when every transaction has ended, or the replay is over because it diverged.
-async fn finish(gate: &Gate) {
+/// Resolves when something is true of the coordinator.
+async fn until(gate: &Gate, fact: impl Fn(&Coordinator) -> bool) {
     let mut changes = gate.changes();
     loop {
         changes.borrow_and_update();
-        if gate.with(|coordinator| coordinator.is_over() || coordinator.is_finished()) {
+        if gate.with(|coordinator| fact(coordinator)) {
             return;
         }
         if changes.changed().await.is_err() {
@@ -330,18 +372,42 @@ async fn finish(gate: &Gate) {
     }
 }
 
-/// Resolves when nothing has happened for as long as `patience`.
-async fn stall(gate: &Gate, patience: Duration, paused: &std::cell::Cell<bool>) {
+/// Resolves when no step of the recording was taken for as long as `patience`, whatever else the service may have done.
+async fn stall(gate: &Gate, patience: Duration, excused: impl Fn() -> bool) {
+    let steps = || gate.with(|coordinator| coordinator.steps());
     let mut changes = gate.changes();
     loop {
-        changes.borrow_and_update();
-        match tokio::time::timeout(patience, changes.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => std::future::pending().await,
-            // Somebody sits in a debugger.
-            Err(_) if paused.get() => {}
+        let before = steps();
+        let moves = async {
+            while steps() == before {
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        match tokio::time::timeout(patience, moves).await {
+            Ok(()) => {}
+            Err(_) if excused() => {}
             Err(_) => return,
         }
+    }
+}
+
+/// The service ended by itself, in the middle of the first request that it had not answered.
+fn exited(
+    gate: &Gate,
+    recording: &Recording,
+    service: Option<&Service>,
+    status: String,
+) -> Divergence {
+    let in_flight = gate.with(|coordinator| coordinator.in_flight().next());
+    let position = in_flight.map_or(Position::default(), |request| {
+        Position::request(recording.request(request).id)
+    });
+    let last_lines = service.map(Service::last_lines).unwrap_or_default();
+    Divergence {
+        position,
+        kind: DivergenceKind::ServiceExited { status, last_lines },
     }
 }
 
@@ -362,15 +428,26 @@ fn stuck(gate: &Gate, recording: &Recording, patience: Duration) -> Divergence {
                 .map(Tx)
                 .find(|&tx| !schedule.has_ended(tx) && !schedule.is_abandoned(tx))
         });
-        let position = culprit.map_or(Position::default(), |tx| {
-            let recorded = recording.transaction(tx);
-            Position {
-                request: recorded
-                    .request
-                    .map(|(request, _)| recording.request(request).id),
-                transaction: Some(recorded.id),
+        let silent: Vec<RequestId> = coordinator
+            .in_flight()
+            .map(|request| recording.request(request).id)
+            .collect();
+        if waiting.is_empty() {
+            let unanswered = silent.iter().take(8);
+            waits.extend(unanswered.map(|id| format!("request {id} is not answered")));
+        }
+        let position = match (culprit, silent.first()) {
+            (Some(tx), _) => {
+                let recorded = recording.transaction(tx);
+                let request = recorded.request.map(|(request, _)| request);
+                Position {
+                    request: request.map(|request| recording.request(request).id),
+                    transaction: Some(recorded.id),
+                }
             }
-        });
+            (None, Some(&request)) => Position::request(request),
+            (None, None) => Position::default(),
+        };
         let unclaimed = culprit.is_some_and(|tx| !coordinator.is_claimed(tx));
         let read_committed = coordinator.counts().read_committed > 0;
         let suspicion = match () {

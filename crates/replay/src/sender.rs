@@ -8,13 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use hindcast_gateway::http::{ServiceUrl, Traceparent, headers};
 use hindcast_order::{Admission, Request, Span, admission};
-use hindcast_trace::{self as trace, Attribution, RequestFilter, RequestId, Trace};
+use hindcast_trace::{self as trace, RequestFilter, RequestId, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::compare::{self, Ignore, Seen};
 use crate::desk::Floor;
@@ -51,15 +52,16 @@ struct Done {
 type Http = Client<HttpConnector, Full<Bytes>>;
 
 impl Sender {
-    /// Sends all requests. Ends early when the replay is over.
+    /// Sends all requests. Ends early when the replay is over. What was sent and not answered by then is given up.
     ///
     /// `told` hears after each response how far it is; `wait` is called once, before the request that a debugger waits for.
     pub async fn run(
         self,
         trace: Arc<Trace>,
+        remarks: &mut Vec<Remark>,
         mut told: impl FnMut(Sent),
         wait: impl AsyncFnOnce(RequestId),
-    ) -> Result<Vec<Remark>, trace::ReadError> {
+    ) -> Result<(), trace::ReadError> {
         let recording = Arc::clone(&self.floor.recording);
         let mut admission = Admission::new(&spans(&recording), limit(&recording));
         let mut reader = Reader::new(trace, &self.plan, Arc::clone(&recording));
@@ -68,51 +70,65 @@ impl Sender {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(1))
             .build(HttpConnector::new());
-        let (done_in, mut done) = mpsc::unbounded_channel::<Done>();
-        let mut remarks = Vec::new();
+        let gate = &self.floor.gate;
+        let mut changes = gate.changes();
+        let mut exchanges: JoinSet<Done> = JoinSet::new();
         let mut sent = Sent {
             of: recording.requests.len() as u64,
             ..Default::default()
         };
         let mut wait = Some(wait);
-        let mut alone_in_flight = false;
+        // The request in flight that nobody may join yet.
+        let mut secluded: Option<Request> = None;
         let mut in_flight: Vec<Request> = Vec::new();
         loop {
+            changes.borrow_and_update();
+            secluded = secluded.filter(|&one| gate.with(|c| c.must_be_alone(one)));
             while let Some(request) = admission.next() {
-                if self.floor.gate.with(|coordinator| coordinator.is_over()) {
-                    return Ok(remarks);
+                if gate.with(|coordinator| coordinator.is_over()) {
+                    return Ok(());
                 }
                 let recorded = recording.request(request);
-                if recorded.answer == Answer::Unrecorded {
-                    remarks.push(Remark::NotSentAgain {
-                        request: recorded.id,
-                        reason: "it was passed through unrecorded".to_owned(),
-                    });
-                    admission.ended(request);
-                    self.floor
-                        .gate
-                        .with(|coordinator| coordinator.request_ended(request));
-                    sent.done += 1;
-                    sent.not_compared += 1;
-                    continue;
-                }
-                // Whose transactions were attributed by being alone must be alone again.
-                let needs_alone = is_alone(&recording, request);
-                let debugged = self.debug_wait == Some(recorded.id);
-                if (needs_alone || alone_in_flight) && admission.in_flight() > 0 {
+                // Whose transactions were attributed by being alone must be alone again until it has begun them.
+                let needs_alone = gate.with(|coordinator| coordinator.must_be_alone(request));
+                if secluded.is_some() || needs_alone && admission.in_flight() > 0 {
                     break;
                 }
                 // Others may be in flight: what was concurrent with this request may only be able to end after it.
-                if debugged && let Some(wait) = wait.take() {
+                if self.debug_wait == Some(recorded.id)
+                    && let Some(wait) = wait.take()
+                {
                     wait(recorded.id).await;
+                    if gate.with(|coordinator| coordinator.is_over()) {
+                        return Ok(());
+                    }
                 }
-                let Some(full) = reader.take(request).await? else {
-                    break;
+                let full = match recorded.answer {
+                    Answer::Unrecorded => Err("it was passed through unrecorded"),
+                    Answer::Complete | Answer::Broken => reader
+                        .take(request)
+                        .await?
+                        .ok_or("it is not in the recording any more"),
+                };
+                let full = match full {
+                    Ok(full) => full,
+                    Err(reason) => {
+                        remarks.push(Remark::NotSentAgain {
+                            request: recorded.id,
+                            reason: reason.to_owned(),
+                        });
+                        admission.ended(request);
+                        gate.with(|coordinator| coordinator.request_ended(request));
+                        sent.done += 1;
+                        sent.not_compared += 1;
+                        continue;
+                    }
                 };
                 admission.sent(request);
                 in_flight.push(request);
-                alone_in_flight = needs_alone;
+                secluded = needs_alone.then_some(request);
                 self.note_alone(&recording, &in_flight);
+                gate.with(|coordinator| coordinator.request_sent(request));
                 let exchange = Exchange {
                     http: http.clone(),
                     service: self.service.clone(),
@@ -122,35 +138,43 @@ impl Sender {
                         .copied()
                         .unwrap_or_default(),
                     ignore: Arc::clone(&self.ignore),
-                    compared: self.plan.compares(recorded.id)
+                    compared: self.plan.compares(recorded.id, recorded.arrived)
                         && recorded.answer == Answer::Complete,
                 };
-                let done = done_in.clone();
-                tokio::spawn(async move {
-                    let divergence = exchange.run(full).await;
-                    // The receiver is gone if the replay was stopped meanwhile.
-                    let _ = done.send(Done {
+                exchanges.spawn(async move {
+                    Done {
                         request,
-                        divergence,
-                    });
+                        divergence: exchange.run(full).await,
+                    }
                 });
             }
             if admission.is_finished() && admission.in_flight() == 0 {
-                return Ok(remarks);
+                return Ok(());
             }
-            let Some(Done {
+            let done = tokio::select! {
+                done = exchanges.join_next() => done,
+                // It may have begun all that it has to begin alone.
+                _ = changes.changed(), if secluded.is_some() => continue,
+            };
+            let Done {
                 request,
                 divergence,
-            }) = done.recv().await
-            else {
-                return Ok(remarks);
+            } = match done {
+                Some(Ok(done)) => done,
+                Some(Err(error)) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    // Nobody cancels them but whoever drops all of this.
+                    Err(_) => continue,
+                },
+                None => unreachable!("the first in line is sent when nothing is in flight"),
             };
             admission.ended(request);
+            secluded = secluded.filter(|&one| one != request);
             in_flight.retain(|&other| other != request);
             self.note_alone(&recording, &in_flight);
             sent.done += 1;
             sent.not_compared += u64::from(recording.request(request).answer != Answer::Complete);
-            self.floor.gate.with(|coordinator| {
+            gate.with(|coordinator| {
                 // What is missing among its transactions explains a difference in the response, so it comes first.
                 coordinator.request_ended(request);
                 if let Some(divergence) = divergence {
@@ -168,15 +192,6 @@ impl Sender {
         };
         self.floor.alone.store(alone, Ordering::Release);
     }
-}
-
-fn is_alone(recording: &Recording, request: Request) -> bool {
-    recording.own(request).iter().any(|&tx| {
-        matches!(
-            recording.transaction(tx).request,
-            Some((_, Attribution::Alone))
-        )
-    })
 }
 
 /// From each request's first to its last use of the database.

@@ -122,6 +122,12 @@ impl<H: Host> Server<H> {
         self.handle.clone()
     }
 
+    /// Stops accepting and cuts every session off, without waiting for that.
+    pub fn cut_off(&self) {
+        self.accepting.abort();
+        self.shared.sessions.advance(Phase::Ending);
+    }
+
     /// Stops accepting, ends sessions as they become idle, and the rest when `patience` is over. Returns how many had to be
     /// cut off.
     pub async fn shut_down(self, patience: Duration) -> usize {

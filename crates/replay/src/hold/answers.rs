@@ -46,13 +46,25 @@ pub struct Answer {
 #[derive(Debug, Default)]
 pub struct Answers {
     outstanding: VecDeque<(Expect, Owner)>,
+    /// The server ignores what it gets up to the next `Sync`, and none was sent yet.
+    skipping: bool,
     /// Which statement of the `Query` in front is being answered.
     statement: usize,
 }
 
 impl Answers {
     pub fn expect(&mut self, expect: Expect, owner: Owner) {
-        self.outstanding.push_back((expect, owner));
+        if expect == Expect::Sync {
+            self.skipping = false;
+        }
+        if !self.skipping {
+            self.outstanding.push_back((expect, owner));
+        }
+    }
+
+    /// Whether what is sent now is ignored, because something before it in its batch failed.
+    pub fn is_skipping(&self) -> bool {
+        self.skipping
     }
 
     pub fn is_empty(&self) -> bool {
@@ -94,6 +106,7 @@ impl Answers {
                 server::READY_FOR_QUERY,
             ) => true,
             (Expect::Query { .. } | Expect::FunctionCall, _) => false,
+            (Expect::Sync, server::ERROR_RESPONSE) => false,
             (_, server::ERROR_RESPONSE) => {
                 // The server ignores everything up to the next Sync.
                 while self
@@ -103,6 +116,7 @@ impl Answers {
                 {
                     self.outstanding.pop_front();
                 }
+                self.skipping = self.outstanding.is_empty();
                 false
             }
             (Expect::Parse, server::PARSE_COMPLETE)

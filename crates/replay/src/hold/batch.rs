@@ -49,6 +49,15 @@ struct Sending {
 }
 
 impl Sending {
+    /// Sends what there is, in the middle of a batch, and has it answered: whether it worked must be known before what follows.
+    fn settle_into(&mut self, steps: &mut Vec<Step>) {
+        if !self.bytes.is_empty() {
+            client::flush(&mut self.bytes);
+            self.flush_into(steps);
+            steps.push(Step::Settle);
+        }
+    }
+
     fn flush_into(&mut self, steps: &mut Vec<Step>) {
         if !self.bytes.is_empty() {
             steps.push(Step::Send {
@@ -123,6 +132,7 @@ impl Holder {
             rest,
             request: self.request_in(&text),
             failed: false,
+            completed: 0,
         });
         let first = self.next_of_split().expect("there are several");
         self.plan_query(&first, desk);
@@ -165,11 +175,12 @@ impl Holder {
             Entered::Serve(tx) => {
                 let mut message = BytesMut::new();
                 client::query(&mut message, text);
+                let split = self.split.take();
                 steps.push(Step::Serve {
                     tx,
                     frames: vec![Frame(message.freeze())],
+                    completed: split.map_or(0, |split| split.completed),
                 });
-                self.split = None;
             }
             entered => {
                 for statement in &statements {
@@ -264,7 +275,11 @@ impl Holder {
             };
         }
         if let Entered::Serve(tx) = entered {
-            steps.push(Step::Serve { tx, frames: batch });
+            steps.push(Step::Serve {
+                tx,
+                frames: batch,
+                completed: 0,
+            });
             self.steps.extend(steps);
             return;
         }
@@ -285,13 +300,14 @@ impl Holder {
                     .is_some_and(|open| open.kind == Kind::Explicit && open.claim.is_none())
                 && self.status != Status::Failed
             {
-                sending.flush_into(&mut steps);
+                sending.settle_into(&mut steps);
                 let first = prepared.statement().expect("just seen");
                 match self.enter(&[first], named, desk, &mut steps) {
                     Entered::Serve(tx) => {
                         steps.push(Step::Serve {
                             tx,
                             frames: batch[at..].to_vec(),
+                            completed: 0,
                         });
                         self.steps.extend(steps);
                         return;
@@ -317,8 +333,7 @@ impl Holder {
                         self.before(statement, &mut waits);
                         if !waits.is_empty() {
                             // Whoever waits for what was sent before must not wait for this to be over.
-                            client::flush(&mut sending.bytes);
-                            sending.flush_into(&mut steps);
+                            sending.settle_into(&mut steps);
                             steps.extend(waits);
                         }
                     }
@@ -431,13 +446,19 @@ impl Holder {
         desk: &mut impl Desk,
         steps: &mut Vec<Step>,
     ) -> Entered {
+        let last_of_split = self
+            .split
+            .as_ref()
+            .is_none_or(|split| split.rest.is_empty());
         if let [statement] = statements
             && self.transaction.is_none()
             && matches!(statement.kind, sql::Kind::Begin { .. })
         {
             let mut open = Open::new(Kind::Explicit, None);
-            // A `Query` has no frames of its own to note.
-            open.before_claim.push(client::QUERY);
+            // A `Query` has no frames of its own to note. One that was split is noted when it is through.
+            if last_of_split {
+                open.before_claim.push(client::QUERY);
+            }
             open.request = named;
             self.transaction = Some(open);
             return Entered::Plain;
@@ -448,7 +469,9 @@ impl Holder {
                 .as_mut()
                 .filter(|open| open.claim.is_none() && open.kind == Kind::Explicit)
             {
-                open.before_claim.push(client::QUERY);
+                if last_of_split {
+                    open.before_claim.push(client::QUERY);
+                }
                 open.request = open.request.or(named);
             }
             return Entered::Plain;
@@ -456,6 +479,9 @@ impl Holder {
         if let Some(open) = &self.transaction
             && (open.claim.is_some() || self.status == Status::Failed)
         {
+            if open.claim == Some(Claim::Outside) {
+                self.outside = Some(opening.fingerprint.text.clone());
+            }
             return Entered::Plain;
         }
         let earlier = self.transaction.as_ref().and_then(|open| open.request);
@@ -468,7 +494,7 @@ impl Holder {
             Claim::Run(tx) => tx,
             Claim::Serve(tx) => {
                 if self.transaction.is_some() {
-                    steps.extend([Step::Settle, Step::Own(Own::Rollback), Step::Settle]);
+                    steps.extend([Step::Own(Own::Rollback), Step::Settle]);
                 }
                 return Entered::Serve(tx);
             }

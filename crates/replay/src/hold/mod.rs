@@ -105,7 +105,7 @@ pub struct Holder {
     /// Our own prepared statements that the server has.
     own_prepared: HashSet<&'static str>,
     application: Option<RequestId>,
-    copying_in: bool,
+    copy: Copy,
     /// The last batch ended with `Flush`: an implicit transaction may be open.
     unsynced: bool,
     /// Rest of a `Query` that was split at its transaction control.
@@ -119,6 +119,17 @@ enum Phase {
     Startup,
     Authentication,
     Running,
+}
+
+/// Whether the client's messages belong to a `COPY … FROM STDIN` that is not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copy {
+    No,
+    /// They are data.
+    Data,
+    /// The data has ended, or the server wants no more of it. The `Sync` that was sent before the data was taken for part of it, so the
+    /// server waits for another one.
+    UpToSync,
 }
 
 /// The client's transaction.
@@ -204,6 +215,8 @@ struct Split {
     rest: VecDeque<Bytes>,
     request: Option<RequestId>,
     failed: bool,
+    /// How many of its statements the client was told to be complete.
+    completed: usize,
 }
 
 /// One thing to do for a batch.
@@ -218,10 +231,12 @@ enum Step {
     /// Everything sent so far has been answered.
     Settle,
     Hold(Ask),
-    /// Serve the recorded answers from here on; roll back what is open at the server first.
+    /// Serve the recorded answers from here on, beginning with these messages of the client.
     Serve {
         tx: Tx,
         frames: Vec<Frame>,
+        /// The client has had this many completions of the `Query` that comes first: it was split.
+        completed: usize,
     },
     /// The client's autocommitted transaction is over: give it its `ReadyForQuery`.
     Ready,
@@ -249,7 +264,7 @@ impl Holder {
             portals: HashMap::new(),
             own_prepared: HashSet::new(),
             application: None,
-            copying_in: false,
+            copy: Copy::No,
             unsynced: false,
             split: None,
             outside: None,
@@ -387,8 +402,13 @@ impl Holder {
             return;
         }
         match tag {
-            server::COPY_IN_RESPONSE => self.copying_in = true,
-            server::ERROR_RESPONSE => self.copying_in = false,
+            server::COPY_IN_RESPONSE => self.copy = Copy::Data,
+            server::ERROR_RESPONSE if self.copy == Copy::Data => {
+                self.copy = match self.answers.has_sync() {
+                    true => Copy::UpToSync,
+                    false => Copy::No,
+                }
+            }
             _ => {}
         }
         if tag == server::ERROR_RESPONSE
@@ -407,7 +427,17 @@ impl Holder {
             split.failed = true;
         }
         let withheld = answer.owner == Owner::Withheld && tag == server::READY_FOR_QUERY;
-        if !withheld || self.split.as_ref().is_some_and(|split| split.failed) {
+        // A transaction of ours has an end of its own to come, and its client is told then.
+        let wrapped = self
+            .transaction
+            .as_ref()
+            .is_some_and(|open| open.kind == Kind::Wrapped);
+        if let Some(split) = &mut self.split
+            && tag == server::COMMAND_COMPLETE
+        {
+            split.completed += 1;
+        }
+        if !withheld || !wrapped && self.split.as_ref().is_some_and(|split| split.failed) {
             self.forward(frame, out);
         }
         if tag == server::READY_FOR_QUERY {
@@ -441,10 +471,10 @@ impl Holder {
             .then(|| server::Fields::parse(body).ok())
             .flatten();
         if let Some(fields) = &error
-            && self.outside.is_some()
             && fields.sqlstate() == b"25006"
+            && let Some(statement) = self.outside.take()
         {
-            desk.outside_write_refused(&self.outside.take().expect("just seen"));
+            desk.outside_write_refused(&statement);
         }
         let Some(open) = &mut self.transaction else {
             return;
@@ -486,7 +516,7 @@ impl Holder {
     /// The server is ready; the client may or may not have heard of it.
     fn on_ready(&mut self, desk: &mut impl Desk) {
         self.outside = None;
-        self.copying_in = false;
+        self.copy = Copy::No;
         if self.status != Status::Idle {
             return;
         }
@@ -523,6 +553,8 @@ impl Holder {
                             .into_iter()
                             .for_each(|(expect, owner)| self.answers.expect(expect, owner));
                     }
+                    // The batch has failed before this. The server ignores the rest of it, and the client finds out by itself.
+                    Step::Hold(_) | Step::Own(_) if self.answers.is_skipping() => {}
                     Step::Own(own) => self.send_own(own, out, desk),
                     Step::Settle if !self.answers.is_empty() => {
                         self.steps.push_front(Step::Settle);
@@ -530,14 +562,17 @@ impl Holder {
                         return Next::Continue;
                     }
                     Step::Settle => {}
-                    Step::Hold(Ask::Commit(_)) if self.status == Status::Failed => {
-                        // What failed has nothing to commit; the client finds out by itself.
-                    }
+                    // What failed has nothing to commit.
+                    Step::Hold(Ask::Commit(_)) if self.status == Status::Failed => {}
                     Step::Hold(ask) => {
                         self.waiting = true;
                         return Next::Wait(ask);
                     }
-                    Step::Serve { tx, frames } => self.serve(tx, frames, desk),
+                    Step::Serve {
+                        tx,
+                        frames,
+                        completed,
+                    } => self.serve(tx, frames, completed, desk),
                     Step::Ran => {
                         if let Some(tx) = self.transaction.as_ref().and_then(Open::run) {
                             desk.ran(tx);
@@ -566,23 +601,24 @@ impl Holder {
 
     /// While the server takes in a `COPY`, the client's messages are data and go on at once.
     fn forward_copy(&mut self, out: &mut Wires) {
-        while self.copying_in {
+        while self.copy != Copy::No {
             let Some(frame) = self.queue.pop_front() else {
                 return;
             };
             out.to_server.put_slice(&frame.0);
-            match frame.tag() {
-                client::COPY_DONE | client::COPY_FAIL => self.copying_in = false,
-                _ => continue,
-            }
-            // In the extended protocol a Sync follows. One that was sent before the data was ignored by the server.
-            if let Some(next) = self.queue.front()
-                && next.tag() == client::SYNC
-                && self.answers.has_sync()
-            {
-                out.to_server
-                    .put_slice(&self.queue.pop_front().expect("just seen").0);
-            }
+            self.copy = match (self.copy, frame.tag()) {
+                (Copy::Data, client::COPY_DONE | client::COPY_FAIL) => {
+                    if self.answers.has_sync() {
+                        Copy::UpToSync
+                    } else {
+                        // In the extended protocol the answer would otherwise stay in the server's buffer; a Query's does not mind.
+                        client::flush(&mut out.to_server);
+                        Copy::No
+                    }
+                }
+                (Copy::UpToSync, client::SYNC) => Copy::No,
+                (copy, _) => copy,
+            };
         }
     }
 
@@ -609,7 +645,7 @@ impl Holder {
 
     // ---- serving -----------------------------------------------------------------------------------------------
 
-    fn serve(&mut self, tx: Tx, frames: Vec<Frame>, desk: &mut impl Desk) {
+    fn serve(&mut self, tx: Tx, frames: Vec<Frame>, completed: usize, desk: &mut impl Desk) {
         let mut served = Served::new(desk.recorded_answers(tx).unwrap_or_default());
         // The client has had the answers to what it sent before it turned out which transaction this is.
         let mut had = BytesMut::new();
@@ -618,6 +654,7 @@ impl Holder {
                 served.answer(tag, &mut had);
             }
         }
+        served.pass_over(completed);
         self.served = Some((tx, served));
         self.queue = frames.into_iter().chain(self.queue.drain(..)).collect();
     }

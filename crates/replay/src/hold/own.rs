@@ -133,7 +133,12 @@ impl Holder {
                     self.own_prepared.remove(own.statement().0);
                 }
                 match own {
-                    Own::Snapshot(tx) if error.is_none() => desk.took_snapshot(tx),
+                    // Without an answer of either kind it was ignored, because the client's batch had failed before it.
+                    Own::Snapshot(tx) if error.is_none() => {
+                        if !tag.is_empty() {
+                            desk.took_snapshot(tx)
+                        }
+                    }
                     Own::Commit => {
                         self.own_answer.last_commit_worked = error.is_none() && tag == "COMMIT\0";
                         self.commit_error = error;

@@ -71,6 +71,22 @@ impl Served {
         self.skipping
     }
 
+    /// The client was told already that so many statements of the next `Query` are complete.
+    pub fn pass_over(&mut self, completed: usize) {
+        let Some(next) = self.results.front_mut() else {
+            return;
+        };
+        for _ in 0..completed {
+            let mut rest = next.messages.clone();
+            while let Some(message) = next_message(&mut rest) {
+                if message[0] == server::COMMAND_COMPLETE {
+                    next.messages = rest;
+                    break;
+                }
+            }
+        }
+    }
+
     /// The server could not prepare something.
     pub fn preparing_failed(&mut self) {
         if self.results.front().is_some_and(|next| next.bare)
