@@ -304,7 +304,7 @@ impl Coordinator {
         self.steps += self.schedule.progress().lock_steps - before;
     }
 
-    /// The transaction has done all but its commit: in sequential mode, the next one may run.
+    /// The transaction has done all but its commit, or may wait for a commit now: in sequential mode, the next one may run.
     pub fn ran(&mut self, tx: Tx) {
         self.advance_sequence(Step::Run(tx));
     }
@@ -428,6 +428,9 @@ impl Coordinator {
     fn settle_sequence(&mut self, tx: Tx) {
         self.advance_sequence(Step::Run(tx));
         self.advance_sequence(Step::Commit(tx));
+        if let Some(sequence) = &mut self.sequence {
+            sequence.ran_early.remove(&tx);
+        }
     }
 
     /// Passes over `done`, and over everything behind it that was abandoned meanwhile.

@@ -569,7 +569,8 @@ impl Holder {
         }
         if statement.locks.contains(&sql::ADVISORY) {
             open.locks.push_back(index);
-            steps.push(Step::Hold(Ask::Lock(tx, index)));
+            // It may wait for somebody's commit, who must not wait for this.
+            steps.extend([Step::Hold(Ask::Lock(tx, index)), Step::Ran]);
         }
         if matches!(
             statement.kind,

@@ -54,7 +54,7 @@ pub trait Desk {
     fn alone(&self) -> Option<RequestId>;
     fn took_snapshot(&mut self, tx: Tx);
     fn locked(&mut self, tx: Tx, statement: u32);
-    /// All but the commit is done.
+    /// All but the commit is done, or what is done next may wait for somebody else's commit.
     fn ran(&mut self, tx: Tx);
     fn ended(&mut self, tx: Tx, ended: Ended);
     fn served(&mut self, tx: Tx, complete: bool);
@@ -240,7 +240,7 @@ enum Step {
     },
     /// The client's autocommitted transaction is over: give it its `ReadyForQuery`.
     Ready,
-    /// Tell the desk that the open transaction did all but its commit.
+    /// Tell the desk that others need not wait for what the open transaction does up to its commit.
     Ran,
 }
 

@@ -105,9 +105,9 @@ impl World {
         config.user("postgres").dbname("app");
         match self.database.get().expect("the database is known by now") {
             ListenAddress::Tcp { port, .. } => config.host("127.0.0.1").port(*port),
-            ListenAddress::Unix(path) => {
-                config.host_path(path.parent().expect("a folder")).port(5432)
-            }
+            ListenAddress::Unix(path) => config
+                .host_path(path.parent().expect("a folder"))
+                .port(5432),
         };
         let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
         tokio::spawn(async move {
@@ -167,7 +167,11 @@ impl Session {
 
 /// Serves on any port; returns it.
 pub async fn serve(handler: Handler, world: Arc<World>) -> (u16, tokio::task::JoinHandle<()>) {
-    serve_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), handler, world)
+    serve_on(
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        handler,
+        world,
+    )
 }
 
 pub fn serve_on(
@@ -185,7 +189,10 @@ pub fn serve_on(
                 move |request: hyper::Request<hyper::body::Incoming>| {
                     let call = Call {
                         path: request.uri().path().to_owned(),
-                        traceparent: request.headers()["traceparent"].to_str().unwrap().to_owned(),
+                        traceparent: request.headers()["traceparent"]
+                            .to_str()
+                            .unwrap()
+                            .to_owned(),
                         world: Arc::clone(&world),
                     };
                     async move {
@@ -196,8 +203,7 @@ pub fn serve_on(
                                 None => (500, error.to_string()),
                             },
                         };
-                        let mut response =
-                            hyper::Response::new(Full::new(Bytes::from(body)));
+                        let mut response = hyper::Response::new(Full::new(Bytes::from(body)));
                         *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
                         Ok::<_, Infallible>(response)
                     }
