@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hindcast_gateway::http::ServiceUrl;
 use hindcast_gateway::pg::{Connector, ControlError, DatabaseUrl, Server, ServerOptions, TlsError};
 use hindcast_gateway::{BindError, ListenAddress};
-use hindcast_order::Tx;
+use hindcast_order::{Request, Tx};
 use hindcast_rewind::state::{self, RowDifference, StateError};
 use hindcast_trace::{Isolation, ReadError, RequestId, ShapeId, Trace};
 use hindcast_wire::sql::{Dialect, Kind, Script, ScriptCache, Statement};
@@ -423,19 +423,19 @@ fn stuck(gate: &Gate, recording: &Recording, patience: Duration) -> Divergence {
             let on = explanation.wait.map(|wait| wait.on());
             waits.push(describe_wait(recording, ask.tx(), on));
         }
-        let culprit = culprit.or_else(|| {
-            (0..recording.transactions.len() as u32)
-                .map(Tx)
-                .find(|&tx| !schedule.has_ended(tx) && !schedule.is_abandoned(tx))
-        });
-        let silent: Vec<RequestId> = coordinator
-            .in_flight()
-            .map(|request| recording.request(request).id)
-            .collect();
+        let silent: Vec<Request> = coordinator.in_flight().collect();
         if waiting.is_empty() {
-            let unanswered = silent.iter().take(8);
+            let unanswered = silent.iter().take(8).map(|&one| recording.request(one).id);
             waits.extend(unanswered.map(|id| format!("request {id} is not answered")));
         }
+        // Nobody waits: then it is up to who was sent and is silent, in the middle of a transaction or not. What was not sent waits for them.
+        let is_left = |tx: &Tx| !schedule.has_ended(*tx) && !schedule.is_abandoned(*tx);
+        let of_silent = silent.iter().flat_map(|&one| recording.own(one));
+        let culprit = culprit.or_else(|| of_silent.copied().find(is_left));
+        let culprit = culprit.or_else(|| {
+            let mut all = (0..recording.transactions.len() as u32).map(Tx);
+            all.find(is_left).filter(|_| silent.is_empty())
+        });
         let position = match (culprit, silent.first()) {
             (Some(tx), _) => {
                 let recorded = recording.transaction(tx);
@@ -445,7 +445,7 @@ fn stuck(gate: &Gate, recording: &Recording, patience: Duration) -> Divergence {
                     transaction: Some(recorded.id),
                 }
             }
-            (None, Some(&request)) => Position::request(request),
+            (None, Some(&request)) => Position::request(recording.request(request).id),
             (None, None) => Position::default(),
         };
         let unclaimed = culprit.is_some_and(|tx| !coordinator.is_claimed(tx));
