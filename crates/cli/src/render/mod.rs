@@ -2,4 +2,8 @@
 
 pub mod format;
 pub mod request;
+#[allow(dead_code)]
+pub mod retro;
+#[allow(dead_code)]
+pub mod retro_html;
 pub mod verdict;
