@@ -201,8 +201,9 @@ pub struct RewindArgs {
     pub json: bool,
 }
 
+/// Which part of a recording is run again, and from where.
 #[derive(Args)]
-pub struct ReplayArgs {
+pub struct RangeArgs {
     #[command(flatten)]
     pub trace: TraceArg,
     #[command(flatten)]
@@ -213,48 +214,117 @@ pub struct ReplayArgs {
     /// Last request; default: the last recorded
     #[arg(long, value_name = "R")]
     pub to: Option<RequestId>,
-    /// Command that starts the service, as it was started for the recording
-    #[arg(long, value_name = "COMMAND")]
-    pub app: String,
+    /// Go on although the recording has gaps in the range
+    #[arg(long)]
+    pub across_gaps: bool,
+}
+
+/// How the service runs again, and what it is compared with.
+#[derive(Args)]
+pub struct RunArgs {
     /// Where the service listens; default: as recorded
     #[arg(long, value_name = "URL")]
     pub app_url: Option<String>,
     /// Where the service finds its database; default: as recorded
     #[arg(long, value_name = "ADDRESS")]
     pub pg_listen: Option<String>,
-    /// One transaction at a time, in start order
-    #[arg(long)]
-    pub sequential: bool,
-    /// Go on after the first divergence and count them
-    #[arg(long)]
-    pub keep_going: bool,
-    /// Replay although the recording has gaps in the range
-    #[arg(long)]
-    pub across_gaps: bool,
+    /// Where the service's output goes; default: a temporary file that is named when something goes wrong
+    #[arg(long, value_name = "FILE")]
+    pub app_log: Option<PathBuf>,
+    /// Give up when nothing has moved for this long, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub stall_timeout: Duration,
     /// Let the service write outside any request
     #[arg(long)]
     pub allow_outside_writes: bool,
     /// A difference that does not matter: header:NAME, json:/pointer, or body:REGEX
     #[arg(long, value_name = "WHAT")]
     pub ignore: Vec<String>,
-    /// Stop before this request, so that a debugger can be attached to the service
-    #[arg(long, value_name = "R")]
-    pub debug_wait: Option<RequestId>,
-    /// Give up when nothing has moved for this long, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub stall_timeout: Duration,
     /// A database in the recorded final state, to show which rows differ
     #[arg(long, value_name = "URL")]
     pub compare_with: Option<String>,
     /// Keep the rewound database and print how to connect to it
     #[arg(long)]
     pub keep: bool,
-    /// Where the service's output goes; default: a temporary file that is named when something goes wrong
-    #[arg(long, value_name = "FILE")]
-    pub app_log: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// Command that starts the service, as it was started for the recording
+    #[arg(long, value_name = "COMMAND")]
+    pub app: String,
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// One transaction at a time, in start order
+    #[arg(long)]
+    pub sequential: bool,
+    /// Go on after the first divergence and count them
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Stop before this request, so that a debugger can be attached to the service
+    #[arg(long, value_name = "R")]
+    pub debug_wait: Option<RequestId>,
     /// Print the verdict as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+// Parsed once the command is there.
+#[allow(dead_code)]
+#[derive(Args)]
+pub struct RetroArgs {
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// Command that starts the changed service
+    #[arg(long, value_name = "COMMAND")]
+    pub app: String,
+    /// SQL to run in the rewound database before the first request, e.g. the fix's schema change; may be given more than once
+    #[arg(long, value_name = "FILE")]
+    pub migrate: Vec<PathBuf>,
+    /// Isolation of sessions that do not choose one themselves; default: as recorded
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub isolation: Option<RetroIsolation>,
+    /// Leave out these requests
+    #[arg(long, value_name = "R,R", value_delimiter = ',')]
+    pub skip: Vec<RequestId>,
+    /// Leave out all requests of a type, e.g. 'GET /health'
+    #[arg(long, value_name = "TYPE")]
+    pub skip_type: Vec<String>,
+    /// Run only the request types that can matter, found by the tables that their statements read and write
+    #[arg(long)]
+    pub select: bool,
+    /// A request type whose code was changed; default: found by comparing statements
+    #[arg(long, value_name = "TYPE", requires = "select")]
+    pub modified: Vec<String>,
+    /// A path with placeholders that makes one request type, e.g. '/users/{name}'
+    #[arg(long = "type", value_name = "PATTERN")]
+    pub types: Vec<String>,
+    /// A query to ask of both final states, e.g. one that finds duplicates; may be given more than once
+    #[arg(long, value_name = "SQL")]
+    pub check: Vec<String>,
+    /// Command that starts the original service, to make the original final state where the recording has none
+    #[arg(long, value_name = "COMMAND", conflicts_with = "compare_with")]
+    pub original: Option<String>,
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Write the row changes that would bring today's database to the corrected past, as a script to review
+    #[arg(long, value_name = "FILE")]
+    pub emit_sql: Option<PathBuf>,
+    /// Write the report as one HTML file, with everything that was described
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[allow(dead_code)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RetroIsolation {
+    RepeatableRead,
+    Serializable,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -262,4 +332,90 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| format!("{text:?} is not a number of seconds"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(name = "hindcast retro", no_binary_name = true)]
+    struct Retro {
+        #[command(flatten)]
+        args: RetroArgs,
+    }
+
+    fn retro(given: &[&str]) -> Result<RetroArgs, String> {
+        let always = ["--trace", "./trace", "--app", "./fixed"];
+        Retro::try_parse_from(always.iter().chain(given))
+            .map(|retro| retro.args)
+            .map_err(|error| error.to_string().lines().next().unwrap_or_default().into())
+    }
+
+    #[test]
+    fn the_definitions_fit_together() {
+        Cli::command().debug_assert();
+        Retro::command().debug_assert();
+    }
+
+    #[test]
+    fn a_retroaction_needs_little_and_takes_much() {
+        let least = retro(&[]).unwrap();
+        assert_eq!(least.app, "./fixed");
+        assert!(!least.select && least.skip.is_empty() && least.isolation.is_none());
+        assert_eq!(least.run.stall_timeout, Duration::from_secs(10));
+
+        let most = retro(&[
+            "--from=3",
+            "--to=2.9",
+            "--migrate=a.sql",
+            "--migrate=b.sql",
+            "--skip=4,2.5",
+            "--skip=6",
+            "--skip-type=GET /health",
+            "--select",
+            "--modified=POST /subscribe",
+            "--type=/users/{name}",
+            "--check=SELECT 1, 2",
+            "--check=SELECT 3",
+            "--isolation=serializable",
+            "--ignore=header:etag",
+            "--compare-with=postgres://h/d",
+        ])
+        .unwrap();
+        assert_eq!(most.migrate.len(), 2);
+        assert_eq!(
+            most.skip,
+            [
+                RequestId::new(0, 4),
+                RequestId::new(2, 5),
+                RequestId::new(0, 6)
+            ]
+        );
+        // A query has commas of its own: only --skip is cut at them.
+        assert_eq!(most.check, ["SELECT 1, 2", "SELECT 3"]);
+        assert_eq!(most.isolation, Some(RetroIsolation::Serializable));
+    }
+
+    #[test]
+    fn what_cannot_go_together_is_refused() {
+        for (given, why) in [
+            (
+                &["--original=./old", "--compare-with=postgres://h/d"][..],
+                "error: the argument '--original <COMMAND>' cannot be used with '--compare-with <URL>'",
+            ),
+            (
+                &["--modified=POST /subscribe"],
+                "error: the following required arguments were not provided:",
+            ),
+            (
+                &["--skip=4,x"],
+                "error: invalid value 'x' for '--skip <R,R>': \"x\" is not a number like 17, or 2.17 for the second recorder's",
+            ),
+        ] {
+            assert_eq!(retro(given).err().as_deref(), Some(why), "{given:?}");
+        }
+    }
 }

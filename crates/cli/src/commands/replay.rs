@@ -20,18 +20,18 @@ use crate::error::{CliError, Exit};
 use crate::render::verdict::page;
 
 pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
-    let location = args.trace.trace.clone();
+    let location = args.range.trace.trace.clone();
     let trace = tokio::task::spawn_blocking(move || super::open(&location))
         .await
         .expect("opening does not panic")?;
     let trace = Arc::new(trace);
-    let start = Start::choose(&trace, args.from, args.to).map_err(cannot_start)?;
-    refuse_gaps(&start.plan, args.across_gaps)?;
+    let start = Start::choose(&trace, args.range.from, args.range.to).map_err(cannot_start)?;
+    refuse_gaps(&start.plan, args.range.across_gaps)?;
     let mut options = prepare(&trace, &args)?;
     let log = options.service_log.clone();
 
     let spinner = progress(&args, "rewinding the database");
-    let rewinding = rewind_options(&trace, &args.target, args.across_gaps)?;
+    let rewinding = rewind_options(&trace, &args.range.target, args.range.across_gaps)?;
     let (rewound, pinned) = restore(&trace, &start, &rewinding)
         .await
         .map_err(cannot_restore)?;
@@ -54,7 +54,7 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
     watcher.bar.finish_and_clear();
     let verdict = outcome.map_err(cannot_replay)?;
     show(&args, &verdict, &log)?;
-    if args.keep {
+    if args.run.keep {
         let kept = rewound.keep().await.map_err(|error| {
             CliError::because("the replayed database could not be kept", &error)
         })?;
@@ -91,21 +91,25 @@ fn prepare(trace: &Trace, args: &ReplayArgs) -> Result<ReplayOptions, CliError> 
     };
     let app_url = recorded(
         "--app-url",
-        args.app_url.as_deref().or(recorder.map(|r| r.app.as_str())),
+        args.run
+            .app_url
+            .as_deref()
+            .or(recorder.map(|r| r.app.as_str())),
     )?;
     let pg_listen = recorded(
         "--pg-listen",
-        args.pg_listen
+        args.run
+            .pg_listen
             .as_deref()
             .or(recorder.map(|r| r.pg_listen.as_str())),
     )?;
     let mut ignore = Ignore::default();
-    for given in &args.ignore {
+    for given in &args.run.ignore {
         ignore
             .add(given)
             .map_err(|error| CliError::usage(format!("--ignore {error}")))?;
     }
-    let log = args.app_log.clone().unwrap_or_else(|| {
+    let log = args.run.app_log.clone().unwrap_or_else(|| {
         std::env::temp_dir().join(format!("hindcast-service-{}.log", std::process::id()))
     });
     Ok(ReplayOptions {
@@ -125,11 +129,12 @@ fn prepare(trace: &Trace, args: &ReplayArgs) -> Result<ReplayOptions, CliError> 
         unpinned: None,
         sequential: args.sequential,
         keep_going: args.keep_going,
-        allow_outside_writes: args.allow_outside_writes,
+        allow_outside_writes: args.run.allow_outside_writes,
         ignore,
         debug_wait: args.debug_wait,
-        stall_timeout: args.stall_timeout,
+        stall_timeout: args.run.stall_timeout,
         compare_with: args
+            .run
             .compare_with
             .as_deref()
             .map(|text| url("--compare-with", text))
@@ -228,7 +233,7 @@ fn show(args: &ReplayArgs, verdict: &Verdict, log: &std::path::Path) -> Result<(
             println!("The service's output is in {}", log.display());
         }
     }
-    if verdict.faithful && args.app_log.is_none() {
+    if verdict.faithful && args.run.app_log.is_none() {
         let _ = std::fs::remove_file(log);
     }
     Ok(())
