@@ -11,6 +11,7 @@ use serde::Serialize;
 pub struct Report {
     pub from: RequestId,
     pub to: RequestId,
+    pub change: Change,
     pub outcome: Outcome,
     pub counts: Counts,
     /// By kind of request, those with differences first.
@@ -24,6 +25,56 @@ pub struct Report {
     pub timing: Timing,
     /// What makes the report less than complete.
     pub remarks: Vec<Remark>,
+}
+
+/// What was different from the recording on purpose. Whoever finds the report later learns from it which fix it is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The command that started the changed service, [without secrets](Change::masked).
+    pub app: String,
+    /// The scripts that ran in the rewound database first, by file name.
+    pub migrations: Vec<String>,
+    /// Isolation of sessions that did not choose one themselves, where it was not as recorded.
+    pub isolation: Option<String>,
+    /// As the user named them; [`Counts::requests_skipped`] says how many it came to.
+    pub skipped: Vec<String>,
+}
+
+impl Change {
+    /// `command` with the passwords of its URLs, and the values of its settings that sound like secrets, replaced by `***`: reports are
+    /// passed on.
+    pub fn masked(command: &str) -> String {
+        command
+            .split_inclusive(char::is_whitespace)
+            .map(masked_word)
+            .collect()
+    }
+}
+
+fn masked_word(word: &str) -> String {
+    if let Some((name, value)) = word.split_once('=') {
+        let upper = name.to_uppercase();
+        let secret = ["PASSWORD", "SECRET", "TOKEN", "_KEY"]
+            .iter()
+            .any(|sign| upper.contains(sign));
+        if secret {
+            let end = &value[value.trim_end().len()..];
+            return format!("{name}=***{end}");
+        }
+    }
+    // postgres://user:password@host: between the first colon after the slashes and the last @ before the path.
+    let Some(after_scheme) = word.find("://").map(|at| at + "://".len()) else {
+        return word.to_owned();
+    };
+    let authority = word[after_scheme..].split('/').next().unwrap_or_default();
+    match (authority.find(':'), authority.rfind('@')) {
+        (Some(colon), Some(at)) if colon < at => format!(
+            "{}***{}",
+            &word[..=after_scheme + colon],
+            &word[after_scheme + at..]
+        ),
+        _ => word.to_owned(),
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -217,17 +268,26 @@ pub enum TransactionChangeKind {
         retry: bool,
     },
     /// Its request did not come to it; `into`: its writes moved into this transaction.
-    Deleted { into: Option<TransactionId> },
+    Deleted {
+        into: Option<TransactionId>,
+    },
     /// Other statements than before.
     Statements {
         before: Vec<String>,
         after: Vec<String>,
     },
     /// The same statements with other results.
-    Results { before_rows: u64, after_rows: u64 },
-    NewlyFailing { error: String },
+    Results {
+        before_rows: u64,
+        after_rows: u64,
+    },
+    NewlyFailing {
+        error: String,
+    },
     /// It failed before, with this error if that is known.
-    NewlySucceeding { error: Option<String> },
+    NewlySucceeding {
+        error: Option<String>,
+    },
     /// It failed before and now, in another way.
     FailsOtherwise {
         before: Option<String>,
@@ -252,11 +312,15 @@ pub enum Baseline {
     /// The recorded database, which is as it was when the recording ended.
     RecordedDatabase,
     /// The original service, replayed; `faithful`: as recorded.
-    Replayed { faithful: bool },
+    Replayed {
+        faithful: bool,
+    },
     Given,
     /// Archived WAL, up to the end of the range.
     Archive,
-    None { reason: String },
+    None {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -274,6 +338,8 @@ pub struct TableChange {
     pub noise: u64,
     /// Which columns made them noise: `timemodified: a clock`
     pub noise_columns: Vec<String>,
+    /// Added and removed rows beyond those among which counterparts with another number were looked for; they count as no noise.
+    pub not_paired: u64,
     /// Described rows that are no noise, in the order of their keys.
     pub rows: Vec<RowChange>,
 }
@@ -294,11 +360,22 @@ pub type RowText = Vec<Option<String>>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum RowChangeKind {
-    Added { row: RowText },
-    Removed { row: RowText },
-    Changed { before: RowText, after: RowText },
+    Added {
+        row: RowText,
+    },
+    Removed {
+        row: RowText,
+    },
+    Changed {
+        before: RowText,
+        after: RowText,
+    },
     /// Without a primary key: the same row, but not the same number of times.
-    Count { row: RowText, before: u64, after: u64 },
+    Count {
+        row: RowText,
+        before: u64,
+        after: u64,
+    },
 }
 
 /// Which request and statement wrote a row.
@@ -337,7 +414,9 @@ pub enum Answer {
         rows: Vec<RowText>,
         count: u64,
     },
-    Failed { error: String },
+    Failed {
+        error: String,
+    },
     /// There is no original final state to ask.
     NotAsked,
 }
@@ -354,15 +433,64 @@ pub struct Timing {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "remark", rename_all = "snake_case")]
 pub enum Remark {
-    ReadCommitted { transactions: u64 },
-    CrossedGap { gap: Gap },
-    OutsideWriteRefused { statement: String, times: u64 },
-    NotPinned { what: String },
-    NotSentAgain { request: RequestId, reason: String },
-    GhostFailed { transaction: TransactionId, error: String },
-    UnattributedTransactions { transactions: u64 },
+    ReadCommitted {
+        transactions: u64,
+    },
+    CrossedGap {
+        gap: Gap,
+    },
+    OutsideWriteRefused {
+        statement: String,
+        times: u64,
+    },
+    NotPinned {
+        what: String,
+    },
+    NotSentAgain {
+        request: RequestId,
+        reason: String,
+    },
+    GhostFailed {
+        transaction: TransactionId,
+        error: String,
+    },
+    UnattributedTransactions {
+        transactions: u64,
+    },
     /// Went on without the order being kept, because nothing else would have moved.
-    LetGo { transactions: u64, hint: String },
+    LetGo {
+        transactions: u64,
+        hint: String,
+    },
     /// The modified request types were found by comparing statements, not named by the user.
-    ModifiedFound { types: Vec<String> },
+    ModifiedFound {
+        types: Vec<String>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_without_its_secrets() {
+        for (given, shown) in [
+            ("./service --port 8000", "./service --port 8000"),
+            (
+                "DATABASE_URL=postgres://me:p@ss:w@db:6432/shop ./service",
+                "DATABASE_URL=postgres://me:***@db:6432/shop ./service",
+            ),
+            (
+                "U=postgres://me@db:6432/shop x",
+                "U=postgres://me@db:6432/shop x",
+            ),
+            (
+                "PGPASSWORD=a API_TOKEN='b'\tx",
+                "PGPASSWORD=*** API_TOKEN=***\tx",
+            ),
+            ("--url=http://h:80/a@b:c", "--url=http://h:80/a@b:c"),
+        ] {
+            assert_eq!(Change::masked(given), shown);
+        }
+    }
 }
