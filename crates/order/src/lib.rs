@@ -43,6 +43,7 @@
 pub mod admission;
 pub mod levels;
 pub mod locks;
+pub mod retroaction;
 pub mod schedule;
 
 pub use admission::{Admission, Span};

@@ -4,18 +4,21 @@
 //! A transaction of the service is matched to a recorded one by its request and its place among the request's transactions. Where a request
 //! runs several at once, the text of the first statement tells them apart.
 //!
-//! What to do about a transaction that matches nothing is decided in one place, [`Coordinator::claim`], and when one may commit in another,
-//! [`Coordinator::may`]: a replay of changed code needs other answers there, and nothing else.
+//! Changed code is matched in the same way, but a difference is what it is run for: transactions that match nothing are *added*, those that
+//! do not come are *deleted*, and [`Changes`] keeps account of all that is otherwise than recorded, instead of divergences.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hindcast_order::levels::Step;
-use hindcast_order::{Progress, Request, Schedule, Tx};
+use hindcast_order::retroaction::{Retroaction, Victim};
+use hindcast_order::{Request, Schedule, Tx};
 use hindcast_trace::{Attribution, Isolation, RequestId, ShapeId};
 
+use crate::changes::{AddedId, Changes, Difference, DifferenceKind};
 use crate::plan::Plan;
 use crate::recording::{Answer, Fate, Recording};
+use crate::rules::{Frontier, Rules};
+use crate::shapes::{self, Shapes};
 use crate::verdict::{Divergence, DivergenceKind, Position};
 
 /// Something that may have to wait.
@@ -24,26 +27,30 @@ pub enum Ask {
     Snapshot(Tx),
     /// The statement with this index within its transaction.
     Lock(Tx, u32),
+    /// To write or lock, for a transaction of changed code that aborted originally.
+    Act(Tx),
     Commit(Tx),
 }
 
 impl Ask {
     pub fn tx(self) -> Tx {
         match self {
-            Self::Snapshot(tx) | Self::Lock(tx, _) | Self::Commit(tx) => tx,
+            Self::Snapshot(tx) | Self::Lock(tx, _) | Self::Act(tx) | Self::Commit(tx) => tx,
         }
     }
 }
 
 /// What a transaction of the service turned out to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// It committed originally: run it under the schedule.
+    /// Run it under the schedule: it committed originally, or the code is changed.
     Run(Tx),
     /// It aborted originally: answer from the recording.
     Serve(Tx),
     /// The request had no such transaction: run it without a schedule, or not at all if the replay has stopped.
     Extra,
+    /// The request of changed code had no such transaction: run it as it comes.
+    Added(AddedId),
     /// It belongs to no request that is replayed.
     Outside,
 }
@@ -55,6 +62,8 @@ pub struct Ended {
     pub digest: u32,
     pub rows: u64,
     pub fate: EndedAs,
+    /// Of changed code: the fingerprints of its statements.
+    pub statements: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +73,30 @@ pub enum EndedAs {
     RolledBack {
         error: Option<String>,
     },
+}
+
+impl Ended {
+    /// The session went away in the middle of it.
+    fn lost() -> Self {
+        Self {
+            shape: ShapeId(0),
+            digest: 0,
+            rows: 0,
+            fate: EndedAs::RolledBack {
+                error: Some("the service closed the connection in the middle of it".to_owned()),
+            },
+            statements: Vec::new(),
+        }
+    }
+}
+
+/// `40001` of `could not serialize access … (40001)`.
+fn sqlstate(error: &Option<String>) -> Option<&str> {
+    error
+        .as_deref()?
+        .strip_suffix(')')?
+        .rsplit_once('(')
+        .map(|(_, state)| state)
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,17 +112,18 @@ pub struct Counts {
 pub struct Coordinator {
     recording: Arc<Recording>,
     plan: Arc<Plan>,
-    schedule: Schedule,
-    /// Set in sequential mode: the one order in which steps are taken.
-    sequence: Option<Sequence>,
+    rules: Rules,
+    /// The code is changed.
+    changes: Option<Changes>,
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
     /// By request: how many of its transactions, from the first on, are claimed. Only grows.
     claimed_up_to: Vec<u32>,
     /// Sent, and neither answered nor given up.
     in_flight: BTreeSet<u32>,
-    /// By shape: hash of its first statement that takes a snapshot.
-    openings: HashMap<ShapeId, u64>,
+    /// By request: it was answered, or given up.
+    ended: Vec<bool>,
+    shapes: Arc<Shapes>,
     counts: Counts,
     first: Option<Divergence>,
     /// Divergences after the first, as long as there are few.
@@ -100,30 +134,52 @@ pub struct Coordinator {
     steps: u64,
 }
 
-struct Sequence {
-    steps: Vec<Step>,
-    next: usize,
-    /// Transactions that did all but their commit before it was their turn, as those without a snapshot may.
-    ran_early: HashSet<Tx>,
-}
-
 /// How many divergences are described; the rest are counted.
 const DESCRIBED_MAX: usize = 100;
 
 impl Coordinator {
+    /// A faithful replay.
     pub fn new(
         recording: Arc<Recording>,
         plan: Arc<Plan>,
         mut schedule: Schedule,
-        openings: HashMap<ShapeId, u64>,
+        shapes: Arc<Shapes>,
         sequential: bool,
         keep_going: bool,
     ) -> Self {
-        let sequence = sequential.then(|| Sequence {
-            steps: schedule.levels().sequential_order(),
-            next: 0,
-            ran_early: HashSet::new(),
-        });
+        for (transaction, tx) in recording.transactions.iter().zip(0..) {
+            if transaction.fate == Fate::Aborted {
+                // Answered from the recording: nobody waits for it.
+                schedule.abandon(Tx(tx));
+            }
+        }
+        let rules = Rules::recorded(schedule, sequential);
+        Self::with(recording, plan, rules, None, shapes, keep_going)
+    }
+
+    /// A run of changed code.
+    pub fn changed(
+        recording: Arc<Recording>,
+        plan: Arc<Plan>,
+        retroaction: Retroaction,
+        changes: Changes,
+        shapes: Arc<Shapes>,
+    ) -> Self {
+        let rules = Rules::Changed(Box::new(retroaction));
+        let mut coordinator = Self::with(recording, plan, rules, Some(changes), shapes, true);
+        let retried: Vec<Tx> = coordinator.recording.retried().collect();
+        coordinator.leave_out(retried);
+        coordinator
+    }
+
+    fn with(
+        recording: Arc<Recording>,
+        plan: Arc<Plan>,
+        rules: Rules,
+        changes: Option<Changes>,
+        shapes: Arc<Shapes>,
+        keep_going: bool,
+    ) -> Self {
         let mut counts = Counts {
             transactions: recording.transactions.len() as u64,
             ..Default::default()
@@ -134,32 +190,23 @@ impl Coordinator {
                 transaction.isolation == Isolation::ReadCommitted && transaction.has_snapshot,
             );
         }
-        for (transaction, tx) in recording.transactions.iter().zip(0..) {
-            if transaction.fate == Fate::Aborted {
-                // Answered from the recording: nobody waits for it.
-                schedule.abandon(Tx(tx));
-            }
-        }
-        let claimed = vec![false; recording.transactions.len()];
-        let claimed_up_to = vec![0; recording.requests.len()];
-        let mut coordinator = Self {
+        Self {
+            claimed: vec![false; recording.transactions.len()],
+            claimed_up_to: vec![0; recording.requests.len()],
+            ended: vec![false; recording.requests.len()],
             recording,
             plan,
-            schedule,
-            sequence,
-            claimed,
-            claimed_up_to,
+            rules,
+            changes,
             in_flight: BTreeSet::new(),
-            openings,
+            shapes,
             counts,
             first: None,
             more: Vec::new(),
             keep_going,
             stopped: false,
             steps: 0,
-        };
-        coordinator.skip_settled();
-        coordinator
+        }
     }
 
     /// A transaction of the service takes its first snapshot. `opening` is the hash of that statement's fingerprint.
@@ -170,9 +217,10 @@ impl Coordinator {
         let Some(request) = self.recording.find(id) else {
             return Claim::Outside;
         };
-        let matching = self
-            .unclaimed(request)
-            .find(|&tx| self.openings.get(&self.recording.transaction(tx).shape) == Some(&opening));
+        if self.changes.is_some() {
+            return self.claim_changed(request, opening);
+        }
+        let matching = self.matching(request, opening);
         let in_place = self.unclaimed(request).next();
         let Some(tx) = matching.or(in_place) else {
             if self.compares(request) && !self.stopped {
@@ -191,6 +239,50 @@ impl Coordinator {
             Fate::Aborted => Claim::Serve(tx),
             Fate::Committed | Fate::Prepared | Fate::Unknown => Claim::Run(tx),
         }
+    }
+
+    fn matching(&self, request: Request, opening: u64) -> Option<Tx> {
+        self.unclaimed(request)
+            .find(|&tx| self.opening(tx) == Some(opening))
+    }
+
+    /// The hash of the statement that made a recorded transaction take its snapshot.
+    fn opening(&self, tx: Tx) -> Option<u64> {
+        let shape = self.recording.transaction(tx).shape;
+        self.shapes.openings.get(&shape).copied()
+    }
+
+    /// Changed code: by the first statement, else by position, unless it is known to be one that is added.
+    fn claim_changed(&mut self, request: Request, opening: u64) -> Claim {
+        let changes = self.changes.as_mut().expect("the code is changed");
+        if changes.is_retry(request, opening) {
+            return Claim::Added(changes.add(request, opening, true));
+        }
+        let added = changes.is_known_as_added(opening);
+        let in_place = self.unclaimed(request).next().filter(|_| !added);
+        let found = self.matching(request, opening).or(in_place);
+        let Some(tx) = found else {
+            let changes = self.changes.as_mut().expect("the code is changed");
+            let id = changes.add(request, opening, false);
+            self.steps += u64::from(changes.outdated().is_some());
+            return Claim::Added(id);
+        };
+        self.steps += 1;
+        // What came before it in the request was left out. Nobody is to wait for it, this one least of all.
+        let began = self.recording.transaction(tx).began;
+        let passed: Vec<Tx> = self
+            .unclaimed(request)
+            .take_while(|&earlier| earlier != tx)
+            .filter(|&earlier| self.recording.transaction(earlier).ended <= began)
+            .collect();
+        for earlier in passed {
+            self.rules.leave(earlier);
+        }
+        self.set_claimed(tx);
+        let recorded = self.opening(tx);
+        let changes = self.changes.as_mut().expect("the code is changed");
+        changes.take(request, tx, opening, recorded);
+        Claim::Run(tx)
     }
 
     fn unclaimed(&self, request: Request) -> impl Iterator<Item = Tx> + '_ {
@@ -236,6 +328,15 @@ impl Coordinator {
     /// A ghost could not be run.
     pub fn ghost_failed(&mut self, tx: Tx, error: String) {
         self.ghost_over(tx);
+        if let Some(changes) = &mut self.changes {
+            changes.counts.ghosts_failed += 1;
+            changes.differing.push(Difference {
+                tx: Some(tx),
+                request: None,
+                kind: DifferenceKind::GhostFailed { error },
+            });
+            return;
+        }
         self.diverge_at(tx, DivergenceKind::Failed { error: Some(error) });
     }
 
@@ -244,84 +345,235 @@ impl Coordinator {
         self.steps += 1;
         self.set_claimed(tx);
         self.counts.transactions_done += 1;
-        self.schedule.abandon(tx);
-        self.settle_sequence(tx);
+        self.rules.leave(tx);
     }
 
     /// These will not be run: nobody could tell.
     pub fn leave_out(&mut self, transactions: Vec<Tx>) {
         for tx in transactions {
             self.set_claimed(tx);
-            self.schedule.abandon(tx);
+            self.rules.leave(tx);
         }
-        self.skip_settled();
     }
 
     /// Whether all is done that will be.
     pub fn is_finished(&self) -> bool {
-        self.schedule.is_finished()
+        self.rules.is_finished()
     }
 
     pub fn may(&self, ask: Ask) -> bool {
-        if self.schedule.is_abandoned(ask.tx()) {
-            return true;
-        }
-        let permitted = match ask {
-            Ask::Snapshot(tx) => self.schedule.may_take_snapshot(tx),
-            Ask::Lock(tx, statement) => self.schedule.may_lock(tx, statement),
-            Ask::Commit(tx) => self.schedule.may_commit(tx),
-        };
-        permitted
-            && self.sequence.as_ref().is_none_or(|sequence| {
-                match (ask, sequence.steps.get(sequence.next)) {
-                    (Ask::Snapshot(tx), Some(Step::Run(next))) => {
-                        tx == *next || !self.recording.transaction(tx).has_snapshot
-                    }
-                    (Ask::Snapshot(tx), _) => !self.recording.transaction(tx).has_snapshot,
-                    (Ask::Commit(tx), Some(Step::Commit(next))) => {
-                        tx == *next || !self.is_writer(tx)
-                    }
-                    (Ask::Commit(tx), _) => !self.is_writer(tx),
-                    (Ask::Lock(..), _) => true,
-                }
-            })
-    }
-
-    fn is_writer(&self, tx: Tx) -> bool {
-        self.schedule.levels().visible_from(tx).is_some()
+        self.rules.may(ask, &self.recording)
     }
 
     pub fn took_snapshot(&mut self, tx: Tx) {
-        if !self.schedule.has_snapshot(tx) && !self.schedule.has_ended(tx) {
-            self.steps += u64::from(!self.schedule.is_abandoned(tx));
-            self.schedule.took_snapshot(tx);
-        }
+        self.steps += u64::from(self.rules.took_snapshot(tx));
     }
 
     pub fn locked(&mut self, tx: Tx, statement: u32) {
-        let before = self.schedule.progress().lock_steps;
-        self.schedule.locked(tx, statement);
-        self.steps += self.schedule.progress().lock_steps - before;
+        self.steps += self.rules.locked(tx, statement);
     }
 
     /// The transaction has done all but its commit, or may wait for a commit now: in sequential mode, the next one may run.
     pub fn ran(&mut self, tx: Tx) {
-        self.advance_sequence(Step::Run(tx));
+        self.steps += self.rules.ran(tx);
+    }
+
+    /// A transaction of changed code has written, and is about to commit.
+    pub fn wrote(&mut self, claim: Claim, ids: &[u64], statements: &[String]) {
+        let request = self.request_of(claim);
+        let Some(changes) = &mut self.changes else {
+            return;
+        };
+        changes.wrote(claim, request, ids, statements);
+        let Claim::Run(tx) = claim else { return };
+        let recorded = self.recording.transaction(tx);
+        if recorded.wrote || recorded.fate == Fate::Aborted {
+            return;
+        }
+        // It only read originally. If a later transaction of its request wrote the same table, the writing has moved here.
+        let targets = shapes::targets(statements);
+        let moved = request.and_then(|request| {
+            self.unclaimed(request).find(|&later| {
+                let later = self.recording.transaction(later);
+                let its = self.shapes.targets.get(&later.shape);
+                later.wrote
+                    && later.fate != Fate::Aborted
+                    && its.is_some_and(|its| its.iter().any(|table| targets.contains(table)))
+            })
+        });
+        self.steps += 1;
+        let Some(rules) = self.rules.changed() else {
+            return;
+        };
+        match moved {
+            Some(later) => {
+                rules.absorb(tx, later);
+                self.set_claimed(later);
+                self.note_deleted(later, Some(tx));
+            }
+            None => rules.became_writer(tx),
+        }
+    }
+
+    fn request_of(&self, claim: Claim) -> Option<Request> {
+        match claim {
+            Claim::Run(tx) | Claim::Serve(tx) => self
+                .recording
+                .transaction(tx)
+                .request
+                .map(|(request, _)| request),
+            Claim::Added(id) => self.changes.as_ref().map(|changes| changes.request_of(id)),
+            Claim::Extra | Claim::Outside => None,
+        }
+    }
+
+    /// Whether a transaction that waits in the database for one which is complete and waits for its commit has to give way, because that commit
+    /// has to come after it.
+    pub fn must_yield(&mut self, victim: Claim, holder: Tx) -> bool {
+        let rest: Vec<Tx> = match self.request_of(victim) {
+            Some(request) => self.unclaimed(request).collect(),
+            None => Vec::new(),
+        };
+        let victim = Victim {
+            tx: match victim {
+                Claim::Run(tx) => Some(tx),
+                _ => None,
+            },
+            unclaimed: &rest,
+        };
+        self.rules
+            .changed()
+            .is_some_and(|rules| rules.must_yield(victim, holder))
+    }
+
+    pub fn note_yielded(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            changes.counts.yielded += 1;
+        }
+    }
+
+    /// Nothing moves: lets the earliest of those who wait go on without the order being kept. A transaction that may never come goes first: its request
+    /// was answered.
+    pub fn let_go(&mut self, waiting: &[Ask]) {
+        let behind: Vec<Tx> = (0..self.recording.requests.len() as u32)
+            .map(Request)
+            .filter(|request| !self.in_flight.contains(&request.0))
+            .filter(|&request| self.ended[request.index()])
+            .flat_map(|request| self.unclaimed(request).collect::<Vec<_>>())
+            .collect();
+        if !behind.is_empty() {
+            for tx in behind {
+                self.delete(tx);
+            }
+            return;
+        }
+        let Some(earliest) = waiting.iter().map(|ask| ask.tx()).min() else {
+            return;
+        };
+        self.steps += 1;
+        if let (Some(rules), Some(changes)) = (self.rules.changed(), &mut self.changes) {
+            rules.let_go(earliest);
+            changes.counts.let_go += 1;
+        }
     }
 
     /// The transaction is over; compares it with the recording.
-    pub fn ended(&mut self, tx: Tx, ended: &Ended) {
+    pub fn ended(&mut self, claim: Claim, ended: &Ended) {
+        let tx = match claim {
+            Claim::Run(tx) => tx,
+            Claim::Added(id) => {
+                if let Some(changes) = self.changes.as_mut().filter(|_| !self.stopped) {
+                    changes.added_over(id, ended);
+                }
+                return;
+            }
+            Claim::Serve(_) | Claim::Extra | Claim::Outside => return,
+        };
         self.steps += 1;
         self.counts.transactions_done += 1;
         if ended.fate == EndedAs::Committed {
-            if !self.schedule.has_ended(tx) {
-                self.schedule.committed(tx);
-            }
+            self.rules.committed(tx);
         } else {
-            self.schedule.abandon(tx);
+            self.rules.failed(tx);
         }
-        self.settle_sequence(tx);
-        self.compare(tx, ended);
+        if self.changes.is_some() {
+            self.compare_changed(tx, ended);
+        } else {
+            self.compare(tx, ended);
+        }
+    }
+
+    fn compare_changed(&mut self, tx: Tx, ended: &Ended) {
+        let recorded = self.recording.transaction(tx);
+        let request = recorded.request.map(|(request, _)| request);
+        let compared = !self.stopped && request.is_none_or(|request| self.compares(request));
+        let before = || self.recording.recorded_error(tx);
+        let same = ended.shape == recorded.shape;
+        let was_aborted = recorded.fate == Fate::Aborted;
+        let kind = match &ended.fate {
+            EndedAs::Committed if was_aborted => {
+                Some(DifferenceKind::NewlySucceeding { before: before() })
+            }
+            EndedAs::Committed if !same => Some(DifferenceKind::Statements { shape: ended.shape }),
+            EndedAs::Committed if ended.digest != recorded.digest.0 => {
+                Some(DifferenceKind::Results { rows: ended.rows })
+            }
+            EndedAs::Committed => None,
+            EndedAs::RolledBack { error } if was_aborted => {
+                let before = before();
+                (sqlstate(&before) != sqlstate(error)).then(|| DifferenceKind::FailsOtherwise {
+                    before,
+                    after: error.clone(),
+                })
+            }
+            EndedAs::RolledBack { error } => Some(DifferenceKind::NewlyFailing {
+                error: error.clone().unwrap_or_else(|| "rolled back".to_owned()),
+            }),
+        };
+        let changes = self.changes.as_mut().expect("the code is changed");
+        changes.over(Claim::Run(tx), request, ended);
+        if !compared {
+            return;
+        }
+        let counts = &mut changes.counts;
+        *match &kind {
+            None if was_aborted => &mut counts.same_failure,
+            None => &mut counts.same,
+            Some(DifferenceKind::NewlySucceeding { .. }) => &mut counts.newly_succeeding,
+            Some(DifferenceKind::Statements { .. }) => &mut counts.statements,
+            Some(DifferenceKind::Results { .. }) => &mut counts.results,
+            Some(DifferenceKind::FailsOtherwise { .. }) => &mut counts.fails_otherwise,
+            Some(_) => &mut counts.newly_failing,
+        } += 1;
+        if let Some(kind) = kind {
+            changes.differing.push(Difference {
+                tx: Some(tx),
+                request,
+                kind,
+            });
+        }
+    }
+
+    /// A recorded transaction of changed code will not come.
+    fn delete(&mut self, tx: Tx) {
+        self.steps += 1;
+        self.set_claimed(tx);
+        self.counts.transactions_done += 1;
+        self.rules.leave(tx);
+        self.note_deleted(tx, None);
+    }
+
+    fn note_deleted(&mut self, tx: Tx, into: Option<Tx>) {
+        let request = self.request_of(Claim::Run(tx));
+        let compared = !self.stopped && request.is_some_and(|request| self.compares(request));
+        if let Some(changes) = self.changes.as_mut().filter(|_| compared) {
+            changes.counts.deleted += 1;
+            changes.differing.push(Difference {
+                tx: Some(tx),
+                request,
+                kind: DifferenceKind::Deleted { into },
+            });
+        }
     }
 
     /// The transaction was answered from the recording. `complete`: every recorded byte was asked for, and nothing more.
@@ -335,11 +587,15 @@ impl Coordinator {
     }
 
     /// The session went away in the middle of a transaction.
-    pub fn lost(&mut self, tx: Tx) {
+    pub fn lost(&mut self, claim: Claim) {
+        if self.changes.is_some() {
+            self.ended(claim, &Ended::lost());
+            return;
+        }
+        let Claim::Run(tx) = claim else { return };
         self.steps += 1;
         self.counts.transactions_done += 1;
-        self.schedule.abandon(tx);
-        self.settle_sequence(tx);
+        self.rules.leave(tx);
         self.diverge_at(tx, DivergenceKind::ConnectionLost);
     }
 
@@ -352,6 +608,7 @@ impl Coordinator {
     pub fn request_ended(&mut self, request: Request) {
         self.steps += 1;
         self.in_flight.remove(&request.0);
+        self.ended[request.index()] = true;
         let recorded = self.recording.request(request);
         // What began after the response originally may still come.
         let answered = recorded.ended;
@@ -359,11 +616,17 @@ impl Coordinator {
             .unclaimed(request)
             .filter(|&tx| self.recording.transaction(tx).began <= answered)
             .collect();
+        if let Some(changes) = &mut self.changes {
+            changes.request_ended(request);
+            for tx in missing {
+                self.delete(tx);
+            }
+            return;
+        }
         for &tx in &missing {
             self.set_claimed(tx);
             self.counts.transactions_done += 1;
-            self.schedule.abandon(tx);
-            self.settle_sequence(tx);
+            self.rules.leave(tx);
         }
         let recorded = self.recording.request(request);
         if let Some(&first) = missing.first()
@@ -425,52 +688,21 @@ impl Coordinator {
         }
     }
 
-    fn settle_sequence(&mut self, tx: Tx) {
-        self.advance_sequence(Step::Run(tx));
-        self.advance_sequence(Step::Commit(tx));
-        if let Some(sequence) = &mut self.sequence {
-            sequence.ran_early.remove(&tx);
-        }
-    }
-
-    /// Passes over `done`, and over everything behind it that was abandoned meanwhile.
-    fn advance_sequence(&mut self, done: Step) {
-        let Some(sequence) = &mut self.sequence else {
-            return;
-        };
-        match done {
-            _ if sequence.steps.get(sequence.next) == Some(&done) => {
-                sequence.next += 1;
-                self.steps += 1;
-            }
-            Step::Run(tx) if !self.schedule.has_ended(tx) => {
-                sequence.ran_early.insert(tx);
-            }
-            Step::Run(_) | Step::Commit(_) => {}
-        }
-        self.skip_settled();
-    }
-
-    fn skip_settled(&mut self) {
-        let Some(sequence) = &mut self.sequence else {
-            return;
-        };
-        while let Some(step) = sequence.steps.get(sequence.next) {
-            let (Step::Run(tx) | Step::Commit(tx)) = *step;
-            let settled = self.schedule.is_abandoned(tx) || self.schedule.has_ended(tx);
-            if !settled && (*step != Step::Run(tx) || !sequence.ran_early.remove(&tx)) {
-                break;
-            }
-            sequence.next += 1;
-        }
-    }
-
     pub fn recording(&self) -> &Arc<Recording> {
         &self.recording
     }
 
     pub fn schedule(&self) -> &Schedule {
-        &self.schedule
+        self.rules.schedule()
+    }
+
+    /// What changed code did otherwise.
+    pub fn changes(&self) -> Option<&Changes> {
+        self.changes.as_ref()
+    }
+
+    pub fn take_changes(&mut self) -> Option<Changes> {
+        self.changes.as_mut().map(std::mem::take)
     }
 
     pub fn counts(&self) -> Counts {
@@ -486,9 +718,8 @@ impl Coordinator {
     }
 
     /// Nobody's answer from [`Coordinator::may`] has changed as long as this has not.
-    pub fn frontier(&self) -> (Progress, usize) {
-        let next = self.sequence.as_ref().map_or(0, |sequence| sequence.next);
-        (self.schedule.progress(), next)
+    pub fn frontier(&self) -> Frontier {
+        self.rules.frontier()
     }
 
     /// Requests that were sent and not answered, in the order in which they arrived originally.
@@ -510,7 +741,8 @@ impl Coordinator {
 
     /// Whether the replay is to stop.
     pub fn is_over(&self) -> bool {
-        self.first.is_some() && !self.keep_going
+        let outdated = |changes: &Changes| changes.outdated().is_some();
+        self.first.is_some() && !self.keep_going || self.changes.as_ref().is_some_and(outdated)
     }
 
     /// Described divergences, the first one first.

@@ -1,18 +1,18 @@
 //! Sessions at the gate: the holding gateway's driver, and what it knows.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 use hindcast_gateway::pg::{Driver, Flow, Host, Refusal, SessionStart, Wires};
-use hindcast_order::Tx;
-use hindcast_trace::{Id, RequestId, ShapeId};
+use hindcast_order::{Request, Tx};
+use hindcast_trace::{Id, Isolation, RequestId, SequenceValue, ShapeId};
 
 use crate::coordinator::{Ask, Claim, Ended};
 use crate::gate::Gate;
-use crate::hold::{Desk, HoldOptions, Holder, Next, Pins};
-use crate::recording::Recording;
+use crate::hold::{Code, Desk, HoldOptions, Holder, Next, Pins};
+use crate::recording::{Fate, Recording};
 
 /// What all sessions of a replay share.
 pub struct Floor {
@@ -24,36 +24,208 @@ pub struct Floor {
     pub alone: AtomicU64,
     /// Writes outside any request that were refused, by statement.
     pub refused: Mutex<BTreeMap<String, u64>>,
+    code: Code,
+    /// Of changed code.
+    sessions: Mutex<Sessions>,
+}
+
+/// The sessions of changed code, and who of them waits for whom in the database.
+#[derive(Debug, Default)]
+struct Sessions {
+    /// By server process.
+    by_pid: HashMap<i32, Session>,
+    /// Who waited when the database was last asked, and for whom.
+    blocked: Vec<(i32, Vec<i32>)>,
+    /// Whoever waits for somebody at a commit is to give way, whether or not the order says so.
+    all_yield: bool,
+    /// Requests for which values were drawn that were recorded of another of their transactions.
+    redrawn: HashSet<Request>,
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    claim: Option<Claim>,
+    /// It was cancelled, and this is why.
+    yielded: Option<String>,
 }
 
 impl Floor {
-    pub fn new(gate: Gate, recording: Arc<Recording>, reading: HashSet<ShapeId>) -> Self {
+    pub fn new(
+        gate: Gate,
+        recording: Arc<Recording>,
+        reading: HashSet<ShapeId>,
+        code: Code,
+    ) -> Self {
         Self {
             gate,
             recording,
             reading,
             alone: AtomicU64::new(0),
             refused: Mutex::default(),
+            code,
+            sessions: Mutex::default(),
         }
     }
 
     pub fn pins(&self, tx: Tx) -> Pins {
+        if self.code != Code::Recorded {
+            return self.pins_of_changed(tx);
+        }
         let recorded = self.recording.transaction(tx);
-        if !recorded.wrote && self.reading.contains(&recorded.shape) {
+        if self.only_reads(tx) {
             return Pins {
                 isolation: Some(recorded.isolation),
                 reads_only: true,
                 ..Pins::default()
             };
         }
-        // A temporary file that cannot be read back would show as a difference in the sequence values.
-        let extras = self.recording.extras(tx).unwrap_or_default();
         Pins {
             isolation: Some(recorded.isolation),
             now: recorded.now,
-            sequence_values: extras.sequence_values,
-            reads_only: false,
+            sequence_values: self.sequence_values(tx),
+            ..Pins::default()
         }
+    }
+
+    /// Changed code may write where the recorded one only read. What writing moved here from a later transaction of the request is to
+    /// draw the values that were drawn there.
+    fn pins_of_changed(&self, tx: Tx) -> Pins {
+        let recorded = self.recording.transaction(tx);
+        let acts_late = recorded.fate == Fate::Aborted;
+        let own = recorded
+            .request
+            .map(|(request, _)| (request, self.recording.own(request)));
+        let alone = [tx];
+        let of_request = own.map_or(&alone[..], |(_, own)| own);
+        if of_request.iter().all(|&one| self.only_reads(one)) {
+            return Pins {
+                reads_only: true,
+                acts_late,
+                ..Pins::default()
+            };
+        }
+        let redrawn = own.is_some_and(|(request, _)| self.sessions().redrawn.contains(&request));
+        let mut sequence_values = Vec::new();
+        if !recorded.wrote {
+            let later = of_request.iter().skip_while(|&&one| one != tx);
+            sequence_values.extend(later.flat_map(|&one| self.sequence_values(one)));
+        } else if !redrawn {
+            sequence_values = self.sequence_values(tx);
+        }
+        Pins {
+            now: recorded.now,
+            sequence_values,
+            acts_late,
+            ..Pins::default()
+        }
+    }
+
+    fn only_reads(&self, tx: Tx) -> bool {
+        let recorded = self.recording.transaction(tx);
+        !recorded.wrote && self.reading.contains(&recorded.shape)
+    }
+
+    /// A temporary file that cannot be read back would show as a difference in the sequence values.
+    fn sequence_values(&self, tx: Tx) -> Vec<SequenceValue> {
+        let extras = self.recording.extras(tx);
+        extras.unwrap_or_default().sequence_values
+    }
+
+    fn wrote(&self, claim: Claim, ids: &[u64], statements: &[String]) {
+        if let Claim::Run(tx) = claim
+            && !self.recording.transaction(tx).wrote
+            && let Some((request, _)) = self.recording.transaction(tx).request
+        {
+            self.sessions().redrawn.insert(request);
+        }
+        self.gate
+            .with(|coordinator| coordinator.wrote(claim, ids, statements));
+    }
+
+    fn enter(&self, pid: Option<i32>, claim: Option<Claim>) {
+        if let Some(pid) = pid {
+            let session = Session {
+                claim,
+                yielded: None,
+            };
+            self.sessions().by_pid.insert(pid, session);
+        }
+    }
+
+    fn yielded(&self, pid: Option<i32>) -> Option<String> {
+        let why = self.sessions().by_pid.get_mut(&pid?)?.yielded.take()?;
+        self.gate.with(|coordinator| coordinator.note_yielded());
+        Some(why)
+    }
+
+    /// Who waits for whom in the database. Returns those who have to give way.
+    pub fn note_blocked(&self, blocked: Vec<(i32, Vec<i32>)>) -> Vec<i32> {
+        let complete: HashSet<Tx> = self
+            .gate
+            .waiting()
+            .into_iter()
+            .filter_map(|ask| match ask {
+                Ask::Commit(tx) => Some(tx),
+                _ => None,
+            })
+            .collect();
+        let mut sessions = self.sessions();
+        let all = std::mem::take(&mut sessions.all_yield);
+        let mut yielding = Vec::new();
+        for (pid, holders) in &blocked {
+            let claim_of = |pid| sessions.by_pid.get(pid).and_then(|session| session.claim);
+            let Some(claim) = claim_of(pid) else { continue };
+            let held: Vec<Tx> = holders
+                .iter()
+                .filter_map(|holder| match claim_of(holder) {
+                    Some(Claim::Run(tx)) if complete.contains(&tx) => Some(tx),
+                    _ => None,
+                })
+                .collect();
+            let holder = held.into_iter().find(|&holder| {
+                all || self
+                    .gate
+                    .with(|coordinator| coordinator.must_yield(claim, holder))
+            });
+            if let Some(holder) = holder {
+                let session = sessions.by_pid.get_mut(pid).expect("it was just found");
+                if session.yielded.is_none() {
+                    let holder = self.recording.transaction(holder).id;
+                    session.yielded = Some(format!(
+                        "could not serialize access: it waits for a lock of t{holder}, which is complete and has to commit after it"
+                    ));
+                    yielding.push(*pid);
+                }
+            }
+        }
+        sessions.blocked = blocked;
+        yielding
+    }
+
+    /// Whether a transaction of the request waits in the database.
+    pub fn is_blocked(&self, request: Request) -> bool {
+        let sessions = self.sessions();
+        let of = |pid: &i32| sessions.by_pid.get(pid).and_then(|session| session.claim);
+        let mut claims = sessions.blocked.iter().filter_map(|(pid, _)| of(pid));
+        claims.any(|claim| match claim {
+            Claim::Run(tx) => {
+                self.recording.transaction(tx).request.map(|(own, _)| own) == Some(request)
+            }
+            _ => false,
+        })
+    }
+
+    /// Whoever waits for somebody who is held at a commit gives way. False if there is nobody.
+    pub fn make_all_yield(&self) -> bool {
+        let mut sessions = self.sessions();
+        let there_are = !sessions.blocked.is_empty() && !sessions.all_yield;
+        sessions.all_yield = there_are;
+        there_are
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        // It is changed in single steps.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn permission(&self, ask: Ask) -> Flow {
@@ -66,58 +238,81 @@ impl Floor {
 }
 
 /// A session of the service.
-pub struct ServiceDesk(pub Arc<Floor>);
+pub struct ServiceDesk {
+    floor: Arc<Floor>,
+    pid: Option<i32>,
+}
+
+impl Drop for ServiceDesk {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid {
+            self.floor.sessions().by_pid.remove(&pid);
+        }
+    }
+}
 
 impl Desk for ServiceDesk {
     fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim {
-        self.0
+        self.floor
             .gate
             .with(|coordinator| coordinator.claim(request, opening))
     }
     fn pins(&self, tx: Tx) -> Pins {
-        self.0.pins(tx)
+        self.floor.pins(tx)
     }
     fn recorded_answers(&self, tx: Tx) -> Option<Vec<u8>> {
-        self.0.recording.extras(tx).ok()?.server_bytes
+        self.floor.recording.extras(tx).ok()?.server_bytes
     }
     fn alone(&self) -> Option<RequestId> {
-        Some(self.0.alone.load(Ordering::Acquire))
+        Some(self.floor.alone.load(Ordering::Acquire))
             .filter(|&id| id != 0)
             .map(Id)
     }
     fn took_snapshot(&mut self, tx: Tx) {
-        self.0
+        self.floor
             .gate
             .with(|coordinator| coordinator.took_snapshot(tx));
     }
     fn locked(&mut self, tx: Tx, statement: u32) {
-        self.0
+        self.floor
             .gate
             .with(|coordinator| coordinator.locked(tx, statement));
     }
     fn ran(&mut self, tx: Tx) {
-        self.0.gate.with(|coordinator| coordinator.ran(tx));
+        self.floor.gate.with(|coordinator| coordinator.ran(tx));
     }
-    fn ended(&mut self, tx: Tx, ended: Ended) {
-        self.0
+    fn ended(&mut self, claim: Claim, ended: Ended) {
+        self.floor
             .gate
-            .with(|coordinator| coordinator.ended(tx, &ended));
+            .with(|coordinator| coordinator.ended(claim, &ended));
     }
     fn served(&mut self, tx: Tx, complete: bool) {
-        self.0
+        self.floor
             .gate
             .with(|coordinator| coordinator.served(tx, complete));
     }
-    fn lost(&mut self, tx: Tx) {
-        self.0.gate.with(|coordinator| coordinator.lost(tx));
+    fn lost(&mut self, claim: Claim) {
+        self.floor.gate.with(|coordinator| coordinator.lost(claim));
     }
     fn outside_write_refused(&mut self, statement: &str) {
         let mut refused = self
-            .0
+            .floor
             .refused
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *refused.entry(statement.to_owned()).or_default() += 1;
+    }
+    fn backend(&mut self, pid: i32) {
+        self.pid = Some(pid);
+    }
+    fn entered(&mut self, claim: Option<Claim>) {
+        self.floor.enter(self.pid, claim);
+    }
+    fn wrote(&mut self, claim: Claim, ids: Vec<u64>, statements: &[String]) {
+        self.floor.wrote(claim, &ids, statements);
+    }
+    fn yielded(&mut self) -> Option<String> {
+        self.floor.yielded(self.pid)
     }
 }
 
@@ -128,7 +323,8 @@ pub struct HoldingHost {
     /// The rewound database, whatever the service asks for.
     pub database: String,
     pub allow_outside_writes: bool,
-    pub raise_isolation: bool,
+    /// What transactions get that do not ask for an isolation, if that is not up to the database.
+    pub isolation: Option<Isolation>,
 }
 
 pub struct HoldingDriver {
@@ -144,15 +340,26 @@ impl Host for HoldingHost {
         parameters.set("database", &self.database);
         // Nothing of a replay needs to survive a crash (R³ §3.5).
         parameters.set("synchronous_commit", "off");
-        if !self.allow_outside_writes {
+        // Changed code may write in any request; it is made read-only where it is outside of one.
+        if !self.allow_outside_writes && self.options.code == Code::Recorded {
             parameters.set("default_transaction_read_only", "on");
         }
-        if self.raise_isolation && !parameters.chooses("default_transaction_isolation") {
-            parameters.set("default_transaction_isolation", "repeatable read");
+        if let Some(isolation) = self.isolation
+            && !parameters.chooses("default_transaction_isolation")
+        {
+            let level = match isolation {
+                Isolation::ReadCommitted => "read committed",
+                Isolation::RepeatableRead => "repeatable read",
+                Isolation::Serializable => "serializable",
+            };
+            parameters.set("default_transaction_isolation", level);
         }
         Ok(HoldingDriver {
             holder: Holder::new(self.options.clone()),
-            desk: ServiceDesk(Arc::clone(&self.floor)),
+            desk: ServiceDesk {
+                floor: Arc::clone(&self.floor),
+                pid: None,
+            },
         })
     }
 }
@@ -161,7 +368,7 @@ impl HoldingDriver {
     fn flow(&self, next: Next) -> Flow {
         match next {
             Next::Continue => Flow::Continue,
-            Next::Wait(ask) => self.desk.0.permission(ask),
+            Next::Wait(ask) => self.desk.floor.permission(ask),
             Next::Close => Flow::Close,
         }
     }

@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hindcast_order::Progress;
 use tokio::sync::{oneshot, watch};
 
 use crate::coordinator::{Ask, Coordinator};
+use crate::rules::Frontier;
 
 /// The coordinator, shared by sessions, ghosts and the re-sender.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ struct Inner {
 struct State {
     coordinator: Coordinator,
     /// How far the coordinator was when those who wait were last asked.
-    asked_at: (Progress, usize),
+    asked_at: Frontier,
     waiting: Vec<(Ask, oneshot::Sender<()>)>,
     /// Nobody is held any longer: the replay is over and sessions are to come to an end.
     open: bool,

@@ -241,16 +241,16 @@ impl Desk for GhostDesk {
     fn ran(&mut self, tx: Tx) {
         self.floor.gate.with(|coordinator| coordinator.ran(tx));
     }
-    fn ended(&mut self, tx: Tx, ended: Ended) {
+    fn ended(&mut self, claim: Claim, ended: Ended) {
         self.over = true;
         self.floor
             .gate
-            .with(|coordinator| coordinator.ended(tx, &ended));
+            .with(|coordinator| coordinator.ended(claim, &ended));
     }
     fn served(&mut self, _tx: Tx, _complete: bool) {}
-    fn lost(&mut self, tx: Tx) {
+    fn lost(&mut self, claim: Claim) {
         self.over = true;
-        self.floor.gate.with(|coordinator| coordinator.lost(tx));
+        self.floor.gate.with(|coordinator| coordinator.lost(claim));
     }
     fn outside_write_refused(&mut self, _statement: &str) {}
 }

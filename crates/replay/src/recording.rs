@@ -10,15 +10,20 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use hindcast_order::{LevelsError, LockStep, Request, Schedule, StepAt, Tx, Writers};
+use bytes::BytesMut;
+use hindcast_order::retroaction::{Origin, Past};
+use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Isolation, Micros, Outcome, ReadError, RequestFilter,
     RequestId, SequenceValue, SessionId, ShapeId, Trace, TransactionFilter, TransactionId,
 };
+use hindcast_wire::frame::{self, Direction};
+use hindcast_wire::message::backend;
 use hindcast_wire::sql::ADVISORY;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
+use crate::shapes::Shapes;
 
 /// One recorded request, without headers and bodies.
 #[derive(Clone, Debug)]
@@ -94,6 +99,8 @@ pub struct Recording {
     pub transactions: Vec<RecordedTransaction>,
     /// Transactions by request, in the order in which they began.
     own: Vec<Tx>,
+    /// Of changed code: those that failed originally and were tried again.
+    retried: Vec<Tx>,
     extras: File,
 }
 
@@ -107,10 +114,35 @@ pub enum LoadError {
     Levels(#[from] LevelsError),
 }
 
+/// Which part of what a plan covers is run, and how.
+pub struct Scope<'a> {
+    /// The code is changed: what aborted originally is run, too, and locks are the database's business.
+    pub changed: bool,
+    /// Which requests are sent.
+    pub request: &'a (dyn Fn(RequestId) -> bool + Sync),
+    /// Which ghosts are run.
+    pub ghost: &'a (dyn Fn(ShapeId) -> bool + Sync),
+}
+
+impl Scope<'_> {
+    /// A faithful replay of everything.
+    pub const ALL: Scope<'static> = Scope {
+        changed: false,
+        request: &|_| true,
+        ghost: &|_| true,
+    };
+}
+
 impl Recording {
-    /// Reads what `plan` covers, and the schedule that follows from it.
-    pub fn load(trace: &Trace, plan: &Plan) -> Result<(Self, Schedule), LoadError> {
-        let requests: Vec<RecordedRequest> = lean_requests(trace, plan)?;
+    /// Reads what `plan` covers, and the levels and lock steps of the schedule that follows from it.
+    pub fn load(
+        trace: &Trace,
+        plan: &Plan,
+        shapes: &Shapes,
+        scope: &Scope<'_>,
+    ) -> Result<(Self, Levels, Vec<LockStep>), LoadError> {
+        let mut requests: Vec<RecordedRequest> = lean_requests(trace, plan)?;
+        requests.retain(|request| (scope.request)(request.id));
         let number_of = |id: RequestId| -> Option<Request> {
             requests
                 .binary_search_by_key(&id, |r| r.id)
@@ -125,6 +157,7 @@ impl Recording {
         };
         let mut transactions = Vec::new();
         let (mut snapshots, mut writers, mut locks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut aborted = Vec::new();
         for recorded in trace.transactions(TransactionFilter {
             began: Some(plan.period.clone()),
             ..Default::default()
@@ -132,6 +165,7 @@ impl Recording {
             let recorded = recorded?;
             let tx = Tx(transactions.len() as u32);
             let request = match recorded.request {
+                None if !(scope.ghost)(recorded.shape) => continue,
                 None => None,
                 // Of a request that is not sent again: nothing that is compared can see it.
                 Some((id, how)) => match number_of(id) {
@@ -145,7 +179,11 @@ impl Recording {
                 Outcome::Prepared { .. } => Fate::Prepared,
                 Outcome::Unknown => Fate::Unknown,
             };
-            if fate != Fate::Aborted {
+            if scope.changed && fate == Fate::Aborted {
+                if let Some(snapshot) = recorded.snapshot.clone() {
+                    aborted.push((tx, snapshot));
+                }
+            } else if fate != Fate::Aborted {
                 if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
                     writers.push((tx, xid.0));
                 }
@@ -153,18 +191,13 @@ impl Recording {
                     snapshots.push((tx, snapshot));
                 }
                 // Row and table locks are not taken, so nobody waits for them.
-                locks.extend(
-                    recorded
-                        .locks
-                        .iter()
-                        .filter(|lock| lock.target == ADVISORY)
-                        .map(|lock| LockStep {
-                            tx,
-                            at: StepAt::Statement(lock.statement),
-                            target: u64::from(lock.target),
-                            completed: lock.completed,
-                        }),
-                );
+                let kept = |lock: &&trace::Lock| lock.target == ADVISORY && !scope.changed;
+                locks.extend(recorded.locks.iter().filter(kept).map(|lock| LockStep {
+                    tx,
+                    at: StepAt::Statement(lock.statement),
+                    target: u64::from(lock.target),
+                    completed: lock.completed,
+                }));
             }
             let has_snapshot = recorded.snapshot.is_some();
             let wrote = recorded.xid.is_some();
@@ -192,7 +225,21 @@ impl Recording {
         }
         spill.file.flush()?;
 
-        let mut first_pass = Writers::new(transactions.len());
+        let mut recording = Self {
+            requests,
+            transactions,
+            own: Vec::new(),
+            retried: Vec::new(),
+            extras,
+        };
+        recording.index_by_request();
+        if scope.changed {
+            recording.find_retried(shapes);
+            aborted.retain(|(tx, _)| recording.retried.binary_search(tx).is_err());
+            snapshots.extend(aborted);
+        }
+
+        let mut first_pass = Writers::new(recording.transactions.len());
         for (tx, xid) in writers {
             first_pass.insert(tx, xid);
         }
@@ -204,16 +251,61 @@ impl Recording {
                 snapshot.in_progress.iter().map(|xid| xid.0),
             )?;
         }
-        let schedule = Schedule::new(second_pass.levels()?, locks);
+        Ok((recording, second_pass.levels()?, locks))
+    }
 
-        let mut recording = Self {
-            requests,
-            transactions,
-            own: Vec::new(),
-            extras,
+    /// Transactions that failed, where the next one of their request begins with the same statement; and ghosts that failed.
+    fn find_retried(&mut self, shapes: &Shapes) {
+        let opening = |tx: Tx| shapes.openings.get(&self.transaction(tx).shape);
+        let mut retried = Vec::new();
+        for number in 0..self.requests.len() as u32 {
+            for pair in self.own(Request(number)).windows(2) {
+                if self.transaction(pair[0]).fate == Fate::Aborted
+                    && opening(pair[0]).is_some()
+                    && opening(pair[0]) == opening(pair[1])
+                    && self.transaction(pair[0]).ended <= self.transaction(pair[1]).began
+                {
+                    retried.push(pair[0]);
+                }
+            }
+        }
+        retried.extend(
+            self.ghosts()
+                .filter(|&tx| self.transaction(tx).fate == Fate::Aborted),
+        );
+        retried.sort_unstable();
+        self.retried = retried;
+    }
+
+    /// Of changed code: those that failed originally and were tried again, and ghosts that failed.
+    pub fn retried(&self) -> impl Iterator<Item = Tx> + '_ {
+        self.retried.iter().copied()
+    }
+
+    /// What order makes of the recording when the code is changed.
+    pub fn past(&self) -> Vec<Past> {
+        let past = |(transaction, tx): (&RecordedTransaction, u32)| Past {
+            began: transaction.began,
+            ended: transaction.ended,
+            origin: match transaction.fate {
+                _ if self.retried.binary_search(&Tx(tx)).is_ok() => Origin::Left,
+                Fate::Aborted => Origin::Aborted,
+                Fate::Committed | Fate::Prepared | Fate::Unknown => Origin::Committed,
+            },
+            request: transaction.request.map(|(request, _)| request),
         };
-        recording.index_by_request();
-        Ok((recording, schedule))
+        self.transactions.iter().zip(0..).map(past).collect()
+    }
+
+    /// The error that made a transaction fail originally, `message (SQLSTATE)`.
+    pub fn recorded_error(&self, tx: Tx) -> Option<String> {
+        let mut bytes = BytesMut::from(&self.extras(tx).ok()?.server_bytes?[..]);
+        while let Ok(Some(frame)) = frame::split(Direction::FromServer, &mut bytes) {
+            if frame.tag() == backend::ERROR_RESPONSE {
+                return Some(crate::hold::error_text(frame.body()));
+            }
+        }
+        None
     }
 
     fn index_by_request(&mut self) {

@@ -1,65 +1,36 @@
 //! Puts the parts together: from a plan and a rewound database to a verdict.
 
-use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use hindcast_gateway::http::ServiceUrl;
-use hindcast_gateway::pg::{Connector, ControlError, DatabaseUrl, Server, ServerOptions, TlsError};
-use hindcast_gateway::{BindError, ListenAddress};
-use hindcast_order::{Request, Tx};
+use hindcast_gateway::BindError;
+use hindcast_gateway::pg::{Connector, ControlError, DatabaseUrl, TlsError};
+use hindcast_order::{Request, Schedule, Tx};
 use hindcast_rewind::state::{self, RowDifference, StateError};
-use hindcast_trace::{Isolation, ReadError, RequestId, ShapeId, Trace};
-use hindcast_wire::sql::{Dialect, Kind, Script, ScriptCache, Statement};
+use hindcast_trace::{self as trace, ReadError, Trace};
 
-use crate::compare::Ignore;
+use crate::compare::{self, Ignore, Seen};
 use crate::coordinator::Coordinator;
-use crate::desk::{Floor, HoldingHost};
+use crate::desk::Floor;
 use crate::gate::Gate;
-use crate::ghosts;
-use crate::hold::HoldOptions;
+use crate::hold::Code;
+use crate::perform::{End, Performance, Ran};
+pub use crate::perform::{Hooks, Setting};
 use crate::plan::Plan;
-use crate::recording::{Fate, LoadError, Recording};
-use crate::sender::{self, Sender, Sent};
+use crate::recording::{Fate, LoadError, Recording, Scope};
+use crate::sender::{self, Judge};
 use crate::service::{Service, ServiceError};
+use crate::shapes::Shapes;
 use crate::verdict::*;
 
 /// How to replay.
 pub struct ReplayOptions {
-    /// Command that starts the service; `None` if [`Hooks::ready`] does.
-    pub service_command: Option<String>,
-    pub service_url: ServiceUrl,
-    pub service_log: PathBuf,
-    /// Where the service finds its database. [`Hooks::ready`] is told the port if it is 0 here.
-    pub pg_listen: ListenAddress,
-    /// The rewound database.
-    pub database: DatabaseUrl,
-    /// What could not be pinned there; `None` if nothing could.
-    pub unpinned: Option<Vec<String>>,
+    pub setting: Setting,
     pub sequential: bool,
     pub keep_going: bool,
-    pub allow_outside_writes: bool,
     pub ignore: Ignore,
-    pub debug_wait: Option<RequestId>,
-    pub stall_timeout: Duration,
     /// A database in the recorded final state.
     pub compare_with: Option<DatabaseUrl>,
-}
-
-/// Who watches a replay.
-pub trait Hooks {
-    /// The service's database is there, under this address. If nobody gave a command that starts the service, return when it serves.
-    fn ready(&mut self, _database: &ListenAddress) -> impl Future<Output = ()> {
-        std::future::ready(())
-    }
-    fn progress(&mut self, sent: Sent);
-    /// The service, in this process group, is about to get this request; return to send it.
-    fn debug_wait(
-        &mut self,
-        request: RequestId,
-        process_group: Option<u32>,
-    ) -> impl Future<Output = ()>;
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -82,27 +53,8 @@ pub enum ReplayError {
     NoRecorder,
 }
 
-/// Why a run came to its end.
-enum End {
-    Done,
-    Stuck,
-    Exited { status: String },
-    Read(ReadError),
-}
-
 /// How long a service that closed its connections in the middle of something may take to be seen as ended.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
-
-/// The holding gateway, which is not to outlive a replay that is dropped in the middle.
-struct Leash(Option<Server<HoldingHost>>);
-
-impl Drop for Leash {
-    fn drop(&mut self) {
-        if let Some(server) = &self.0 {
-            server.cut_off();
-        }
-    }
-}
 
 /// Replays `plan` and compares.
 ///
@@ -115,161 +67,53 @@ pub async fn run(
 ) -> Result<Verdict, ReplayError> {
     let started = Instant::now();
     let plan = Arc::new(plan);
-    let (recording, schedule) = {
-        let (trace, plan) = (Arc::clone(&trace), Arc::clone(&plan));
-        tokio::task::spawn_blocking(move || Recording::load(&trace, &plan))
-            .await
-            .expect("loading does not panic")?
+    let shapes = Arc::new(Shapes::of(&trace));
+    let loading = {
+        let (trace, plan, shapes) = (Arc::clone(&trace), Arc::clone(&plan), Arc::clone(&shapes));
+        tokio::task::spawn_blocking(move || Recording::load(&trace, &plan, &shapes, &Scope::ALL))
     };
+    let (recording, levels, locks) = loading.await.expect("loading does not panic")?;
     let recording = Arc::new(recording);
-    let shapes = Shapes::of(&trace);
-    let mut coordinator = Coordinator::new(
+    let coordinator = Coordinator::new(
         Arc::clone(&recording),
         Arc::clone(&plan),
-        schedule,
-        shapes.openings,
+        Schedule::new(levels, locks),
+        Arc::clone(&shapes),
         options.sequential,
         options.keep_going,
     );
-    let ghosts = ghosts::by_session(&recording);
-    coordinator.leave_out(
-        recording
-            .ghosts()
-            .filter(|tx| !ghosts.values().any(|own| own.contains(tx)))
-            .collect::<Vec<Tx>>(),
-    );
-    let gate = Gate::new(coordinator);
-    let floor = Arc::new(Floor::new(
-        gate.clone(),
+    let mut performance = Performance::start(
+        Arc::clone(&trace),
+        Arc::clone(&plan),
         Arc::clone(&recording),
-        shapes.reading,
-    ));
-
-    let first = trace.recorders().first().ok_or(ReplayError::NoRecorder)?;
-    let hold = HoldOptions {
-        trace_id_prefixes: trace
-            .recorders()
-            .iter()
-            .map(|recorder| recorder.trace_id_prefix)
-            .collect(),
-        scripts: Arc::new(ScriptCache::default()),
-        pinned: options.unpinned.is_some(),
-    };
-    let connector = Arc::new(Connector::new(options.database.clone())?);
-    let host = Arc::new(HoldingHost {
-        floor: Arc::clone(&floor),
-        options: hold.clone(),
-        database: options.database.database(),
-        allow_outside_writes: options.allow_outside_writes,
-        raise_isolation: first.raised_isolation == Some(Isolation::RepeatableRead),
-    });
-    let server_options = ServerOptions {
-        listen: options.pg_listen.clone(),
-        identity: None,
-        runtimes: Vec::new(),
-    };
-    let server = Server::bind(server_options, Arc::clone(&connector), host).await?;
-    let address = server.handle().address().clone();
-    let mut leash = Leash(Some(server));
-    hooks.ready(&address).await;
-    let mut service = match &options.service_command {
-        Some(command) => {
-            Some(Service::start(command, &options.service_url, &options.service_log).await?)
-        }
-        None => None,
-    };
-    let process_group = service.as_ref().and_then(Service::process_group);
+        coordinator,
+        &shapes,
+        Code::Recorded,
+        options.setting.clone(),
+        hooks,
+    )
+    .await?;
     let prepared = started.elapsed();
+    let judge = Arc::new(Comparison {
+        ignore: options.ignore.clone(),
+    });
+    let (end, ran) = performance.run(judge, hooks).await?;
 
-    let replaying = Instant::now();
-    // A set of one, since a set ends its tasks when it is dropped.
-    let mut haunting = tokio::task::JoinSet::new();
-    haunting.spawn(ghosts::run_all(
-        Arc::clone(&floor),
-        Arc::clone(&connector),
-        hold.clone(),
-        ghosts.into_values().collect(),
-    ));
-    let sender = Sender {
-        floor: Arc::clone(&floor),
-        plan: Arc::clone(&plan),
-        service: options.service_url.clone(),
-        ignore: Arc::new(options.ignore.clone()),
-        prefixes: trace
-            .recorders()
-            .iter()
-            .map(|recorder| (recorder.number, recorder.trace_id_prefix))
-            .collect(),
-        debug_wait: options.debug_wait,
-    };
-    let patience = options.stall_timeout.max(longest_request(&recording) * 2);
-    let paused = std::cell::Cell::new(false);
-    let hooks = tokio::sync::Mutex::new(hooks);
-    let mut not_compared = 0;
-    let mut remarks = Vec::new();
-    let end = {
-        let sending = async {
-            let told = |sent: Sent| {
-                not_compared = sent.not_compared;
-                // While somebody sits in a debugger nothing is sent, so nothing is done either.
-                if let Ok(mut hooks) = hooks.try_lock() {
-                    hooks.progress(sent);
-                }
-            };
-            let wait = async |request| {
-                paused.set(true);
-                hooks.lock().await.debug_wait(request, process_group).await;
-                paused.set(false);
-            };
-            let sent = sender.run(Arc::clone(&trace), &mut remarks, told, wait);
-            if let Err(error) = sent.await {
-                return End::Read(error);
-            }
-            until(&gate, |coordinator| coordinator.is_finished()).await;
-            End::Done
-        };
-        // Somebody sits in a debugger, and takes the time that it takes.
-        let debugging = || {
-            let debugged = options.debug_wait.and_then(|id| recording.find(id));
-            let in_flight = debugged.is_some_and(|request| {
-                gate.with(|c| !c.is_over() && c.in_flight().any(|one| one == request))
-            });
-            paused.get() || in_flight
-        };
-        // Requests in flight may be held for ever when it is over. Those of somebody who sits in a debugger are left alone.
-        let over = until(&gate, |coordinator| coordinator.is_over() && !paused.get());
-        let exiting = async {
-            match &mut service {
-                Some(service) => End::Exited {
-                    status: service.ended().await,
-                },
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            end = sending => end,
-            end = exiting => end,
-            () = over => End::Done,
-            () = stall(&gate, patience, debugging) => End::Stuck,
-        }
-    };
-    let replayed = replaying.elapsed();
-
-    match end {
-        End::Read(error) => return Err(error.into()),
-        End::Done => {}
-        End::Stuck => {
-            let divergence = stuck(&gate, &recording, patience);
-            gate.with(|coordinator| coordinator.diverge(divergence));
-        }
+    let gate = performance.gate.clone();
+    let divergence = match end {
+        End::Stuck { after } => Some(stuck(&gate, &recording, after)),
         End::Exited { status } => {
-            let divergence = exited(&gate, &recording, service.as_ref(), status);
-            gate.with(|coordinator| coordinator.diverge(divergence));
+            let service = performance.service.as_ref();
+            Some(exited(&gate, &recording, service, status))
         }
+        End::Done | End::Read(_) => None,
+    };
+    if let Some(divergence) = divergence {
+        gate.with(|coordinator| coordinator.diverge(divergence));
     }
     let first = gate.with(|coordinator| coordinator.divergences().next().cloned());
     let complete = first.is_none();
-    if let (Some(first), Some(running)) = (first, &mut service)
+    if let (Some(first), Some(running)) = (first, &mut performance.service)
         && matches!(
             first.kind,
             DivergenceKind::NoResponse { .. } | DivergenceKind::ConnectionLost
@@ -282,114 +126,36 @@ pub async fn run(
             coordinator.explain_first(DivergenceKind::ServiceExited { status, last_lines })
         });
     }
-
-    // Everything that could still wait goes: the service first, so that it does not see its sessions fall over.
-    if let Some(service) = service {
-        service.stop().await;
-    }
-    gate.open();
-    haunting.shutdown().await;
-    if let Some(server) = leash.0.take() {
-        server.shut_down(Duration::from_millis(500)).await;
-    }
+    let (floor, connector) = (
+        Arc::clone(&performance.floor),
+        Arc::clone(&performance.connector),
+    );
+    performance.shut_down().await;
 
     let final_state =
         compare_final_state(&trace, &plan, &options, &connector, complete, &gate).await?;
-    Ok(verdict(
-        &plan,
-        &floor,
-        final_state,
-        remarks,
-        &options,
-        not_compared,
-        prepared,
-        replayed,
-    ))
+    Ok(verdict(&plan, &floor, final_state, &options, ran, prepared))
 }
 
-/// What is known about a kind of transaction from its statements.
-#[derive(Default)]
-struct Shapes {
-    /// The hash of the statement that makes a transaction take its snapshot.
-    openings: HashMap<ShapeId, u64>,
-    reading: HashSet<ShapeId>,
+/// Compares responses with the recorded ones.
+struct Comparison {
+    ignore: Ignore,
 }
 
-impl Shapes {
-    fn of(trace: &Trace) -> Self {
-        let mut shapes = Self::default();
-        for shape in trace.shapes() {
-            // A fingerprint is a statement again, and its own fingerprint.
-            let scripts = shape
-                .statements
-                .iter()
-                .map(|text| Script::of(text.as_bytes(), Dialect::default()));
-            let statements: Vec<_> = scripts.flat_map(|script| script.statements).collect();
-            if let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) {
-                shapes.openings.insert(shape.id, opening.fingerprint.hash);
-            }
-            if statements.iter().all(only_reads) {
-                shapes.reading.insert(shape.id);
-            }
-        }
-        shapes
-    }
-}
-
-fn only_reads(statement: &Statement) -> bool {
-    let text = statement.fingerprint.text.to_ascii_lowercase();
-    let reads_clock = ["now", "timestamp", "current_", "localtime"]
-        .iter()
-        .any(|word| text.contains(word));
-    let plain = statement.locks.is_empty()
-        && statement.sequences.is_empty()
-        && !reads_clock
-        && !text.contains("val(");
-    statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
-}
-
-fn longest_request(recording: &Recording) -> Duration {
-    let longest = recording
-        .requests
-        .iter()
-        .map(|request| request.ended - request.arrived)
-        .max()
-        .unwrap_or(0);
-    Duration::from_micros(longest.max(0) as u64)
-}
-
-/// Resolves when something is true of the coordinator.
-async fn until(gate: &Gate, fact: impl Fn(&Coordinator) -> bool) {
-    let mut changes = gate.changes();
-    loop {
-        changes.borrow_and_update();
-        if gate.with(|coordinator| fact(coordinator)) {
-            return;
-        }
-        if changes.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Resolves when no step of the recording was taken for as long as `patience`, whatever else the service may have done.
-async fn stall(gate: &Gate, patience: Duration, excused: impl Fn() -> bool) {
-    let steps = || gate.with(|coordinator| coordinator.steps());
-    let mut changes = gate.changes();
-    loop {
-        let before = steps();
-        let moves = async {
-            while steps() == before {
-                if changes.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
+impl Judge for Comparison {
+    fn response(
+        &self,
+        recorded: &trace::Request,
+        outcome: Result<Seen, String>,
+    ) -> Option<Divergence> {
+        let kind = match outcome {
+            Ok(seen) => compare::difference(&recorded.response, &seen, &self.ignore)?,
+            Err(error) => DivergenceKind::NoResponse { error },
         };
-        match tokio::time::timeout(patience, moves).await {
-            Ok(()) => {}
-            Err(_) if excused() => {}
-            Err(_) => return,
-        }
+        Some(Divergence {
+            position: Position::request(recorded.id),
+            kind,
+        })
     }
 }
 
@@ -590,17 +356,15 @@ fn unattributed(recording: &Recording) -> u64 {
         .count() as u64
 }
 
-#[allow(clippy::too_many_arguments)]
 fn verdict(
     plan: &Plan,
     floor: &Floor,
     final_state: FinalState,
-    mut remarks: Vec<Remark>,
     options: &ReplayOptions,
-    not_compared: u64,
+    ran: Ran,
     prepared: Duration,
-    replayed: Duration,
 ) -> Verdict {
+    let mut remarks = ran.remarks;
     let recording = &floor.recording;
     let (counted, divergences) = floor.gate.with(|coordinator| {
         (
@@ -633,7 +397,7 @@ fn verdict(
                 times: *times,
             }),
     );
-    match &options.unpinned {
+    match &options.setting.unpinned {
         None => remarks.push(Remark::NotPinned {
             what: "sequence values and now(): the user of the rewound database is no superuser"
                 .to_owned(),
@@ -661,7 +425,7 @@ fn verdict(
             requests: plan.compared - plan.lead_in,
             lead_in: plan.lead_in,
             trail: plan.trail,
-            requests_not_compared: not_compared,
+            requests_not_compared: ran.not_compared,
             transactions: recording
                 .transactions
                 .iter()
@@ -678,7 +442,7 @@ fn verdict(
         },
         timing: Timing {
             prepare_us: prepared.as_micros() as i64,
-            replay_us: replayed.as_micros() as i64,
+            replay_us: ran.took.as_micros() as i64,
             original_us: original,
         },
         final_state,

@@ -17,11 +17,11 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::compare::{self, Ignore, Seen};
+use crate::compare::Seen;
 use crate::desk::Floor;
 use crate::plan::Plan;
 use crate::recording::{Answer, Recording};
-use crate::verdict::{Divergence, DivergenceKind, Position, Remark};
+use crate::verdict::{Divergence, Remark};
 
 /// How many requests are read ahead of the one that is to be sent.
 const READ_AHEAD: usize = 512;
@@ -30,10 +30,20 @@ pub struct Sender {
     pub floor: Arc<Floor>,
     pub plan: Arc<Plan>,
     pub service: ServiceUrl,
-    pub ignore: Arc<Ignore>,
+    pub judge: Arc<dyn Judge>,
     /// The high halves of the trace-ids, by recorder.
     pub prefixes: HashMap<u16, u64>,
     pub debug_wait: Option<RequestId>,
+}
+
+/// Compares responses with the recorded ones.
+pub trait Judge: Send + Sync {
+    /// What came back for a request whose response counts; an error if nothing did. What is returned goes to the coordinator.
+    fn response(
+        &self,
+        recorded: &trace::Request,
+        outcome: Result<Seen, String>,
+    ) -> Option<Divergence>;
 }
 
 /// What the one who watches is told.
@@ -137,7 +147,7 @@ impl Sender {
                         .get(&recorded.id.recorder())
                         .copied()
                         .unwrap_or_default(),
-                    ignore: Arc::clone(&self.ignore),
+                    judge: Arc::clone(&self.judge),
                     compared: self.plan.compares(recorded.id, recorded.arrived)
                         && recorded.answer == Answer::Complete,
                 };
@@ -290,25 +300,17 @@ struct Exchange {
     http: Http,
     service: ServiceUrl,
     prefix: u64,
-    ignore: Arc<Ignore>,
+    judge: Arc<dyn Judge>,
     compared: bool,
 }
 
 impl Exchange {
     async fn run(self, recorded: trace::Request) -> Option<Divergence> {
-        let id = recorded.id;
         let outcome = self.send(&recorded).await;
         if !self.compared {
             return None;
         }
-        let kind = match outcome {
-            Ok(seen) => compare::difference(&recorded.response, &seen, &self.ignore)?,
-            Err(error) => DivergenceKind::NoResponse { error },
-        };
-        Some(Divergence {
-            position: Position::request(id),
-            kind,
-        })
+        self.judge.response(&recorded, outcome)
     }
 
     async fn send(&self, recorded: &trace::Request) -> Result<Seen, String> {

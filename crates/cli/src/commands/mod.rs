@@ -5,6 +5,7 @@ pub mod ls;
 pub mod record;
 pub mod replay;
 pub mod rewind;
+pub mod setting;
 pub mod show;
 
 use hindcast_trace::{Location, Trace};

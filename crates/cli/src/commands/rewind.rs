@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hindcast_replay::{Start, restore};
 
-use super::replay::{cannot_restore, cannot_start, rewind_options};
+use super::setting::{cannot_restore, cannot_start, rewind_options};
 use crate::args::RewindArgs;
 use crate::error::{CliError, Exit};
 

@@ -15,8 +15,9 @@ use hindcast_wire::sql::{self, Company, Edits, Script, Statement};
 
 use super::answers::{Expect, Owner};
 use super::own::Own;
-use super::{Desk, Holder, Kind, Open, Split, Step};
+use super::{Code, Desk, Holder, Kind, Open, Split, Step};
 use crate::coordinator::{Ask, Claim};
+use crate::shapes::only_reads;
 
 /// A statement that the client prepared.
 #[derive(Debug)]
@@ -490,22 +491,65 @@ impl Holder {
             .or(self.application)
             .or_else(|| desk.alone());
         let claim = desk.claim(request, opening.fingerprint.hash);
-        let tx = match claim {
-            Claim::Run(tx) => tx,
+        let changed = self.options.code != Code::Recorded;
+        if changed {
+            desk.entered(Some(claim));
+        }
+        match claim {
             Claim::Serve(tx) => {
                 if self.transaction.is_some() {
                     steps.extend([Step::Own(Own::Rollback), Step::Settle]);
                 }
-                return Entered::Serve(tx);
+                Entered::Serve(tx)
             }
-            Claim::Extra | Claim::Outside => {
-                // One too many of a request is named as that, and what is behind the range is nobody's business.
-                self.outside = (claim == Claim::Outside).then(|| opening.fingerprint.text.clone());
-                if let Some(open) = &mut self.transaction {
-                    open.claim = Some(claim);
+            // One too many of a request is named as that, and what is behind the range is nobody's business.
+            Claim::Extra | Claim::Outside => self.enter_unheld(claim, opening, steps),
+            Claim::Run(_) | Claim::Added(_) if changed => {
+                self.enter_changed(claim, statements, desk, steps)
+            }
+            Claim::Run(_) | Claim::Added(_) => self.enter_recorded(claim, statements, desk, steps),
+        }
+    }
+
+    /// What is not part of the replay is neither held nor followed.
+    fn enter_unheld(
+        &mut self,
+        claim: Claim,
+        opening: &Statement,
+        steps: &mut Vec<Step>,
+    ) -> Entered {
+        self.outside = (claim == Claim::Outside).then(|| opening.fingerprint.text.clone());
+        let seclude = claim == Claim::Outside
+            && self.options.code
+                == Code::Changed {
+                    outside_writes: false,
+                };
+        match &mut self.transaction {
+            Some(open) => {
+                open.claim = Some(claim);
+                if seclude {
+                    steps.push(Step::Own(Own::ReadOnly));
                 }
-                return Entered::Plain;
             }
+            None if seclude => {
+                self.secluded = true;
+                steps.extend([Step::Own(Own::SessionReadOnly(true)), Step::Settle]);
+            }
+            None => {}
+        }
+        Entered::Plain
+    }
+
+    /// The recorded service: sessions are read-only but for what the recording lets write.
+    fn enter_recorded(
+        &mut self,
+        claim: Claim,
+        statements: &[&Statement],
+        desk: &mut impl Desk,
+        steps: &mut Vec<Step>,
+    ) -> Entered {
+        let Claim::Run(tx) = claim else {
+            return Entered::Plain;
         };
         let pins = desk.pins(tx);
         let isolation = pins
@@ -517,11 +561,7 @@ impl Holder {
             open.before_claim = Vec::new();
             if pins.reads_only {
                 // Nothing of ours is needed: its own first statement takes the snapshot.
-                let before = statements
-                    .iter()
-                    .take_while(|statement| !statement.takes_snapshot)
-                    .count();
-                open.snapshot_at = Some(open.statements + before as u32);
+                open.snapshot_at = Some(open.statements + before_snapshot(statements));
             } else {
                 steps.extend([
                     Step::Own(Own::ReadWrite(isolation)),
@@ -548,6 +588,60 @@ impl Holder {
         Entered::Wrapped
     }
 
+    /// Changed code: isolation and access are what it asks for.
+    fn enter_changed(
+        &mut self,
+        claim: Claim,
+        statements: &[&Statement],
+        desk: &mut impl Desk,
+        steps: &mut Vec<Step>,
+    ) -> Entered {
+        let recorded = match claim {
+            Claim::Run(tx) => Some((tx, desk.pins(tx))),
+            _ => None,
+        };
+        let acts_late = recorded.as_ref().is_some_and(|(_, pins)| pins.acts_late);
+        let hold = recorded
+            .iter()
+            .map(|(tx, _)| Step::Hold(Ask::Snapshot(*tx)));
+        steps.extend(hold);
+        // Nothing of ours is needed where nothing is pinned: its own first statement takes the snapshot.
+        let pinned = recorded
+            .filter(|(_, pins)| !pins.reads_only)
+            .map(|(tx, _)| tx);
+        let snapshot = pinned.map(|tx| Step::Own(Own::Snapshot(tx)));
+        let before_snapshot = before_snapshot(statements);
+        if let Some(open) = &mut self.transaction {
+            open.claim = Some(claim);
+            open.before_claim = Vec::new();
+            open.acts_late = acts_late;
+            if snapshot.is_none() {
+                open.snapshot_at = Some(open.statements + before_snapshot);
+            }
+            steps.extend(snapshot);
+            return Entered::Plain;
+        }
+        let direct = statements.iter().all(|statement| only_reads(statement))
+            || statements
+                .iter()
+                .any(|statement| statement.company == Company::Refused);
+        let mut open = Open::new(
+            if direct { Kind::Direct } else { Kind::Wrapped },
+            Some(claim),
+        );
+        open.acts_late = acts_late;
+        if snapshot.is_none() || direct {
+            open.snapshot_at = Some(before_snapshot);
+        }
+        self.transaction = Some(open);
+        if direct {
+            return Entered::Plain;
+        }
+        steps.push(Step::Own(Own::BeginAsChosen));
+        steps.extend(snapshot);
+        Entered::Wrapped
+    }
+
     /// A statement of the open transaction is about to be sent: counts it, and plans what it has to wait for.
     fn before(&mut self, statement: &Statement, steps: &mut Vec<Step>) {
         if matches!(
@@ -563,32 +657,59 @@ impl Holder {
         open.shape.add(&statement.fingerprint);
         let index = open.statements;
         open.statements += 1;
-        let Some(tx) = open.run() else { return };
-        if failed {
+        let changed = self.options.code != Code::Recorded;
+        if changed {
+            open.texts.push(statement.fingerprint.text.clone());
+            open.only_read &= only_reads(statement);
+            open.savepoints |= statement.kind == sql::Kind::Savepoint;
+        }
+        let Some(claim) = open.followed().filter(|_| !failed) else {
+            return;
+        };
+        let commits = matches!(
+            statement.kind,
+            sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }
+        );
+        if changed {
+            if let Claim::Run(tx) = claim
+                && open.acts_late
+                && !only_reads(statement)
+            {
+                open.acts_late = false;
+                steps.push(Step::Hold(Ask::Act(tx)));
+            }
+            if commits {
+                steps.extend(open.before_commit(claim));
+            }
             return;
         }
+        let Claim::Run(tx) = claim else { return };
         if statement.locks.contains(&sql::ADVISORY) {
             open.locks.push_back(index);
             // It may wait for somebody's commit, who must not wait for this.
             steps.extend([Step::Hold(Ask::Lock(tx, index)), Step::Ran]);
         }
-        if matches!(
-            statement.kind,
-            sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }
-        ) {
-            steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
+        if commits {
+            steps.extend(open.before_commit(claim));
         }
     }
 
     fn leave_wrapped(&mut self, steps: &mut Vec<Step>) {
-        let tx: Option<Tx> = self.transaction.as_ref().and_then(Open::run);
-        if let Some(tx) = tx {
-            steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
+        if let Some(open) = &self.transaction
+            && let Some(claim) = open.followed()
+        {
+            steps.extend(open.before_commit(claim));
         }
         steps.extend([Step::Own(Own::Commit), Step::Settle, Step::Ready]);
     }
 
     fn leave_company(&mut self, statements: &[&Statement], steps: &mut Vec<Step>) {
+        if std::mem::take(&mut self.secluded) {
+            steps.extend([Step::Own(Own::SessionReadOnly(false)), Step::Settle]);
+        }
+        if self.options.code != Code::Recorded {
+            return;
+        }
         let direct = self
             .transaction
             .as_ref()
@@ -615,7 +736,8 @@ impl Holder {
     /// clock that can be pinned.
     ///
     /// Whoever is replayed has committed, with the rows of its snapshot, so a lock adds nothing. But it would be taken in another order than
-    /// originally, since writes lock rows too and do not wait for their turn: foreign keys lock the rows that they refer to.
+    /// originally, since writes lock rows too and do not wait for their turn: foreign keys lock the rows that they refer to. Changed code keeps
+    /// its locks: they may be the change.
     fn rewritten(&self, text: &[u8]) -> Vec<u8> {
         let mut text = text.to_vec();
         if let Some(found) = trace_comment(&text, self.dialect) {
@@ -627,8 +749,10 @@ impl Holder {
             );
             text = edited(text, &edits);
         }
-        let edits = sql::lock_edits(&text, self.dialect);
-        text = edited(text, &edits);
+        if self.options.code == Code::Recorded {
+            let edits = sql::lock_edits(&text, self.dialect);
+            text = edited(text, &edits);
+        }
         if self.options.pinned {
             let edits = sql::clock_edits(&text, self.dialect);
             text = edited(text, &edits);
@@ -659,6 +783,30 @@ impl Holder {
             Step::Settle,
         ]);
     }
+}
+
+impl Open {
+    /// What comes before a commit, the client's or ours.
+    fn before_commit(&self, claim: Claim) -> Vec<Step> {
+        let mut steps = Vec::new();
+        // Only changed code has this noted, and of that only what may have written.
+        if !self.only_read {
+            let subtransactions = self.savepoints;
+            steps.extend([Step::Own(Own::Identify { subtransactions }), Step::Settle]);
+        }
+        if let Claim::Run(tx) = claim {
+            steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
+        }
+        steps
+    }
+}
+
+/// How many statements come before the one that takes the snapshot.
+fn before_snapshot(statements: &[&Statement]) -> u32 {
+    let before = statements
+        .iter()
+        .take_while(|statement| !statement.takes_snapshot);
+    before.count() as u32
 }
 
 /// How the transaction of a batch begins.

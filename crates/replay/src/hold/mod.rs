@@ -13,6 +13,9 @@
 //!   (not recorded)   outside any request          the same, read-only
 //! ```
 //!
+//! Changed code ([`Code::Changed`]) is held at the same places, and keeps the isolation and the locks that it asks for. Nothing is served: whatever it
+//! does is executed. Before a commit the holder asks for the transaction's id, which tells who wrote which row.
+//!
 //! The holder's snapshot query runs before the transaction's first statement. So "took its snapshot" is a fact when its answer is there,
 //! even where the first statement then waits for a lock.
 
@@ -56,11 +59,36 @@ pub trait Desk {
     fn locked(&mut self, tx: Tx, statement: u32);
     /// All but the commit is done, or what is done next may wait for somebody else's commit.
     fn ran(&mut self, tx: Tx);
-    fn ended(&mut self, tx: Tx, ended: Ended);
+    fn ended(&mut self, claim: Claim, ended: Ended);
     fn served(&mut self, tx: Tx, complete: bool);
-    fn lost(&mut self, tx: Tx);
+    fn lost(&mut self, claim: Claim);
     /// The server refused a write outside any request.
     fn outside_write_refused(&mut self, statement: &str);
+
+    // What only changed code needs.
+
+    /// The server process of this session.
+    fn backend(&mut self, _pid: i32) {}
+    /// The session's transaction is this one from here on; `None`: it has none.
+    fn entered(&mut self, _claim: Option<Claim>) {}
+    /// Before its commit the transaction turned out to have written, with these ids: its own, and those of its subtransactions.
+    fn wrote(&mut self, _claim: Claim, _ids: Vec<u64>, _statements: &[String]) {}
+    /// What the client is to hear instead of that its statement was cancelled, if the cancelling was ours.
+    fn yielded(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The service as it was recorded.
+    Recorded,
+    /// The service with changes.
+    Changed {
+        /// Whether it may write outside any request.
+        outside_writes: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +98,7 @@ pub struct HoldOptions {
     pub scripts: Arc<ScriptCache>,
     /// The rewound database has the functions that honour pins.
     pub pinned: bool,
+    pub code: Code,
 }
 
 /// How the session goes on.
@@ -112,6 +141,8 @@ pub struct Holder {
     split: Option<Split>,
     /// A statement outside any request that is being answered, for the message should it be refused.
     outside: Option<String>,
+    /// The session was made read-only for what is being answered.
+    secluded: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +185,14 @@ struct Open {
     answered: u32,
     /// The statement that takes the snapshot, where none of ours did before it.
     snapshot_at: Option<u32>,
+    /// It must not write or lock before it is permitted; see [`Ask::Act`].
+    acts_late: bool,
+    /// It has set savepoints, so rows may carry ids of subtransactions.
+    savepoints: bool,
+    /// It only read so far, as far as its texts tell.
+    only_read: bool,
+    /// Texts of its statements; of changed code only.
+    texts: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +220,10 @@ impl Open {
             locks: VecDeque::new(),
             answered: 0,
             snapshot_at: None,
+            acts_late: false,
+            savepoints: false,
+            only_read: true,
+            texts: Vec::new(),
         }
     }
 
@@ -195,6 +238,7 @@ impl Open {
             digest: self.digest.value(),
             rows: self.digest.rows(),
             fate,
+            statements: self.texts,
         }
     }
 
@@ -208,6 +252,12 @@ impl Open {
             Some(Claim::Run(tx)) => Some(tx),
             _ => None,
         }
+    }
+
+    /// Its claim, if what becomes of it is of interest.
+    fn followed(&self) -> Option<Claim> {
+        self.claim
+            .filter(|claim| matches!(claim, Claim::Run(_) | Claim::Added(_)))
     }
 }
 
@@ -268,6 +318,7 @@ impl Holder {
             unsynced: false,
             split: None,
             outside: None,
+            secluded: false,
         }
     }
 
@@ -353,9 +404,10 @@ impl Holder {
     fn end_abruptly(&mut self, desk: &mut impl Desk) {
         if let Some((tx, _)) = self.served.take() {
             desk.served(tx, false);
-        } else if let Some(tx) = self.transaction.take().and_then(|open| open.run()) {
-            desk.lost(tx);
+        } else if let Some(claim) = self.transaction.take().and_then(|open| open.followed()) {
+            desk.lost(claim);
         }
+        desk.entered(None);
         self.steps.clear();
     }
 
@@ -381,6 +433,9 @@ impl Holder {
         let (tag, body) = (frame.tag(), frame.body());
         if self.phase != Phase::Running {
             self.note_parameter(tag, body);
+            if let (server::BACKEND_KEY_DATA, Some(pid)) = (tag, body.first_chunk()) {
+                desk.backend(i32::from_be_bytes(*pid));
+            }
             self.forward(frame, out);
             if tag == server::READY_FOR_QUERY {
                 self.phase = Phase::Running;
@@ -416,6 +471,9 @@ impl Holder {
         {
             served.preparing_failed();
         }
+        let yielded = self.as_yielded(frame, desk);
+        let frame = yielded.as_ref().unwrap_or(frame);
+        let body = frame.body();
         self.digest(tag, body, answer.ordered, desk);
         if let Some(split) = self
             .split
@@ -443,6 +501,19 @@ impl Holder {
         if tag == server::READY_FOR_QUERY {
             self.on_ready(desk);
         }
+    }
+
+    /// A statement that was cancelled because it stood in somebody's way has failed to serialize, as far as its client is concerned.
+    fn as_yielded(&self, frame: &Frame, desk: &mut impl Desk) -> Option<Frame> {
+        if frame.tag() != server::ERROR_RESPONSE
+            || server::Fields::parse(frame.body()).ok()?.sqlstate() != b"57014"
+        {
+            return None;
+        }
+        let why = desk.yielded()?;
+        let mut error = BytesMut::new();
+        server::error_response(&mut error, b"ERROR", b"40001", why.as_bytes());
+        Some(Frame(error.freeze()))
     }
 
     fn note_parameter(&mut self, tag: u8, body: &[u8]) {
@@ -523,10 +594,13 @@ impl Holder {
         let Some(open) = self.transaction.take_if(|open| open.kind != Kind::Wrapped) else {
             return;
         };
-        if let Some(tx) = open.run() {
+        desk.entered(None);
+        if let Some(claim) = open.followed() {
             let committed = match open.kind {
                 Kind::Direct => {
-                    desk.took_snapshot(tx);
+                    if let Claim::Run(tx) = claim {
+                        desk.took_snapshot(tx);
+                    }
                     open.error.is_none()
                 }
                 // COMMIT of a failed transaction is answered with ROLLBACK.
@@ -534,7 +608,7 @@ impl Holder {
                     open.last_tag != "ROLLBACK" && open.error_is_over()
                 }
             };
-            desk.ended(tx, open.into_ended(committed));
+            desk.ended(claim, open.into_ended(committed));
         }
     }
 
@@ -555,6 +629,9 @@ impl Holder {
                     }
                     // The batch has failed before this. The server ignores the rest of it, and the client finds out by itself.
                     Step::Hold(_) | Step::Own(_) if self.answers.is_skipping() => {}
+                    // What failed has nothing to commit.
+                    Step::Hold(Ask::Commit(_)) | Step::Own(Own::Identify { .. })
+                        if self.status == Status::Failed => {}
                     Step::Own(own) => self.send_own(own, out, desk),
                     Step::Settle if !self.answers.is_empty() => {
                         self.steps.push_front(Step::Settle);
@@ -562,8 +639,6 @@ impl Holder {
                         return Next::Continue;
                     }
                     Step::Settle => {}
-                    // What failed has nothing to commit.
-                    Step::Hold(Ask::Commit(_)) if self.status == Status::Failed => {}
                     Step::Hold(ask) => {
                         self.waiting = true;
                         return Next::Wait(ask);
@@ -638,8 +713,9 @@ impl Holder {
         {
             server::ready_for_query(&mut out.to_client, Status::Idle);
         }
-        if let Some(tx) = open.run() {
-            desk.ended(tx, open.into_ended(committed));
+        desk.entered(None);
+        if let Some(claim) = open.followed() {
+            desk.ended(claim, open.into_ended(committed));
         }
     }
 

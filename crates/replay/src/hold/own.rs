@@ -16,8 +16,16 @@ use super::{Desk, Holder};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     Begin(Isolation),
+    /// With the isolation that the session has chosen.
+    BeginAsChosen,
     /// In a transaction that the client began.
     ReadWrite(Isolation),
+    /// In a transaction that the client began.
+    ReadOnly,
+    /// Asks for the ids of the transaction, if it has any.
+    Identify {
+        subtransactions: bool,
+    },
     /// Takes the transaction's snapshot and sets what is pinned.
     Snapshot(Tx),
     Commit,
@@ -33,6 +41,8 @@ pub(super) enum Own {
 pub(super) struct OwnAnswer {
     error: Option<Bytes>,
     tag: Bytes,
+    /// First column of the rows.
+    values: Vec<Bytes>,
     /// Whether the last commit of ours committed.
     pub last_commit_worked: bool,
 }
@@ -51,6 +61,22 @@ impl Own {
             Self::Begin(_) => (
                 "hindcast_begin",
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+            ),
+            Self::BeginAsChosen => ("hindcast_begin_as_chosen", "BEGIN READ WRITE"),
+            Self::ReadOnly => ("hindcast_read", "SET TRANSACTION READ ONLY"),
+            Self::Identify {
+                subtransactions: false,
+            } => (
+                "hindcast_id",
+                "SELECT pg_catalog.pg_current_xact_id_if_assigned()::text",
+            ),
+            // A subtransaction that was released holds the lock on its id until the end.
+            Self::Identify {
+                subtransactions: true,
+            } => (
+                "hindcast_ids",
+                "SELECT transactionid::text FROM pg_catalog.pg_locks \
+                 WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'transactionid'",
             ),
             Self::ReadWrite(Isolation::ReadCommitted) => (
                 "hindcast_write_rc",
@@ -122,9 +148,11 @@ impl Holder {
         match frame.tag() {
             server::ERROR_RESPONSE => self.own_answer.error = Some(frame.0.clone()),
             server::COMMAND_COMPLETE => self.own_answer.tag = Bytes::copy_from_slice(frame.body()),
+            server::DATA_ROW => self.own_answer.values.extend(first_value(frame.body())),
             server::READY_FOR_QUERY => {
                 let error = self.own_answer.error.take();
                 let tag = std::mem::take(&mut self.own_answer.tag);
+                let values = std::mem::take(&mut self.own_answer.values);
                 let Some(own) = self.own.pop_front() else {
                     return;
                 };
@@ -143,6 +171,15 @@ impl Holder {
                         self.own_answer.last_commit_worked = error.is_none() && tag == "COMMIT\0";
                         self.commit_error = error;
                     }
+                    Own::Identify { .. } if error.is_none() => {
+                        let number = |value: &Bytes| std::str::from_utf8(value).ok()?.parse().ok();
+                        let ids: Vec<u64> = values.iter().filter_map(number).collect();
+                        if let Some(open) = self.transaction.as_ref().filter(|_| !ids.is_empty())
+                            && let Some(claim) = open.followed()
+                        {
+                            desk.wrote(claim, ids, &open.texts);
+                        }
+                    }
                     Own::Rollback | Own::Resync => {}
                     _ => {
                         if let (Some(error), Some(open)) = (error, &mut self.transaction) {
@@ -156,4 +193,12 @@ impl Holder {
             _ => {}
         }
     }
+}
+
+/// The first column of a `DataRow`, if it is not NULL.
+fn first_value(row: &[u8]) -> Option<Bytes> {
+    let (_, rest) = row.split_first_chunk::<2>()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+    rest.get(..length).map(Bytes::copy_from_slice)
 }

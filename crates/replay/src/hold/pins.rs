@@ -11,6 +11,8 @@ pub struct Pins {
     /// It only read: nothing but `SELECT`s that lock nothing, draw from no sequence and read no clock. Then there is nothing to pin, and it may
     /// stay read-only.
     pub reads_only: bool,
+    /// It aborted originally, so what beat it goes first; see [`Ask::Act`](crate::coordinator::Ask::Act).
+    pub acts_late: bool,
 }
 
 impl Pins {

@@ -1,0 +1,243 @@
+//! What a run of the service against a rewound database needs from the command line, for `replay` and `retro`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hindcast_gateway::pg::DatabaseUrl;
+use hindcast_replay::compare::Ignore;
+use hindcast_replay::run::{Hooks, ReplayError, Setting};
+use hindcast_replay::sender::Sent;
+use hindcast_replay::{Plan, RestoreError, StartError};
+use hindcast_rewind::{Options as RewindOptions, Rewound};
+use hindcast_trace::{Location, RequestId, Trace};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::io::AsyncBufReadExt;
+
+use super::ls::gap_line;
+use crate::args::{RunArgs, TargetArgs};
+use crate::error::CliError;
+
+pub async fn open(location: &Location) -> Result<Arc<Trace>, CliError> {
+    let location = location.clone();
+    let trace = tokio::task::spawn_blocking(move || super::open(&location))
+        .await
+        .expect("opening does not panic")?;
+    Ok(Arc::new(trace))
+}
+
+/// Where the service and its database are to be. The database itself is filled in when there is one.
+pub fn setting(trace: &Trace, app: &str, args: &RunArgs) -> Result<Setting, CliError> {
+    let recorder = trace
+        .recorders()
+        .iter()
+        .find(|recorder| !recorder.app.is_empty());
+    let recorded = |flag: &str, value: Option<&str>| {
+        value.map(str::to_owned).ok_or_else(|| {
+            CliError::usage(format!(
+                "the recording does not say what {flag} was; give it"
+            ))
+        })
+    };
+    let app_url = recorded(
+        "--app-url",
+        args.app_url.as_deref().or(recorder.map(|r| r.app.as_str())),
+    )?;
+    let pg_listen = recorded(
+        "--pg-listen",
+        args.pg_listen
+            .as_deref()
+            .or(recorder.map(|r| r.pg_listen.as_str())),
+    )?;
+    Ok(Setting {
+        service_command: Some(app.to_owned()),
+        service_url: app_url
+            .parse()
+            .map_err(|error| CliError::usage(format!("--app-url: {error}")))?,
+        service_log: args.app_log.clone().unwrap_or_else(default_log),
+        pg_listen: pg_listen
+            .parse()
+            .map_err(|error| CliError::usage(format!("--pg-listen: {error}")))?,
+        database: url(
+            "the recorded database",
+            recorder.map_or("postgres://localhost/postgres", |r| r.postgres.as_str()),
+        )?,
+        unpinned: None,
+        allow_outside_writes: args.allow_outside_writes,
+        isolation: None,
+        stall_timeout: args.stall_timeout,
+        debug_wait: None,
+    })
+}
+
+fn default_log() -> PathBuf {
+    std::env::temp_dir().join(format!("hindcast-service-{}.log", std::process::id()))
+}
+
+pub fn ignore(args: &RunArgs) -> Result<Ignore, CliError> {
+    let mut ignore = Ignore::default();
+    for given in &args.ignore {
+        ignore
+            .add(given)
+            .map_err(|error| CliError::usage(format!("--ignore {error}")))?;
+    }
+    Ok(ignore)
+}
+
+pub fn compare_with(args: &RunArgs) -> Result<Option<DatabaseUrl>, CliError> {
+    let given = args.compare_with.as_deref();
+    given.map(|text| url("--compare-with", text)).transpose()
+}
+
+pub fn url(what: &str, text: &str) -> Result<DatabaseUrl, CliError> {
+    text.parse()
+        .map_err(|error| CliError::usage(format!("{what}: {error}")))
+}
+
+pub fn rewind_options(
+    trace: &Trace,
+    target: &TargetArgs,
+    across_gaps: bool,
+) -> Result<RewindOptions, CliError> {
+    let recorder = trace
+        .recorders()
+        .iter()
+        .find(|recorder| !recorder.database.is_empty());
+    let database = recorder
+        .map(|recorder| recorder.database.clone())
+        .unwrap_or_default();
+    let mut options = RewindOptions::new(database);
+    options.server = target
+        .postgres
+        .clone()
+        .or(recorder.map(|recorder| recorder.postgres.clone()));
+    options.folder = target.work_folder.clone();
+    options.allow_unaccounted = across_gaps;
+    Ok(options)
+}
+
+pub fn refuse_gaps(plan: &Plan, across_gaps: bool) -> Result<(), CliError> {
+    if across_gaps || plan.gaps.is_empty() {
+        return Ok(());
+    }
+    for gap in plan.gaps.iter().take(5) {
+        eprintln!("{}", gap_line(gap));
+    }
+    Err(CliError::failed("the recording has gaps in this range").hint("choose another range, or replay all the same with --across-gaps: what is missing may show as a divergence"))
+}
+
+pub fn cannot_start(error: StartError) -> CliError {
+    let hint = match &error {
+        StartError::NoBase => {
+            "take one with `hindcast base`, or record with `--base template`, before the first request"
+        }
+        StartError::BaseTooLate { .. } => {
+            "choose a later range, or adopt an older backup with `hindcast base --backup`"
+        }
+        StartError::Plan(_) => "`hindcast ls` lists the requests",
+    };
+    CliError::because("cannot replay this range", &error).hint(hint)
+}
+
+pub fn cannot_restore(error: RestoreError) -> CliError {
+    let hint = match &error {
+        RestoreError::Rewind(error) => error.hint(),
+        _ => None,
+    };
+    let failed = CliError::because("the database cannot be rewound", &error);
+    match hint {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
+}
+
+pub fn cannot_run(what: &str, error: ReplayError) -> CliError {
+    use hindcast_replay::service::ServiceError;
+    let mut failed = CliError::because(what, &error);
+    if let ReplayError::Service(
+        ServiceError::Ended { last_lines, .. } | ServiceError::NotListening { last_lines, .. },
+    ) = &error
+    {
+        failed = failed.detail("its last words", last_lines);
+    }
+    match &error {
+        ReplayError::Service(ServiceError::AlreadyThere { .. }) => failed.hint("stop the recorded service first, or let the replayed one listen elsewhere and say so with --app-url"),
+        ReplayError::Service(ServiceError::Ended { .. }) => failed.hint("try the --app command by hand; while it replays, the service's database is at --pg-listen"),
+        ReplayError::Service(ServiceError::NotListening { .. }) => failed.hint("say where it listens with --app-url"),
+        ReplayError::Bind(_) => failed.hint("stop the recorder first, or let the service use another address and say so with --pg-listen"),
+        _ => failed,
+    }
+}
+
+/// Keeps a database that was worked on and says where it is, or removes it.
+pub async fn put_away(rewound: Rewound, keep: bool, json: bool) -> Result<(), CliError> {
+    if !keep {
+        return rewound.discard().await.map_err(|error| {
+            CliError::because("the rewound database could not be removed", &error)
+        });
+    }
+    let kept = rewound
+        .keep()
+        .await
+        .map_err(|error| CliError::because("the rewound database could not be kept", &error))?;
+    eprintln!(
+        "The database is kept:\n  connect   psql '{}'\n  remove    {}",
+        kept.url, kept.removal
+    );
+    if !json {
+        println!("database {}", kept.url);
+    }
+    Ok(())
+}
+
+fn progress(hidden: bool, what: &'static str) -> ProgressBar {
+    if hidden || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {pos}/{len} {eta}")
+    {
+        bar.set_style(style);
+    }
+    bar.set_message(what);
+    bar
+}
+
+pub struct Watcher {
+    bar: ProgressBar,
+    doing: &'static str,
+}
+
+impl Watcher {
+    pub fn new(hidden: bool, doing: &'static str) -> Self {
+        let bar = progress(hidden, "rewinding the database");
+        Self { bar, doing }
+    }
+
+    pub fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Hooks for Watcher {
+    fn progress(&mut self, sent: Sent) {
+        self.bar.set_message(self.doing);
+        self.bar.set_length(sent.of);
+        self.bar.set_position(sent.done);
+    }
+
+    async fn debug_wait(&mut self, request: RequestId, process_group: Option<u32>) {
+        self.bar.suspend(|| {
+            eprintln!("Stopped before request {request}. What is in flight ran concurrently with it and is held.");
+            if let Some(group) = process_group {
+                eprintln!("  the service's processes   pgrep -g {group} -a");
+                eprintln!("  attach a debugger         gdb -p $(pgrep -g {group} -n)");
+            }
+            eprintln!("Press Enter to send it.");
+        });
+        let mut line = String::new();
+        let _ = tokio::io::BufReader::new(tokio::io::stdin())
+            .read_line(&mut line)
+            .await;
+    }
+}

@@ -1,0 +1,249 @@
+//! What changed code does otherwise than the recording says. Pure bookkeeping for the coordinator of a retroaction.
+
+use std::collections::{HashMap, HashSet};
+
+use hindcast_order::{Request, Tx};
+use hindcast_trace::ShapeId;
+
+use crate::coordinator::{Claim, Ended, EndedAs};
+
+/// A transaction that no recorded one corresponds to, numbered in the order in which they began.
+pub type AddedId = u32;
+
+/// What was learnt about the changed code and is needed from the beginning. It only grows from one run to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// Hashes of first statements of transactions that were added in front of recorded ones.
+    added_openings: HashSet<u64>,
+}
+
+/// What is different so far.
+#[derive(Debug, Default)]
+pub struct Changes {
+    learned: Learned,
+    /// Something was learnt that is not acted on yet.
+    outdated: bool,
+    added: Vec<Added>,
+    /// By transaction that is not over: its first statement.
+    openings: HashMap<Claim, u64>,
+    /// By request in flight.
+    requests: HashMap<Request, OfRequest>,
+    /// Of the added ones, and of those that are not as recorded.
+    pub differing: Vec<Difference>,
+    pub counts: ChangeCounts,
+    /// By the low half of a transaction id, as rows carry it: who wrote.
+    pub writers: HashMap<u32, Writer>,
+    /// Statements of shapes that the recording may not have.
+    pub shapes: HashMap<ShapeId, Vec<String>>,
+}
+
+#[derive(Clone, Debug)]
+struct Added {
+    request: Request,
+    retry: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct OfRequest {
+    /// The last transaction failed in a way that services try again after, and began like this.
+    failed: Option<u64>,
+    /// Recorded transactions that were taken by one which begins otherwise: how it was to begin, how it began.
+    misplaced: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangeCounts {
+    pub same: u64,
+    pub same_failure: u64,
+    pub statements: u64,
+    pub results: u64,
+    pub fails_otherwise: u64,
+    pub newly_failing: u64,
+    pub newly_succeeding: u64,
+    pub deleted: u64,
+    pub added: u64,
+    pub retries: u64,
+    pub yielded: u64,
+    pub let_go: u64,
+    pub ghosts_failed: u64,
+}
+
+/// A transaction that is not as recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// `None`: it was added.
+    pub tx: Option<Tx>,
+    pub request: Option<Request>,
+    pub kind: DifferenceKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DifferenceKind {
+    Added {
+        shape: ShapeId,
+        error: Option<String>,
+        retry: bool,
+    },
+    /// `into`: its writes moved into this transaction.
+    Deleted {
+        into: Option<Tx>,
+    },
+    Statements {
+        shape: ShapeId,
+    },
+    Results {
+        rows: u64,
+    },
+    NewlyFailing {
+        error: String,
+    },
+    NewlySucceeding {
+        before: Option<String>,
+    },
+    FailsOtherwise {
+        before: Option<String>,
+        after: Option<String>,
+    },
+    GhostFailed {
+        error: String,
+    },
+}
+
+/// Who wrote rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// The recorded transaction; `None`: it was added.
+    pub tx: Option<Tx>,
+    pub request: Option<Request>,
+    /// Of its statements up to its commit.
+    pub statements: std::sync::Arc<[String]>,
+}
+
+impl Changes {
+    pub fn new(learned: Learned) -> Self {
+        Self {
+            learned,
+            ..Self::default()
+        }
+    }
+
+    /// What the next run is to know, if this one is to be given up because it did not.
+    pub fn outdated(&self) -> Option<&Learned> {
+        self.outdated.then_some(&self.learned)
+    }
+
+    /// Whether a transaction of this request that begins like this was added, as far as is known before the recorded ones are looked at.
+    pub fn is_retry(&self, request: Request, opening: u64) -> bool {
+        self.requests
+            .get(&request)
+            .is_some_and(|of| of.failed == Some(opening))
+    }
+
+    /// Whether a transaction that begins like this must not take the place of a recorded one which begins otherwise.
+    pub fn is_known_as_added(&self, opening: u64) -> bool {
+        self.learned.added_openings.contains(&opening)
+    }
+
+    pub fn add(&mut self, request: Request, opening: u64, retry: bool) -> AddedId {
+        // What took the place of one that begins like this was itself added.
+        if let Some(of) = self.requests.get(&request)
+            && !retry
+        {
+            for &(was_to_begin, began) in &of.misplaced {
+                if was_to_begin == opening {
+                    self.outdated |= self.learned.added_openings.insert(began);
+                }
+            }
+        }
+        let id = self.added.len() as AddedId;
+        self.added.push(Added { request, retry });
+        self.openings.insert(Claim::Added(id), opening);
+        id
+    }
+
+    /// A recorded transaction was taken by one that begins like this. `recorded`: how it was to begin.
+    pub fn take(&mut self, request: Request, tx: Tx, opening: u64, recorded: Option<u64>) {
+        self.openings.insert(Claim::Run(tx), opening);
+        if let Some(recorded) = recorded.filter(|&recorded| recorded != opening) {
+            let of = self.requests.entry(request).or_default();
+            of.misplaced.push((recorded, opening));
+        }
+    }
+
+    pub fn wrote(
+        &mut self,
+        claim: Claim,
+        request: Option<Request>,
+        ids: &[u64],
+        statements: &[String],
+    ) {
+        let tx = match claim {
+            Claim::Run(tx) => Some(tx),
+            _ => None,
+        };
+        let writer = Writer {
+            tx,
+            request,
+            statements: statements.into(),
+        };
+        for &id in ids {
+            self.writers.insert(id as u32, writer.clone());
+        }
+    }
+
+    /// A transaction that was added is over.
+    pub fn added_over(&mut self, id: AddedId, ended: &Ended) {
+        let Added { request, retry } = self.added[id as usize].clone();
+        self.over(Claim::Added(id), Some(request), ended);
+        self.counts.added += 1;
+        self.counts.retries += u64::from(retry);
+        let error = match &ended.fate {
+            EndedAs::Committed => None,
+            EndedAs::RolledBack { error } => {
+                Some(error.clone().unwrap_or_else(|| "rolled back".to_owned()))
+            }
+        };
+        self.differing.push(Difference {
+            tx: None,
+            request: Some(request),
+            kind: DifferenceKind::Added {
+                shape: ended.shape,
+                error,
+                retry,
+            },
+        });
+    }
+
+    /// A transaction is over: remembers what the next one of its request may have to do with it.
+    pub fn over(&mut self, claim: Claim, request: Option<Request>, ended: &Ended) {
+        if !ended.statements.is_empty() {
+            self.shapes
+                .entry(ended.shape)
+                .or_insert_with(|| ended.statements.clone());
+        }
+        let opening = self.openings.remove(&claim);
+        let Some(request) = request else { return };
+        let failed = match &ended.fate {
+            EndedAs::RolledBack { error: Some(error) } if is_retried(error) => opening,
+            _ => None,
+        };
+        if failed.is_some() || self.requests.contains_key(&request) {
+            self.requests.entry(request).or_default().failed = failed;
+        }
+    }
+
+    pub fn request_of(&self, id: AddedId) -> Request {
+        self.added[id as usize].request
+    }
+
+    pub fn request_ended(&mut self, request: Request) {
+        self.requests.remove(&request);
+    }
+}
+
+/// Whether services try again after an error like this, and a second attempt is not another transaction of theirs.
+fn is_retried(error: &str) -> bool {
+    ["(40001)", "(40P01)", "(23505)"]
+        .iter()
+        .any(|state| error.ends_with(state))
+}

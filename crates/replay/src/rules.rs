@@ -1,0 +1,221 @@
+//! Who must wait for whom, for the recorded code and for changed code. The rules themselves are `hindcast-order`'s.
+
+use std::collections::HashSet;
+
+use hindcast_order::levels::Step;
+use hindcast_order::retroaction::{self, Retroaction};
+use hindcast_order::{Progress, Schedule, Tx};
+
+use crate::coordinator::Ask;
+use crate::recording::Recording;
+
+#[derive(Debug)]
+pub enum Rules {
+    Recorded(Box<Recorded>),
+    Changed(Box<Retroaction>),
+}
+
+/// The schedule of a faithful replay.
+#[derive(Debug)]
+pub struct Recorded {
+    schedule: Schedule,
+    /// Set in sequential mode: the one order in which steps are taken.
+    sequence: Option<Sequence>,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    steps: Vec<Step>,
+    next: usize,
+    /// Transactions that did all but their commit before it was their turn, as those without a snapshot may.
+    ran_early: HashSet<Tx>,
+}
+
+/// Nobody's answer from [`Rules::may`] has changed as long as this has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frontier {
+    Recorded(Progress, usize),
+    Changed(retroaction::Progress),
+}
+
+impl Rules {
+    pub fn recorded(schedule: Schedule, sequential: bool) -> Self {
+        let sequence = sequential.then(|| Sequence {
+            steps: schedule.levels().sequential_order(),
+            next: 0,
+            ran_early: HashSet::new(),
+        });
+        Self::Recorded(Box::new(Recorded { schedule, sequence }))
+    }
+
+    pub fn schedule(&self) -> &Schedule {
+        match self {
+            Self::Recorded(recorded) => &recorded.schedule,
+            Self::Changed(retroaction) => retroaction.schedule(),
+        }
+    }
+
+    pub fn changed(&mut self) -> Option<&mut Retroaction> {
+        match self {
+            Self::Recorded(_) => None,
+            Self::Changed(retroaction) => Some(retroaction),
+        }
+    }
+
+    pub fn may(&self, ask: Ask, recording: &Recording) -> bool {
+        match self {
+            Self::Recorded(recorded) => recorded.may(ask, recording),
+            Self::Changed(retroaction) => match ask {
+                Ask::Snapshot(tx) => retroaction.may_take_snapshot(tx),
+                Ask::Act(tx) => retroaction.may_act(tx),
+                Ask::Commit(tx) => retroaction.may_commit(tx),
+                Ask::Lock(..) => true,
+            },
+        }
+    }
+
+    pub fn frontier(&self) -> Frontier {
+        match self {
+            Self::Recorded(recorded) => {
+                let next = recorded
+                    .sequence
+                    .as_ref()
+                    .map_or(0, |sequence| sequence.next);
+                Frontier::Recorded(recorded.schedule.progress(), next)
+            }
+            Self::Changed(retroaction) => Frontier::Changed(retroaction.progress()),
+        }
+    }
+
+    pub fn is_finished(&self) -> bool {
+        match self {
+            Self::Recorded(recorded) => recorded.schedule.is_finished(),
+            Self::Changed(retroaction) => retroaction.is_finished(),
+        }
+    }
+
+    /// Whether this was news.
+    pub fn took_snapshot(&mut self, tx: Tx) -> bool {
+        let schedule = self.schedule();
+        if schedule.has_snapshot(tx) || schedule.has_ended(tx) {
+            return false;
+        }
+        let counts = !schedule.is_abandoned(tx);
+        match self {
+            Self::Recorded(recorded) => recorded.schedule.took_snapshot(tx),
+            Self::Changed(retroaction) => retroaction.took_snapshot(tx),
+        }
+        counts
+    }
+
+    /// How many lock steps that was.
+    pub fn locked(&mut self, tx: Tx, statement: u32) -> u64 {
+        match self {
+            Self::Recorded(recorded) => {
+                let before = recorded.schedule.progress().lock_steps;
+                recorded.schedule.locked(tx, statement);
+                recorded.schedule.progress().lock_steps - before
+            }
+            Self::Changed(_) => 0,
+        }
+    }
+
+    pub fn committed(&mut self, tx: Tx) {
+        match self {
+            Self::Recorded(recorded) => {
+                if !recorded.schedule.has_ended(tx) {
+                    recorded.schedule.committed(tx);
+                }
+                recorded.settle(tx);
+            }
+            Self::Changed(retroaction) => retroaction.committed(tx),
+        }
+    }
+
+    pub fn failed(&mut self, tx: Tx) {
+        match self {
+            Self::Recorded(recorded) => recorded.abandon(tx),
+            Self::Changed(retroaction) => retroaction.failed(tx),
+        }
+    }
+
+    /// The transaction will not come.
+    pub fn leave(&mut self, tx: Tx) {
+        match self {
+            Self::Recorded(recorded) => recorded.abandon(tx),
+            Self::Changed(retroaction) => retroaction.leave(tx),
+        }
+    }
+
+    /// The transaction has done all but its commit, or may wait for a commit now. How many steps that was in sequential mode.
+    pub fn ran(&mut self, tx: Tx) -> u64 {
+        match self {
+            Self::Recorded(recorded) => recorded.advance(Step::Run(tx)),
+            Self::Changed(_) => 0,
+        }
+    }
+}
+
+impl Recorded {
+    fn may(&self, ask: Ask, recording: &Recording) -> bool {
+        if self.schedule.is_abandoned(ask.tx()) {
+            return true;
+        }
+        let permitted = match ask {
+            Ask::Snapshot(tx) => self.schedule.may_take_snapshot(tx),
+            Ask::Lock(tx, statement) => self.schedule.may_lock(tx, statement),
+            Ask::Commit(tx) => self.schedule.may_commit(tx),
+            Ask::Act(_) => true,
+        };
+        let is_writer = |tx| self.schedule.levels().visible_from(tx).is_some();
+        permitted
+            && self.sequence.as_ref().is_none_or(|sequence| {
+                match (ask, sequence.steps.get(sequence.next)) {
+                    (Ask::Snapshot(tx), Some(Step::Run(next))) => {
+                        tx == *next || !recording.transaction(tx).has_snapshot
+                    }
+                    (Ask::Snapshot(tx), _) => !recording.transaction(tx).has_snapshot,
+                    (Ask::Commit(tx), Some(Step::Commit(next))) => tx == *next || !is_writer(tx),
+                    (Ask::Commit(tx), _) => !is_writer(tx),
+                    (Ask::Lock(..) | Ask::Act(_), _) => true,
+                }
+            })
+    }
+
+    fn abandon(&mut self, tx: Tx) {
+        self.schedule.abandon(tx);
+        self.settle(tx);
+    }
+
+    fn settle(&mut self, tx: Tx) {
+        self.advance(Step::Run(tx));
+        self.advance(Step::Commit(tx));
+        if let Some(sequence) = &mut self.sequence {
+            sequence.ran_early.remove(&tx);
+        }
+    }
+
+    /// Passes over `done`, and over everything behind it that was abandoned meanwhile.
+    fn advance(&mut self, done: Step) -> u64 {
+        let Some(sequence) = &mut self.sequence else {
+            return 0;
+        };
+        let before = sequence.next;
+        match done {
+            _ if sequence.steps.get(sequence.next) == Some(&done) => sequence.next += 1,
+            Step::Run(tx) if !self.schedule.has_ended(tx) => {
+                sequence.ran_early.insert(tx);
+            }
+            Step::Run(_) | Step::Commit(_) => {}
+        }
+        while let Some(step) = sequence.steps.get(sequence.next) {
+            let (Step::Run(tx) | Step::Commit(tx)) = *step;
+            let settled = self.schedule.is_abandoned(tx) || self.schedule.has_ended(tx);
+            if !settled && (*step != Step::Run(tx) || !sequence.ran_early.remove(&tx)) {
+                break;
+            }
+            sequence.next += 1;
+        }
+        u64::from(sequence.next > before)
+    }
+}

@@ -1,0 +1,95 @@
+//! What is known about transactions from the texts of their statements.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use hindcast_trace::{ShapeId, Trace};
+use hindcast_wire::sql::{Dialect, Kind, Script, Statement};
+use regex::Regex;
+
+/// What is known about a kind of transaction from its statements.
+#[derive(Default)]
+pub struct Shapes {
+    /// The hash of the statement that makes a transaction take its snapshot.
+    pub openings: HashMap<ShapeId, u64>,
+    pub reading: HashSet<ShapeId>,
+    /// The tables that its statements name as those they write.
+    pub targets: HashMap<ShapeId, Vec<String>>,
+}
+
+impl Shapes {
+    pub fn of(trace: &Trace) -> Self {
+        let mut shapes = Self::default();
+        for shape in trace.shapes() {
+            // A fingerprint is a statement again, and its own fingerprint.
+            let scripts = shape
+                .statements
+                .iter()
+                .map(|text| Script::of(text.as_bytes(), Dialect::default()));
+            let statements: Vec<_> = scripts.flat_map(|script| script.statements).collect();
+            if let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) {
+                shapes.openings.insert(shape.id, opening.fingerprint.hash);
+            }
+            if statements.iter().all(only_reads) {
+                shapes.reading.insert(shape.id);
+            } else {
+                shapes.targets.insert(shape.id, targets(&shape.statements));
+            }
+        }
+        shapes
+    }
+}
+
+/// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no clock, as far as its text tells.
+pub fn only_reads(statement: &Statement) -> bool {
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    let reads_clock = ["now", "timestamp", "current_", "localtime"]
+        .iter()
+        .any(|word| text.contains(word));
+    let plain = statement.locks.is_empty()
+        && statement.sequences.is_empty()
+        && !reads_clock
+        && !text.contains("val(");
+    statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
+}
+
+/// The tables that statements name as those they write, as far as plain text tells; for comparing with each other only.
+pub fn targets(statements: &[String]) -> Vec<String> {
+    static TARGET: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r#"\b(?:insert\s+into|update(?:\s+only)?|delete\s+from(?:\s+only)?|merge\s+into)\s+([\w."$]+)"#)
+            .expect("it is a regular expression")
+    });
+    let mut found = Vec::new();
+    for statement in statements {
+        let statement = statement.to_ascii_lowercase();
+        let names = TARGET.captures_iter(&statement);
+        found.extend(names.map(|name| name[1].replace('"', "")));
+    }
+    // `FOR UPDATE OF t` and `DO UPDATE SET` look like updates of other things.
+    found.retain(|name| name != "set" && name != "of");
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(statement: &str, expected: &[&str]) {
+        assert_eq!(targets(&[statement.to_owned()]), expected);
+    }
+
+    #[test]
+    fn what_is_written_is_found_in_plain_text() {
+        check("INSERT INTO public.t (a) VALUES ($1)", &["public.t"]);
+        check(
+            "insert into t values ($1) on conflict (a) do update set a = $2",
+            &["t"],
+        );
+        check(
+            "WITH gone AS (DELETE FROM a RETURNING *) UPDATE \"B\" SET x = $1",
+            &["a", "b"],
+        );
+        check("SELECT a FROM t FOR UPDATE OF t", &[]);
+    }
+}
