@@ -1,7 +1,12 @@
 //! Digests and differences of what tables hold.
 
+use std::ops::ControlFlow;
+
 use hindcast_rewind::cluster::{Cluster, Options};
-use hindcast_rewind::state::{RowDifference, Side, StateError, digest_tables, first_differences};
+use hindcast_rewind::state::{
+    Aligned, Difference, FoundRow, Pair, RowDifference, Show, Side, StateError, Written,
+    digest_tables, first_differences,
+};
 use hindcast_trace::TableDigest;
 use tokio_postgres::Client;
 
@@ -263,4 +268,271 @@ async fn tables_that_cannot_be_compared_say_why() {
         "{error}"
     );
     assert!(a.simple_query("SELECT 1").await.is_ok() && b.simple_query("SELECT 1").await.is_ok());
+}
+
+/// All differences of a table, shown completely, with who wrote the rows.
+async fn all(a: &Client, b: &Client, table: &str) -> (Aligned, Vec<Difference>) {
+    let pair = Pair::open(a, b).await.unwrap();
+    let aligned = pair.align(table).await.unwrap();
+    let mut found = Vec::new();
+    let show = Show {
+        value_characters_max: None,
+        provenance: true,
+    };
+    pair.differences(&aligned, show, &mut |difference| {
+        found.push(difference);
+        ControlFlow::Continue(())
+    })
+    .await
+    .unwrap();
+    pair.close().await;
+    (aligned, found)
+}
+
+/// The keys of differing rows, with a sign for the kind of difference.
+fn keys(differences: &[Difference]) -> Vec<String> {
+    let shown = |difference: &Difference| match difference {
+        Difference::OnlyInA(row) => format!("-{}", row.key),
+        Difference::OnlyInB(row) => format!("+{}", row.key),
+        Difference::Changed { a, .. } => format!("~{}", a.key),
+    };
+    differences.iter().map(shown).collect()
+}
+
+#[tokio::test]
+async fn differences_come_in_the_order_of_the_key() {
+    let (_cluster, a, b) = pair(
+        "CREATE TABLE numbers (k bigint PRIMARY KEY, v text); CREATE TABLE texts (k text PRIMARY KEY, v int); \
+         CREATE TABLE pairs (n int, t text, v int, PRIMARY KEY (t, n)); \
+         INSERT INTO numbers SELECT g * 7 - 30000, 'v' FROM generate_series(1, 50000) g; \
+         INSERT INTO texts SELECT 'k' || g, g FROM generate_series(1, 20000) g; \
+         INSERT INTO pairs SELECT g % 1000, 't' || (g / 1000), g FROM generate_series(1, 20000) g",
+        "DELETE FROM numbers WHERE k IN (-29993, 2, 320000); DELETE FROM texts WHERE v = 15; INSERT INTO numbers VALUES (-9223372036854775808, 'lowest')",
+        "UPDATE numbers SET v = 'w' WHERE k IN (9, 16); INSERT INTO numbers VALUES (6, 'new'), (100000000, 'far away'); \
+         UPDATE texts SET v = -v WHERE v IN (2, 150); DELETE FROM pairs WHERE v IN (999, 1000, 1001, 2017); UPDATE pairs SET v = NULL WHERE v = 1002",
+    )
+    .await;
+    assert_eq!(
+        keys(&all(&a, &b, "public.numbers").await.1),
+        [
+            "-(-9223372036854775808)",
+            "+(-29993)",
+            "+(2)",
+            "+(6)",
+            "~(9)",
+            "~(16)",
+            "+(320000)",
+            "+(100000000)"
+        ]
+    );
+    assert_eq!(
+        keys(&all(&a, &b, "public.texts").await.1),
+        ["+(k15)", "~(k150)", "~(k2)"]
+    );
+    assert_eq!(
+        keys(&all(&a, &b, "public.pairs").await.1),
+        ["-(t0,999)", "-(t1,0)", "-(t1,1)", "~(t1,2)", "-(t2,17)"]
+    );
+}
+
+#[tokio::test]
+async fn a_row_says_who_wrote_it() {
+    let (_cluster, a, b) = pair(
+        "CREATE TABLE t (k int PRIMARY KEY, v text); CREATE TABLE keyless (v text)",
+        "",
+        "",
+    )
+    .await;
+    b.batch_execute("BEGIN; INSERT INTO t VALUES (1, 'first'); INSERT INTO keyless VALUES ('x'); INSERT INTO t VALUES (2, 'third')")
+        .await
+        .unwrap();
+    let xid: String = b
+        .query_one("SELECT pg_current_xact_id()::text", &[])
+        .await
+        .unwrap()
+        .get(0);
+    b.batch_execute("COMMIT").await.unwrap();
+    let written = |table: &'static str| {
+        let (a, b) = (&a, &b);
+        async move {
+            let (_, found) = all(a, b, table).await;
+            let by = |difference| match difference {
+                Difference::OnlyInB(FoundRow {
+                    written: Some(Written { xmin, cmin }),
+                    ..
+                }) => (xmin, cmin),
+                other => panic!("{other:?}"),
+            };
+            found.into_iter().map(by).collect::<Vec<_>>()
+        }
+    };
+    let xid: u32 = xid.parse().unwrap();
+    assert_eq!(written("public.t").await, [(xid, 0), (xid, 2)]);
+    assert_eq!(written("public.keyless").await, [(xid, 1)]);
+}
+
+#[tokio::test]
+async fn columns_that_differ_are_left_out_and_named() {
+    let (_cluster, a, b) = pair(
+        "CREATE TYPE mood AS ENUM ('fine', 'bad'); CREATE DOMAIN percent AS int CHECK (VALUE <= 100); \
+         CREATE TABLE t (k int PRIMARY KEY, n int, wide varchar(9), m text, gone int, other int, share percent); \
+         INSERT INTO t SELECT g, g, 'w' || g, 'fine', g, g, g % 100 FROM generate_series(1, 5000) g",
+        "",
+        "ALTER TABLE t ALTER k TYPE bigint, ALTER n TYPE bigint, ALTER wide TYPE text, ALTER m TYPE mood USING m::mood, DROP gone, \
+         ALTER other TYPE text USING 'as text ' || other, ALTER share TYPE int, ADD added int; \
+         UPDATE t SET wide = 'x', added = 3 WHERE k = 4000; UPDATE t SET m = 'bad', other = 'not seen' WHERE k = 17",
+    )
+    .await;
+    let (aligned, found) = all(&a, &b, "public.t").await;
+    assert_eq!(aligned.column_names(), ["k", "n", "wide", "m", "share"]);
+    assert_eq!(aligned.key_names(), ["k"]);
+    let left_out: Vec<_> = aligned
+        .left_out
+        .iter()
+        .map(|left| (left.column.as_str(), left.a.as_deref(), left.b.as_deref()))
+        .collect();
+    assert_eq!(
+        left_out,
+        [
+            ("gone", Some("integer"), None),
+            ("other", Some("integer"), Some("text")),
+            ("added", None, Some("integer")),
+        ]
+    );
+    assert_eq!(keys(&found), ["~(17)", "~(4000)"]);
+    let Difference::Changed { a, b } = &found[0] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(a.values, row(&["17", "17", "w17", "fine", "17"]));
+    assert_eq!(b.values, row(&["17", "17", "w17", "bad", "17"]));
+}
+
+#[tokio::test]
+async fn a_primary_key_of_another_type_makes_a_table_incomparable() {
+    let (_cluster, a, b) = pair(
+        "CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (1)",
+        "",
+        "ALTER TABLE t ALTER k TYPE text",
+    )
+    .await;
+    let pair = Pair::open(&a, &b).await.unwrap();
+    let error = pair.align("public.t").await.unwrap_err();
+    assert!(error.is_about_layout());
+    assert_eq!(
+        error.to_string(),
+        "rows of the table public.t cannot be told apart in the same way: \
+         the column k of its primary key is integer in the first database, text in the second"
+    );
+}
+
+#[tokio::test]
+async fn a_table_of_one_side_only_is_all_difference() {
+    let (_cluster, a, b) = pair(
+        "CREATE TABLE common (k int)",
+        "CREATE TABLE old (v text); INSERT INTO old VALUES ('x'), ('x'), ('y')",
+        "CREATE TABLE new (k int PRIMARY KEY); INSERT INTO new SELECT generate_series(1, 3)",
+    )
+    .await;
+    let tables: Vec<_> = {
+        let pair = Pair::open(&a, &b).await.unwrap();
+        let tables = pair.tables().await.unwrap();
+        pair.close().await;
+        tables
+            .into_iter()
+            .map(|table| (table.name, table.only_in))
+            .collect()
+    };
+    assert_eq!(
+        tables,
+        [
+            ("public.common".to_owned(), None),
+            ("public.new".to_owned(), Some(Side::B)),
+            ("public.old".to_owned(), Some(Side::A))
+        ]
+    );
+    let (aligned, found) = all(&a, &b, "public.new").await;
+    assert_eq!(aligned.only_in, Some(Side::B));
+    assert_eq!(keys(&found), ["+(1)", "+(2)", "+(3)"]);
+    let (_, found) = all(&a, &b, "public.old").await;
+    let mut counts: Vec<_> = found
+        .iter()
+        .map(|difference| match difference {
+            Difference::OnlyInA(row) => (row.values[0].as_deref(), row.count),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    counts.sort();
+    assert_eq!(counts, [(Some("x"), 2), (Some("y"), 1)]);
+}
+
+#[tokio::test]
+async fn a_primary_key_that_one_side_lacks_is_not_used() {
+    let (_cluster, a, b) = pair(
+        "CREATE TABLE t (v text); INSERT INTO t VALUES ('x'), ('x'), ('y')",
+        "",
+        "ALTER TABLE t ADD id serial PRIMARY KEY; DELETE FROM t WHERE id = 2",
+    )
+    .await;
+    let (aligned, found) = all(&a, &b, "public.t").await;
+    assert!(aligned.key.is_empty());
+    let [Difference::Changed { a, b }] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!((a.count, b.count), (2, 1));
+}
+
+#[tokio::test]
+async fn the_rows_of_a_thousand_random_changes_are_found_exactly() {
+    for create in [
+        "CREATE TABLE t (k bigint PRIMARY KEY, v int)",
+        "CREATE TABLE t (k text PRIMARY KEY, v int)",
+        "CREATE TABLE t (k bigint, v int)",
+    ] {
+        let (_cluster, a, b) = pair(
+            &format!(
+                "{create}; INSERT INTO t SELECT g * 3, g FROM generate_series(1, 100000) g"
+            ),
+            "",
+            "SELECT setseed(0.42); UPDATE t SET v = -v WHERE random() < 0.004; DELETE FROM t WHERE random() < 0.003; \
+             INSERT INTO t SELECT g * 3 + 1, g FROM generate_series(1, 100000) g WHERE random() < 0.003",
+        )
+        .await;
+        let expected: Vec<(i64, i64)> = {
+            // Asked of the database itself, with both tables in one.
+            let rows = b
+                .query(
+                    "SELECT count(*), count(*) FILTER (WHERE v < 0) FROM t WHERE v < 0 OR k::bigint % 3 = 1",
+                    &[],
+                )
+                .await
+                .unwrap();
+            rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+        };
+        let left: i64 = b
+            .query_one("SELECT count(*) FROM t WHERE k::bigint % 3 = 0", &[])
+            .await
+            .unwrap()
+            .get(0);
+        let (new_or_changed, changed) = expected[0];
+        let (aligned, found) = all(&a, &b, "public.t").await;
+        let count = |of: fn(&Difference) -> bool| found.iter().filter(|d| of(d)).count() as i64;
+        let (removed, added, differ) = (
+            count(|d| matches!(d, Difference::OnlyInA(_))),
+            count(|d| matches!(d, Difference::OnlyInB(_))),
+            count(|d| matches!(d, Difference::Changed { .. })),
+        );
+        let gone = 100_000 - left;
+        if aligned.key.is_empty() {
+            assert_eq!(
+                (removed, added, differ),
+                (gone + changed, new_or_changed, 0)
+            );
+        } else {
+            assert_eq!(
+                (removed, added, differ),
+                (gone, new_or_changed - changed, changed)
+            );
+        }
+        assert!(changed > 300 && gone > 200, "{changed} {gone}");
+    }
 }
