@@ -34,17 +34,13 @@ pub fn duration(micros: i64) -> String {
     }
 }
 
-/// `1 request`, `1,203 requests`.
+/// `1 request`, `1,203 requests`, `2 queries`.
 pub fn count(n: u64, noun: &str) -> String {
-    let plural = match noun {
-        "query" => "queries",
-        _ if n == 1 => return format!("1 {noun}"),
-        _ => return format!("{} {noun}s", thousands(n)),
-    };
-    if n == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{} {plural}", thousands(n))
+    let number = thousands(n);
+    match noun.strip_suffix("ry") {
+        _ if n == 1 => format!("1 {noun}"),
+        Some(stem) => format!("{number} {stem}ries"),
+        None => format!("{number} {noun}s"),
     }
 }
 
@@ -69,12 +65,19 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// At most `width` characters, the last one an ellipsis if something was cut. Control characters are escaped, so
+/// Whether a character drives whoever shows it instead of being shown: control characters, and those that turn the direction of the text
+/// around them.
+pub fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// At most `width` characters, the last one an ellipsis if something was cut. [Active](is_active) characters are escaped, so
 /// that what a client sent cannot drive the terminal.
 pub fn cut(text: &str, width: usize) -> String {
     let mut clean = String::new();
     for c in text.chars() {
-        if c.is_control() {
+        if is_active(c) {
             clean.extend(c.escape_default());
         } else {
             clean.push(c);
@@ -109,6 +112,7 @@ mod tests {
         assert_eq!(thousands(1_000_000), "1,000,000");
         assert_eq!(count(1, "request"), "1 request");
         assert_eq!(count(2, "query"), "2 queries");
+        assert_eq!(count(1_203, "retry"), "1,203 retries");
         assert_eq!(duration(312), "312 µs");
         assert_eq!(duration(4_214), "4.21 ms");
         assert_eq!(duration(12_345_678), "12.3 s");
@@ -120,6 +124,7 @@ mod tests {
     #[test]
     fn a_clients_bytes_cannot_drive_the_terminal() {
         assert_eq!(cut("a\x1b[2Jb", 20), "a\\u{1b}[2Jb");
+        assert_eq!(cut("exe.\u{202e}gpj", 20), "exe.\\u{202e}gpj");
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(body(&[0xff, 0xfe], 10), "(2 B of binary data)");
     }
