@@ -37,6 +37,7 @@ struct Room {
     rows_per_table: usize,
     /// Over all tables, those about who wrote them included.
     row_lines: usize,
+    incomparable: usize,
     selected: usize,
     undetermined: usize,
     remarks: usize,
@@ -52,6 +53,7 @@ impl Room {
         tables: 6,
         rows_per_table: 10,
         row_lines: 30,
+        incomparable: 4,
         selected: 6,
         undetermined: 3,
         remarks: 6,
@@ -65,6 +67,7 @@ impl Room {
         tables: 2,
         rows_per_table: 10,
         row_lines: 12,
+        incomparable: 1,
         selected: 3,
         undetermined: 2,
         remarks: 3,

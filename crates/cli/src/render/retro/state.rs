@@ -83,12 +83,12 @@ pub fn section(page: &mut Page, room: &Room, report: &Report) {
         );
         page.paragraph(2, 2, &text, 2);
     }
-    for (table, reason) in state.incomparable.iter().take(3) {
+    for (table, reason) in state.incomparable.iter().take(room.incomparable) {
         page.line(2, &format!("{}  not comparable: {reason}", cut(table, 60)));
     }
     page.left_out(
         2,
-        state.incomparable.len().saturating_sub(3) as u64,
+        state.incomparable.len().saturating_sub(room.incomparable) as u64,
         "incomparable table",
     );
 }
