@@ -1,1 +1,5 @@
 //! Which kinds of requests can matter to a change (R³, section 4.5).
+
+mod types;
+
+pub use types::{DISTINCT_MAX, PatternError, Patterns, SEGMENTS_MAX, TypeNamer};
