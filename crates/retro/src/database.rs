@@ -1,0 +1,204 @@
+//! The rewound database that changed code runs on: migrated, watched for deletions, pinned.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use hindcast_replay::Start;
+use hindcast_rewind::pins::{self, PinError, Pinned};
+use hindcast_rewind::{Options as RewindOptions, RewindError, Rewound};
+use hindcast_trace::{ReadError, Trace};
+use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::{Client, NoTls};
+
+/// A schema change that comes with the changed code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// As the user named it, e.g. a file.
+    pub name: String,
+    pub sql: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    #[error("the recording cannot be read")]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Rewind(#[from] RewindError),
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    #[error("cannot connect to the rewound database")]
+    Connect(#[source] tokio_postgres::Error),
+    #[error("the migration {name} failed{}: {message}", at(*line))]
+    Migration {
+        name: String,
+        /// From 1.
+        line: Option<usize>,
+        message: String,
+    },
+    #[error("the rewound database cannot be watched")]
+    Watch(#[source] tokio_postgres::Error),
+}
+
+fn at(line: Option<usize>) -> String {
+    line.map(|line| format!(" at line {line}")).unwrap_or_default()
+}
+
+/// A database to run on.
+#[derive(Debug)]
+pub struct Prepared {
+    pub rewound: Rewound,
+    pub pinned: Pinned,
+    /// Transaction ids of what was done to it before the first request.
+    pub preparation: Range<u64>,
+}
+
+/// A session, whose connection is driven aside.
+pub async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(async move {
+        // It ends with the client; an error shows wherever the client is used.
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
+/// Rewinds, migrates, watches, pins.
+pub async fn prepare(
+    trace: &Trace,
+    start: &Start,
+    options: &RewindOptions,
+    migrations: &[Migration],
+) -> Result<Prepared, PrepareError> {
+    let (point, reserved) = start.point(trace)?;
+    let rewound = hindcast_rewind::rewind(&start.base, &point, options).await?;
+    let (client, connection) = tokio_postgres::connect(rewound.url(), NoTls)
+        .await
+        .map_err(PrepareError::Connect)?;
+    let connection = tokio::spawn(connection);
+    let from = current_id(&client).await?;
+    for migration in migrations {
+        migrate(&client, migration).await?;
+    }
+    let pinned = pins::prepare(&client, reserved).await?;
+    watch_deletions(&client).await.map_err(PrepareError::Watch)?;
+    let to = current_id(&client).await?;
+    drop(client);
+    // Nobody else may be connected to it when the service comes.
+    let _ = connection.await;
+    Ok(Prepared {
+        rewound,
+        pinned,
+        preparation: from..to,
+    })
+}
+
+async fn current_id(client: &Client) -> Result<u64, PrepareError> {
+    let row = client
+        .query_one("SELECT pg_catalog.pg_current_xact_id()::text", &[])
+        .await
+        .map_err(PrepareError::Watch)?;
+    let text: &str = row.get(0);
+    Ok(text.parse().expect("a transaction id is a number"))
+}
+
+async fn migrate(client: &Client, migration: &Migration) -> Result<(), PrepareError> {
+    let outcome = client.batch_execute(&migration.sql).await;
+    // A migration that forgot to commit has not migrated; one that was not in a transaction gets a warning that nobody sees.
+    let ended = client.batch_execute("COMMIT").await;
+    outcome.and(ended).map_err(|error| {
+        let db = error.as_db_error();
+        let line = db.and_then(|db| match db.position() {
+            Some(&ErrorPosition::Original(at)) => Some(line_of(&migration.sql, at as usize)),
+            _ => None,
+        });
+        let message = db.map_or_else(
+            || error.to_string(),
+            |db| format!("{} ({})", db.message(), db.code().code()),
+        );
+        PrepareError::Migration {
+            name: migration.name.clone(),
+            line,
+            message,
+        }
+    })
+}
+
+/// The line of a character, both from 1.
+fn line_of(text: &str, character: usize) -> usize {
+    let before = text.chars().take(character.saturating_sub(1));
+    1 + before.filter(|&c| c == '\n').count()
+}
+
+/// Rows say who wrote them; who deleted one is noted by a trigger. Replication and rules do not fire it, and `TRUNCATE` goes unnoticed.
+const WATCH: &str = r#"
+CREATE SCHEMA hindcast_watch;
+CREATE UNLOGGED TABLE hindcast_watch.deleted (relation oid, key text, xid xid8);
+CREATE FUNCTION hindcast_watch.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $note$
+BEGIN
+    EXECUTE pg_catalog.format('INSERT INTO hindcast_watch.deleted SELECT %s, %s::text, pg_catalog.pg_current_xact_id() FROM gone', TG_RELID, TG_ARGV[0]);
+    RETURN NULL;
+END
+$note$;
+DO $watch$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
+               coalesce((SELECT 'ROW(' || pg_catalog.string_agg('gone.' || pg_catalog.quote_ident(a.attname), ', '
+                                ORDER BY pg_catalog.array_position(i.indkey::int2[], a.attnum)) || ')'
+                           FROM pg_catalog.pg_index i
+                           JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+                          WHERE i.indrelid = c.oid AND i.indisprimary), '(gone.*)') AS key
+          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = c.oid)
+           AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'hindcast_watch')
+    LOOP
+        EXECUTE pg_catalog.format('CREATE TRIGGER hindcast_watch AFTER DELETE ON %s REFERENCING OLD TABLE AS gone '
+                                  'FOR EACH STATEMENT EXECUTE FUNCTION hindcast_watch.note(%L)', one.name, one.key);
+    END LOOP;
+END
+$watch$;
+"#;
+
+async fn watch_deletions(client: &Client) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute(WATCH).await
+}
+
+/// Who deleted which rows: by table and key, the low half of a transaction's id.
+pub type Deletions = HashMap<(String, String), u32>;
+
+/// Reads who deleted what, of the tables that differ, and takes the watch away again.
+pub async fn deletions(client: &Client) -> Result<Deletions, tokio_postgres::Error> {
+    let rows = client
+        .query(
+            "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), d.key, d.xid::text \
+             FROM hindcast_watch.deleted d JOIN pg_catalog.pg_class c ON c.oid = d.relation \
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace",
+            &[],
+        )
+        .await?;
+    let mut deletions = Deletions::new();
+    for row in rows {
+        let id: u64 = row.get::<_, &str>(2).parse().unwrap_or(0);
+        deletions.insert((row.get(0), row.get(1)), id as u32);
+    }
+    client
+        .batch_execute("SET client_min_messages = warning; DROP SCHEMA hindcast_watch CASCADE")
+        .await?;
+    Ok(deletions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_found_by_its_line() {
+        assert_eq!(line_of("a\nb\nc", 1), 1);
+        assert_eq!(line_of("a\nb\nc", 3), 2);
+        assert_eq!(line_of("ä\nb\nc", 5), 3);
+        assert_eq!(line_of("", 0), 1);
+    }
+}

@@ -1,0 +1,636 @@
+//! Puts the parts together: from a recording, changed code and wishes to a report.
+//!
+//! ```text
+//!   rewind, migrate, pin ──▶ select ──▶ run ──┬─▶ compare with the original final state ──▶ report
+//!        ▲                                    │
+//!        └── again, knowing more ◀────────────┘  a table outside the closure was touched;
+//!                                                a transaction was taken for another
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hindcast_gateway::pg::DatabaseUrl;
+use hindcast_order::Request;
+use hindcast_order::retroaction::Retroaction;
+use hindcast_replay::changes::{Changes, Learned};
+use hindcast_replay::compare::{Ignore, Seen};
+use hindcast_replay::coordinator::Coordinator;
+use hindcast_replay::hold::Code;
+use hindcast_replay::perform::{End, Performance, Ran};
+use hindcast_replay::recording::{Fate, LoadError, Scope};
+use hindcast_replay::run::{Hooks, ReplayError, ReplayOptions, Setting};
+use hindcast_replay::sender::Judge;
+use hindcast_replay::shapes::Shapes;
+use hindcast_replay::verdict::{self, Divergence};
+use hindcast_replay::{Recording, Start};
+use hindcast_rewind::state::StateError;
+use hindcast_rewind::{Options as RewindOptions, Rewound};
+use hindcast_trace::{self as trace, Micros, ReadError, RequestFilter, RequestId, Trace};
+
+use crate::baseline::{self, BaselineError, Choice, Original};
+use crate::causes::{self, Kinds, Provenance};
+use crate::checks;
+use crate::correction::{self, CorrectionError};
+use crate::database::{self, Migration, PrepareError, Prepared};
+use crate::dependents::Readers;
+use crate::noise::{NoNumbers, Window};
+use crate::outcome;
+use crate::report::*;
+use crate::responses::{self, Collector};
+use crate::rows;
+use crate::selection::{Selector, SelectError, Wishes};
+
+/// What to do.
+pub struct Options {
+    pub setting: Setting,
+    pub rewinding: RewindOptions,
+    pub migrations: Vec<Migration>,
+    /// Requests that are left out.
+    pub skip: BTreeSet<RequestId>,
+    pub selection: Wishes,
+    pub checks: Vec<String>,
+    pub baseline: Choice,
+    pub ignore: Ignore,
+    /// Where to write the row changes that would bring today's database to the corrected past.
+    pub correction: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RetroError {
+    #[error("the recording cannot be read")]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    #[error(transparent)]
+    Baseline(#[from] BaselineError),
+    #[error("the final states cannot be compared")]
+    State(#[from] StateError),
+    #[error("the rewound database cannot be asked")]
+    Ask(#[source] tokio_postgres::Error),
+    #[error("the rewound database has an address that cannot be used: {0}")]
+    Url(String),
+    #[error("the correction script {} cannot be written", path.display())]
+    Script {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Correction(#[from] CorrectionError),
+}
+
+/// Runs changed code on what `start` plans, and compares.
+///
+/// Returns the database that it left behind, too. The future may be dropped at any time: everything that was started or made goes with it.
+pub async fn retroact(
+    trace: Arc<Trace>,
+    start: Start,
+    options: Options,
+    hooks: &mut impl Hooks,
+) -> Result<(Report, Rewound), RetroError> {
+    let started = Instant::now();
+    let mut learned = Learned::default();
+    let mut wishes = options.selection.clone();
+    let mut restarts = 0;
+    loop {
+        let preparing = Instant::now();
+        let prepared =
+            database::prepare(&trace, &start, &options.rewinding, &options.migrations).await?;
+        let client = database::connect(prepared.rewound.url())
+            .await
+            .map_err(RetroError::Ask)?;
+        let selector = Selector::new(&trace, &start.plan, &wishes, &options.migrations, &client).await?;
+        drop(client);
+        let attempt = Attempt {
+            trace: &trace,
+            start: &start,
+            options: &options,
+            selector: &selector,
+            learned: learned.clone(),
+        };
+        let done = attempt.run(&prepared, hooks).await?;
+        if let Some(more) = done.changes.outdated() {
+            // A transaction was taken for another one. Now that this is known, it will not be.
+            learned = more.clone();
+            restarts += 1;
+            continue;
+        }
+        let client = database::connect(prepared.rewound.url())
+            .await
+            .map_err(RetroError::Ask)?;
+        if matches!(done.end, End::Done)
+            && let Some(grown) = selector.outgrown(&client).await?
+        {
+            wishes = wishes.grown_by(grown);
+            restarts += 1;
+            continue;
+        }
+        let prepare = preparing.elapsed().saturating_sub(done.ran.took);
+        let report = attempt
+            .report(done, &prepared, &client, restarts, prepare)
+            .await?;
+        drop(client);
+        tracing::debug!(seconds = started.elapsed().as_secs_f64(), restarts, "retroaction is over");
+        return Ok((report, prepared.rewound));
+    }
+}
+
+/// One run from the beginning.
+struct Attempt<'a> {
+    trace: &'a Arc<Trace>,
+    start: &'a Start,
+    options: &'a Options,
+    selector: &'a Selector,
+    learned: Learned,
+}
+
+/// What a run leaves.
+struct Done {
+    end: End,
+    ran: Ran,
+    recording: Arc<Recording>,
+    changes: Changes,
+    collector: Arc<Collector>,
+    window: Window,
+    in_flight: Vec<Request>,
+    waits: Vec<String>,
+    last_lines: Vec<String>,
+    refused: BTreeMap<String, u64>,
+    read_committed: u64,
+}
+
+impl Attempt<'_> {
+    async fn run(&self, prepared: &Prepared, hooks: &mut impl Hooks) -> Result<Done, RetroError> {
+        let plan = Arc::new(self.start.plan.clone());
+        let shapes = Arc::new(Shapes::of(self.trace));
+        let (recording, levels) = {
+            let request = |id: RequestId| {
+                !self.options.skip.contains(&id) && self.selector.executes(id)
+            };
+            let ghost = |shape| self.selector.executes_ghost(shape);
+            let scope = Scope {
+                changed: true,
+                request: &request,
+                ghost: &ghost,
+            };
+            // This takes a while for long recordings, and there is nobody else here to keep waiting.
+            tokio::task::block_in_place(|| {
+                Recording::load(self.trace, &plan, &shapes, &scope)
+                    .map(|(recording, levels, _)| (Arc::new(recording), levels))
+            })?
+        };
+        let retroaction = Retroaction::new(levels, recording.past());
+        let coordinator = Coordinator::changed(
+            Arc::clone(&recording),
+            Arc::clone(&plan),
+            retroaction,
+            Changes::new(self.learned.clone()),
+            Arc::clone(&shapes),
+        );
+        let mut setting = self.options.setting.clone();
+        setting.database = url(&prepared.rewound)?;
+        setting.unpinned = prepared
+            .pinned
+            .active
+            .then(|| prepared.pinned.unpinned.iter().map(ToString::to_string).collect());
+        let code = Code::Changed {
+            outside_writes: setting.allow_outside_writes,
+        };
+        let mut performance = Performance::start(
+            Arc::clone(self.trace),
+            plan,
+            Arc::clone(&recording),
+            coordinator,
+            &shapes,
+            code,
+            setting,
+            hooks,
+        )
+        .await?;
+        let began = now();
+        let collector = Arc::new(Collector::new(
+            self.options.ignore.clone(),
+            responses::Limits::default(),
+        ));
+        let original = span(&recording);
+        let judge = Arc::new(Comparison {
+            collector: Arc::clone(&collector),
+            kinds: self.selector.kinds(),
+            original,
+            began,
+        });
+        let (end, ran) = performance.run(judge, hooks).await?;
+        let window = Window {
+            original,
+            run: (began, now()),
+        };
+        let gate = performance.gate.clone();
+        let in_flight: Vec<Request> = gate.with(|coordinator| coordinator.in_flight().collect());
+        let waits = match end {
+            End::Stuck { .. } => hindcast_replay::run::waits(&gate, &recording),
+            _ => Vec::new(),
+        };
+        let last_lines = match (&end, &performance.service) {
+            (End::Exited { .. }, Some(service)) => service.last_lines(),
+            _ => Vec::new(),
+        };
+        let floor = Arc::clone(&performance.floor);
+        performance.shut_down().await;
+        let read_committed = gate.with(|coordinator| coordinator.counts().read_committed);
+        let changes = gate.with(|coordinator| coordinator.take_changes());
+        let refused = floor
+            .refused
+            .lock()
+            .map(|refused| refused.clone())
+            .unwrap_or_default();
+        Ok(Done {
+            end,
+            ran,
+            recording,
+            changes: changes.expect("the code is changed"),
+            collector,
+            window,
+            in_flight,
+            waits,
+            last_lines,
+            refused,
+            read_committed,
+        })
+    }
+
+    async fn report(
+        &self,
+        done: Done,
+        prepared: &Prepared,
+        after: &tokio_postgres::Client,
+        restarts: u32,
+        prepare: Duration,
+    ) -> Result<Report, RetroError> {
+        let comparing = Instant::now();
+        let plan = &self.start.plan;
+        let kinds = self.selector.kinds();
+        let recording = Arc::clone(&done.recording);
+        let deletions = database::deletions(after).await.map_err(RetroError::Ask)?;
+        let Original {
+            client: before,
+            against,
+            rewound: baseline,
+        } = baseline::find(
+            self.trace,
+            self.start,
+            &self.options.baseline,
+            &self.options.rewinding,
+            || ReplayOptions {
+                setting: self.options.setting.clone(),
+                sequential: false,
+                keep_going: true,
+                ignore: self.options.ignore.clone(),
+                compare_with: None,
+            },
+        )
+        .await?;
+        let provenance = Provenance {
+            original: causes::Original::of(self.trace, plan.period.clone())?,
+            original_ids: against == Baseline::RecordedDatabase,
+            writers: done.changes.writers.clone(),
+            deletions,
+            preparation: prepared.preparation.clone(),
+            recording: Arc::clone(&recording),
+            kinds: Arc::clone(&kinds),
+        };
+        let only = self.selector.tables();
+        let state = match &before {
+            Some(before) => rows::compare_states(
+                before,
+                after,
+                only.as_ref(),
+                &provenance,
+                &done.window,
+                &rows::Limits::default(),
+            )
+            .await?
+            .into_state(against),
+            None => rows::Compared::default().into_state(against),
+        };
+        let mut checks = Vec::new();
+        for sql in &self.options.checks {
+            let limits = checks::Limits::default();
+            checks.push(checks::check(before.as_ref(), after, sql, &limits).await);
+        }
+        if let (Some(path), Some(before)) = (&self.options.correction, &before) {
+            let failed = |source| RetroError::Script {
+                path: path.clone(),
+                source,
+            };
+            let file = std::fs::File::create(path).map_err(failed)?;
+            let mut script = std::io::BufWriter::new(file);
+            let readers = Readers::new(&done.changes, &recording, self.selector);
+            let options = correction::Options {
+                about: self.about(),
+                only: only.as_ref(),
+                without_noise: Some(done.window),
+            };
+            correction::write(before, after, &provenance, &readers, &options, &mut script).await?;
+            std::io::Write::flush(&mut script).map_err(failed)?;
+        }
+        drop(before);
+        if let Some(baseline) = baseline {
+            // A database that cannot be removed now is removed with the next one that is made.
+            let _ = baseline.discard().await;
+        }
+
+        let (transactions, mut remarks) =
+            outcome::transactions(self.trace, &recording, &done.changes, &*kinds);
+        remarks.extend(self.remarks(&done, prepared));
+        let responses_changed = done.collector.changed();
+        let collector = Arc::into_inner(done.collector).expect("nobody compares any more");
+        let responses = collector.finish();
+        let requests = self.requests(&recording)?;
+        let counted = done.changes.counts;
+        let counts = Counts {
+            requests: requests.all,
+            requests_executed: recording.requests.len() as u64,
+            requests_skipped: requests.skipped,
+            requests_not_selected: requests.not_selected,
+            responses_changed,
+            transactions: recording
+                .transactions
+                .iter()
+                .filter(|transaction| transaction.request.is_some())
+                .count() as u64,
+            same: counted.same,
+            same_failure: counted.same_failure,
+            changed: counted.statements + counted.results + counted.fails_otherwise,
+            deleted: counted.deleted,
+            added: counted.added,
+            retries: counted.retries,
+            newly_failing: counted.newly_failing,
+            newly_succeeding: counted.newly_succeeding,
+            yielded: counted.yielded,
+            let_go: counted.let_go,
+            ghosts: recording
+                .ghosts()
+                .filter(|&tx| recording.transaction(tx).fate != Fate::Aborted)
+                .count() as u64,
+        };
+        let stopped = match done.end {
+            End::Exited { status } => Some(Stopped::ServiceExited {
+                status,
+                last_lines: done.last_lines,
+                in_flight: ids(&recording, &done.in_flight),
+            }),
+            End::Stuck { after } => Some(Stopped::Hung {
+                after_s: after.as_secs_f64(),
+                in_flight: ids(&recording, &done.in_flight),
+                waits: done.waits,
+            }),
+            End::Done | End::Read(_) => None,
+        };
+        let same = responses_changed == 0
+            && done.changes.differing.is_empty()
+            && state.tables.iter().all(only_noise)
+            && state.incomparable.is_empty()
+            && counts.requests_skipped == 0
+            && self.options.migrations.is_empty();
+        let (first, last) = done.window.original;
+        Ok(Report {
+            from: *plan.range.start(),
+            to: *plan.range.end(),
+            outcome: match stopped {
+                Some(why) => Outcome::Stopped { why },
+                None if same => Outcome::Faithful,
+                None => Outcome::Different,
+            },
+            types: self.types(&recording, &done.changes, &responses),
+            counts,
+            selection: self.selector.report(restarts, after).await?,
+            responses,
+            transactions,
+            state,
+            checks,
+            timing: Timing {
+                prepare_us: micros(prepare),
+                run_us: micros(done.ran.took),
+                compare_us: micros(comparing.elapsed()),
+                original_us: last - first,
+            },
+            remarks,
+            change: self.change(),
+        })
+    }
+
+    fn change(&self) -> Change {
+        let options = self.options;
+        let command = options.setting.service_command.as_deref().unwrap_or_default();
+        let isolation = options.setting.isolation.map(|isolation| match isolation {
+            trace::Isolation::ReadCommitted => "read committed",
+            trace::Isolation::RepeatableRead => "repeatable read",
+            trace::Isolation::Serializable => "serializable",
+        });
+        let named = options.skip.iter().map(ToString::to_string);
+        Change {
+            app: Change::masked(command),
+            migrations: options.migrations.iter().map(|one| one.name.clone()).collect(),
+            isolation: isolation.map(str::to_owned),
+            skipped: named.chain(options.selection.skip.iter().cloned()).collect(),
+        }
+    }
+
+    /// Lines for the head of the correction script.
+    fn about(&self) -> Vec<String> {
+        let change = self.change();
+        let range = &self.start.plan.range;
+        let mut about = vec![
+            format!("requests {} to {} with: {}", range.start(), range.end(), change.app),
+        ];
+        about.extend(change.migrations.iter().map(|name| format!("migration: {name}")));
+        about
+    }
+
+    fn remarks(&self, done: &Done, prepared: &Prepared) -> Vec<Remark> {
+        let mut remarks = Vec::new();
+        if done.read_committed > 0 {
+            remarks.push(Remark::ReadCommitted {
+                transactions: done.read_committed,
+            });
+        }
+        if done.changes.counts.let_go > 0 {
+            remarks.push(Remark::LetGo {
+                transactions: done.changes.counts.let_go,
+                hint: format!(
+                    "with {} database connections the recorded service would not have stood in its own way",
+                    hindcast_replay::sender::connections_needed(&done.recording)
+                ),
+            });
+        }
+        let unattributed = hindcast_replay::run::unattributed(&done.recording);
+        if unattributed > 0 {
+            remarks.push(Remark::UnattributedTransactions {
+                transactions: unattributed,
+            });
+        }
+        remarks.extend(self.start.plan.gaps.iter().map(|gap| Remark::CrossedGap { gap: gap.clone() }));
+        remarks.extend(done.refused.iter().map(|(statement, &times)| Remark::OutsideWriteRefused {
+            statement: statement.clone(),
+            times,
+        }));
+        match prepared.pinned.active {
+            false => remarks.push(Remark::NotPinned {
+                what: "sequence values and now(): the user of the rewound database is no superuser".to_owned(),
+            }),
+            true => remarks.extend(prepared.pinned.unpinned.iter().map(|what| Remark::NotPinned {
+                what: what.to_string(),
+            })),
+        }
+        remarks.extend(done.ran.remarks.iter().filter_map(|remark| match remark {
+            verdict::Remark::NotSentAgain { request, reason } => Some(Remark::NotSentAgain {
+                request: *request,
+                reason: reason.clone(),
+            }),
+            _ => None,
+        }));
+        let found = self.selector.modified_found();
+        if !found.is_empty() {
+            remarks.push(Remark::ModifiedFound { types: found });
+        }
+        remarks
+    }
+
+    /// How many requests the plan has, and what became of them.
+    fn requests(&self, recording: &Recording) -> Result<Requests, ReadError> {
+        let mut requests = Requests::default();
+        for request in self.trace.requests(RequestFilter {
+            arrived: Some(self.start.plan.period.clone()),
+            lean: true,
+            ..Default::default()
+        }) {
+            let request = request?;
+            if !self.start.plan.compares(request.id, request.arrived) {
+                continue;
+            }
+            requests.all += 1;
+            if recording.find(request.id).is_some() {
+                continue;
+            }
+            if self.options.skip.contains(&request.id) || self.selector.skips(request.id) {
+                requests.skipped += 1;
+            } else {
+                requests.not_selected += 1;
+            }
+        }
+        Ok(requests)
+    }
+
+    /// By kind of request, those with differences first.
+    fn types(&self, recording: &Recording, changes: &Changes, responses: &Responses) -> Vec<TypeSummary> {
+        let mut types: BTreeMap<String, TypeSummary> = BTreeMap::new();
+        for (name, requests) in self.selector.types() {
+            types.insert(
+                name.clone(),
+                TypeSummary {
+                    name,
+                    requests,
+                    executed: 0,
+                    responses_changed: 0,
+                    transactions_changed: 0,
+                },
+            );
+        }
+        let kinds = self.selector.kinds();
+        for request in &recording.requests {
+            if let Some(summary) = types.get_mut(kinds.of(request.id)) {
+                summary.executed += 1;
+            }
+        }
+        for difference in &changes.differing {
+            if let Some(request) = difference.request
+                && let Some(summary) = types.get_mut(kinds.of(recording.request(request).id))
+            {
+                summary.transactions_changed += 1;
+            }
+        }
+        for group in &responses.groups {
+            // A group is of one kind of request, whose name it begins with.
+            let of = group.what.rsplit_once(": ").map(|_| &group.what);
+            let longest = types
+                .keys()
+                .filter(|name| of.is_some_and(|what| what.starts_with(&format!("{name}:"))))
+                .max_by_key(|name| name.len())
+                .cloned();
+            if let Some(summary) = longest.and_then(|name| types.get_mut(&name)) {
+                summary.responses_changed += group.count;
+            }
+        }
+        let mut types: Vec<_> = types.into_values().collect();
+        types.sort_by_key(|of| std::cmp::Reverse((of.responses_changed + of.transactions_changed, of.executed)));
+        types
+    }
+}
+
+#[derive(Default)]
+struct Requests {
+    all: u64,
+    skipped: u64,
+    not_selected: u64,
+}
+
+/// Compares responses and keeps account of the differences.
+struct Comparison {
+    collector: Arc<Collector>,
+    kinds: Arc<dyn Kinds>,
+    original: (Micros, Micros),
+    began: Micros,
+}
+
+impl Judge for Comparison {
+    fn response(&self, recorded: &trace::Request, outcome: Result<Seen, String>) -> Option<Divergence> {
+        let window = Window {
+            original: self.original,
+            run: (self.began, now()),
+        };
+        let came = outcome.as_ref().map_err(String::as_str);
+        let of = self.kinds.of(recorded.id);
+        self.collector
+            .compare(recorded.id, of, &recorded.response, came, &window, &NoNumbers);
+        None
+    }
+}
+
+fn only_noise(table: &TableChange) -> bool {
+    table.added + table.removed + table.changed == table.noise && table.columns_changed.is_empty()
+}
+
+fn ids(recording: &Recording, requests: &[Request]) -> Vec<RequestId> {
+    requests.iter().map(|&request| recording.request(request).id).collect()
+}
+
+/// From the first arrival to the last response.
+fn span(recording: &Recording) -> (Micros, Micros) {
+    let first = recording.requests.iter().map(|request| request.arrived).min();
+    let last = recording.requests.iter().map(|request| request.ended).max();
+    (first.unwrap_or(0), last.unwrap_or(0))
+}
+
+fn now() -> Micros {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    micros(since.unwrap_or_default())
+}
+
+fn micros(duration: Duration) -> Micros {
+    duration.as_micros() as Micros
+}
+
+fn url(rewound: &Rewound) -> Result<DatabaseUrl, RetroError> {
+    rewound
+        .url()
+        .parse()
+        .map_err(|_| RetroError::Url(rewound.url().to_owned()))
+}
