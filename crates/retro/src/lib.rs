@@ -9,6 +9,7 @@ mod dependents;
 pub mod json;
 pub mod noise;
 mod outcome;
+mod pairing;
 pub mod report;
 pub mod responses;
 pub mod rows;

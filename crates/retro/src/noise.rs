@@ -278,9 +278,12 @@ fn may_be_noise(column: &Column, value: &str, window: &Window) -> bool {
     }
 }
 
-/// Whether a column gets its value from a sequence or at random when the row is inserted, so that the same row may get another one.
-pub fn is_given_out(column: &Column) -> bool {
-    matches!(Nature::of(column), Nature::Sequence | Nature::Random)
+/// Whether the same row may get another value in this column when it is written again.
+pub fn varies_from_run_to_run(column: &Column) -> bool {
+    matches!(
+        Nature::of(column),
+        Nature::Sequence | Nature::Random | Nature::Time { .. }
+    )
 }
 
 /// What the values of a column are made of, as far as its type and default tell.

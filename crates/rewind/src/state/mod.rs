@@ -10,6 +10,7 @@
 
 mod columns;
 mod differences;
+mod foreign;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,6 +21,7 @@ use tokio_postgres::Client;
 
 pub use columns::{Aligned, Column, Identity, LeftOut};
 pub use differences::{Difference, FoundRow, Show, Written};
+pub use foreign::{ForeignKey, parents_first};
 
 use columns::Layout;
 
@@ -239,6 +241,11 @@ impl<'a> Pair<'a> {
         }
         let table = |(name, only_in)| Table { name, only_in };
         Ok(tables.into_iter().map(table).collect())
+    }
+
+    /// The foreign keys between ordinary tables of the first database.
+    pub async fn foreign_keys(&self) -> Result<Vec<ForeignKey>, StateError> {
+        ForeignKey::read_all(self.a).await
     }
 
     /// On what the rows of a table (as [`Pair::tables`] names it) can be compared.
