@@ -1,5 +1,7 @@
 //! Which kinds of requests can matter to a change (R³, section 4.5).
 
+mod closure;
 mod types;
 
+pub use closure::{Closure, Executed, LeftOut, Touches, TypeFacts};
 pub use types::{DISTINCT_MAX, PatternError, Patterns, SEGMENTS_MAX, TypeNamer};
