@@ -34,6 +34,8 @@ pub enum Command {
     Rewind(RewindArgs),
     /// Run recorded requests again, under the recorded concurrency, and compare
     Replay(ReplayArgs),
+    /// Run changed code on recorded requests, under the recorded concurrency, and see what would have been different
+    Retro(RetroArgs),
 }
 
 #[derive(Args)]

@@ -34,6 +34,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Base(args) => block_on(commands::base::run(args)),
         Command::Rewind(args) => block_on(commands::rewind::run(args)),
         Command::Replay(args) => block_on(commands::replay::run(args)),
+        Command::Retro(args) => block_on(commands::retro::run(args)),
     }
 }
 

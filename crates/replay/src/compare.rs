@@ -52,12 +52,12 @@ impl Ignore {
         Ok(())
     }
 
-    fn touches_bodies(&self) -> bool {
+    pub fn touches_bodies(&self) -> bool {
         !self.pointers.is_empty() || !self.patterns.is_empty()
     }
 
     /// A body without what does not matter.
-    fn masked(&self, body: &[u8]) -> Vec<u8> {
+    pub fn masked(&self, body: &[u8]) -> Vec<u8> {
         let mut body = body.to_vec();
         if !self.pointers.is_empty()
             && let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(&body)
@@ -106,8 +106,15 @@ pub fn difference(expected: &Response, actual: &Seen, ignore: &Ignore) -> Option
             actual_body: Some(excerpt(&actual.body, 0)),
         });
     }
-    if let Some(different) = header_difference(expected_headers, &actual.headers, ignore) {
-        return Some(different);
+    if let Some(different) = header_differences(expected_headers, &actual.headers, ignore)
+        .into_iter()
+        .next()
+    {
+        return Some(DivergenceKind::Header {
+            name: different.name,
+            expected: different.expected,
+            actual: different.actual,
+        });
     }
     let digest = Digest::of(&actual.body);
     if digest == *body_digest && actual.body.len() as u64 == *body_bytes {
@@ -138,11 +145,21 @@ pub fn difference(expected: &Response, actual: &Seen, ignore: &Ignore) -> Option
     })
 }
 
-fn header_difference(
+/// A header that is significant and not the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderDifference {
+    /// In lower case.
+    pub name: String,
+    pub expected: Option<String>,
+    pub actual: Option<String>,
+}
+
+/// All significant headers in which two responses differ, in the order of their first appearance.
+pub fn header_differences(
     expected: &[(String, Vec<u8>)],
     actual: &[(String, Vec<u8>)],
     ignore: &Ignore,
-) -> Option<DivergenceKind> {
+) -> Vec<HeaderDifference> {
     let counts = |name: &str| {
         name.parse::<HeaderName>()
             .is_ok_and(|name| headers::is_significant(&name) && !ignore.headers.contains(&name))
@@ -155,29 +172,31 @@ fn header_difference(
             .collect();
         (!found.is_empty()).then(|| found.join(", "))
     };
-    let names = expected
-        .iter()
-        .chain(actual)
-        .map(|(name, _)| name)
-        .filter(|name| counts(name));
-    for name in names {
-        let (expected, actual) = (values(expected, name), values(actual, name));
+    let mut differences: Vec<HeaderDifference> = Vec::new();
+    for (name, _) in expected.iter().chain(actual) {
+        let name = name.to_ascii_lowercase();
+        if !counts(&name) || differences.iter().any(|known| known.name == name) {
+            continue;
+        }
+        let (expected, actual) = (values(expected, &name), values(actual, &name));
         if expected != actual {
-            return Some(DivergenceKind::Header {
-                name: name.to_ascii_lowercase(),
+            differences.push(HeaderDifference {
+                name,
                 expected,
                 actual,
             });
         }
     }
-    None
+    differences
 }
 
-fn first_difference(one: &[u8], other: &[u8]) -> usize {
+/// How many bytes two bodies have in common at their beginning.
+pub fn first_difference(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
-fn excerpt(body: &[u8], at: usize) -> String {
+/// What is around a place in a body, for people to read.
+pub fn excerpt(body: &[u8], at: usize) -> String {
     let start = at.saturating_sub(EXCERPT / 2).min(body.len());
     let end = (start + EXCERPT * 2).min(body.len());
     let text = String::from_utf8_lossy(&body[start..end]);

@@ -177,23 +177,37 @@ fn exited(
     }
 }
 
-fn stuck(gate: &Gate, recording: &Recording, patience: Duration) -> Divergence {
+/// Who waits for whom, for a message about a run that does not move.
+pub fn waits(gate: &Gate, recording: &Recording) -> Vec<String> {
     let waiting = gate.waiting();
     gate.with(|coordinator| {
         let schedule = coordinator.schedule();
-        let mut waits: Vec<String> = Vec::new();
-        let mut culprit = None;
-        for ask in waiting.iter().take(8) {
-            let explanation = schedule.explain(ask.tx());
-            culprit.get_or_insert(explanation.culprit);
-            let on = explanation.wait.map(|wait| wait.on());
-            waits.push(describe_wait(recording, ask.tx(), on));
-        }
-        let silent: Vec<Request> = coordinator.in_flight().collect();
         if waiting.is_empty() {
-            let unanswered = silent.iter().take(8).map(|&one| recording.request(one).id);
-            waits.extend(unanswered.map(|id| format!("request {id} is not answered")));
+            let unanswered = coordinator
+                .in_flight()
+                .take(8)
+                .map(|one| recording.request(one).id);
+            return unanswered
+                .map(|id| format!("request {id} is not answered"))
+                .collect();
         }
+        let described = waiting.iter().take(8).map(|ask| {
+            let on = schedule.explain(ask.tx()).wait.map(|wait| wait.on());
+            describe_wait(recording, ask.tx(), on)
+        });
+        described.collect()
+    })
+}
+
+fn stuck(gate: &Gate, recording: &Recording, patience: Duration) -> Divergence {
+    let waiting = gate.waiting();
+    let waits = waits(gate, recording);
+    gate.with(|coordinator| {
+        let schedule = coordinator.schedule();
+        let culprit = waiting
+            .first()
+            .map(|ask| schedule.explain(ask.tx()).culprit);
+        let silent: Vec<Request> = coordinator.in_flight().collect();
         // Nobody waits: then it is up to who was sent and is silent, in the middle of a transaction or not. What was not sent waits for them.
         let is_left = |tx: &Tx| !schedule.has_ended(*tx) && !schedule.is_abandoned(*tx);
         let of_silent = silent.iter().flat_map(|&one| recording.own(one));
@@ -332,7 +346,7 @@ fn row_text(row: &[Option<String>]) -> String {
 }
 
 /// Ghosts that began while a request was in flight, and so may well belong to one.
-fn unattributed(recording: &Recording) -> u64 {
+pub fn unattributed(recording: &Recording) -> u64 {
     let mut spans: Vec<_> = recording
         .requests
         .iter()

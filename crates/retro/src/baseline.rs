@@ -102,15 +102,21 @@ async fn recorded(
         ));
     }
     let Some(expected) = trace.final_state() else {
-        return Ok(Original::none("the recording does not say what the tables held at its end"));
+        return Ok(Original::none(
+            "the recording does not say what the tables held at its end",
+        ));
     };
     let Some(server) = &rewinding.server else {
-        return Ok(Original::none("nothing says where the recorded database is"));
+        return Ok(Original::none(
+            "nothing says where the recorded database is",
+        ));
     };
     let client = match connect(server).await {
         Ok(client) => client,
         Err(error) => {
-            return Ok(Original::none(format!("the recorded database cannot be reached: {error}")));
+            return Ok(Original::none(format!(
+                "the recorded database cannot be reached: {error}"
+            )));
         }
     };
     let actual = state::digest_tables(&client).await?;
@@ -151,7 +157,9 @@ async fn replayed(
     )
     .await
     .map_err(BaselineError::Replay)?;
-    let client = connect(rewound.url()).await.map_err(BaselineError::Connect)?;
+    let client = connect(rewound.url())
+        .await
+        .map_err(BaselineError::Connect)?;
     Ok(Original {
         client: Some(client),
         against: Baseline::Replayed {

@@ -32,7 +32,9 @@ impl Original {
     pub fn of(trace: &Trace, period: Range<Micros>) -> Result<Self, ReadError> {
         let mut original = Self::default();
         for shape in trace.shapes() {
-            original.statements.insert(shape.id, shape.statements.clone());
+            original
+                .statements
+                .insert(shape.id, shape.statements.clone());
         }
         for transaction in trace.transactions(TransactionFilter {
             began: Some(period),
@@ -40,7 +42,9 @@ impl Original {
             ..Default::default()
         }) {
             let transaction = transaction?;
-            let Some(xid) = transaction.xid.filter(|_| transaction.outcome != Outcome::Aborted)
+            let Some(xid) = transaction
+                .xid
+                .filter(|_| transaction.outcome != Outcome::Aborted)
             else {
                 continue;
             };
@@ -161,8 +165,14 @@ mod tests {
             "INSERT INTO t VALUES ($1)".to_owned(),
             "UPDATE \"U\" SET x = $1".to_owned(),
         ];
-        assert_eq!(writing(&statements, "public.t"), Some(statements[2].clone()));
-        assert_eq!(writing(&statements, "public.\"U\""), Some(statements[3].clone()));
+        assert_eq!(
+            writing(&statements, "public.t"),
+            Some(statements[2].clone())
+        );
+        assert_eq!(
+            writing(&statements, "public.\"U\""),
+            Some(statements[3].clone())
+        );
         assert_eq!(writing(&statements, "public.v"), None);
         let twice = [statements[2].clone(), "DELETE FROM t".to_owned()];
         assert_eq!(writing(&twice, "public.t"), None);

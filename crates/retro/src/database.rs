@@ -40,7 +40,8 @@ pub enum PrepareError {
 }
 
 fn at(line: Option<usize>) -> String {
-    line.map(|line| format!(" at line {line}")).unwrap_or_default()
+    line.map(|line| format!(" at line {line}"))
+        .unwrap_or_default()
 }
 
 /// A database to run on.
@@ -80,7 +81,9 @@ pub async fn prepare(
         migrate(&client, migration).await?;
     }
     let pinned = pins::prepare(&client, reserved).await?;
-    watch_deletions(&client).await.map_err(PrepareError::Watch)?;
+    watch_deletions(&client)
+        .await
+        .map_err(PrepareError::Watch)?;
     let to = current_id(&client).await?;
     drop(client);
     // Nobody else may be connected to it when the service comes.

@@ -50,9 +50,9 @@ pub fn transactions(
                 error: error.clone(),
                 retry: *retry,
             },
-            DifferenceKind::Deleted { into } => TransactionChangeKind::Deleted {
-                into: into.map(id),
-            },
+            DifferenceKind::Deleted { into } => {
+                TransactionChangeKind::Deleted { into: into.map(id) }
+            }
             DifferenceKind::Statements { shape } => TransactionChangeKind::Statements {
                 before: before(tx),
                 after: of_shape(*shape),

@@ -41,7 +41,7 @@ use crate::outcome;
 use crate::report::*;
 use crate::responses::{self, Collector};
 use crate::rows;
-use crate::selection::{Selector, SelectError, Wishes};
+use crate::selection::{SelectError, Selector, Wishes};
 
 /// What to do.
 pub struct Options {
@@ -107,7 +107,8 @@ pub async fn retroact(
         let client = database::connect(prepared.rewound.url())
             .await
             .map_err(RetroError::Ask)?;
-        let selector = Selector::new(&trace, &start.plan, &wishes, &options.migrations, &client).await?;
+        let selector =
+            Selector::new(&trace, &start.plan, &wishes, &options.migrations, &client).await?;
         drop(client);
         let attempt = Attempt {
             trace: &trace,
@@ -138,7 +139,11 @@ pub async fn retroact(
             .report(done, &prepared, &client, restarts, prepare)
             .await?;
         drop(client);
-        tracing::debug!(seconds = started.elapsed().as_secs_f64(), restarts, "retroaction is over");
+        tracing::debug!(
+            seconds = started.elapsed().as_secs_f64(),
+            restarts,
+            "retroaction is over"
+        );
         return Ok((report, prepared.rewound));
     }
 }
@@ -172,9 +177,8 @@ impl Attempt<'_> {
         let plan = Arc::new(self.start.plan.clone());
         let shapes = Arc::new(Shapes::of(self.trace));
         let (recording, levels) = {
-            let request = |id: RequestId| {
-                !self.options.skip.contains(&id) && self.selector.executes(id)
-            };
+            let request =
+                |id: RequestId| !self.options.skip.contains(&id) && self.selector.executes(id);
             let ghost = |shape| self.selector.executes_ghost(shape);
             let scope = Scope {
                 changed: true,
@@ -197,10 +201,14 @@ impl Attempt<'_> {
         );
         let mut setting = self.options.setting.clone();
         setting.database = url(&prepared.rewound)?;
-        setting.unpinned = prepared
-            .pinned
-            .active
-            .then(|| prepared.pinned.unpinned.iter().map(ToString::to_string).collect());
+        setting.unpinned = prepared.pinned.active.then(|| {
+            prepared
+                .pinned
+                .unpinned
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        });
         let code = Code::Changed {
             outside_writes: setting.allow_outside_writes,
         };
@@ -429,7 +437,11 @@ impl Attempt<'_> {
 
     fn change(&self) -> Change {
         let options = self.options;
-        let command = options.setting.service_command.as_deref().unwrap_or_default();
+        let command = options
+            .setting
+            .service_command
+            .as_deref()
+            .unwrap_or_default();
         let isolation = options.setting.isolation.map(|isolation| match isolation {
             trace::Isolation::ReadCommitted => "read committed",
             trace::Isolation::RepeatableRead => "repeatable read",
@@ -438,9 +450,15 @@ impl Attempt<'_> {
         let named = options.skip.iter().map(ToString::to_string);
         Change {
             app: Change::masked(command),
-            migrations: options.migrations.iter().map(|one| one.name.clone()).collect(),
+            migrations: options
+                .migrations
+                .iter()
+                .map(|one| one.name.clone())
+                .collect(),
             isolation: isolation.map(str::to_owned),
-            skipped: named.chain(options.selection.skip.iter().cloned()).collect(),
+            skipped: named
+                .chain(options.selection.skip.iter().cloned())
+                .collect(),
         }
     }
 
@@ -448,10 +466,18 @@ impl Attempt<'_> {
     fn about(&self) -> Vec<String> {
         let change = self.change();
         let range = &self.start.plan.range;
-        let mut about = vec![
-            format!("requests {} to {} with: {}", range.start(), range.end(), change.app),
-        ];
-        about.extend(change.migrations.iter().map(|name| format!("migration: {name}")));
+        let mut about = vec![format!(
+            "requests {} to {} with: {}",
+            range.start(),
+            range.end(),
+            change.app
+        )];
+        about.extend(
+            change
+                .migrations
+                .iter()
+                .map(|name| format!("migration: {name}")),
+        );
         about
     }
 
@@ -477,18 +503,33 @@ impl Attempt<'_> {
                 transactions: unattributed,
             });
         }
-        remarks.extend(self.start.plan.gaps.iter().map(|gap| Remark::CrossedGap { gap: gap.clone() }));
-        remarks.extend(done.refused.iter().map(|(statement, &times)| Remark::OutsideWriteRefused {
-            statement: statement.clone(),
-            times,
+        remarks.extend(
+            self.start
+                .plan
+                .gaps
+                .iter()
+                .map(|gap| Remark::CrossedGap { gap: gap.clone() }),
+        );
+        remarks.extend(done.refused.iter().map(|(statement, &times)| {
+            Remark::OutsideWriteRefused {
+                statement: statement.clone(),
+                times,
+            }
         }));
         match prepared.pinned.active {
             false => remarks.push(Remark::NotPinned {
-                what: "sequence values and now(): the user of the rewound database is no superuser".to_owned(),
+                what: "sequence values and now(): the user of the rewound database is no superuser"
+                    .to_owned(),
             }),
-            true => remarks.extend(prepared.pinned.unpinned.iter().map(|what| Remark::NotPinned {
-                what: what.to_string(),
-            })),
+            true => remarks.extend(
+                prepared
+                    .pinned
+                    .unpinned
+                    .iter()
+                    .map(|what| Remark::NotPinned {
+                        what: what.to_string(),
+                    }),
+            ),
         }
         remarks.extend(done.ran.remarks.iter().filter_map(|remark| match remark {
             verdict::Remark::NotSentAgain { request, reason } => Some(Remark::NotSentAgain {
@@ -530,7 +571,12 @@ impl Attempt<'_> {
     }
 
     /// By kind of request, those with differences first.
-    fn types(&self, recording: &Recording, changes: &Changes, responses: &Responses) -> Vec<TypeSummary> {
+    fn types(
+        &self,
+        recording: &Recording,
+        changes: &Changes,
+        responses: &Responses,
+    ) -> Vec<TypeSummary> {
         let mut types: BTreeMap<String, TypeSummary> = BTreeMap::new();
         for (name, requests) in self.selector.types() {
             types.insert(
@@ -570,7 +616,9 @@ impl Attempt<'_> {
             }
         }
         let mut types: Vec<_> = types.into_values().collect();
-        types.sort_by_key(|of| std::cmp::Reverse((of.responses_changed + of.transactions_changed, of.executed)));
+        types.sort_by_key(|of| {
+            std::cmp::Reverse((of.responses_changed + of.transactions_changed, of.executed))
+        });
         types
     }
 }
@@ -591,15 +639,25 @@ struct Comparison {
 }
 
 impl Judge for Comparison {
-    fn response(&self, recorded: &trace::Request, outcome: Result<Seen, String>) -> Option<Divergence> {
+    fn response(
+        &self,
+        recorded: &trace::Request,
+        outcome: Result<Seen, String>,
+    ) -> Option<Divergence> {
         let window = Window {
             original: self.original,
             run: (self.began, now()),
         };
         let came = outcome.as_ref().map_err(String::as_str);
         let of = self.kinds.of(recorded.id);
-        self.collector
-            .compare(recorded.id, of, &recorded.response, came, &window, &NoNumbers);
+        self.collector.compare(
+            recorded.id,
+            of,
+            &recorded.response,
+            came,
+            &window,
+            &NoNumbers,
+        );
         None
     }
 }
@@ -609,12 +667,19 @@ fn only_noise(table: &TableChange) -> bool {
 }
 
 fn ids(recording: &Recording, requests: &[Request]) -> Vec<RequestId> {
-    requests.iter().map(|&request| recording.request(request).id).collect()
+    requests
+        .iter()
+        .map(|&request| recording.request(request).id)
+        .collect()
 }
 
 /// From the first arrival to the last response.
 fn span(recording: &Recording) -> (Micros, Micros) {
-    let first = recording.requests.iter().map(|request| request.arrived).min();
+    let first = recording
+        .requests
+        .iter()
+        .map(|request| request.arrived)
+        .min();
     let last = recording.requests.iter().map(|request| request.ended).max();
     (first.unwrap_or(0), last.unwrap_or(0))
 }

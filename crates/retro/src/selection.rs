@@ -101,7 +101,13 @@ impl Selector {
             let path = request.target.split('?').next().unwrap_or_default();
             let masked: Vec<&str> = path
                 .split('/')
-                .map(|part| if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() { "{id}" } else { part })
+                .map(|part| {
+                    if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {
+                        "{id}"
+                    } else {
+                        part
+                    }
+                })
                 .collect();
             let name = format!("{} {}", request.method, masked.join("/"));
             let number = *numbers.entry(name.clone()).or_insert_with(|| {
@@ -115,10 +121,11 @@ impl Selector {
         names.of.sort_unstable();
         let number = |asked: &String| {
             let at = names.names.iter().position(|name| name == asked);
-            at.map(|at| at as u32).ok_or_else(|| SelectError::NoSuchType {
-                asked: asked.clone(),
-                known: names.names.clone(),
-            })
+            at.map(|at| at as u32)
+                .ok_or_else(|| SelectError::NoSuchType {
+                    asked: asked.clone(),
+                    known: names.names.clone(),
+                })
         };
         let skipped = wishes.skip.iter().map(number).collect::<Result<_, _>>()?;
         Ok(Self {
@@ -171,7 +178,11 @@ impl Selector {
         Vec::new()
     }
 
-    pub async fn report(&self, _restarts: u32, _client: &Client) -> Result<Option<Selection>, SelectError> {
+    pub async fn report(
+        &self,
+        _restarts: u32,
+        _client: &Client,
+    ) -> Result<Option<Selection>, SelectError> {
         Ok(None)
     }
 }

@@ -4,6 +4,7 @@ pub mod base;
 pub mod ls;
 pub mod record;
 pub mod replay;
+pub mod retro;
 pub mod rewind;
 pub mod setting;
 pub mod show;

@@ -27,8 +27,7 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
     let log = options.setting.service_log.clone();
 
     let mut watcher = Watcher::new(args.json, "replaying requests");
-    let rewinding =
-        setting::rewind_options(&trace, &args.range.target, args.range.across_gaps)?;
+    let rewinding = setting::rewind_options(&trace, &args.range.target, args.range.across_gaps)?;
     let (rewound, pinned) = restore(&trace, &start, &rewinding)
         .await
         .map_err(setting::cannot_restore)?;
@@ -74,4 +73,3 @@ fn show(args: &ReplayArgs, verdict: &Verdict, log: &std::path::Path) -> Result<(
     }
     Ok(())
 }
-
