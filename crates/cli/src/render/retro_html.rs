@@ -18,7 +18,6 @@ macro_rules! html {
         { let _ = write!($page.html, $($arguments)*); }
     };
 }
-use html;
 
 mod sections;
 #[cfg(test)]

@@ -204,16 +204,9 @@ pub fn value(value: Option<&str>, width: usize) -> String {
 
 /// What other statements there are, without those that both begin or end with: `now also INSERT …`.
 pub fn statements_change(before: &[String], after: &[String], width: usize) -> String {
-    let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
-    let (before, after) = (&before[start..], &after[start..]);
-    let end = before
-        .iter()
-        .rev()
-        .zip(after.iter().rev())
-        .take_while(|(a, b)| a == b)
-        .count();
-    let before = &before[..before.len() - end];
-    let after = &after[..after.len() - end];
+    let (start, end) = common_ends(before, after);
+    let before = &before[start..before.len() - end];
+    let after = &after[start..after.len() - end];
     match (before, after) {
         ([], after) => format!("now also {}", statements(after, width)),
         (before, []) => format!("no longer {}", statements(before, width)),
@@ -223,6 +216,16 @@ pub fn statements_change(before: &[String], after: &[String], width: usize) -> S
             statements(after, width / 2)
         ),
     }
+}
+
+/// How many both begin with, and how many more both end with.
+pub fn common_ends(before: &[String], after: &[String]) -> (usize, usize) {
+    let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+    let tail = before[start..]
+        .iter()
+        .rev()
+        .zip(after[start..].iter().rev());
+    (start, tail.take_while(|(a, b)| a == b).count())
 }
 
 /// The first, and how many more.

@@ -1,6 +1,7 @@
 //! One section of the page each.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use hindcast_retro::report::{
     Answer, Baseline, BodyChange, Cause, Check, Group, Report, ResponseChange, RowChange,
@@ -16,6 +17,8 @@ use words::Judgement;
 
 /// Described things up to this many are unfolded.
 const OPEN: usize = 8;
+/// Characters of a changed value up to which it is shown from its beginning.
+const EXCERPT: usize = 160;
 
 pub(super) fn checks(page: &mut Page, checks: &[Check]) {
     if checks.is_empty() {
@@ -304,7 +307,7 @@ fn transaction(page: &mut Page, change: &TransactionChange) {
                 ("added", "added")
             };
             html!(page, "<span class=\"badge {class}\">{word}</span>");
-            self::statements(page, "", statements);
+            self::statements(page, "", statements, 0..0);
             if let Some(error) = error {
                 html!(page, "<p class=\"error\">{}</p>", Long(error));
             }
@@ -321,8 +324,9 @@ fn transaction(page: &mut Page, change: &TransactionChange) {
                 "<span class=\"badge changed\">other statements</span>"
             );
             html!(page, "<div class=\"pair\">");
-            self::statements(page, "before", before);
-            self::statements(page, "after", after);
+            let (start, end) = words::common_ends(before, after);
+            self::statements(page, "before", before, start..before.len() - end);
+            self::statements(page, "after", after, start..after.len() - end);
             html!(page, "</div>");
         }
         TransactionChangeKind::Results {
@@ -374,10 +378,17 @@ fn transaction(page: &mut Page, change: &TransactionChange) {
     html!(page, "</td></tr>\n");
 }
 
-fn statements(page: &mut Page, class: &str, statements: &[String]) {
+/// With a class there is another side, which has those outside of `changed` as well.
+fn statements(page: &mut Page, class: &str, statements: &[String], changed: Range<usize>) {
     html!(page, "<ol class=\"statements {class}\">");
-    for statement in statements {
-        html!(page, "<li>{}</li>", Long(statement));
+    for (i, statement) in statements.iter().enumerate() {
+        let kept = !class.is_empty() && !changed.contains(&i);
+        html!(
+            page,
+            "<li{}>{}</li>",
+            if kept { " class=\"kept\"" } else { "" },
+            Long(statement)
+        );
     }
     html!(page, "</ol>");
 }
@@ -561,8 +572,8 @@ fn rows(page: &mut Page, table: &TableChange) {
 /// Each with a verb, where it is not the obvious one.
 fn causes(row: &RowChange) -> [(&Option<Cause>, &'static str); 2] {
     let verbs = match row.kind {
-        RowChangeKind::Added { .. } => ["deleted", ""],
-        RowChangeKind::Removed { .. } => ["", "deleted"],
+        RowChangeKind::Added { .. } => ["deleted by", ""],
+        RowChangeKind::Removed { .. } => ["", "deleted by"],
         _ => ["", ""],
     };
     [(&row.before_by, verbs[0]), (&row.after_by, verbs[1])]
@@ -582,6 +593,16 @@ fn changed_cells(page: &mut Page, columns: usize, before: &RowText, after: &RowT
         match (before.get(i), after.get(i)) {
             (Some(before), Some(after)) if before == after => {
                 html!(page, "<td class=\"kept\">{}</td>", Cell(after.as_deref()));
+            }
+            (Some(Some(before)), Some(Some(after))) => {
+                // What is long and the same up to the difference would hide it.
+                let (before, after) = words::excerpts(before, after, EXCERPT);
+                html!(
+                    page,
+                    "<td><del>{}</del><ins>{}</ins></td>",
+                    Cell(Some(&before)),
+                    Cell(Some(&after))
+                );
             }
             (before, after) => {
                 html!(page, "<td>");
