@@ -4,11 +4,13 @@
 
 use serde_json::Value;
 
+use crate::noise::is_uuid;
+
 /// One place where two values differ. `None`: it is not there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change<'a> {
     pub pointer: String,
-    /// The same with `*` for the places in arrays, so that changes of one kind read the same.
+    /// The same with `*` for places in arrays and for names that are numbers or UUIDs, so that changes of one kind read the same.
     pub masked: String,
     pub before: Option<&'a Value>,
     pub after: Option<&'a Value>,
@@ -46,16 +48,20 @@ fn compare<'a>(
         (Value::Object(b), Value::Object(a)) if found.len() < CHANGES_MAX => {
             for (name, value) in b {
                 let token = escaped(name);
-                within(pointer, masked, &token, &token, |pointer, masked| {
-                    match a.get(name) {
+                within(
+                    pointer,
+                    masked,
+                    &token,
+                    mask(&token),
+                    |pointer, masked| match a.get(name) {
                         Some(other) => compare(value, other, pointer, masked, found),
                         None => found.push(change(pointer, masked, Some(value), None)),
-                    }
-                });
+                    },
+                );
             }
             for (name, value) in a.iter().filter(|(name, _)| !b.contains_key(*name)) {
                 let token = escaped(name);
-                within(pointer, masked, &token, &token, |pointer, masked| {
+                within(pointer, masked, &token, mask(&token), |pointer, masked| {
                     found.push(change(pointer, masked, None, Some(value)));
                 });
             }
@@ -113,6 +119,11 @@ fn within(
     work(pointer, masked);
     pointer.truncate(lengths.0);
     masked.truncate(lengths.1);
+}
+
+fn mask(name: &str) -> &str {
+    let number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    if number || is_uuid(name) { "*" } else { name }
 }
 
 fn escaped(name: &str) -> String {

@@ -350,7 +350,7 @@ fn is_uuid_column(column: &Column) -> bool {
     column.base_type == "uuid"
 }
 
-fn in_text(before: &str, after: &str, window: &Window) -> Option<Noise> {
+pub(crate) fn in_text(before: &str, after: &str, window: &Window) -> Option<Noise> {
     if window.texts_moved(before, after) {
         return Some(Noise::Clock);
     }

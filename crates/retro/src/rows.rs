@@ -351,7 +351,7 @@ fn columns_changed(aligned: &Aligned) -> Vec<ValueChange> {
     changes.chain(whole_table).collect()
 }
 
-fn cut(value: &str, characters_max: usize) -> String {
+pub(crate) fn cut(value: &str, characters_max: usize) -> String {
     match value.char_indices().nth(characters_max) {
         None => value.to_owned(),
         Some((end, _)) => format!(
