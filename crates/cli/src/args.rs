@@ -273,8 +273,6 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-// Parsed once the command is there.
-#[allow(dead_code)]
 #[derive(Args)]
 pub struct RetroArgs {
     #[command(flatten)]
@@ -322,7 +320,6 @@ pub struct RetroArgs {
     pub json: bool,
 }
 
-#[allow(dead_code)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RetroIsolation {
     RepeatableRead,

@@ -2,8 +2,6 @@
 
 pub mod format;
 pub mod request;
-#[allow(dead_code)]
 pub mod retro;
-#[allow(dead_code)]
 pub mod retro_html;
 pub mod verdict;
