@@ -86,11 +86,11 @@ pub fn cut(text: &str, width: usize) -> String {
     if clean.chars().count() <= width {
         return clean;
     }
-    clean
-        .chars()
-        .take(width.saturating_sub(1))
-        .chain(['…'])
-        .collect()
+    let mut short: String = clean.chars().take(width.saturating_sub(1)).collect();
+    // It may end in where it was cut before.
+    short.truncate(short.trim_end_matches('…').len());
+    short.push('…');
+    short
 }
 
 /// Text if it is text, else its size.
@@ -126,6 +126,7 @@ mod tests {
         assert_eq!(cut("a\x1b[2Jb", 20), "a\\u{1b}[2Jb");
         assert_eq!(cut("exe.\u{202e}gpj", 20), "exe.\\u{202e}gpj");
         assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("ab…cdef", 4), "ab…");
         assert_eq!(body(&[0xff, 0xfe], 10), "(2 B of binary data)");
     }
 }

@@ -438,7 +438,7 @@ fn transactions(page: &mut Page, room: &Room, report: &Report) {
                     Some(transaction) => transaction == group.first,
                     None => group.first.0 == 0 && group.what.starts_with(&change.of),
                 })
-                .and_then(transaction_example)
+                .and_then(|change| transaction_example(change, &group.what))
         },
     );
 }
@@ -539,7 +539,7 @@ fn response_example(change: &ResponseChange) -> String {
 }
 
 /// What the name of the group does not tell.
-fn transaction_example(change: &TransactionChange) -> Option<String> {
+fn transaction_example(change: &TransactionChange, told: &str) -> Option<String> {
     let text = match &change.kind {
         TransactionChangeKind::Added {
             statements: of,
@@ -547,7 +547,7 @@ fn transaction_example(change: &TransactionChange) -> Option<String> {
             ..
         } => match error {
             Some(error) => format!("{}: {}", words::statements(of, 60), cut(error, 120)),
-            None => words::statements(of, 80),
+            None => words::statements(of, 60),
         },
         TransactionChangeKind::Deleted { into } => match into {
             Some(into) => format!("its writes moved into t{into}"),
@@ -581,6 +581,9 @@ fn transaction_example(change: &TransactionChange) -> Option<String> {
             format!("{} → {}", error(before), error(after))
         }
     };
+    if told.contains(&text) {
+        return None;
+    }
     let of = match (change.transaction, change.request) {
         (Some(transaction), Some(request)) => format!("t{transaction} of request {request}"),
         (Some(transaction), None) => format!("t{transaction}"),

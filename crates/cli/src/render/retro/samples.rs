@@ -177,7 +177,7 @@ pub fn moodle_merge() -> Report {
         ],
         groups: vec![
             group("POST /subscribe: other statements", 18, 20, 130),
-            group("POST /subscribe: merged into the one before", 18, 22, 132),
+            group("POST /subscribe: moved into another", 18, 22, 132),
         ],
     };
     report.checks = vec![duplicates(3, 3)];
@@ -253,7 +253,7 @@ pub fn moodle_upsert() -> Report {
             ),
         ],
         noise: vec![group(
-            "POST /subscribe: /subscription, a sequence",
+            "POST /subscribe: /subscription: a sequence value",
             5,
             30,
             66,
@@ -264,7 +264,7 @@ pub fn moodle_upsert() -> Report {
         request: Some(id(12)),
         of: "POST /subscribe".to_owned(),
         kind: TransactionChangeKind::NewlyFailing {
-            error: "40001 could not serialize access due to concurrent update".to_owned(),
+            error: "could not serialize access due to concurrent update (40001)".to_owned(),
         },
     });
     report.transactions.changed.push(TransactionChange {
@@ -278,9 +278,15 @@ pub fn moodle_upsert() -> Report {
         },
     });
     report.transactions.groups = vec![
-        group("POST /subscribe: merged into the one before", 18, 22, 132),
+        group("POST /subscribe: moved into another", 18, 22, 132),
         group("POST /subscribe: other statements", 16, 20, 130),
-        group("POST /subscribe: fails now, 40001", 2, 24, 86),
+        group(
+            "POST /subscribe: fails now: could not serialize access due to concurrent update (40001)",
+            2,
+            24,
+            86,
+        ),
+        group("POST /subscribe: tried again", 2, 0, 0),
     ];
     let mut subscriptions = table(
         "mdl_forum_subscriptions",
@@ -290,7 +296,7 @@ pub fn moodle_upsert() -> Report {
     subscriptions.removed = 3;
     subscriptions.noise = 5;
     subscriptions.changed = 5;
-    subscriptions.noise_columns = strings(&["id: a sequence"]);
+    subscriptions.noise_columns = strings(&["id: a sequence value"]);
     subscriptions.rows = [(1003, 5, 12), (1017, 6, 33), (1030, 7, 61)]
         .map(|(row, user, request): (u64, u64, u64)| RowChange {
             kind: RowChangeKind::Removed {

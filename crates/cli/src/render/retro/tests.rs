@@ -75,7 +75,7 @@ fn merging_the_transactions_leaves_the_race() {
             Transactions: 36 different
               18 × POST /subscribe: other statements  (t20 to t130)
                    t20 of request 10: now also INSERT INTO mdl_forum_subscriptions (userid, forum) VALUES ($1, …
-              18 × POST /subscribe: merged into the one before  (t22 to t132)
+              18 × POST /subscribe: moved into another  (t22 to t132)
                    t22 of request 10: its writes moved into t20
 
             Final state: 3 the same, compared with the recorded database
@@ -122,16 +122,17 @@ fn the_unique_index_and_the_upsert_end_it() {
               5 more differ only in clocks, sequence values or randomness
 
             Transactions: 41 different
-              18 × POST /subscribe: merged into the one before  (t22 to t132)
+              18 × POST /subscribe: moved into another  (t22 to t132)
                    t22 of request 10: its writes moved into t20
               16 × POST /subscribe: other statements  (t20 to t130)
                    t20 of request 10: now also INSERT INTO mdl_forum_subscriptions (userid, forum) VALUES ($1, …
-               2 × POST /subscribe: fails now, 40001  (t24 to t86)
-                   t24 of request 12: 40001 could not serialize access due to concurrent update
+               2 × POST /subscribe: fails now: could not serialize access due to concurrent updat…  (t24 to t86)
+               2 × POST /subscribe: tried again
+                   request 12: SELECT id FROM mdl_forum_subscriptions WHERE userid = $1 AN… and 1 more
 
             Final state: 1 table different, 2 the same, compared with the recorded database
               mdl_forum_subscriptions  −3 removed, ~5 changed
-                5 of these differ only in clocks, sequence values or randomness (id: a sequence)
+                5 of these differ only in clocks, sequence values or randomness (id: a sequence value)
                 − id=1003, userid=5, forum=7
                     originally written by POST /subscribe, request 12: INSERT INTO mdl_forum_subscriptions (use…
                 − id=1017, userid=6, forum=7
@@ -353,16 +354,17 @@ fn only_what_can_matter_was_executed() {
               5 more differ only in clocks, sequence values or randomness
 
             Transactions: 41 different
-              18 × POST /subscribe: merged into the one before  (t22 to t132)
+              18 × POST /subscribe: moved into another  (t22 to t132)
                    t22 of request 10: its writes moved into t20
               16 × POST /subscribe: other statements  (t20 to t130)
                    t20 of request 10: now also INSERT INTO mdl_forum_subscriptions (userid, forum) VALUES ($1, …
-               2 × POST /subscribe: fails now, 40001  (t24 to t86)
-                   t24 of request 12: 40001 could not serialize access due to concurrent update
+               2 × POST /subscribe: fails now: could not serialize access due to concurrent updat…  (t24 to t86)
+               2 × POST /subscribe: tried again
+                   request 12: SELECT id FROM mdl_forum_subscriptions WHERE userid = $1 AN… and 1 more
 
             Final state: 1 table different, 2 the same, compared with the recorded database
               mdl_forum_subscriptions  −3 removed, ~5 changed
-                5 of these differ only in clocks, sequence values or randomness (id: a sequence)
+                5 of these differ only in clocks, sequence values or randomness (id: a sequence value)
                 − id=1003, userid=5, forum=7
                     originally written by POST /subscribe, request 12: INSERT INTO mdl_forum_subscriptions (use…
                 − id=1017, userid=6, forum=7
@@ -471,7 +473,7 @@ fn nothing_to_compare_with() {
             Transactions: 36 different
               18 × POST /subscribe: other statements  (t20 to t130)
                    t20 of request 10: now also INSERT INTO mdl_forum_subscriptions (userid, forum) VALUES ($1, …
-              18 × POST /subscribe: merged into the one before  (t22 to t132)
+              18 × POST /subscribe: moved into another  (t22 to t132)
                    t22 of request 10: its writes moved into t20
 
             Final state: not compared
