@@ -97,7 +97,7 @@ fn the_unique_index_and_the_upsert_end_it() {
               requests     60 (10 to 69): all executed
               transactions 118: 79 same, 16 changed, 2 newly failing, 3 newly succeeding, 18 deleted, 2 added
                            (retries)
-              order        1 yielded (SQLSTATE 40001) to one that had to commit first
+              order        1 yielded (SQLSTATE 40001): blocked by one that was complete and had to commit later
               what ran     ./forum --variant upsert, after unique-subscriptions.sql
 
             Checks
@@ -161,8 +161,8 @@ fn ten_thousand_differences_fit_on_a_few_screens() {
               transactions 60,000: 41,000 same, 120 failing as before, 9,000 changed, 600 newly failing, 280
                            newly succeeding, 9,000 deleted, 480 added (410 of them retries), 31 ghosts of no
                            request
-              order        480 yielded (SQLSTATE 40001) to one that had to commit first; 2 let go out of order,
-                           because nothing else would have moved
+              order        480 yielded (SQLSTATE 40001): blocked by one that was complete and had to commit
+                           later; 2 let go out of order, because nothing else would have moved
               what ran     ./forum --variant upsert, after unique-subscriptions.sql, at serializable, skipping 4
                            and GET /health
 
@@ -329,7 +329,7 @@ fn only_what_can_matter_was_executed() {
               requests     1,000 (10 to 1009): 60 executed, 940 not selected, because they cannot matter
               transactions 118: 79 same, 16 changed, 2 newly failing, 3 newly succeeding, 18 deleted, 2 added
                            (retries)
-              order        1 yielded (SQLSTATE 40001) to one that had to commit first
+              order        1 yielded (SQLSTATE 40001): blocked by one that was complete and had to commit later
               what ran     ./forum --variant upsert, after unique-subscriptions.sql
 
             Checks

@@ -370,7 +370,7 @@ pub fn order_counts(counts: &Counts) -> Vec<String> {
     let mut parts = Vec::new();
     if counts.yielded > 0 {
         parts.push(format!(
-            "{} yielded (SQLSTATE 40001) to one that had to commit first",
+            "{} yielded (SQLSTATE 40001): blocked by one that was complete and had to commit later",
             thousands(counts.yielded)
         ));
     }
