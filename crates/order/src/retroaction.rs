@@ -20,6 +20,9 @@ pub struct Past {
 #[derive(Clone, Copy, Debug)]
 pub struct Victim<'a> {
     pub tx: Option<Tx>,
+    /// When it was over originally; of one that was added, when its request was.
+    pub ended: i64,
+    /// The rest of its request.
     pub unclaimed: &'a [Tx],
 }
 
@@ -146,23 +149,24 @@ impl Retroaction {
         self.took_snapshot(later);
         self.advance();
     }
+    /// A victim that was a writer originally yields if it became visible before the holder. Any other yields if it was over before the holder was: what the
+    /// holder waits for may be sent only when the victim's request is over.
     pub fn must_yield(&self, victim: Victim<'_>, holder: Tx) -> bool {
         let levels = self.schedule.levels();
         let holder = self.absorbed[holder.index()].unwrap_or(holder);
-        let Some(v) = levels.visible_from(holder) else {
-            return victim
-                .unclaimed
-                .iter()
-                .any(|tx| self.past[tx.index()].began < self.past[holder.index()].ended);
+        let holder_ended = self.past[holder.index()].ended;
+        let v = levels.visible_from(holder);
+        let blocks = |tx: &Tx| match v {
+            Some(v) => levels.level_of(*tx).is_some_and(|level| level < v),
+            None => self.past[tx.index()].began < holder_ended,
         };
-        victim
-            .tx
-            .and_then(|tx| levels.visible_from(tx))
-            .is_some_and(|own| own < v)
-            || victim
-                .unclaimed
-                .iter()
-                .any(|&tx| levels.level_of(tx).is_some_and(|level| level < v))
+        if victim.unclaimed.iter().any(blocks) {
+            return true;
+        }
+        match (victim.tx.and_then(|tx| levels.visible_from(tx)), v) {
+            (Some(own), Some(v)) => own < v,
+            _ => victim.ended <= holder_ended,
+        }
     }
     pub fn let_go(&mut self, tx: Tx) {
         self.free[tx.index()] = true;

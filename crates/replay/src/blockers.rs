@@ -11,8 +11,9 @@ use tokio_postgres::Client;
 use crate::coordinator::Ask;
 use crate::desk::Floor;
 
-/// How often the database is asked, as long as somebody is held at a commit.
-const INTERVAL: Duration = Duration::from_millis(10);
+/// How often to look, and how often to ask the database even though the run moves.
+const INTERVAL: Duration = Duration::from_millis(2);
+const INTERVAL_MOVING: u32 = 10;
 
 const BLOCKED: &str = "SELECT pid, pg_catalog.pg_blocking_pids(pid) FROM pg_catalog.pg_stat_activity \
      WHERE datname = pg_catalog.current_database() AND wait_event_type = 'Lock'";
@@ -22,8 +23,15 @@ pub async fn watch(floor: Arc<Floor>, control: Client) {
     let Ok(blocked) = control.prepare(BLOCKED).await else {
         return;
     };
+    let (mut steps, mut moving) = (0, 0);
     loop {
         tokio::time::sleep(INTERVAL).await;
+        // As long as it moves there is no hurry, and each time asked costs a little.
+        let before = std::mem::replace(&mut steps, floor.gate.with(|c| c.steps()));
+        moving = if before == steps { 0 } else { moving + 1 };
+        if moving % INTERVAL_MOVING != 0 {
+            continue;
+        }
         let commits = |ask: &Ask| matches!(ask, Ask::Commit(_));
         if !floor.gate.waiting().iter().any(commits) {
             floor.note_blocked(Vec::new());

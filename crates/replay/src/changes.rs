@@ -66,6 +66,8 @@ pub struct ChangeCounts {
     pub yielded: u64,
     pub let_go: u64,
     pub ghosts_failed: u64,
+    /// With the same statements, at another isolation.
+    pub isolation: u64,
 }
 
 /// A transaction that is not as recorded.

@@ -434,11 +434,18 @@ impl Coordinator {
             Some(request) => self.unclaimed(request).collect(),
             None => Vec::new(),
         };
+        let tx = match victim {
+            Claim::Run(tx) => Some(tx),
+            _ => None,
+        };
+        let ended = match (tx, self.request_of(victim)) {
+            (Some(tx), _) => self.recording.transaction(tx).ended,
+            (None, Some(request)) => self.recording.request(request).ended,
+            (None, None) => 0,
+        };
         let victim = Victim {
-            tx: match victim {
-                Claim::Run(tx) => Some(tx),
-                _ => None,
-            },
+            tx,
+            ended,
             unclaimed: &rest,
         };
         self.rules
@@ -508,7 +515,10 @@ impl Coordinator {
         let request = recorded.request.map(|(request, _)| request);
         let compared = !self.stopped && request.is_none_or(|request| self.compares(request));
         let before = || self.recording.recorded_error(tx);
-        let same = ended.shape == recorded.shape;
+        // Asking for another isolation is no other statement: it shows in what comes of it.
+        let same = ended.shape == recorded.shape
+            || self.shapes.says_the_same(recorded.shape, &ended.statements);
+        let isolation = same && ended.shape != recorded.shape;
         let was_aborted = recorded.fate == Fate::Aborted;
         let kind = match &ended.fate {
             EndedAs::Committed if was_aborted => {
@@ -536,6 +546,7 @@ impl Coordinator {
             return;
         }
         let counts = &mut changes.counts;
+        counts.isolation += u64::from(isolation);
         *match &kind {
             None if was_aborted => &mut counts.same_failure,
             None => &mut counts.same,

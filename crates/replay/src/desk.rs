@@ -12,7 +12,7 @@ use hindcast_trace::{Id, Isolation, RequestId, SequenceValue, ShapeId};
 use crate::coordinator::{Ask, Claim, Ended};
 use crate::gate::Gate;
 use crate::hold::{Code, Desk, HoldOptions, Holder, Next, Pins};
-use crate::recording::{Fate, Recording};
+use crate::recording::Recording;
 
 /// What all sessions of a replay share.
 pub struct Floor {
@@ -45,8 +45,8 @@ struct Sessions {
 #[derive(Debug, Default)]
 struct Session {
     claim: Option<Claim>,
-    /// It was cancelled, and this is why.
-    yielded: Option<String>,
+    /// It was told to give way.
+    yields: bool,
 }
 
 impl Floor {
@@ -91,7 +91,7 @@ impl Floor {
     /// draw the values that were drawn there.
     fn pins_of_changed(&self, tx: Tx) -> Pins {
         let recorded = self.recording.transaction(tx);
-        let acts_late = recorded.fate == Fate::Aborted;
+        let acts_late = self.recording.lost_a_conflict(tx);
         let own = recorded
             .request
             .map(|(request, _)| (request, self.recording.own(request)));
@@ -146,16 +146,22 @@ impl Floor {
         if let Some(pid) = pid {
             let session = Session {
                 claim,
-                yielded: None,
+                yields: false,
             };
             self.sessions().by_pid.insert(pid, session);
         }
     }
 
-    fn yielded(&self, pid: Option<i32>) -> Option<String> {
-        let why = self.sessions().by_pid.get_mut(&pid?)?.yielded.take()?;
-        self.gate.with(|coordinator| coordinator.note_yielded());
-        Some(why)
+    /// Whether the session was told to give way. It is asked once, when its statement was cancelled.
+    fn yielded(&self, pid: Option<i32>) -> bool {
+        let mut sessions = self.sessions();
+        let session = pid.and_then(|pid| sessions.by_pid.get_mut(&pid));
+        let yields = session.is_some_and(|session| std::mem::take(&mut session.yields));
+        drop(sessions);
+        if yields {
+            self.gate.with(|coordinator| coordinator.note_yielded());
+        }
+        yields
     }
 
     /// Who waits for whom in the database. Returns those who have to give way.
@@ -182,20 +188,15 @@ impl Floor {
                     _ => None,
                 })
                 .collect();
-            let holder = held.into_iter().find(|&holder| {
+            let yields = held.into_iter().any(|holder| {
                 all || self
                     .gate
                     .with(|coordinator| coordinator.must_yield(claim, holder))
             });
-            if let Some(holder) = holder {
-                let session = sessions.by_pid.get_mut(pid).expect("it was just found");
-                if session.yielded.is_none() {
-                    let holder = self.recording.transaction(holder).id;
-                    session.yielded = Some(format!(
-                        "could not serialize access: it waits for a lock of t{holder}, which is complete and has to commit after it"
-                    ));
-                    yielding.push(*pid);
-                }
+            let session = sessions.by_pid.get_mut(pid).expect("it was just found");
+            if yields && !session.yields {
+                session.yields = true;
+                yielding.push(*pid);
             }
         }
         sessions.blocked = blocked;
@@ -311,7 +312,7 @@ impl Desk for ServiceDesk {
     fn wrote(&mut self, claim: Claim, ids: Vec<u64>, statements: &[String]) {
         self.floor.wrote(claim, &ids, statements);
     }
-    fn yielded(&mut self) -> Option<String> {
+    fn yielded(&mut self) -> bool {
         self.floor.yielded(self.pid)
     }
 }

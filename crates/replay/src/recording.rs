@@ -297,6 +297,16 @@ impl Recording {
         self.transactions.iter().zip(0..).map(past).collect()
     }
 
+    /// Whether a transaction failed originally because of what another one did at the time: serialization, deadlock, a lock, a unique key or an exclusion.
+    pub fn lost_a_conflict(&self, tx: Tx) -> bool {
+        self.transaction(tx).fate == Fate::Aborted
+            && self.recorded_error(tx).is_some_and(|error| {
+                ["(40001)", "(40P01)", "(55P03)", "(23505)", "(23P01)"]
+                    .iter()
+                    .any(|state| error.ends_with(state))
+            })
+    }
+
     /// The error that made a transaction fail originally, `message (SQLSTATE)`.
     pub fn recorded_error(&self, tx: Tx) -> Option<String> {
         let mut bytes = BytesMut::from(&self.extras(tx).ok()?.server_bytes?[..]);

@@ -15,6 +15,8 @@ pub struct Shapes {
     pub reading: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
     pub targets: HashMap<ShapeId, Vec<String>>,
+    /// Hash of its statements but for those that begin it.
+    bodies: HashMap<ShapeId, u64>,
 }
 
 impl Shapes {
@@ -30,6 +32,7 @@ impl Shapes {
             if let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) {
                 shapes.openings.insert(shape.id, opening.fingerprint.hash);
             }
+            shapes.bodies.insert(shape.id, body(&shape.statements));
             if statements.iter().all(only_reads) {
                 shapes.reading.insert(shape.id);
             } else {
@@ -38,6 +41,26 @@ impl Shapes {
         }
         shapes
     }
+
+    /// Whether a transaction of other statements differs only in how it begins: in its isolation.
+    pub fn says_the_same(&self, shape: ShapeId, statements: &[String]) -> bool {
+        self.bodies.get(&shape) == Some(&body(statements))
+    }
+}
+
+fn body(statements: &[String]) -> u64 {
+    let begins = |text: &&String| {
+        let first = text.split_whitespace().next().unwrap_or_default();
+        ["begin", "start"]
+            .iter()
+            .any(|word| first.eq_ignore_ascii_case(word))
+    };
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    for text in statements.iter().filter(|text| !begins(text)) {
+        hasher.update(text.as_bytes());
+        hasher.update(&[0]);
+    }
+    hasher.digest()
 }
 
 /// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no clock, as far as its text tells.

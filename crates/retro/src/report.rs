@@ -436,6 +436,10 @@ pub enum Remark {
     ReadCommitted {
         transactions: u64,
     },
+    /// Ran with the same statements as recorded, at an isolation that the changed service asked for.
+    OtherIsolation {
+        transactions: u64,
+    },
     CrossedGap {
         gap: Gap,
     },

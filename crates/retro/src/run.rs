@@ -488,6 +488,11 @@ impl Attempt<'_> {
                 transactions: done.read_committed,
             });
         }
+        if done.changes.counts.isolation > 0 {
+            remarks.push(Remark::OtherIsolation {
+                transactions: done.changes.counts.isolation,
+            });
+        }
         if done.changes.counts.let_go > 0 {
             remarks.push(Remark::LetGo {
                 transactions: done.changes.counts.let_go,

@@ -73,9 +73,9 @@ pub trait Desk {
     fn entered(&mut self, _claim: Option<Claim>) {}
     /// Before its commit the transaction turned out to have written, with these ids: its own, and those of its subtransactions.
     fn wrote(&mut self, _claim: Claim, _ids: Vec<u64>, _statements: &[String]) {}
-    /// What the client is to hear instead of that its statement was cancelled, if the cancelling was ours.
-    fn yielded(&mut self) -> Option<String> {
-        None
+    /// A statement was cancelled: whether that was ours, to make it give way.
+    fn yielded(&mut self) -> bool {
+        false
     }
 }
 
@@ -510,9 +510,11 @@ impl Holder {
         {
             return None;
         }
-        let why = desk.yielded()?;
+        if !desk.yielded() {
+            return None;
+        }
         let mut error = BytesMut::new();
-        server::error_response(&mut error, b"ERROR", b"40001", why.as_bytes());
+        server::error_response(&mut error, b"ERROR", b"40001", YIELDED);
         Some(Frame(error.freeze()))
     }
 
@@ -783,6 +785,9 @@ impl Holder {
         }
     }
 }
+
+/// What Postgres says itself to whoever comes second to a row.
+const YIELDED: &[u8] = b"could not serialize access due to concurrent update";
 
 /// `duplicate key value … (23505)`, from the body of an `ErrorResponse`.
 pub(crate) fn error_text(body: &[u8]) -> String {

@@ -465,6 +465,10 @@ fn remark(remark: &Remark) -> String {
             "{} ran at READ COMMITTED; only the first snapshot of each was enforced (--isolation repeatable-read takes that doubt away)",
             count(*transactions, "transaction")
         ),
+        Remark::OtherIsolation { transactions } => format!(
+            "{} ran with the recorded statements at another isolation, which the changed service asked for",
+            count(*transactions, "transaction")
+        ),
         Remark::CrossedGap { gap } => format!(
             "{}. What is missing there may show as a difference",
             crate::commands::ls::gap_line(gap)
