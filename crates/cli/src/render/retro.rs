@@ -203,26 +203,29 @@ fn answer(page: &mut Page, report: &Report) {
         page.paragraph(2, 13, &format!("{:13}{}", "order", order.join("; ")), 2);
     }
     let change = &report.change;
-    let mut changes = Vec::new();
     if !change.app.is_empty() {
-        changes.push(change.app.clone());
+        page.paragraph(2, 13, &format!("{:13}{}", "what ran", change.app), 2);
     }
+    let mut with = Vec::new();
     if !change.migrations.is_empty() {
-        changes.push(format!("after {}", words::and(&change.migrations)));
+        let many = if change.migrations.len() == 1 {
+            ""
+        } else {
+            "s"
+        };
+        with.push(format!(
+            "migration{many} {}",
+            words::and(&change.migrations)
+        ));
     }
     if let Some(isolation) = &change.isolation {
-        changes.push(format!("at {isolation}"));
+        with.push(format!("isolation {isolation}"));
     }
     if !change.skipped.is_empty() {
-        changes.push(format!("skipping {}", words::and(&change.skipped)));
+        with.push(format!("skipped {}", words::and(&change.skipped)));
     }
-    if !changes.is_empty() {
-        page.paragraph(
-            2,
-            13,
-            &format!("{:13}{}", "what ran", changes.join(", ")),
-            2,
-        );
+    if !with.is_empty() {
+        page.paragraph(2, 13, &format!("{:13}{}", "with", with.join("; ")), 2);
     }
 }
 
@@ -400,7 +403,7 @@ fn responses(page: &mut Page, room: &Room, report: &Report) {
                 .changed
                 .iter()
                 .find(|change| change.request == group.first)
-                .map(response_example)
+                .and_then(|change| response_example(change, &group.what))
         },
     );
     if noise > 0 {
@@ -463,12 +466,17 @@ fn groups(
         let ids = if group.first.0 == 0 {
             String::new()
         } else if group.first == group.last {
-            format!("  ({prefix}{})", group.first)
+            format!(" ({prefix}{})", group.first)
         } else {
-            format!("  ({prefix}{} to {prefix}{})", group.first, group.last)
+            format!(" ({prefix}{}–{prefix}{})", group.first, group.last)
         };
         let text = format!("{:>width$} × {}", thousands(group.count), group.what);
-        page.line_with_end(2, &text, &ids);
+        page.paragraph(
+            2,
+            width + 3,
+            &format!("{}{ids}", cut(&text, WIDTH + WIDTH / 2)),
+            2,
+        );
         if let Some(example) = example(group) {
             page.line(2 + width + 3, &example);
         }
@@ -488,27 +496,25 @@ fn groups(
 }
 
 /// `status 201 → 200; /created true → false`
-fn response_example(change: &ResponseChange) -> String {
+fn response_example(change: &ResponseChange, told: &str) -> Option<String> {
     let mut parts = Vec::new();
     if change.status.0 != change.status.1 {
         let status = |status: Option<u16>| status.map_or("none".to_owned(), |s| s.to_string());
-        parts.push(format!(
-            "status {} → {}",
-            status(change.status.0),
-            status(change.status.1)
-        ));
+        let text = format!("{} → {}", status(change.status.0), status(change.status.1));
+        if !told.contains(&text) {
+            parts.push(format!("status {text}"));
+        }
     }
     if let Some(error) = &change.error {
         parts.push(cut(error, 120));
     }
     match &change.body {
         Some(BodyChange::Json { changes, more }) => {
-            parts.extend(
-                changes
-                    .iter()
-                    .take(4)
-                    .map(|change| words::value_change(change, 40)),
-            );
+            // What is gone says least: it is told last.
+            let mut changes: Vec<_> = changes.iter().collect();
+            changes.sort_by_key(|change| change.after.is_none());
+            let shown = changes.iter().take(4);
+            parts.extend(shown.map(|change| words::value_change(change, 40)));
             let more = more + changes.len().saturating_sub(4) as u64;
             if more > 0 {
                 parts.push(format!("{} more", thousands(more)));
@@ -535,7 +541,7 @@ fn response_example(change: &ResponseChange) -> String {
             .take(2)
             .map(|header| format!("header {}", words::value_change(header, 40))),
     );
-    format!("request {}: {}", change.request, parts.join("; "))
+    (!parts.is_empty()).then(|| format!("request {}: {}", change.request, parts.join("; ")))
 }
 
 /// What the name of the group does not tell.

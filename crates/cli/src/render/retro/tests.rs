@@ -73,9 +73,9 @@ fn merging_the_transactions_leaves_the_race() {
               GET /forums/{id}/subscribers                            40        40          0             0
 
             Transactions: 36 different
-              18 × POST /subscribe: other statements  (t20 to t130)
+              18 × POST /subscribe: other statements (t20–t130)
                    t20 of request 10: now also INSERT INTO mdl_forum_subscriptions (userid, forum) VALUES ($1, …
-              18 × POST /subscribe: moved into another  (t22 to t132)
+              18 × POST /subscribe: moved into another (t22–t132)
                    t22 of request 10: its writes moved into t20
 
             Final state: 3 the same, compared with the recorded database
@@ -98,7 +98,8 @@ fn the_unique_index_and_the_upsert_end_it() {
               transactions 118: 79 same, 16 changed, 2 newly failing, 3 newly succeeding, 18 deleted, 2 added
                            (retries)
               order        1 yielded (SQLSTATE 40001): blocked by one that was complete and had to commit later
-              what ran     ./forum --variant upsert, after unique-subscriptions.sql
+              what ran     ./forum --variant upsert
+              with         migration unique-subscriptions.sql
 
             Checks
               1  SELECT userid, forum, count(*) FROM mdl_forum_subscriptions GROUP BY userid, forum HAVING coun…
@@ -115,18 +116,19 @@ fn the_unique_index_and_the_upsert_end_it() {
               GET /forums/{id}/subscribers                            40        40          3             0
 
             Responses: 6 changed
-              3 × POST /subscribe: 201 → 200  (12 to 61)
-                  request 12: status 201 → 200; /created true → false; /subscription 1003 → 1002
-              3 × GET /forums/{id}/subscribers: /subscribers/3 is gone  (14 to 68)
+              3 × POST /subscribe: 201 → 200 (12–61)
+                  request 12: /created true → false; /subscription 1003 → 1002
+              3 × GET /forums/{id}/subscribers: header content-length changed, /subscribers/… is gone (14–68)
                   request 14: /subscribers/3 {"subscription":1003,"id":5,"username":… is gone; header content-l…
               5 more differ only in clocks, sequence values or randomness
 
             Transactions: 41 different
-              18 × POST /subscribe: moved into another  (t22 to t132)
+              18 × POST /subscribe: moved into another (t22–t132)
                    t22 of request 10: its writes moved into t20
-              16 × POST /subscribe: other statements  (t20 to t130)
+              16 × POST /subscribe: other statements (t20–t130)
                    t20 of request 10: now also INSERT INTO mdl_forum_subscriptions (userid, forum) VALUES ($1, …
-               2 × POST /subscribe: fails now: could not serialize access due to concurrent updat…  (t24 to t86)
+               2 × POST /subscribe: fails now: could not serialize access due to concurrent update (40001)
+                   (t24–t86)
                2 × POST /subscribe: tried again
                    request 12: SELECT id FROM mdl_forum_subscriptions WHERE userid = $1 AN… and 1 more
 
@@ -163,8 +165,8 @@ fn ten_thousand_differences_fit_on_a_few_screens() {
                            request
               order        480 yielded (SQLSTATE 40001): blocked by one that was complete and had to commit
                            later; 2 let go out of order, because nothing else would have moved
-              what ran     ./forum --variant upsert, after unique-subscriptions.sql, at serializable, skipping 4
-                           and GET /health
+              what ran     ./forum --variant upsert
+              with         migration unique-subscriptions.sql; isolation serializable; skipped 4 and GET /health
 
             Checks
               1  SELECT userid, forum, count(*) FROM mdl_forum_subscriptions GROUP BY userid, forum HAVING coun…
@@ -188,27 +190,27 @@ fn ten_thousand_differences_fit_on_a_few_screens() {
               … and 36 more types
 
             Responses: 11,220 changed
-              187 × GET /parts/1: /items/0 is gone  (14 to 49000)
+              187 × GET /parts/1: /items/0 is gone (14–49000)
                     request 14: status 200 → 404; /items/0/0 "a" → "b"; /items/0/1 "a" → "b"; /items/0/2 "a" → …
-              187 × GET /parts/2: /items/1 is gone  (15 to 49001)
+              187 × GET /parts/2: /items/1 is gone (15–49001)
                     request 15: /items/1/0 "a" → "b"; /items/1/1 "a" → "b"; /items/1/2 "a" → "b"; /items/1/3 "a…
-              187 × GET /parts/3: /items/2 is gone  (16 to 49002)
+              187 × GET /parts/3: /items/2 is gone (16–49002)
                     request 16: /items/2/0 "a" → "b"; /items/2/1 "a" → "b"; /items/2/2 "a" → "b"; /items/2/3 "a…
-              187 × GET /parts/4: /items/3 is gone  (17 to 49003)
+              187 × GET /parts/4: /items/3 is gone (17–49003)
                     request 17: /items/3/0 "a" → "b"; /items/3/1 "a" → "b"; /items/3/2 "a" → "b"; /items/3/3 "a…
-              187 × GET /parts/5: /items/4 is gone  (18 to 49004)
+              187 × GET /parts/5: /items/4 is gone (18–49004)
                     request 18: /items/4/0 "a" → "b"; /items/4/1 "a" → "b"; /items/4/2 "a" → "b"; /items/4/3 "a…
               … and 10,285 more responses of 55 other kinds
               5 more differ only in clocks, sequence values or randomness
 
             Transactions: 19,360 different
-              360 × POST /parts/0: other statements  (t20 to t100000)
+              360 × POST /parts/0: other statements (t20–t100000)
                     t20 of request 10: 0 rows → 2
-              360 × POST /parts/1: other statements  (t21 to t100001)
+              360 × POST /parts/1: other statements (t21–t100001)
                     t21 of request 11: 1 row → 3
-              360 × POST /parts/2: other statements  (t22 to t100002)
+              360 × POST /parts/2: other statements (t22–t100002)
                     t22 of request 12: 2 rows → 4
-              360 × POST /parts/3: other statements  (t23 to t100003)
+              360 × POST /parts/3: other statements (t23–t100003)
                     t23 of request 13: 3 rows → 5
               … and 16,560 more transactions of 46 other kinds
 
@@ -330,7 +332,8 @@ fn only_what_can_matter_was_executed() {
               transactions 118: 79 same, 16 changed, 2 newly failing, 3 newly succeeding, 18 deleted, 2 added
                            (retries)
               order        1 yielded (SQLSTATE 40001): blocked by one that was complete and had to commit later
-              what ran     ./forum --variant upsert, after unique-subscriptions.sql
+              what ran     ./forum --variant upsert
+              with         migration unique-subscriptions.sql
 
             Checks
               1  SELECT userid, forum, count(*) FROM mdl_forum_subscriptions GROUP BY userid, forum HAVING coun…
@@ -347,18 +350,19 @@ fn only_what_can_matter_was_executed() {
               GET /forums/{id}/subscribers                            40        40          3             0
 
             Responses: 6 changed
-              3 × POST /subscribe: 201 → 200  (12 to 61)
-                  request 12: status 201 → 200; /created true → false; /subscription 1003 → 1002
-              3 × GET /forums/{id}/subscribers: /subscribers/3 is gone  (14 to 68)
+              3 × POST /subscribe: 201 → 200 (12–61)
+                  request 12: /created true → false; /subscription 1003 → 1002
+              3 × GET /forums/{id}/subscribers: header content-length changed, /subscribers/… is gone (14–68)
                   request 14: /subscribers/3 {"subscription":1003,"id":5,"username":… is gone; header content-l…
               5 more differ only in clocks, sequence values or randomness
 
             Transactions: 41 different
-              18 × POST /subscribe: moved into another  (t22 to t132)
+              18 × POST /subscribe: moved into another (t22–t132)
                    t22 of request 10: its writes moved into t20
-              16 × POST /subscribe: other statements  (t20 to t130)
+              16 × POST /subscribe: other statements (t20–t130)
                    t20 of request 10: now also INSERT INTO mdl_forum_subscriptions (userid, forum) VALUES ($1, …
-               2 × POST /subscribe: fails now: could not serialize access due to concurrent updat…  (t24 to t86)
+               2 × POST /subscribe: fails now: could not serialize access due to concurrent update (40001)
+                   (t24–t86)
                2 × POST /subscribe: tried again
                    request 12: SELECT id FROM mdl_forum_subscriptions WHERE userid = $1 AN… and 1 more
 
@@ -403,7 +407,8 @@ fn a_migration_changes_columns() {
               still there  the errors of 1 transaction
               requests     60 (10 to 69): all executed
               transactions 118: 117 same, 1 failing as before, 2 ghosts of no request
-              what ran     ./blog, after slugs.sql and prices.sql
+              what ran     ./blog
+              with         migrations slugs.sql and prices.sql
 
             Final state: 1 table different, 3 the same, 1 not comparable, compared with the recorded database
               posts  +1 added, ~2 changed
@@ -471,9 +476,9 @@ fn nothing_to_compare_with() {
               GET /forums/{id}/subscribers                            40        40          0             0
 
             Transactions: 36 different
-              18 × POST /subscribe: other statements  (t20 to t130)
+              18 × POST /subscribe: other statements (t20–t130)
                    t20 of request 10: now also INSERT INTO mdl_forum_subscriptions (userid, forum) VALUES ($1, …
-              18 × POST /subscribe: moved into another  (t22 to t132)
+              18 × POST /subscribe: moved into another (t22–t132)
                    t22 of request 10: its writes moved into t20
 
             Final state: not compared

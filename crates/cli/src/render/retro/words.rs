@@ -210,6 +210,10 @@ pub fn statements_change(before: &[String], after: &[String], width: usize) -> S
     match (before, after) {
         ([], after) => format!("now also {}", statements(after, width)),
         (before, []) => format!("no longer {}", statements(before, width)),
+        ([before], [after]) => {
+            let (before, after) = excerpts(before, after, width / 2);
+            format!("{} → {}", cut(&before, width / 2), cut(&after, width / 2))
+        }
         (before, after) => format!(
             "{} → {}",
             statements(before, width / 2),
