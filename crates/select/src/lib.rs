@@ -1,7 +1,9 @@
 //! Which kinds of requests can matter to a change (R³, section 4.5).
 
 mod closure;
+mod statement;
 mod types;
 
 pub use closure::{Closure, Executed, LeftOut, Touches, TypeFacts};
+pub use statement::{Effects, Name, Statement, Statements};
 pub use types::{DISTINCT_MAX, PatternError, Patterns, SEGMENTS_MAX, TypeNamer};
