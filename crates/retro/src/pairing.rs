@@ -1,6 +1,6 @@
 //! Finds rows that came and went only because they were given another number.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use hindcast_rewind::state::{Aligned, Column, ForeignKey, FoundRow, RowText, Side};
 
@@ -16,10 +16,9 @@ pub(crate) struct Renumbered {
 /// Values of a key of one column.
 #[derive(Debug, Default)]
 struct Keys {
-    /// What they are now, by what they were.
+    /// What they are now, by what they were; and the other way round.
     now: HashMap<String, String>,
-    /// All that occur, before or after.
-    any: HashSet<String>,
+    was: HashMap<String, String>,
 }
 
 impl Renumbered {
@@ -50,13 +49,14 @@ impl Renumbered {
     }
 
     fn occurs(&self, table: &str, value: &str) -> bool {
-        (self.tables.get(table)).is_some_and(|keys| keys.any.contains(value))
+        (self.tables.get(table))
+            .is_some_and(|keys| keys.now.contains_key(value) || keys.was.contains_key(value))
     }
 
     fn note(&mut self, table: &str, before: &str, after: &str) {
         let keys = self.tables.entry(table.to_owned()).or_default();
         keys.now.insert(before.to_owned(), after.to_owned());
-        keys.any.extend([before.to_owned(), after.to_owned()]);
+        keys.was.insert(after.to_owned(), before.to_owned());
     }
 }
 
@@ -142,6 +142,20 @@ impl<'a> Pairing<'a> {
                 .is_some_and(|table| self.renumbered.is(table, before, after))
         };
         noise::in_row(&self.aligned.columns, before, after, self.window, &known)
+    }
+
+    /// A row of the retroacted database with references to renumbered rows as they are in the original one.
+    pub fn translated(&self, mut after: RowText) -> RowText {
+        for (value, table) in after.iter_mut().zip(&self.referred) {
+            let (Some(given), Some(table)) = (&*value, table) else {
+                continue;
+            };
+            let keys = self.renumbered.tables.get(table);
+            if let Some(was) = keys.and_then(|keys| keys.was.get(given)) {
+                *value = Some(was.clone());
+            }
+        }
+        after
     }
 
     /// A row that only `side` has.

@@ -12,7 +12,7 @@ pub struct Column {
     pub quoted: String,
     /// As SQL writes it: `character varying(20)`.
     pub declared_type: String,
-    /// The same without domains and modifiers: `character varying`.
+    /// The same without domains and modifiers: `character varying`. A value can be cast to it without being changed.
     pub base_type: String,
     /// For enumerations, numbers and so on: `pg_type.typcategory` of the base type.
     pub category: char,
@@ -199,7 +199,7 @@ fn same_texts(x: &str, a: &Column, y: &str, b: &Column) -> bool {
 fn modifier_shows(base_type: &str) -> bool {
     matches!(
         base_type.trim_end_matches("[]"),
-        "numeric" | "character" | "bit"
+        "numeric" | "bpchar" | "\"bit\""
     )
 }
 
@@ -211,7 +211,7 @@ pub(super) struct Layout {
 }
 
 const LAYOUT: &str = "SELECT a.attname::text, pg_catalog.quote_ident(a.attname), \
-     pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.format_type(t.oid, NULL), t.typcategory, base.modifier, \
+     pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.format_type(t.oid, -1), t.typcategory, base.modifier, \
      pg_catalog.pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated, \
      e.typtype IN ('e', 'r', 'm') OR e.typcategory = 'S' OR EXISTS (SELECT FROM pg_catalog.pg_opclass o \
          JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod AND m.amname = 'btree' \
@@ -329,7 +329,8 @@ mod tests {
             (("integer", -1), ("integer[]", -1)),
             (("integer", -1), ("numeric", 655366)),
             (("numeric", 655366), ("numeric", 655368)),
-            (("character", 9), ("text", -1)),
+            (("bpchar", 9), ("bpchar", 24)),
+            (("bpchar", 9), ("text", -1)),
             (("real", -1), ("double precision", -1)),
             (("json", -1), ("jsonb", -1)),
             (
