@@ -210,15 +210,33 @@ pub fn statements_change(before: &[String], after: &[String], width: usize) -> S
     match (before, after) {
         ([], after) => format!("now also {}", statements(after, width)),
         (before, []) => format!("no longer {}", statements(before, width)),
-        ([before], [after]) => {
-            let (before, after) = excerpts(before, after, width / 2);
-            format!("{} → {}", cut(&before, width / 2), cut(&after, width / 2))
-        }
+        ([before], [after]) => words_change(before, after, width),
         (before, after) => format!(
             "{} → {}",
             statements(before, width / 2),
             statements(after, width / 2)
         ),
+    }
+}
+
+/// The statement's beginning, and the words that differ: `INSERT INTO t… now with ON CONFLICT …`.
+fn words_change(before: &str, after: &str, width: usize) -> String {
+    let words =
+        |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
+    let (one, other) = (words(before), words(after));
+    let (start, end) = common_ends(&one, &other);
+    let gone = one[start..one.len() - end].join(" ");
+    let new = other[start..other.len() - end].join(" ");
+    let head = if start == 0 {
+        String::new()
+    } else {
+        format!("{} ", cut(&one.join(" "), width / 3))
+    };
+    let room = width - head.chars().count().min(width);
+    match (gone.as_str(), new.as_str()) {
+        ("", new) => format!("{head}now with {}", cut(new, room)),
+        (gone, "") => format!("{head}now without {}", cut(gone, room)),
+        (gone, new) => format!("{head}{} → {}", cut(gone, room / 2), cut(new, room / 2)),
     }
 }
 

@@ -274,8 +274,8 @@ pub(super) fn transactions(page: &mut Page, report: &Report) {
     if !transactions.changed.is_empty() {
         html!(page, "<h3>One by one</h3>\n");
         page.table("items transactions", &["transaction", "of", "what"]);
-        for change in &transactions.changed {
-            transaction(page, change);
+        for alike in alike(&transactions.changed) {
+            transaction(page, &alike);
         }
         page.end_table();
         let described = transactions.changed.len() as u64;
@@ -284,17 +284,52 @@ pub(super) fn transactions(page: &mut Page, report: &Report) {
     page.end();
 }
 
-fn transaction(page: &mut Page, change: &TransactionChange) {
-    let name = change
-        .transaction
-        .map_or("—".to_owned(), |id| format!("t{id}"));
-    let request = change.request.map(|request| page.request(request));
-    html!(
-        page,
-        "<tr><td>{name}</td><td>{}{}</td><td>",
-        Long(&change.of),
-        request.map_or(String::new(), |request| format!("<br>{request}"))
-    );
+/// Those that changed in the same way, in the order of the first of each: a changed statement changes every transaction that has it.
+fn alike(changes: &[TransactionChange]) -> Vec<Vec<&TransactionChange>> {
+    let mut lists: Vec<Vec<&TransactionChange>> = Vec::new();
+    for change in changes {
+        let same = |list: &&mut Vec<&TransactionChange>| {
+            list[0].of == change.of && list[0].kind == change.kind
+        };
+        match lists.iter_mut().find(same) {
+            Some(list) => list.push(change),
+            None => lists.push(vec![change]),
+        }
+    }
+    lists
+}
+
+fn transaction(page: &mut Page, alike: &[&TransactionChange]) {
+    let name = |change: &TransactionChange| change.transaction.map(|id| format!("t{id}"));
+    let request = |page: &Page, change: &TransactionChange| {
+        change.request.map(|request| page.request(request))
+    };
+    let change = alike[0];
+    let first = request(page, change).unwrap_or_default();
+    if alike.len() == 1 {
+        html!(
+            page,
+            "<tr><td>{}</td><td>{}<br>{first}</td><td>",
+            name(change).unwrap_or("—".to_owned()),
+            Long(&change.of)
+        );
+    } else {
+        html!(
+            page,
+            "<tr><td>{} ×</td><td>{}<details><summary>{first} and {} more</summary>",
+            thousands(alike.len() as u64),
+            Long(&change.of),
+            thousands(alike.len() as u64 - 1)
+        );
+        for change in alike {
+            let parts: Vec<String> = [name(change), request(page, change)]
+                .into_iter()
+                .flatten()
+                .collect();
+            html!(page, "{}<br>", parts.join(" of "));
+        }
+        html!(page, "</details></td><td>");
+    }
     match &change.kind {
         TransactionChangeKind::Added {
             statements,
