@@ -1,0 +1,559 @@
+//! Retroaction as its user sees it: the paper's case studies with the fixes that were tried (R³, section 6), the four kinds of change, and everything that
+//! can go wrong. Real services on a real Postgres; races are provoked, not simulated.
+
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hindcast_tests::{Finished, Process, Stage, http, program};
+use serde_json::Value;
+
+const SUCCESS: i32 = 0;
+const STOPPED: i32 = 1;
+const USAGE: i32 = 2;
+const FAILED: i32 = 3;
+
+/// One of the paper's services, recorded while its bug strikes.
+struct Case {
+    stage: Stage,
+    workload: &'static str,
+}
+
+impl Case {
+    /// Loads the workload's tables, records what `traffic` does, and stops.
+    fn recorded(workload: &'static str, scale: &str, traffic: impl FnOnce(&Case)) -> Self {
+        let case = Self {
+            stage: Stage::new(&format!("retro-{workload}"), "SELECT 1"),
+            workload,
+        };
+        let mut load = Command::new(program("hindcast-workload"));
+        load.args(["load", workload, "--scale", scale])
+            .args(["--database-url", &case.stage.database_url()]);
+        Process::start("load", load, case.stage.folder())
+            .wait()
+            .assert_code(SUCCESS);
+        let recorder = case.stage.record(&[]);
+        let mut command = Command::new("sh");
+        command.args(["-c", &case.service("original")]);
+        let service = case.stage.start_service(command);
+        traffic(&case);
+        service.stop();
+        recorder.interrupt().assert_code(SUCCESS);
+        case
+    }
+
+    /// The command that starts a variant of the service.
+    fn service(&self, variant: &str) -> String {
+        format!(
+            "exec {} serve {} --listen 127.0.0.1:{} --database-url {} --variant {variant}",
+            program("hindcast-workload").display(),
+            self.workload,
+            self.stage.service_port,
+            self.stage.gateway_url()
+        )
+    }
+
+    fn client(&self) -> http::Client {
+        http::Client::new(self.stage.ingress())
+    }
+
+    /// Two clients at the same moment. Returns their statuses.
+    fn both(&self, one: (&str, &str), other: (&str, &str)) -> [u16; 2] {
+        let together = Barrier::new(2);
+        let send = |(target, body): (&str, &str)| {
+            let mut client = self.client();
+            let body = Some(body).filter(|body| !body.is_empty());
+            together.wait();
+            let response = client
+                .send("POST", target, body)
+                .expect("the service answers");
+            response.status
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| send(other));
+            [send(one), other.join().expect("it does not panic")]
+        })
+    }
+
+    fn run(&self, app: &str, more: &[&str]) -> Finished {
+        let mut command = self.stage.hindcast(&["retro", "--app", app]);
+        command
+            .args(["--postgres", &self.stage.database_url()])
+            .arg("--trace")
+            .arg(self.stage.trace())
+            .arg("--app-log")
+            .arg(self.stage.folder().join("changed-service.log"))
+            .args(more);
+        Process::start("retro", command, self.stage.folder()).wait()
+    }
+
+    /// The report on a variant of the service.
+    fn retro(&self, variant: &str, more: &[&str]) -> Report {
+        let more = [&["--json"], more].concat();
+        let finished = self.run(&self.service(variant), &more).assert_code(SUCCESS);
+        self.nothing_is_left();
+        Report::of(&finished)
+    }
+
+    /// A file with SQL to migrate with.
+    fn migration(&self, sql: &str) -> String {
+        let path = self.stage.folder().join("migration.sql");
+        std::fs::write(&path, sql).expect("the folder can be written");
+        path.display().to_string()
+    }
+
+    #[track_caller]
+    fn nothing_is_left(&self) {
+        let left = "SELECT datname FROM pg_database WHERE datname LIKE 'hindcast_rewound%'";
+        assert_eq!(
+            self.stage.sql_in("postgres", left),
+            "",
+            "databases are left"
+        );
+        let listens = std::net::TcpStream::connect(("127.0.0.1", self.stage.service_port));
+        assert!(listens.is_err(), "the changed service is left running");
+    }
+
+    /// What the original database holds.
+    fn state(&self) -> String {
+        let tables = self.stage.sql(
+            "SELECT string_agg(format('SELECT md5(string_agg(t::text, '','' ORDER BY t::text)) FROM %I t', tablename), ' UNION ALL ' ORDER BY tablename) \
+             FROM pg_tables WHERE schemaname = 'public'",
+        );
+        self.stage.sql(tables.trim())
+    }
+}
+
+struct Report(Value);
+
+impl Report {
+    fn of(finished: &Finished) -> Self {
+        Self(
+            serde_json::from_str(&finished.stdout).unwrap_or_else(|error| {
+                panic!(
+                    "no JSON ({error}):\n{}\n{}",
+                    finished.stdout, finished.stderr
+                )
+            }),
+        )
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.0["counts"][name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no count {name} in {}", self.0["counts"]))
+    }
+
+    fn outcome(&self) -> &str {
+        self.0["outcome"]["outcome"].as_str().unwrap_or_default()
+    }
+
+    /// How many rows a check's query had before and after.
+    fn check(&self, number: usize) -> (u64, u64) {
+        let check = &self.0["checks"][number];
+        let rows = |side: &str| check[side]["count"].as_u64();
+        match (rows("before"), rows("after")) {
+            (Some(before), Some(after)) => (before, after),
+            _ => panic!("the check was not answered: {check}"),
+        }
+    }
+
+    /// What the kinds of change of a section are called.
+    fn groups(&self, section: &str) -> Vec<String> {
+        let groups = self.0[section]["groups"].as_array();
+        let what = |group: &Value| group["what"].as_str().unwrap_or_default().to_owned();
+        groups
+            .map(|groups| groups.iter().map(what).collect())
+            .unwrap_or_default()
+    }
+
+    fn table(&self, name: &str) -> &Value {
+        let tables = self.0["state"]["tables"].as_array();
+        tables
+            .and_then(|tables| tables.iter().find(|table| table["table"] == name))
+            .unwrap_or(&Value::Null)
+    }
+}
+
+// ---- Moodle, MDL-59854 (section 6.1) ---------------------------------------------------------------------------
+
+const DUPLICATES: &str =
+    "SELECT userid, forum, count(*) FROM mdl_forum_subscriptions GROUP BY 1, 2 HAVING count(*) > 1";
+
+/// Users subscribe, until a double click subscribes one of them twice.
+fn moodle() -> Case {
+    Case::recorded("moodle", "0.02", |case| {
+        let mut client = case.client();
+        for user in 1..=500 {
+            let body = format!(
+                "{{\"userid\":{},\"forum\":{}}}",
+                user % 90 + 1,
+                user % 7 + 1
+            );
+            case.both(("/subscribe", &body), ("/subscribe", &body));
+            let list = format!("/forums/{}/subscribers", user % 7 + 1);
+            client
+                .send("GET", &list, None)
+                .expect("the service answers");
+            if user >= 20 && !case.stage.sql(DUPLICATES).is_empty() {
+                return;
+            }
+        }
+        panic!("nobody was subscribed twice");
+    })
+}
+
+#[test]
+fn moodle_merging_the_transactions_is_not_enough_and_a_unique_key_with_upsert_is() {
+    let case = moodle();
+    let before = case.state();
+
+    // The first fix: check and insert in one transaction. Write skew: neither sees what the other one inserts.
+    let merged = case.retro("merged", &["--check", DUPLICATES]);
+    let (then, now) = merged.check(0);
+    assert!(then >= 1);
+    assert_eq!(now, then, "the race is still there");
+    assert_eq!(merged.count("responses_changed"), 0);
+    assert!(
+        merged.count("deleted") > 0,
+        "inserts moved into the check's transaction"
+    );
+    assert_eq!(merged.count("added"), 0);
+    assert_eq!(merged.count("let_go"), 0);
+    assert_eq!(merged.0["state"]["tables_same"], 3);
+
+    // The fix that stayed.
+    let unique = case.migration(
+        "DELETE FROM mdl_forum_subscriptions later USING mdl_forum_subscriptions earlier
+          WHERE later.userid = earlier.userid AND later.forum = earlier.forum AND later.id > earlier.id;
+         CREATE UNIQUE INDEX ON mdl_forum_subscriptions (userid, forum);",
+    );
+    let upsert = case.retro("upsert", &["--migrate", &unique, "--check", DUPLICATES]);
+    assert_eq!(upsert.check(0), (then, 0), "the race is gone");
+    let rows = upsert.table("public.mdl_forum_subscriptions");
+    assert!(rows["removed"].as_u64() >= Some(1), "{}", upsert.0["state"]);
+    let removed = &rows["rows"][0]["before_by"];
+    assert_eq!(removed["of"], "POST /subscribe");
+    assert!(
+        removed["statement"]
+            .as_str()
+            .is_some_and(|text| text.starts_with("INSERT INTO mdl_forum_subscriptions")),
+        "{removed}"
+    );
+    assert_eq!(case.state(), before, "the original database is untouched");
+}
+
+#[test]
+fn the_same_code_is_a_faithful_replay_and_says_so() {
+    let case = moodle();
+    let same = case.retro("original", &[]);
+    assert_eq!(same.outcome(), "faithful");
+    assert_eq!(same.count("same"), same.count("transactions"));
+    assert_eq!(same.0["state"]["against"]["baseline"], "recorded_database");
+
+    // Requests may be left out; then it is not.
+    let page = case
+        .run(
+            &case.service("original"),
+            &[
+                "--skip",
+                "1,2",
+                "--skip-type",
+                "GET /forums/{id}/subscribers",
+            ],
+        )
+        .assert_code(SUCCESS)
+        .stdout;
+    assert!(page.contains("skipped"), "{page}");
+    let skipped = case.retro("original", &["--skip", "1,2"]);
+    assert_eq!(skipped.outcome(), "different");
+    assert_eq!(skipped.count("requests_skipped"), 2);
+    assert_eq!(
+        skipped.count("requests_executed") + 2,
+        skipped.count("requests")
+    );
+}
+
+// ---- WordPress, WP-11437 (section 6.2) -------------------------------------------------------------------------
+
+#[test]
+fn wordpress_upsert_leaves_serialization_errors_until_transactions_are_tried_again() {
+    let mut lost = 0;
+    let case = Case::recorded("wp-options", "0.01", |case| {
+        let mut client = case.client();
+        for number in 1..=500 {
+            let body = format!("{{\"option_name\":\"new_{number}\",\"option_value\":\"v\"}}");
+            let statuses = case.both(("/options", &body), ("/options", &body));
+            lost += statuses.iter().filter(|&&status| status >= 400).count();
+            client
+                .send("GET", &format!("/options/new_{number}"), None)
+                .expect("the service answers");
+            if number >= 20 && lost > 0 {
+                return;
+            }
+        }
+        panic!("the duplicate key did not come up");
+    });
+
+    // The original fails as it did.
+    let same = case.retro("original", &[]);
+    assert_eq!(same.outcome(), "faithful");
+    assert_eq!(same.count("same_failure"), lost as u64);
+
+    let upsert = case.retro("upsert", &[]);
+    let fails: Vec<String> = upsert.groups("transactions");
+    assert!(
+        fails
+            .iter()
+            .any(|what| what.contains("(40001) instead of") && what.contains("(23505)")),
+        "serialization errors take the place of violated constraints: {fails:?}"
+    );
+    assert_eq!(upsert.count("newly_failing"), 0);
+
+    let retry = case.retro("upsert-retry", &[]);
+    assert_eq!(
+        retry.count("retries") + retry.count("newly_succeeding"),
+        lost as u64,
+        "who saw the other one's option succeeds at once, the others when they try again"
+    );
+    assert!(retry.count("retries") > 0);
+    assert_eq!(
+        retry.count("responses_changed"),
+        lost as u64,
+        "those that failed are answered now"
+    );
+    let changed = retry.groups("responses");
+    assert!(
+        changed.iter().all(|what| what.contains("→ 20")),
+        "{changed:?}"
+    );
+}
+
+// ---- WordPress, WP-11073 (section 6.3) -------------------------------------------------------------------------
+
+const LOST: &str = r#"SELECT c."comment_ID" FROM wp_comments c JOIN wp_posts p ON p."ID" = c."comment_post_ID" WHERE p.post_status <> 'trash' AND c.comment_approved = 'post-trashed'"#;
+
+#[test]
+fn wordpress_checking_for_the_trash_helps_only_under_serializable() {
+    let comment = |number: usize| {
+        format!("{{\"comment_author\":\"a\",\"comment_content\":\"comment {number}\"}}")
+    };
+    let case = Case::recorded("wp-comments", "0.01", |case| {
+        let mut client = case.client();
+        for post in 1..=20 {
+            // Comments come in while the post is trashed.
+            let trashed = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut commenting = case.client();
+                    for number in 1.. {
+                        let comments = format!("/posts/{post}/comments");
+                        let sent = commenting.send("POST", &comments, Some(&comment(number)));
+                        assert!(sent.expect("the service answers").status < 400);
+                        if trashed.load(Ordering::Relaxed) {
+                            return;
+                        }
+                    }
+                });
+                let trash = client.send("POST", &format!("/posts/{post}/trash"), None);
+                trash.expect("the service answers");
+                trashed.store(true, Ordering::Relaxed);
+            });
+            client
+                .send("POST", &format!("/posts/{post}/untrash"), None)
+                .expect("the service answers");
+            if !case.stage.sql(LOST).is_empty() {
+                return;
+            }
+        }
+        panic!("no comment was lost");
+    });
+
+    let repeatable = case.retro("checked", &["--check", LOST]);
+    let (then, now) = repeatable.check(0);
+    assert!(
+        then >= 1 && now >= 1,
+        "still there under snapshot isolation: {then}, {now}"
+    );
+
+    let serializable = format!("{} --isolation serializable", case.service("checked"));
+    let finished = case
+        .run(&serializable, &["--json", "--check", LOST])
+        .assert_code(SUCCESS);
+    let report = Report::of(&finished);
+    assert_eq!(report.check(0), (then, 0), "gone under SERIALIZABLE");
+}
+
+// ---- bad input and faults --------------------------------------------------------------------------------------
+
+#[test]
+fn a_changed_service_that_does_not_start_is_told_with_its_last_words() {
+    let case = moodle();
+    let before = case.state();
+    let failed = case
+        .run("echo no such module; exit 3", &[])
+        .assert_code(FAILED);
+    assert!(failed.stderr.contains("exit status 3"), "{}", failed.stderr);
+    assert!(
+        failed.stderr.contains("no such module"),
+        "{}",
+        failed.stderr
+    );
+    case.nothing_is_left();
+    assert_eq!(case.state(), before);
+}
+
+#[test]
+fn a_migration_that_fails_is_told_with_its_line_and_leaves_nothing() {
+    let case = moodle();
+    let before = case.state();
+    let migration = case.migration("SELECT 1;\nALTER TABLE mdl_forum\n  ADD COLUMN intro text;");
+    let failed = case
+        .run(&case.service("original"), &["--migrate", &migration])
+        .assert_code(FAILED);
+    assert!(failed.stderr.contains("migration.sql"), "{}", failed.stderr);
+    assert!(
+        failed.stderr.contains("already exists (42701)"),
+        "{}",
+        failed.stderr
+    );
+    case.nothing_is_left();
+    assert_eq!(case.state(), before);
+
+    let missing = case.run(&case.service("original"), &["--migrate", "/no/such.sql"]);
+    assert_ne!(missing.code, Some(SUCCESS));
+    assert!(
+        missing.stderr.contains("/no/such.sql"),
+        "{}",
+        missing.stderr
+    );
+}
+
+#[test]
+fn a_change_that_hangs_is_stopped_and_says_where() {
+    let case = moodle();
+    let migration = case.migration(
+        "CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.userid = 11 THEN PERFORM pg_sleep(3600); END IF; RETURN NEW; END $$;
+         CREATE TRIGGER hang BEFORE INSERT ON mdl_forum_subscriptions FOR EACH ROW EXECUTE FUNCTION hang();",
+    );
+    let finished = case
+        .run(
+            &case.service("original"),
+            &["--json", "--migrate", &migration, "--stall-timeout", "2"],
+        )
+        .assert_code(STOPPED);
+    let report = Report::of(&finished);
+    assert_eq!(report.outcome(), "stopped");
+    let why = &report.0["outcome"]["why"];
+    assert_eq!(why["why"], "hung", "{why}");
+    assert!(
+        why["in_flight"]
+            .as_array()
+            .is_some_and(|requests| !requests.is_empty()),
+        "{why}"
+    );
+    case.nothing_is_left();
+}
+
+#[test]
+fn a_changed_service_that_crashes_half_way_is_told_with_what_was_in_flight() {
+    let case = moodle();
+    let migration = case.migration(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.2); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE INSERT ON mdl_forum_subscriptions FOR EACH ROW EXECUTE FUNCTION slow();",
+    );
+    let log = case.stage.folder().join("changed-service.log");
+    let app = format!(
+        "{} & pid=$!; sleep 1; echo out of memory >>{}; kill -9 $pid; wait $pid",
+        case.service("original").trim_start_matches("exec "),
+        log.display()
+    );
+    let finished = case
+        .run(&app, &["--json", "--migrate", &migration])
+        .assert_code(STOPPED);
+    let report = Report::of(&finished);
+    let why = &report.0["outcome"]["why"];
+    assert_eq!(why["why"], "service_exited", "{why}");
+    assert!(
+        why["status"]
+            .as_str()
+            .is_some_and(|status| status.contains("signal 9")),
+        "{why}"
+    );
+    case.nothing_is_left();
+}
+
+#[test]
+fn a_change_that_makes_every_transaction_conflict_comes_to_its_end() {
+    let case = moodle();
+    let migration = case.migration(
+        "CREATE TABLE hot (n int); INSERT INTO hot VALUES (0);
+         CREATE FUNCTION heat() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE hot SET n = n + 1; RETURN NEW; END $$;
+         CREATE TRIGGER heat BEFORE INSERT ON mdl_forum_subscriptions FOR EACH ROW EXECUTE FUNCTION heat();",
+    );
+    let report = case.retro("original", &["--migrate", &migration]);
+    assert_eq!(report.outcome(), "different");
+    assert!(report.count("newly_failing") > 0);
+    assert!(
+        report
+            .groups("transactions")
+            .iter()
+            .any(|what| what.contains("(40001)")),
+        "{:?}",
+        report.groups("transactions")
+    );
+}
+
+#[test]
+fn changed_code_that_rejects_the_recorded_requests_is_reported() {
+    let case = moodle();
+    let other = case
+        .service("original")
+        .replace("serve moodle", "serve tpcc");
+    let finished = case.run(&other, &["--json"]).assert_code(SUCCESS);
+    let report = Report::of(&finished);
+    assert_eq!(report.count("responses_changed"), report.count("requests"));
+    assert_eq!(report.count("deleted"), report.count("transactions"));
+    assert!(
+        report
+            .groups("responses")
+            .iter()
+            .all(|what| what.contains("→ 404"))
+    );
+}
+
+#[test]
+fn rows_that_cannot_be_compared_are_named() {
+    let case = moodle();
+    let migration = case.migration(
+        "ALTER TABLE mdl_forum_subscriptions DROP CONSTRAINT mdl_forum_subscriptions_pkey;
+         ALTER TABLE mdl_forum ALTER COLUMN timemodified TYPE text, ADD COLUMN extra int;
+         CREATE TABLE added (id int);",
+    );
+    let report = case.retro("original", &["--migrate", &migration]);
+    assert_eq!(report.outcome(), "different");
+    let forum = report.table("public.mdl_forum");
+    let columns = forum["columns_changed"].to_string();
+    assert!(
+        columns.contains("timemodified") && columns.contains("extra"),
+        "{}",
+        report.0["state"]
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_next_step() {
+    let case = moodle();
+    let unknown = case
+        .run(&case.service("original"), &["--skip-type", "GET /nothing"])
+        .assert_code(USAGE);
+    assert!(
+        unknown.stderr.contains("POST /subscribe"),
+        "{}",
+        unknown.stderr
+    );
+    let range = case
+        .run(&case.service("original"), &["--from", "99999999"])
+        .assert_code(FAILED);
+    assert!(range.stderr.contains("hindcast ls"), "{}", range.stderr);
+}
