@@ -169,6 +169,13 @@ async fn watch_deletions(client: &Client) -> Result<(), tokio_postgres::Error> {
     client.batch_execute(WATCH).await
 }
 
+/// Ends whatever still runs in the database: a statement that hangs does not notice that its client has gone.
+pub async fn end_sessions(client: &Client) -> Result<(), tokio_postgres::Error> {
+    const OTHERS: &str = "SELECT pg_catalog.pg_terminate_backend(pid, 10000) FROM pg_catalog.pg_stat_activity \
+         WHERE datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid() AND backend_type = 'client backend'";
+    client.query(OTHERS, &[]).await.map(drop)
+}
+
 /// Who deleted which rows: by table and key, the low half of a transaction's id.
 pub type Deletions = HashMap<(String, String), u32>;
 

@@ -127,6 +127,9 @@ pub async fn retroact(
         let client = database::connect(prepared.rewound.url())
             .await
             .map_err(RetroError::Ask)?;
+        database::end_sessions(&client)
+            .await
+            .map_err(RetroError::Ask)?;
         if matches!(done.end, End::Done)
             && let Some(grown) = selector.outgrown(&client).await?
         {
