@@ -13,7 +13,7 @@ use hindcast_trace::{Location, RequestId};
     version,
     max_term_width = 110,
     propagate_version = true,
-    after_help = "Exit codes: 0 done, or faithful; 1 diverged; 2 the arguments do not fit; 3 could not be done."
+    after_help = "Exit codes: 0 done, or faithful; 1 diverged, or stopped before the end; 2 the arguments do not fit; 3 could not be done."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -289,16 +289,16 @@ pub struct RetroArgs {
     /// Leave out these requests
     #[arg(long, value_name = "R,R", value_delimiter = ',')]
     pub skip: Vec<RequestId>,
-    /// Leave out all requests of a type, e.g. 'GET /health'
+    /// Leave out all requests of a type, e.g. 'GET /health'; may be given more than once
     #[arg(long, value_name = "TYPE")]
     pub skip_type: Vec<String>,
     /// Run only the request types that can matter, found by the tables that their statements read and write
     #[arg(long)]
     pub select: bool,
-    /// A request type whose code was changed; default: found by comparing statements
+    /// A request type whose code was changed, as the report names it; default: found by comparing statements
     #[arg(long, value_name = "TYPE", requires = "select")]
     pub modified: Vec<String>,
-    /// A path with placeholders that makes one request type, e.g. '/users/{name}'
+    /// What makes one request type: a path, or a method and a path, with placeholders, e.g. '/users/{name}' or 'GET /files/{path...}'
     #[arg(long = "type", value_name = "PATTERN")]
     pub types: Vec<String>,
     /// A query to ask of both final states, e.g. one that finds duplicates; may be given more than once

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done; for a replay: faithful.
     Success = 0,
-    /// A replay diverged, or a recording has gaps that were to be treated as failures.
+    /// A replay diverged, a retroaction stopped before its end, or a recording has gaps that were to be treated as failures.
     Diverged = 1,
     /// The arguments do not fit together. The argument parser uses the same code.
     Usage = 2,
