@@ -66,19 +66,54 @@ pub async fn load(workload: Workload, options: &LoadOptions) -> Result<(), LoadE
     })
 }
 
-/// Brings an existing database to the schema that a variant needs, duplicates removed as the original's upgrade did.
+/// What brings an existing database to the schema that a variant needs, duplicates removed as the original's upgrade did; `None` if it
+/// needs no other than the original.
+pub fn migration(
+    workload: Workload,
+    variant: Variant,
+) -> Result<Option<&'static str>, NoSuchVariant> {
+    workload.check_variant(variant)?;
+    Ok(match (workload, variant) {
+        (Workload::Moodle, Variant::Upsert) => Some(moodle::UNIQUE_SUBSCRIPTIONS),
+        _ => None,
+    })
+}
+
+/// Runs [`migration`].
 pub async fn migrate(
     workload: Workload,
     variant: Variant,
     database_url: &str,
 ) -> Result<(), LoadError> {
-    workload.check_variant(variant)?;
+    let migration = migration(workload, variant)?;
     let (client, _connection) = connect(database_url).await?;
-    if let (Workload::Moodle, Variant::Upsert) = (workload, variant) {
+    if let Some(sql) = migration {
         // Several statements in one message are one transaction.
-        client.batch_execute(moodle::UNIQUE_SUBSCRIPTIONS).await?;
+        client.batch_execute(sql).await?;
     }
     Ok(())
+}
+
+/// The scale that a database was loaded with, as far as it tells. `None` for a workload that does not tell.
+pub async fn loaded_scale(
+    workload: Workload,
+    database_url: &str,
+) -> Result<Option<Scale>, LoadError> {
+    let (rows, full) = match workload {
+        Workload::Moodle => ("mdl_forum", Scale::PAPER.moodle_forums()),
+        // Those that were added by a mix are numbered on from these.
+        Workload::WpOptions => (
+            "wp_options WHERE option_name LIKE 'opt\\_%'",
+            Scale::PAPER.wp_options(),
+        ),
+        Workload::WpComments => ("wp_posts", Scale::PAPER.wp_posts()),
+        Workload::Tpcc | Workload::Wordpress => return Ok(None),
+    };
+    let (client, _connection) = connect(database_url).await?;
+    let row = client
+        .query_one(&format!("SELECT count(*) FROM {rows}"), &[])
+        .await?;
+    Ok(Some(Scale::of_rows(row.try_get(0)?, full)))
 }
 
 /// A client and the task that carries its traffic; the task ends when the client is dropped.

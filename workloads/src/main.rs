@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use hindcast_workloads::check::check;
 use hindcast_workloads::database::{DatabaseOptions, Isolation, Propagation};
 use hindcast_workloads::drive::{Arrivals, DriveOptions, Limit, Mix, Requests, Target, drive};
-use hindcast_workloads::load::{LoadOptions, load, migrate};
-use hindcast_workloads::moodle;
-use hindcast_workloads::race::{RaceOptions, race_moodle};
+use hindcast_workloads::load::{LoadOptions, load, loaded_scale, migrate, migration};
+use hindcast_workloads::race::{RaceOptions, race};
 use hindcast_workloads::service::{Service, serve};
 use hindcast_workloads::{Scale, Variant, Workload};
 use tokio::net::TcpListener;
@@ -36,14 +36,27 @@ enum Command {
         workload: Workload,
         #[arg(long)]
         variant: Variant,
-        #[command(flatten)]
-        database: DatabaseArgs,
+        /// Print the SQL instead of running it
+        #[arg(long)]
+        print: bool,
+        /// Where the data is
+        #[arg(
+            long,
+            value_name = "URL",
+            env = "DATABASE_URL",
+            hide_env_values = true,
+            required_unless_present = "print"
+        )]
+        database_url: Option<String>,
     },
     /// Serve a workload over HTTP until interrupted
     Serve(ServeArgs),
     /// Send requests and measure
     Drive(DriveArgs),
-    /// Drive the Moodle service until its bug has struck: a user subscribed to one forum twice
+    /// Drive a service until its bug has struck
+    ///
+    /// Moodle: a user is subscribed to one forum twice. WordPress options: a visitor is shown a duplicate key error.
+    /// WordPress comments: a comment is not restored with its post.
     Race(RaceArgs),
     /// Look for what must not be in a workload's data; fails if anything is found
     Check {
@@ -164,8 +177,8 @@ struct DriveArgs {
 
 #[derive(Args)]
 struct RaceArgs {
-    #[arg(value_parser = ["moodle"])]
-    workload: String,
+    #[arg(value_parser = racing_workload())]
+    workload: Workload,
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     url: Target,
     /// What the data was loaded with
@@ -182,11 +195,17 @@ struct RaceArgs {
     /// Seconds after which to give up
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     within: Duration,
-    /// Seconds of the usual mix before the first double click, and as many after the duplicate
+    /// Seconds of the usual mix before the first try, and as many after the bug has struck
     #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
     around: Duration,
     #[arg(long)]
     json: bool,
+}
+
+/// The workloads that [`race`] knows a bug of.
+fn racing_workload() -> impl TypedValueParser<Value = Workload> {
+    PossibleValuesParser::new(["moodle", "wp-options", "wp-comments"])
+        .try_map(|name| Workload::from_str(&name, false))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -246,9 +265,9 @@ fn hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
         );
     }
     match error.downcast_ref()? {
-        RaceError::Drive(DriveError::Unreachable { .. }) => Some(
-            "start the service with `hindcast-workload serve moodle`, or name its address with --url",
-        ),
+        RaceError::Drive(DriveError::Unreachable { .. }) => {
+            Some("start the service with `hindcast-workload serve`, or name its address with --url")
+        }
         RaceError::NotFound { .. } => {
             Some("does the service run the original variant, on a schema without the unique index?")
         }
@@ -273,10 +292,24 @@ fn run(command: Command) -> Outcome {
         Command::Migrate {
             workload,
             variant,
-            database,
+            print: true,
+            database_url: _,
         } => {
+            match migration(workload, variant)? {
+                Some(sql) => say!("{}", sql.trim()),
+                None => say!("-- {variant} needs no other schema than the original"),
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Migrate {
+            workload,
+            variant,
+            print: false,
+            database_url,
+        } => {
+            let database_url = database_url.expect("clap requires it unless the SQL is printed");
             on_runtime(1, async {
-                Ok(migrate(workload, variant, &database.database_url).await?)
+                Ok(migrate(workload, variant, &database_url).await?)
             })?;
             say!("{workload} has the schema of {variant}");
             Ok(ExitCode::SUCCESS)
@@ -406,31 +439,27 @@ fn run_drive(args: DriveArgs) -> Outcome {
 }
 
 fn run_race(args: RaceArgs) -> Outcome {
-    let scale = match &args.database_url {
-        Some(url) => on_runtime(1, async { Ok(moodle::loaded_scale(url).await?) })?,
-        None => args.scale,
+    let loaded = match &args.database_url {
+        Some(url) => on_runtime(1, async { Ok(loaded_scale(args.workload, url).await?) })?,
+        None => None,
     };
     let options = RaceOptions {
         target: args.url,
-        scale,
+        scale: loaded.unwrap_or(args.scale),
         seed: args.seed,
         clients: args.clients,
         time_max: args.within,
         around: args.around,
     };
-    let race = race_moodle(&options)?;
+    let race = race(args.workload, &options)?;
     if args.json {
         say!("{}", serde_json::to_string_pretty(&race)?);
     } else {
-        let [first, second] = race.subscriptions;
+        say!("{}", race.struck);
         say!(
-            "User {} is subscribed to forum {} twice: rows {first} and {second}.",
-            race.userid,
-            race.forum
-        );
-        say!(
-            "It took {} double clicks in {:.1} s, beside {} other requests.",
+            "It took {} {} in {:.1} s, beside {} other requests.",
             race.attempts,
+            race.tries,
             race.seconds,
             race.load.requests
         );
@@ -447,6 +476,15 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_migration_is_printed_without_a_database_and_run_with_one() {
+        let migrate = ["hindcast-workload", "migrate", "moodle", "--variant=upsert"];
+        let parses = |more: &[&str]| Cli::try_parse_from(migrate.iter().chain(more)).is_ok();
+        assert!(parses(&["--print"]) && parses(&["--database-url", "x"]));
+        // Unless whoever runs the tests has named one.
+        assert!(!parses(&[]) || std::env::var_os("DATABASE_URL").is_some());
     }
 
     #[test]

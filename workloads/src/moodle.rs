@@ -17,7 +17,7 @@ use crate::Scale;
 use crate::Variant;
 use crate::database::{Cx, Sql};
 use crate::drive::{Generator, HttpCall, Operation};
-use crate::load::{LoadError, Loader, connect};
+use crate::load::{LoadError, Loader};
 use crate::random::Random;
 use crate::service::{Call, Failure, Handled, Reply, column, number};
 
@@ -345,16 +345,6 @@ pub(crate) async fn load(
         loader.sequence(table, "id", last).await?;
     }
     Ok(())
-}
-
-/// The scale that a database was loaded with, as far as its forums tell.
-pub async fn loaded_scale(database_url: &str) -> Result<Scale, LoadError> {
-    let (client, _connection) = connect(database_url).await?;
-    let forums: i64 = client
-        .query_one("SELECT count(*) FROM mdl_forum", &[])
-        .await?
-        .try_get(0)?;
-    Ok(Scale::of_forums(forums))
 }
 
 /// Table 1: nine lists to one subscription, of any user to any forum.

@@ -128,9 +128,9 @@ impl Scale {
         }
     }
 
-    /// The scale at which there are so many forums.
-    pub(crate) fn of_forums(forums: i64) -> Self {
-        Self((forums.max(1) as f64) / 1_000.0)
+    /// The scale at which there are `rows` where the paper has `full`.
+    pub(crate) fn of_rows(rows: i64, full: u64) -> Self {
+        Self(rows.max(1) as f64 / full as f64)
     }
 
     pub fn moodle_forums(self) -> u64 {

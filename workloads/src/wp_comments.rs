@@ -489,7 +489,8 @@ impl Requests {
         }
     }
 
-    fn post(&self, random: &mut Random) -> i64 {
+    /// A post that the mix might ask for.
+    pub fn post(&self, random: &mut Random) -> i64 {
         random.between(1, self.posts)
     }
 }

@@ -10,6 +10,7 @@ use hindcast_workloads::check::check;
 use hindcast_workloads::database::DatabaseOptions;
 use hindcast_workloads::drive::{Client, HttpCall, Target};
 use hindcast_workloads::load::{LoadOptions, load};
+use hindcast_workloads::race::RaceOptions;
 use hindcast_workloads::service::{Service, serve};
 use hindcast_workloads::{Scale, Variant, Workload};
 use serde::de::DeserializeOwned;
@@ -294,4 +295,16 @@ pub fn race(app: &App, table: &str, call: &HttpCall) -> [(u16, Value); 2] {
     });
     answers.sort_by_key(|(status, _)| *status);
     answers
+}
+
+/// For the driver that finds a race by itself.
+pub fn race_options(app: &App) -> RaceOptions {
+    RaceOptions {
+        target: app.target.clone(),
+        scale: Scale::new(SMALL).unwrap(),
+        seed: 1,
+        clients: 2,
+        time_max: PATIENCE,
+        around: Duration::ZERO,
+    }
 }

@@ -4,11 +4,11 @@ use hindcast_workloads::database::Isolation;
 use hindcast_workloads::drive::HttpCall;
 use hindcast_workloads::load::migrate;
 use hindcast_workloads::moodle::{Subscribe, Subscribed, Subscribers};
-use hindcast_workloads::race::{RaceError, RaceOptions, race_moodle};
-use hindcast_workloads::{Scale, Variant, Workload};
+use hindcast_workloads::race::{self, RaceError, RaceOptions, Struck};
+use hindcast_workloads::{Variant, Workload};
 use serde_json::json;
 
-use crate::common::{App, SMALL, race, runtime};
+use crate::common::{App, race, race_options, runtime};
 
 const TABLE: &str = "mdl_forum_subscriptions";
 
@@ -168,25 +168,17 @@ fn migrating_removes_duplicates_and_makes_the_original_fail_instead() {
     assert_eq!(loser["error"], "unique_violation");
 }
 
-fn race_options(app: &App) -> RaceOptions {
-    RaceOptions {
-        target: app.target.clone(),
-        scale: Scale::new(SMALL).unwrap(),
-        seed: 1,
-        clients: 2,
-        time_max: Duration::from_secs(60),
-        around: Duration::ZERO,
-    }
-}
-
 #[test]
 fn the_driver_finds_the_race_without_help() {
     let app = App::new(Workload::Moodle);
-    let race = race_moodle(&race_options(&app)).unwrap();
-    let rows = format!("{}, {}", race.subscriptions[0], race.subscriptions[1]);
+    let race = race::race(Workload::Moodle, &race_options(&app)).unwrap();
+    let Struck::SubscribedTwice(found) = race.struck else {
+        panic!("another bug struck: {}", race.struck)
+    };
+    let [first, second] = found.subscriptions;
     let expected = format!(
-        "user {} is subscribed to forum {} by rows {rows}",
-        race.userid, race.forum
+        "user {} is subscribed to forum {} by rows {first}, {second}",
+        found.userid, found.forum
     );
     // The mix may have struck elsewhere too.
     assert!(app.violations().contains(&expected), "{expected}");
@@ -199,7 +191,7 @@ fn the_driver_finds_no_race_where_it_is_fixed() {
         time_max: Duration::from_millis(300),
         ..race_options(&app)
     };
-    let error = race_moodle(&options).unwrap_err();
+    let error = race::race(Workload::Moodle, &options).unwrap_err();
     assert!(
         matches!(error, RaceError::NotFound { attempts: 1.., .. }),
         "{error}"

@@ -1,13 +1,15 @@
 use std::thread;
+use std::time::Duration;
 
 use hindcast_workloads::database::Isolation;
 use hindcast_workloads::drive::{DriveOptions, HttpCall, Limit, Mix, Requests, drive};
+use hindcast_workloads::race::{self, RaceError, RaceOptions, Struck};
 use hindcast_workloads::wp_comments::{Added, Moved, NewComment, Post};
 use hindcast_workloads::wp_options::{NewOption, NewValue, OptionRow, Stored};
 use hindcast_workloads::{Scale, Variant, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{App, SMALL, race};
+use crate::common::{App, SMALL, race, race_options};
 
 fn add_option(name: &str, value: &str) -> HttpCall {
     let new = NewOption {
@@ -100,6 +102,43 @@ fn mix(app: &App, mix: &str, requests: u64) -> hindcast_workloads::drive::Report
         ..DriveOptions::new(app.target.clone(), Limit::requests(requests))
     };
     drive(requests_, &options).unwrap()
+}
+
+#[test]
+fn the_driver_races_until_a_visitor_is_shown_wp_11437() {
+    let app = App::new(Workload::WpOptions);
+    let found = race::race(Workload::WpOptions, &race_options(&app)).unwrap();
+    let Struck::OptionRefused(refused) = found.struck else {
+        panic!("another bug struck: {}", found.struck)
+    };
+    assert!(
+        refused.message.contains("wp_options_option_name"),
+        "{}",
+        refused.message
+    );
+    // The other visitor added it.
+    app.ok::<OptionRow>(&get_option(&refused.option_name));
+}
+
+#[test]
+fn the_driver_finds_neither_wordpress_bug_where_it_is_fixed() {
+    let options = App::with(Workload::WpOptions, Variant::UpsertRetry, |_| {});
+    let comments = App::with(Workload::WpComments, Variant::Checked, |options| {
+        options.isolation = Isolation::Serializable;
+        options.retries_max = 20;
+    });
+    for app in [options, comments] {
+        let options = RaceOptions {
+            time_max: Duration::from_millis(300),
+            ..race_options(&app)
+        };
+        let error = race::race(app.workload, &options).unwrap_err();
+        assert!(
+            matches!(error, RaceError::NotFound { attempts: 1.., .. }),
+            "{}: {error}",
+            app.workload
+        );
+    }
 }
 
 #[test]
@@ -261,6 +300,21 @@ fn checking_for_the_trash_is_right_under_serializable() {
     app.ok::<Moved>(&untrash(5));
     assert_eq!(app.ok::<Post>(&read(5)).comments.len(), 11);
     assert_eq!(app.violations(), [""; 0]);
+}
+
+#[test]
+fn the_driver_races_until_a_comment_is_lost_wp_11073() {
+    let app = App::new(Workload::WpComments);
+    let found = race::race(Workload::WpComments, &race_options(&app)).unwrap();
+    let Struck::CommentLost(lost) = found.struck else {
+        panic!("another bug struck: {}", found.struck)
+    };
+    // A post that went to the trash again since has taken the comment along.
+    let fate = format!(
+        r#"SELECT comment_approved FROM wp_comments WHERE "comment_ID" = {} AND "comment_post_ID" = {}"#,
+        lost.comment, lost.post
+    );
+    assert_eq!(app.session().value(&fate), "post-trashed");
 }
 
 #[test]
