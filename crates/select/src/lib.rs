@@ -1,9 +1,11 @@
 //! Which kinds of requests can matter to a change (R³, section 4.5).
 
+mod catalog;
 mod closure;
 mod statement;
 mod types;
 
+pub use catalog::{Catalog, CatalogError, Touched};
 pub use closure::{Closure, Executed, LeftOut, Touches, TypeFacts};
 pub use statement::{Effects, Name, Statement, Statements};
 pub use types::{DISTINCT_MAX, PatternError, Patterns, SEGMENTS_MAX, TypeNamer};

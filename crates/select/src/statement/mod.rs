@@ -81,6 +81,14 @@ impl Statement {
         }
     }
 
+    /// Of a function whose body is part of its definition: `CREATE FUNCTION … BEGIN ATOMIC …`.
+    pub(crate) fn of_definition(text: &str) -> Self {
+        match parse(text, 0) {
+            Ok(tree) => walk::body(&tree),
+            Err(reason) => Self::undetermined(reason),
+        }
+    }
+
     fn undetermined(reason: impl Into<String>) -> Self {
         Self {
             undetermined: Some(reason.into()),

@@ -23,24 +23,32 @@ pub(crate) enum Returns {
 
 /// The body of a routine in PL/pgSQL. Its true types are replaced, because the parser knows none but the built-in ones and does not need them.
 pub(crate) fn routine(parameters: &[Parameter], returns: Returns, body: &str) -> Statement {
+    let kind = |parameter: &Parameter| {
+        if parameter.composite {
+            "record"
+        } else {
+            "text"
+        }
+    };
+    let mut outputs = parameters.iter().filter(|it| it.mode != "IN");
+    // With a single output the parser wants to see its type; with several, a record.
+    let one = match (outputs.next(), outputs.next()) {
+        (Some(output), None) => kind(output),
+        _ => "record",
+    };
+    let returns = match returns {
+        Returns::Nothing => "void".to_owned(),
+        Returns::One => one.to_owned(),
+        Returns::Set => format!("SETOF {one}"),
+    };
     let parameters: Vec<String> = parameters
         .iter()
         .map(|parameter| {
-            let kind = if parameter.composite {
-                "record"
-            } else {
-                "text"
-            };
             let name = parameter.name.replace('"', "\"\"");
-            format!("{} \"{name}\" {kind}", parameter.mode)
+            format!("{} \"{name}\" {}", parameter.mode, kind(parameter))
         })
         .collect();
-    let returns = match returns {
-        Returns::Nothing => "void",
-        Returns::One => "record",
-        Returns::Set => "SETOF record",
-    };
-    read(&parameters.join(", "), returns, body)
+    read(&parameters.join(", "), &returns, body)
 }
 
 /// What a trigger's function finds declared. As parameters, because the parser's output for functions that return `trigger` cannot be read.

@@ -53,6 +53,9 @@ fn shown(statement: &Statement) -> String {
         "undetermined:",
         statement.undetermined.clone().unwrap_or_default(),
     );
+    if text.is_empty() {
+        return "nothing".to_owned();
+    }
     text.trim_end_matches("; ").to_owned()
 }
 
@@ -82,7 +85,7 @@ fn queries() {
         ],
         &expect![[r#"
             SELECT 1
-    
+                nothing
             SELECT * FROM a, b.c AS d WHERE a.x = $1 LIMIT $2
                 reads a b.c
             SELECT x FROM "Mixed" JOIN Folded USING (id) LEFT JOIN LATERAL (SELECT * FROM e) q ON TRUE
@@ -298,7 +301,7 @@ fn statements_around_statements() {
             SET search_path TO public, "Tenant"
                 path public Tenant
             SET search_path = DEFAULT
-    
+                nothing
         "#]],
     );
 }
@@ -409,7 +412,7 @@ fn bodies_of_functions() {
         OPEN c; EXCEPTION WHEN OTHERS THEN DELETE FROM e;
             reads cur e; deletes e
         r.a := 1;
-    
+            nothing
     "#]]
     .assert_eq(&all.concat());
 }

@@ -22,6 +22,17 @@ pub(super) fn statements(tree: &Value) -> Statement {
     walk.found
 }
 
+/// What a function's body touches that is part of its definition.
+pub(super) fn body(tree: &Value) -> Statement {
+    let mut walk = Walk::default();
+    for raw in list(tree, "stmts") {
+        if let Some((_, definition)) = tagged(raw.get("stmt").unwrap_or(&Value::Null)) {
+            walk.value(definition.get("sql_body").unwrap_or(&Value::Null));
+        }
+    }
+    walk.found
+}
+
 #[derive(Default)]
 struct Walk {
     found: Statement,
