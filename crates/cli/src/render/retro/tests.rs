@@ -123,7 +123,7 @@ fn the_unique_index_and_the_upsert_end_it() {
 
             Transactions: 23 different
               16 × POST /subscribe: other statements (t21–t130)
-                   t21 of request 10: INSERT INTO mdl_forum_sub… now with ON CONFLICT (userid, forum) DO UPDATE…
+                   t21 of request 10: INSERT INTO mdl_forum_sub … now with ON CONFLICT (userid, forum) DO UPDAT…
                2 × POST /subscribe: fails now: could not serialize access due to concurrent update (40001)
                    (t24–t86)
                2 × POST /subscribe: tried again
@@ -354,7 +354,7 @@ fn only_what_can_matter_was_executed() {
 
             Transactions: 23 different
               16 × POST /subscribe: other statements (t21–t130)
-                   t21 of request 10: INSERT INTO mdl_forum_sub… now with ON CONFLICT (userid, forum) DO UPDATE…
+                   t21 of request 10: INSERT INTO mdl_forum_sub … now with ON CONFLICT (userid, forum) DO UPDAT…
                2 × POST /subscribe: fails now: could not serialize access due to concurrent update (40001)
                    (t24–t86)
                2 × POST /subscribe: tried again

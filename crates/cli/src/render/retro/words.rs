@@ -33,8 +33,11 @@ pub fn headline(report: &Report) -> String {
             .map(|(n, noun)| count(n, noun))
             .collect();
             match parts.as_slice() {
-                // Clocks and the like, or what only a check sees.
-                [] => "different, but in nothing that is counted below".to_owned(),
+                [] if has_noise(report) => {
+                    "different only in clocks, sequence values or randomness".to_owned()
+                }
+                // Something was left out, or only a check sees it.
+                [] => "the same in all that ran".to_owned(),
                 parts => format!("different in {}", and(parts)),
             }
         }
@@ -57,6 +60,10 @@ pub fn transactions_different(counts: &Counts) -> u64 {
 /// Whether more than noise differs.
 pub fn differs(table: &TableChange) -> bool {
     table.added + table.removed + table.changed > table.noise || !table.columns_changed.is_empty()
+}
+
+fn has_noise(report: &Report) -> bool {
+    !report.responses.noise.is_empty() || report.state.tables.iter().any(|table| table.noise > 0)
 }
 
 /// What a reader wants to know first: is the bug gone, and what broke.
@@ -227,10 +234,9 @@ fn words_change(before: &str, after: &str, width: usize) -> String {
     let (start, end) = common_ends(&one, &other);
     let gone = one[start..one.len() - end].join(" ");
     let new = other[start..other.len() - end].join(" ");
-    let head = if start == 0 {
-        String::new()
-    } else {
-        format!("{} ", cut(&one.join(" "), width / 3))
+    let head = match cut(&one[..start].join(" "), width / 3) {
+        head if start == 0 => head,
+        head => format!("{} … ", head.trim_end_matches('…')),
     };
     let room = width - head.chars().count().min(width);
     match (gone.as_str(), new.as_str()) {
@@ -546,4 +552,143 @@ pub fn some_of(ids: &[Id], most: usize) -> String {
         parts.push(format!("{} more", thousands((ids.len() - most) as u64)));
     }
     and(&parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(values: &[&str]) -> Answer {
+        Answer::Rows {
+            columns: vec!["v".into()],
+            rows: values.iter().map(|v| vec![Some((*v).into())]).collect(),
+            count: values.len() as u64,
+        }
+    }
+
+    #[test]
+    fn a_check_is_judged_by_what_it_finds() {
+        let failed = || Answer::Failed {
+            error: "no such table".into(),
+        };
+        for (before, after, judgement, text) in [
+            (
+                rows(&["1", "2"]),
+                rows(&[]),
+                Judgement::Gone,
+                "2 rows before, none after",
+            ),
+            (
+                rows(&[]),
+                rows(&["1"]),
+                Judgement::New,
+                "no rows before, 1 after",
+            ),
+            (
+                rows(&[]),
+                rows(&[]),
+                Judgement::Clean,
+                "no rows before, none after",
+            ),
+            (
+                rows(&["1", "2"]),
+                rows(&["1", "2"]),
+                Judgement::Still,
+                "the same 2 rows before and after",
+            ),
+            (
+                rows(&["1", "2"]),
+                rows(&["1", "3"]),
+                Judgement::Changed,
+                "2 rows before, 2 rows after",
+            ),
+            // Like `SELECT count(*)`: the value is the answer.
+            (
+                rows(&["7"]),
+                rows(&["0"]),
+                Judgement::Changed,
+                "7 before, 0 after",
+            ),
+            (
+                rows(&["7"]),
+                rows(&["7"]),
+                Judgement::Still,
+                "7 before and after",
+            ),
+            (
+                failed(),
+                rows(&["1", "2"]),
+                Judgement::Unknown,
+                "failed before, 2 rows after",
+            ),
+            (
+                failed(),
+                failed(),
+                Judgement::Unknown,
+                "failed before and after",
+            ),
+            (
+                Answer::NotAsked,
+                rows(&[]),
+                Judgement::Unknown,
+                "not asked before, no rows after",
+            ),
+        ] {
+            let check = Check {
+                sql: String::new(),
+                before,
+                after,
+            };
+            assert_eq!(judge(&check), (judgement, text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn changed_statements_are_told_by_what_differs() {
+        let of = |texts: &[&str]| -> Vec<String> { texts.iter().map(|t| (*t).into()).collect() };
+        let told = |before: &[&str], after: &[&str]| statements_change(&of(before), &of(after), 60);
+        assert_eq!(
+            told(&["BEGIN", "A", "COMMIT"], &["BEGIN", "A", "B", "COMMIT"]),
+            "now also B"
+        );
+        assert_eq!(told(&["A", "B", "C"], &["A"]), "no longer B and 1 more");
+        assert_eq!(
+            told(&["A", "B"], &["C", "D", "E"]),
+            "A and 1 more → C and 2 more"
+        );
+        assert_eq!(
+            told(
+                &["INSERT INTO t VALUES ($1)"],
+                &["INSERT INTO t VALUES ($1) ON CONFLICT DO NOTHING"]
+            ),
+            "INSERT INTO t VALUE … now with ON CONFLICT DO NOTHING"
+        );
+        assert_eq!(
+            told(&["SELECT a FROM t FOR UPDATE"], &["SELECT a FROM t"]),
+            "SELECT a FROM t … now without FOR UPDATE"
+        );
+        assert_eq!(
+            told(&["SELECT a FROM t"], &["SELECT a FROM u"]),
+            "SELECT a FROM … t → u"
+        );
+    }
+
+    #[test]
+    fn long_values_are_shown_from_where_they_differ() {
+        let same = "x".repeat(100);
+        let (before, after) = excerpts(&format!("{same}1"), &format!("{same}2"), 20);
+        assert_eq!((before.as_str(), after.as_str()), ("…xxxxx1", "…xxxxx2"));
+        assert_eq!(excerpts("ab", "ac", 20), ("ab".into(), "ac".into()));
+        // One is only longer.
+        assert_eq!(excerpts(&same, &format!("{same}y"), 20).1, "…xxxxxy");
+    }
+
+    #[test]
+    fn values_are_told_from_what_is_around_them() {
+        assert_eq!(value(None, 20), "NULL");
+        assert_eq!(value(Some("NULL"), 20), "'NULL'");
+        assert_eq!(value(Some(""), 20), "''");
+        assert_eq!(value(Some("a, b=c"), 20), "'a, b=c'");
+        assert_eq!(value(Some("plain"), 20), "plain");
+    }
 }
