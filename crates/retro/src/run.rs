@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hindcast_gateway::pg::DatabaseUrl;
-use hindcast_order::Request;
 use hindcast_order::retroaction::Retroaction;
+use hindcast_order::{Levels, Request};
 use hindcast_replay::changes::{Changes, Learned};
 use hindcast_replay::compare::{Ignore, Seen};
 use hindcast_replay::coordinator::Coordinator;
@@ -165,6 +165,7 @@ struct Done {
     end: End,
     ran: Ran,
     recording: Arc<Recording>,
+    levels: Levels,
     changes: Changes,
     collector: Arc<Collector>,
     window: Window,
@@ -194,7 +195,7 @@ impl Attempt<'_> {
                     .map(|(recording, levels, _)| (Arc::new(recording), levels))
             })?
         };
-        let retroaction = Retroaction::new(levels, recording.past());
+        let retroaction = Retroaction::new(levels.clone(), recording.past());
         let coordinator = Coordinator::changed(
             Arc::clone(&recording),
             Arc::clone(&plan),
@@ -266,6 +267,7 @@ impl Attempt<'_> {
             end,
             ran,
             recording,
+            levels,
             changes: changes.expect("the code is changed"),
             collector,
             window,
@@ -343,7 +345,7 @@ impl Attempt<'_> {
             };
             let file = std::fs::File::create(path).map_err(failed)?;
             let mut script = std::io::BufWriter::new(file);
-            let readers = Readers::new(&done.changes, &recording, self.selector);
+            let readers = Readers::new(&done.changes, &recording, &done.levels, self.selector);
             let options = correction::Options {
                 about: self.about(),
                 only: only.as_ref(),
