@@ -97,6 +97,7 @@ pub(super) async fn visit_differences(
         Some(Side::A) => (Some(a), None),
         Some(Side::B) => (None, Some(b)),
     };
+    let mut through_index = false;
     let sql = match (a, b) {
         (Some(a), Some(b)) => {
             let bucketing = bucketing(a, b, aligned).await.map_err(read_error)?;
@@ -112,6 +113,7 @@ pub(super) async fn visit_differences(
                 Suspects::All => rows_sql(aligned, show, "", ""),
                 Suspects::Some(buckets) => {
                     let (source, filter) = restrict(aligned, bucketing, &buckets);
+                    through_index = matches!(bucketing, Bucketing::Range { .. });
                     rows_sql(aligned, show, &source, &filter)
                 }
             }
@@ -119,8 +121,8 @@ pub(super) async fn visit_differences(
         _ => rows_sql(aligned, show, "", ""),
     };
     let (mut left, mut right) = future::try_join(
-        Cursor::open(a, &sql, aligned),
-        Cursor::open(b, &sql, aligned),
+        Cursor::open(a, &sql, aligned, through_index),
+        Cursor::open(b, &sql, aligned, through_index),
     )
     .await
     .map_err(read_error)?;
@@ -409,6 +411,12 @@ fn value_sql(column: &str, characters_max: Option<usize>) -> String {
     )
 }
 
+fn scans(on: &str) -> String {
+    format!(
+        "SET LOCAL enable_seqscan = {on}; SET LOCAL enable_bitmapscan = {on}; SET LOCAL enable_material = {on};"
+    )
+}
+
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyPart {
     Integer(i64),
@@ -443,11 +451,15 @@ impl<'a> Cursor<'a> {
         client: Option<&'a Client>,
         sql: &str,
         aligned: &Aligned,
+        through_index: bool,
     ) -> Result<Self, tokio_postgres::Error> {
         if let Some(client) = client {
-            client
-                .batch_execute(&format!("DECLARE hindcast_rows NO SCROLL CURSOR FOR {sql}"))
-                .await?;
+            let mut sql = format!("DECLARE hindcast_rows NO SCROLL CURSOR FOR {sql}");
+            if through_index {
+                // The planner cannot know how short the ranges are, and might scan the whole table for each of them.
+                sql = format!("{} {sql}; {}", scans("off"), scans("on"));
+            }
+            client.batch_execute(&sql).await?;
         }
         Ok(Self {
             client,
