@@ -178,6 +178,23 @@ impl TypeNamer {
         }
     }
 
+    /// Whether a request like this one was observed, or is named by a pattern.
+    pub fn knows(&self, method: &str, target: &str) -> bool {
+        let path = path(target);
+        if self.patterns.path_of(method, path).is_some() {
+            return true;
+        }
+        let mut place = &self.root;
+        for segment in masked(path) {
+            let segment = if place.ids { ID } else { segment.as_str() };
+            match place.next.get(segment) {
+                Some(next) => place = next,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// `GET /forums/{id}/subscribers`.
     pub fn name(&self, method: &str, target: &str, route: Option<&str>) -> String {
         let method = method.to_ascii_uppercase();
@@ -435,6 +452,9 @@ mod tests {
         );
         assert_eq!(name("/users/unseen"), "GET /users/{id}");
         assert_eq!(name("/about"), "GET /about");
+        assert!(namer.knows("GET", "/users/unseen/posts"));
+        assert!(namer.knows("GET", "/about"));
+        assert!(!namer.knows("GET", "/wp-login.php"));
     }
 
     #[test]
