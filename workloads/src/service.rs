@@ -92,10 +92,11 @@ impl Service {
         }
         let cx = self.database.for_request(traceparent);
         for part in self.workload.parts() {
+            let variant = self.variant.of(*part);
             let reply = match part {
-                Workload::Moodle => moodle::handle(cx, self.variant, &call).await?,
-                Workload::WpOptions => wp_options::handle(cx, self.variant, &call).await?,
-                Workload::WpComments => wp_comments::handle(cx, self.variant, &call).await?,
+                Workload::Moodle => moodle::handle(cx, variant, &call).await?,
+                Workload::WpOptions => wp_options::handle(cx, variant, &call).await?,
+                Workload::WpComments => wp_comments::handle(cx, variant, &call).await?,
                 Workload::Tpcc => tpcc::handle(cx, &call).await?,
                 Workload::Wordpress => unreachable!("a combination is made of its parts"),
             };

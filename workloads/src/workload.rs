@@ -33,6 +33,19 @@ pub enum Variant {
     UpsertRetry,
     /// WordPress comments: no comments on a post that is in the trash. Right only under SERIALIZABLE.
     Checked,
+    /// Both WordPress workloads: each as it was fixed, `upsert-retry` and `checked`.
+    Fixed,
+}
+
+impl Variant {
+    /// What it comes to in one part of a combined workload.
+    pub(crate) fn of(self, part: Workload) -> Self {
+        match (self, part) {
+            (Self::Fixed, Workload::WpOptions) => Self::UpsertRetry,
+            (Self::Fixed, Workload::WpComments) => Self::Checked,
+            _ => self,
+        }
+    }
 }
 
 impl Workload {
@@ -44,7 +57,7 @@ impl Workload {
             Self::WpOptions => &[Original, Upsert, UpsertRetry],
             Self::WpComments => &[Original, Checked],
             Self::Tpcc => &[Original],
-            Self::Wordpress => &[Original, Upsert, UpsertRetry, Checked],
+            Self::Wordpress => &[Original, Upsert, UpsertRetry, Checked, Fixed],
         }
     }
 

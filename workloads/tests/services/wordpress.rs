@@ -330,6 +330,15 @@ fn the_driver_provokes_wp_11073() {
 }
 
 #[test]
+fn both_fixes_run_in_one_service() {
+    let app = App::with(Workload::Wordpress, Variant::Fixed, |_| {});
+    let answers = race(&app, "wp_options", &add_option("theme", "a"));
+    assert_eq!(answers.map(|(status, _)| status), [201, 201]);
+    app.ok::<Moved>(&trash(5));
+    assert_eq!(app.send(&comment(5, "too late")).0, 403);
+}
+
+#[test]
 fn both_wordpress_workloads_run_in_one_service() {
     let app = App::with(Workload::Wordpress, Variant::UpsertRetry, |options| {
         options.retries_max = 20
