@@ -69,15 +69,34 @@ fn read(parameters: &str, returns: &str, body: &str) -> Statement {
     let definition = format!(
         "CREATE FUNCTION f({parameters}) RETURNS {returns} LANGUAGE plpgsql AS {quote}{body}{quote}"
     );
-    let functions = match pg_query::parse_plpgsql(&definition) {
+    let functions = match parse_deep(definition) {
         Ok(functions) => functions,
-        Err(pg_query::Error::Parse(reason)) => return Statement::undetermined(reason),
-        Err(other) => return Statement::undetermined(other.to_string()),
+        Err(reason) => return Statement::undetermined(reason),
     };
     let mut found = Statement::default();
     walk(&functions, &mut found);
     record_defaults(&functions, &body, &mut found);
     found
+}
+
+/// For what it writes about blocks within blocks, the parser does not look after its stack as it does otherwise.
+const STACK_BYTES: usize = 256 << 20;
+
+fn parse_deep(definition: String) -> Result<Value, String> {
+    let parser = std::thread::Builder::new()
+        .name("plpgsql".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || match pg_query::parse_plpgsql(&definition) {
+            Err(pg_query::Error::Parse(reason)) => Err(reason),
+            Err(pg_query::Error::InvalidJson(_)) => {
+                Err("its code is nested too deeply to be analysed".to_owned())
+            }
+            other => other.map_err(|error| error.to_string()),
+        })
+        .map_err(|error| format!("its code cannot be read: {error}"))?;
+    parser
+        .join()
+        .unwrap_or_else(|_| Err("its code is not understood by the parser".to_owned()))
 }
 
 /// The parser's output leaves out the initial values of variables that have fields, or that it takes to have some; they are read from the text.

@@ -356,11 +356,114 @@ fn what_cannot_be_told_is_said() {
 }
 
 #[test]
+fn no_kind_of_statement_is_fatal() {
+    for text in [
+        "DROP CAST (text AS int)",
+        "DROP TRANSFORM FOR int LANGUAGE plpgsql",
+        "DROP OPERATOR +(int, int)",
+        "DROP OPERATOR CLASS a USING btree",
+        "DROP AGGREGATE f(int)",
+        "DROP FUNCTION f(int), g",
+        "DROP PROCEDURE p",
+        "DROP ROUTINE r",
+        "DROP TYPE a.b, c",
+        "DROP DOMAIN d",
+        "DROP RULE r ON t",
+        "DROP TRIGGER r ON s.t",
+        "DROP POLICY p ON t",
+        "DROP SCHEMA a, b CASCADE",
+        "DROP EXTENSION e",
+        "DROP INDEX CONCURRENTLY i",
+        "DROP VIEW v",
+        "DROP MATERIALIZED VIEW v",
+        "DROP SEQUENCE q",
+        "DROP FOREIGN TABLE f",
+        "DROP ACCESS METHOD a",
+        "DROP EVENT TRIGGER e",
+        "DROP LANGUAGE l",
+        "DROP COLLATION c",
+        "DROP CONVERSION c",
+        "DROP STATISTICS s",
+        "DROP TEXT SEARCH PARSER p",
+        "DROP PUBLICATION p",
+        "DROP SERVER s",
+        "DROP FOREIGN DATA WRAPPER w",
+        "DROP DATABASE d",
+        "DROP ROLE r",
+        "DROP OWNED BY r",
+        "DROP TABLESPACE t",
+        "DROP SUBSCRIPTION s",
+        "DROP USER MAPPING FOR u SERVER s",
+        "CREATE CAST (text AS int) WITH FUNCTION f(text)",
+        "CREATE FUNCTION f(a int DEFAULT 1, OUT b text) LANGUAGE sql RETURN 1",
+        "CREATE AGGREGATE a (int) (SFUNC = f, STYPE = int)",
+        "CREATE OPERATOR + (LEFTARG = int, FUNCTION = f)",
+        "CREATE TYPE t AS (a int)",
+        "CREATE TYPE t AS ENUM ('a')",
+        "CREATE DOMAIN d AS int CHECK (value > 0)",
+        "CREATE TRIGGER t AFTER INSERT ON a EXECUTE FUNCTION f()",
+        "CREATE POLICY p ON t USING (a = 1)",
+        "CREATE RULE r AS ON INSERT TO t DO ALSO (DELETE FROM u; NOTIFY x)",
+        "CREATE EXTENSION e",
+        "CREATE SCHEMA s CREATE TABLE t (a int) CREATE VIEW v AS SELECT 1",
+        "CREATE SEQUENCE s OWNED BY t.a",
+        "CREATE PUBLICATION p FOR TABLE t WHERE (a > 1)",
+        "CREATE STATISTICS s ON a, b FROM t",
+        "CREATE USER u PASSWORD 'x'",
+        "CREATE DATABASE d TEMPLATE t",
+        "CREATE FOREIGN TABLE f (a int) SERVER s",
+        "IMPORT FOREIGN SCHEMA a FROM SERVER s INTO b",
+        "ALTER TABLE t ADD COLUMN a int GENERATED ALWAYS AS (b + 1) STORED, DROP COLUMN c, ALTER d TYPE text USING f(d)",
+        "ALTER TABLE t RENAME TO u",
+        "ALTER TABLE t SET SCHEMA s",
+        "ALTER TYPE t ADD VALUE 'x'",
+        "ALTER FUNCTION f(int) OWNER TO u",
+        "ALTER SYSTEM SET a = 1",
+        "ALTER ROLE r SET search_path = a",
+        "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO u",
+        "COMMENT ON COLUMN t.a IS 'x'",
+        "SECURITY LABEL ON TABLE t IS 'x'",
+        "REASSIGN OWNED BY a TO b",
+        "REVOKE ALL ON FUNCTION f(int) FROM u",
+        "LOAD 'x'",
+        "SELECT * FROM JSON_TABLE(a, '$' COLUMNS (b int PATH '$')) t",
+        "SELECT XMLELEMENT(NAME a, XMLATTRIBUTES(b), c), XMLPARSE(DOCUMENT d)",
+        "SELECT * FROM XMLTABLE('/a' PASSING b COLUMNS c text)",
+        "SELECT a[1:2].b, (c).*, GROUPING(d), ROW(1, 2) FROM t GROUP BY CUBE (d)",
+        "SELECT a FROM t WINDOW w AS (PARTITION BY f(b) ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",
+        "SELECT 'a' COLLATE \"C\", a IS DISTINCT FROM b, a BETWEEN SYMMETRIC 1 AND 2, a OPERATOR(s.+) b",
+    ] {
+        let statement = Statement::of(text);
+        let known = text.starts_with("SELECT");
+        assert_eq!(statement.undetermined.is_none(), known, "{text}");
+    }
+}
+
+#[test]
 fn deep_nesting_is_undetermined_and_not_fatal() {
-    let deep = format!("SELECT {}1{}", "(1 + ".repeat(500), ")".repeat(500));
-    assert!(Statement::of(&deep).undetermined.is_some());
-    let nested = format!("SELECT {}1{}", "(SELECT ".repeat(20000), ")".repeat(20000));
-    assert!(Statement::of(&nested).undetermined.is_some());
+    // All depths at which some part of the parser might be the first to give up.
+    for depth in [100, 300, 1000, 3000, 10_000, 30_000, 100_000] {
+        for (open, close) in [
+            ("(1 + ", ")"),
+            ("(SELECT ", ")"),
+            ("f(", ")"),
+            ("NOT ", ""),
+            ("ARRAY[", "]"),
+            ("CASE WHEN ", " THEN 1 END"),
+        ] {
+            let deep = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+            let body = format!("BEGIN PERFORM {deep}; END");
+            for statement in [Statement::of(&format!("SELECT {deep}")), trigger(&body)] {
+                let reason = statement.undetermined.unwrap_or_default();
+                assert!(
+                    !reason.is_empty() || depth < 1000,
+                    "{open}×{depth}: {reason}"
+                );
+            }
+        }
+        let blocks = format!("{}NULL;{}", "BEGIN ".repeat(depth), " END;".repeat(depth));
+        assert!(trigger(&blocks).undetermined.is_some(), "{depth}");
+    }
     let flat = format!("SELECT * FROM t WHERE {}", ["x = $1"; 500].join(" OR "));
     assert_eq!(shown(&Statement::of(&flat)), "reads t");
 }
