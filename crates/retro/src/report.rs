@@ -340,7 +340,7 @@ pub struct TableChange {
     pub noise_columns: Vec<String>,
     /// Added and removed rows beyond those among which counterparts with another number were looked for; they count as no noise.
     pub not_paired: u64,
-    /// Described rows that are no noise, in the order of their keys.
+    /// Described rows that are no noise, in the order of their keys; without a primary key, of their values.
     pub rows: Vec<RowChange>,
 }
 

@@ -321,12 +321,25 @@ impl<'a> TableRows<'a> {
             self.describe_alone(side, candidate.ordinal, &candidate.row);
         }
         self.described.sort_by_key(|(ordinal, _)| *ordinal);
+        if self.aligned.key.is_empty() {
+            // They came in the order of hashes.
+            (self.described).sort_by(|(_, a), (_, b)| values(&a.kind).cmp(values(&b.kind)));
+        }
         let columns = &self.aligned.columns;
         self.change.noise_columns = (self.noise_columns.iter())
             .map(|(index, noise)| format!("{}: {noise}", columns[*index].name))
             .collect();
         self.change.rows = self.described.into_iter().map(|(_, row)| row).collect();
         self.change
+    }
+}
+
+fn values(kind: &RowChangeKind) -> &RowText {
+    match kind {
+        RowChangeKind::Added { row }
+        | RowChangeKind::Removed { row }
+        | RowChangeKind::Count { row, .. } => row,
+        RowChangeKind::Changed { before, .. } => before,
     }
 }
 

@@ -155,6 +155,44 @@ async fn the_script_makes_one_database_like_the_other() {
 }
 
 #[tokio::test]
+async fn statements_come_in_an_order_that_foreign_keys_allow() {
+    for seed in [0.1, 0.2, 0.3, 0.4] {
+        // Random rows of four generations come, go, and move to another parent; the last one refers to two tables.
+        let (cluster, a, b) = pair(
+            "CREATE TABLE one (id int PRIMARY KEY); CREATE TABLE two (id int PRIMARY KEY, up int NOT NULL REFERENCES one); \
+             CREATE TABLE three (id int PRIMARY KEY, up int NOT NULL REFERENCES two ON UPDATE CASCADE); \
+             CREATE TABLE four (id int PRIMARY KEY, up int NOT NULL REFERENCES three, other int REFERENCES one ON DELETE SET NULL); \
+             INSERT INTO one SELECT generate_series(1, 40); INSERT INTO two SELECT g, g % 40 + 1 FROM generate_series(1, 60) g; \
+             INSERT INTO three SELECT g, g % 60 + 1 FROM generate_series(1, 80) g; INSERT INTO four SELECT g, g % 80 + 1, g % 40 + 1 FROM generate_series(1, 100) g",
+            "",
+            &format!(
+                "SELECT setseed({seed}); \
+                 INSERT INTO one SELECT 100 + g FROM generate_series(1, 20) g; \
+                 INSERT INTO two SELECT 100 + g, (SELECT id FROM one ORDER BY random(), g LIMIT 1) FROM generate_series(1, 20) g; \
+                 INSERT INTO three SELECT 100 + g, (SELECT id FROM two ORDER BY random(), g LIMIT 1) FROM generate_series(1, 20) g; \
+                 INSERT INTO four SELECT 100 + g, (SELECT id FROM three ORDER BY random(), g LIMIT 1) FROM generate_series(1, 20) g; \
+                 UPDATE four SET up = (SELECT id FROM three ORDER BY random(), four.id LIMIT 1) WHERE random() < 0.3; \
+                 UPDATE four SET other = (SELECT id FROM one ORDER BY random(), four.id LIMIT 1) WHERE random() < 0.3; \
+                 UPDATE three SET up = (SELECT id FROM two ORDER BY random(), three.id LIMIT 1) WHERE random() < 0.3; \
+                 UPDATE two SET up = (SELECT id FROM one ORDER BY random(), two.id LIMIT 1) WHERE random() < 0.3; \
+                 DELETE FROM four WHERE random() < 0.5; DELETE FROM three WHERE id NOT IN (SELECT up FROM four) AND random() < 0.7; \
+                 DELETE FROM two WHERE id NOT IN (SELECT up FROM three) AND random() < 0.7; DELETE FROM one WHERE id NOT IN (SELECT up FROM two) AND random() < 0.7"
+            ),
+        )
+        .await;
+        let wanted = digest_tables(&b).await.unwrap();
+        let (script, summary) = script(&a, &b, None).await;
+        assert!(
+            summary.deleted > 50 && summary.updated > 20 && summary.inserted > 20,
+            "{summary:?}"
+        );
+        let said = psql(&cluster, &script, true);
+        assert!(said.starts_with("0 of "), "{said}");
+        assert_eq!(digest_tables(&a).await.unwrap(), wanted, "seed {seed}");
+    }
+}
+
+#[tokio::test]
 async fn what_changed_since_is_left_alone_and_listed() {
     let (cluster, a, b) = pair(
         "CREATE TABLE t (id int PRIMARY KEY, v text, other int); INSERT INTO t SELECT g, 'v' || g, 0 FROM generate_series(1, 6) g; \

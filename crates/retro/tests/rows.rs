@@ -111,8 +111,8 @@ async fn a_changed_schema_is_reported_and_the_rest_compared() {
               column extra: None → Some("integer")
               ~ 2, y → 2, z
             public.third +1 -1 ~0, noise 0: []
-              + 2
               - 1
+              + 2
             0 same
             public.other: rows of the table public.other cannot be told apart in the same way: the column k of its primary key is integer in the first database, text in the second
         "#]],
