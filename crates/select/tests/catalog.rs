@@ -101,6 +101,25 @@ async fn temporary_tables_concern_nobody() {
 }
 
 #[tokio::test]
+async fn a_migration_touches_what_it_alters() {
+    let tables = "CREATE TABLE subs (id int PRIMARY KEY, forum int, a int); CREATE TABLE kept (x int); CREATE TABLE old (x int)";
+    let (_cluster, client) = database(tables).await;
+    let catalog = Catalog::load(&client).await.unwrap();
+    let touches = catalog.touched_by_script(
+        "BEGIN; DELETE FROM subs s USING subs t WHERE s.id > t.id; ALTER TABLE subs ADD UNIQUE (forum, a); DROP TABLE old; \
+         CREATE TABLE new (x int); INSERT INTO new SELECT x FROM kept; COMMIT",
+    );
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| format!("public.{name}"))
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(touches.writes, names(&["old", "subs"]));
+    assert_eq!(touches.reads, names(&["kept", "old", "subs"]));
+}
+
+#[tokio::test]
 async fn views_are_their_tables() {
     check(
         "CREATE TABLE a (x int PRIMARY KEY, y int); CREATE TABLE b (x int); CREATE TABLE log (x int); \

@@ -3,10 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{Action, Catalog, Event, Kind, Oid, Relation, Routine, Touched, Trigger, Uses, names};
-use crate::statement::{Effects, Name, Statement, routine, trigger};
-
-/// In a set of columns: all of them.
-const ANY: &str = "*";
+use crate::statement::{ANY_COLUMN, Effects, Name, Statement, routine, trigger};
 
 /// Bits of `pg_trigger.tgtype`.
 const BEFORE: i16 = 2;
@@ -228,7 +225,7 @@ impl<'a> Expansion<'a> {
         let own = Effects {
             insert: effects.insert && !replaced(Event::Insert, ON_INSERT),
             update: (effects.update.is_some() && !replaced(Event::Update, ON_UPDATE))
-                .then(|| BTreeSet::from([ANY.to_owned()])),
+                .then(|| BTreeSet::from([ANY_COLUMN.to_owned()])),
             delete: effects.delete && !replaced(Event::Delete, ON_DELETE),
             lock: effects.lock,
             ..Effects::default()
@@ -266,7 +263,7 @@ impl<'a> Expansion<'a> {
                 for table in &rule.uses.relations {
                     let everything = Effects {
                         insert: true,
-                        update: Some(BTreeSet::from([ANY.to_owned()])),
+                        update: Some(BTreeSet::from([ANY_COLUMN.to_owned()])),
                         delete: true,
                         ..Effects::default()
                     };
@@ -430,5 +427,5 @@ fn fires(trigger: &Trigger, effects: &Effects) -> bool {
 }
 
 fn overlap(set: &BTreeSet<String>, columns: &BTreeSet<String>) -> bool {
-    set.contains(ANY) || !set.is_disjoint(columns)
+    set.contains(ANY_COLUMN) || !set.is_disjoint(columns)
 }

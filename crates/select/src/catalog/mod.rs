@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 
 use tokio_postgres::Client;
 
+use crate::closure::Touches;
 use crate::statement::{Name, Parameter, Returns, Statement};
 
 mod expand;
@@ -176,6 +177,15 @@ impl Catalog {
     /// Follows a statement to the tables that it touches.
     pub fn expand(&self, statement: &Statement) -> Touched {
         self.expand_among(statement, &BTreeSet::new())
+    }
+
+    /// The tables that a script which changes the schema names or touches. They count as written where it alters them; new ones concern nobody yet.
+    pub fn touched_by_script(&self, text: &str) -> Touches {
+        let touched = self.expand(&Statement::of(text));
+        Touches {
+            reads: touched.reads,
+            writes: touched.writes,
+        }
     }
 
     /// The same, where these temporary tables may exist.

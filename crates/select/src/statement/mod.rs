@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+mod cut;
 mod plpgsql;
 mod walk;
 
@@ -36,11 +37,14 @@ pub struct Statement {
     pub undetermined: Option<String>,
 }
 
+/// In a set of columns: all of them.
+pub(crate) const ANY_COLUMN: &str = "*";
+
 /// What happens to a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     pub insert: bool,
-    /// The columns that are set.
+    /// The columns that are set; `*` means all.
     pub update: Option<BTreeSet<String>>,
     pub delete: bool,
     pub truncate: bool,
@@ -73,11 +77,26 @@ impl Statement {
     /// Of a text with one statement, or several. Never fails: what cannot be read is undetermined.
     pub fn of(text: &str) -> Self {
         if text.ends_with('…') {
-            return Self::undetermined("only the beginning of its text was kept");
+            return Self::of_beginning(text);
         }
         match parse(text, 0) {
             Ok(tree) => walk::statements(&tree),
             Err(reason) => Self::unread(text, &reason),
+        }
+    }
+
+    fn of_beginning(text: &str) -> Self {
+        let mended = cut::mended(text);
+        match mended.map(|mended| parse(&mended, 0)) {
+            Some(Ok(tree)) => {
+                let mut statement = walk::statements(&tree);
+                // After the rows to insert there may be an ON CONFLICT DO UPDATE.
+                for effects in statement.writes.values_mut().filter(|it| it.insert) {
+                    effects.update = Some(BTreeSet::from([ANY_COLUMN.to_owned()]));
+                }
+                statement
+            }
+            _ => Self::undetermined("only the beginning of its text was kept"),
         }
     }
 

@@ -356,6 +356,24 @@ fn what_cannot_be_told_is_said() {
 }
 
 #[test]
+fn a_text_cut_in_a_long_list_goes_on_like_that() {
+    let numbers = |each: fn(usize) -> String| (1..200).map(each).collect::<Vec<_>>().join(", ");
+    let rows = numbers(|n| format!("(${n}, ${n})"));
+    let ids = numbers(|n| format!("${n}"));
+    let insert = format!("INSERT INTO \"odd)\" (a, b) VALUES {rows}");
+    let select = format!("SELECT * FROM t JOIN u USING (x) WHERE f(t.y) AND (t.id IN ({ids}");
+    for end in 0..12 {
+        let cut = |text: &str| shown(&Statement::of(&format!("{}…", &text[..text.len() - end])));
+        assert_eq!(cut(&insert), "inserts+updates(*) odd)");
+        assert_eq!(cut(&select), "reads t u; calls f");
+    }
+    let other = format!("{insert} ON CONFLICT (a) DO UP…");
+    assert!(Statement::of(&other).undetermined.is_some());
+    let short = "SELECT * FROM t WHERE id IN ($1, $2, …";
+    assert!(Statement::of(short).undetermined.is_some());
+}
+
+#[test]
 fn no_kind_of_statement_is_fatal() {
     for text in [
         "DROP CAST (text AS int)",
