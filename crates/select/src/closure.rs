@@ -173,6 +173,12 @@ impl Closure {
             .is_ok()
     }
 
+    /// Tables that stay as they were though requests would have changed them: left-out types write these. All others are as if everything had been executed, also those
+    /// that the changed code is the first to write. `None`: a left-out type may write any table.
+    pub fn left_behind(&self) -> Option<&BTreeSet<String>> {
+        (!self.foreign_anything).then_some(&self.foreign.writes)
+    }
+
     /// What of `touched` this closure does not allow, because somebody left out matters to it: a read of a table that a left-out type writes, or a
     /// write of a table that a left-out type which writes anything reads or writes. Whoever adds it to `touched` and computes the closure
     /// again gets a larger one that allows it.

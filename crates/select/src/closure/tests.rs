@@ -240,6 +240,11 @@ proptest! {
         let closure = Closure::of(&types, &modified, &touched);
         let own = Touches { reads: closure.reads.clone(), writes: closure.writes.clone() };
         prop_assert_eq!(closure.outside(&own), None);
+        if let Some(left_behind) = closure.left_behind() {
+            prop_assert!(left_behind.is_disjoint(&closure.writes) && left_behind.is_disjoint(&closure.reads));
+        } else {
+            prop_assert!(own.is_empty());
+        }
         prop_assert_eq!(closure.outside(&touched), None);
     }
 
