@@ -1,6 +1,6 @@
 //! The rewound database that changed code runs on: migrated, watched for deletions, pinned.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use hindcast_replay::Start;
@@ -51,6 +51,8 @@ pub struct Prepared {
     pub pinned: Pinned,
     /// Transaction ids of what was done to it before the first request.
     pub preparation: Range<u64>,
+    /// Tables that the migrations changed, in what they hold or in how they are defined.
+    pub migrated: BTreeSet<String>,
 }
 
 /// A session, whose connection is driven aside.
@@ -80,6 +82,12 @@ pub async fn prepare(
     for migration in migrations {
         migrate(&client, migration).await?;
     }
+    let migrated = match migrations {
+        [] => BTreeSet::new(),
+        _ => changed_since(&client, from)
+            .await
+            .map_err(PrepareError::Watch)?,
+    };
     let pinned = pins::prepare(&client, reserved).await?;
     watch_deletions(&client)
         .await
@@ -92,6 +100,7 @@ pub async fn prepare(
         rewound,
         pinned,
         preparation: from..to,
+        migrated,
     })
 }
 
@@ -102,6 +111,37 @@ async fn current_id(client: &Client) -> Result<u64, PrepareError> {
         .map_err(PrepareError::Watch)?;
     let text: &str = row.get(0);
     Ok(text.parse().expect("a transaction id is a number"))
+}
+
+/// Tables whose definition carries a later transaction's id in the catalog, or into which this session has written.
+async fn changed_since(
+    client: &Client,
+    id: u64,
+) -> Result<BTreeSet<String>, tokio_postgres::Error> {
+    // Ids in the catalog are 32 bits; whatever is less than half the circle ahead came later.
+    const CHANGED: &str = "
+        SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
+          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+           AND (EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND pg_catalog.age(a.xmin) <= pg_catalog.age($1::text::xid))
+             OR EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND pg_catalog.age(i.xmin) <= pg_catalog.age($1::text::xid))
+             OR EXISTS (SELECT FROM pg_catalog.pg_constraint o WHERE o.conrelid = c.oid AND pg_catalog.age(o.xmin) <= pg_catalog.age($1::text::xid))
+             OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND pg_catalog.age(t.xmin) <= pg_catalog.age($1::text::xid))
+             OR EXISTS (SELECT FROM pg_catalog.pg_rewrite w WHERE w.ev_class = c.oid AND pg_catalog.age(w.xmin) <= pg_catalog.age($1::text::xid))
+             OR pg_catalog.pg_stat_get_tuples_inserted(c.oid) + pg_catalog.pg_stat_get_tuples_updated(c.oid) + pg_catalog.pg_stat_get_tuples_deleted(c.oid) > 0)";
+    // What this session did is counted when it says so, or after a while.
+    client
+        .batch_execute("SELECT pg_catalog.pg_stat_force_next_flush()")
+        .await
+        .or_else(|error| {
+            // Only Postgres 15 and later know it; before, the catalog has to do.
+            match error.code() {
+                Some(code) if code.code() == "42883" => Ok(()),
+                _ => Err(error),
+            }
+        })?;
+    let rows = client.query(CHANGED, &[&(id as u32).to_string()]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 async fn migrate(client: &Client, migration: &Migration) -> Result<(), PrepareError> {

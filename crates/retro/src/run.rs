@@ -41,7 +41,7 @@ use crate::outcome;
 use crate::report::*;
 use crate::responses::{self, Collector};
 use crate::rows;
-use crate::selection::{SelectError, Selector, Wishes};
+use crate::selection::{self, SelectError, Selector, Wishes};
 
 /// What to do.
 pub struct Options {
@@ -107,8 +107,10 @@ pub async fn retroact(
         let client = database::connect(prepared.rewound.url())
             .await
             .map_err(RetroError::Ask)?;
+        let with_tables = options.correction.is_some();
+        let migrated = &prepared.migrated;
         let selector =
-            Selector::new(&trace, &start.plan, &wishes, &options.migrations, &client).await?;
+            Selector::new(&trace, &start.plan, &wishes, migrated, with_tables, &client).await?;
         drop(client);
         let attempt = Attempt {
             trace: &trace,
@@ -124,22 +126,34 @@ pub async fn retroact(
             restarts += 1;
             continue;
         }
+        if selector.is_probe() && matches!(done.end, End::Done) {
+            let modified = selection::modified(&selector, &done.recording, &done.changes);
+            wishes.learned.modified = Some(modified);
+            continue;
+        }
         let client = database::connect(prepared.rewound.url())
             .await
             .map_err(RetroError::Ask)?;
         database::end_sessions(&client)
             .await
             .map_err(RetroError::Ask)?;
+        let touched = selector.touched(&client).await?;
         if matches!(done.end, End::Done)
-            && let Some(grown) = selector.outgrown(&client).await?
+            && let Some(outside) = selector.outside(&touched)
         {
-            wishes = wishes.grown_by(grown);
+            wishes.learned.touches.extend(outside);
             restarts += 1;
             continue;
         }
         let prepare = preparing.elapsed().saturating_sub(done.ran.took);
         let report = attempt
-            .report(done, &prepared, &client, restarts, prepare)
+            .report(
+                done,
+                &prepared,
+                &client,
+                selector.report(restarts, &touched),
+                prepare,
+            )
             .await?;
         drop(client);
         tracing::debug!(
@@ -284,7 +298,7 @@ impl Attempt<'_> {
         done: Done,
         prepared: &Prepared,
         after: &tokio_postgres::Client,
-        restarts: u32,
+        selection: Option<Selection>,
         prepare: Duration,
     ) -> Result<Report, RetroError> {
         let comparing = Instant::now();
@@ -424,7 +438,7 @@ impl Attempt<'_> {
             },
             types: self.types(&recording, &done.changes, &responses),
             counts,
-            selection: self.selector.report(restarts, after).await?,
+            selection,
             responses,
             transactions,
             state,
@@ -548,9 +562,10 @@ impl Attempt<'_> {
             }),
             _ => None,
         }));
-        let found = self.selector.modified_found();
-        if !found.is_empty() {
-            remarks.push(Remark::ModifiedFound { types: found });
+        if let Some(found) = self.selector.modified_found() {
+            remarks.push(Remark::ModifiedFound {
+                types: found.clone(),
+            });
         }
         remarks
     }

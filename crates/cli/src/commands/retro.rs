@@ -140,6 +140,9 @@ fn cannot_retroact(error: RetroError) -> CliError {
         .hint(
             "it ran in a rewound copy, which is gone again; try it with `hindcast rewind` and psql",
         ),
+        RetroError::Select(SelectError::Pattern(error)) => {
+            CliError::usage(format!("--type: {error}"))
+        }
         RetroError::Select(SelectError::NoSuchType { asked, known }) => {
             CliError::usage(format!("no recorded request is of the type {asked:?}"))
                 .detail("the recording has", &known)
