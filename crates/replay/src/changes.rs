@@ -234,6 +234,10 @@ impl Changes {
         }
     }
 
+    pub fn has_added(&self, request: Request) -> bool {
+        self.added.iter().any(|added| added.request == request)
+    }
+
     pub fn request_of(&self, id: AddedId) -> Request {
         self.added[id as usize].request
     }

@@ -415,7 +415,7 @@ impl Coordinator {
         }
     }
 
-    fn request_of(&self, claim: Claim) -> Option<Request> {
+    pub fn request_of(&self, claim: Claim) -> Option<Request> {
         match claim {
             Claim::Run(tx) | Claim::Serve(tx) => self
                 .recording
@@ -759,6 +759,16 @@ impl Coordinator {
     /// Described divergences, the first one first.
     pub fn divergences(&self) -> impl Iterator<Item = &Divergence> {
         self.first.iter().chain(&self.more)
+    }
+
+    /// Whether a transaction of the request was begun.
+    pub fn has_begun(&self, request: Request) -> bool {
+        let own = self.recording.own(request);
+        own.iter().any(|&tx| self.is_claimed(tx))
+            || self
+                .changes
+                .as_ref()
+                .is_some_and(|changes| changes.has_added(request))
     }
 
     pub fn is_claimed(&self, tx: Tx) -> bool {

@@ -177,22 +177,28 @@ impl Floor {
             .collect();
         let mut sessions = self.sessions();
         let all = std::mem::take(&mut sessions.all_yield);
+        let waits: HashMap<i32, &[i32]> = blocked
+            .iter()
+            .map(|(pid, holders)| (*pid, &holders[..]))
+            .collect();
         let mut yielding = Vec::new();
-        for (pid, holders) in &blocked {
-            let claim_of = |pid| sessions.by_pid.get(pid).and_then(|session| session.claim);
-            let Some(claim) = claim_of(pid) else { continue };
-            let held: Vec<Tx> = holders
-                .iter()
-                .filter_map(|holder| match claim_of(holder) {
-                    Some(Claim::Run(tx)) if complete.contains(&tx) => Some(tx),
-                    _ => None,
-                })
-                .collect();
-            let yields = held.into_iter().any(|holder| {
-                all || self
-                    .gate
-                    .with(|coordinator| coordinator.must_yield(claim, holder))
-            });
+        for (pid, direct) in &blocked {
+            let claim_of = |pid: i32| sessions.by_pid.get(&pid).and_then(|session| session.claim);
+            let Some(claim) = claim_of(*pid) else {
+                continue;
+            };
+            let held = |holder: &i32| match claim_of(*holder) {
+                Some(Claim::Run(tx)) if complete.contains(&tx) => Some(tx),
+                _ => None,
+            };
+            let yields = (all && direct.iter().any(|holder| held(holder).is_some()))
+                || in_the_way(*pid, &waits)
+                    .iter()
+                    .filter_map(held)
+                    .any(|holder| {
+                        self.gate
+                            .with(|coordinator| coordinator.must_yield(claim, holder))
+                    });
             let session = sessions.by_pid.get_mut(pid).expect("it was just found");
             if yields && !session.yields {
                 session.yields = true;
@@ -203,17 +209,15 @@ impl Floor {
         yielding
     }
 
-    /// Whether a transaction of the request waits in the database.
-    pub fn is_blocked(&self, request: Request) -> bool {
+    /// The transactions that wait in the database.
+    pub fn blocked(&self) -> Vec<Claim> {
         let sessions = self.sessions();
         let of = |pid: &i32| sessions.by_pid.get(pid).and_then(|session| session.claim);
-        let mut claims = sessions.blocked.iter().filter_map(|(pid, _)| of(pid));
-        claims.any(|claim| match claim {
-            Claim::Run(tx) => {
-                self.recording.transaction(tx).request.map(|(own, _)| own) == Some(request)
-            }
-            _ => false,
-        })
+        sessions
+            .blocked
+            .iter()
+            .filter_map(|(pid, _)| of(pid))
+            .collect()
     }
 
     /// Whoever waits for somebody who is held at a commit gives way. False if there is nobody.
@@ -236,6 +240,21 @@ impl Floor {
         }
         Flow::Wait(Box::pin(self.gate.permission(ask)))
     }
+}
+
+/// Everybody whom a session waits for, also those who only stand before it in the queue for a lock and wait themselves.
+fn in_the_way(pid: i32, waits: &HashMap<i32, &[i32]>) -> Vec<i32> {
+    let mut found = Vec::new();
+    let mut ahead = vec![pid];
+    while let Some(one) = ahead.pop() {
+        for &holder in waits.get(&one).copied().unwrap_or_default() {
+            if holder != pid && !found.contains(&holder) {
+                found.push(holder);
+                ahead.push(holder);
+            }
+        }
+    }
+    found
 }
 
 /// A session of the service.

@@ -319,13 +319,14 @@ async fn nudge(floor: &Floor, longest: Duration) {
     let gate = &floor.gate;
     loop {
         stall(gate, QUIET, || false).await;
-        let waiting = gate.waiting();
+        let (waiting, blocked) = (gate.waiting(), floor.blocked());
         let at_work = gate.with(|coordinator| {
             let recording = coordinator.recording();
             let held = |request| {
                 let waits =
                     |tx| recording.transaction(tx).request.map(|(own, _)| own) == Some(request);
-                waiting.iter().any(|ask| waits(ask.tx())) || floor.is_blocked(request)
+                let is_own = |&claim| coordinator.request_of(claim) == Some(request);
+                waiting.iter().any(|ask| waits(ask.tx())) || blocked.iter().any(is_own)
             };
             coordinator.in_flight().any(|request| !held(request))
         });

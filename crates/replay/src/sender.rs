@@ -140,6 +140,8 @@ impl Sender {
                 self.note_alone(&recording, &in_flight);
                 gate.with(|coordinator| coordinator.request_sent(request));
                 let exchange = Exchange {
+                    number: request,
+                    floor: Arc::clone(&self.floor),
                     http: http.clone(),
                     service: self.service.clone(),
                     prefix: self
@@ -297,6 +299,8 @@ impl Reader {
 
 /// One request and its response.
 struct Exchange {
+    number: Request,
+    floor: Arc<Floor>,
     http: Http,
     service: ServiceUrl,
     prefix: u64,
@@ -337,11 +341,17 @@ impl Exchange {
         let parent =
             HeaderValue::from_str(&parent.to_string()).map_err(|error| error.to_string())?;
         request.headers_mut().insert(Traceparent::HEADER, parent);
-        let response = self
-            .http
-            .request(request)
-            .await
-            .map_err(|error| with_causes(&error))?;
+        let mut response = self.http.request(request.clone()).await;
+        // A service may close a connection just when it is used again, as some do after they have failed. What it has not begun is sent once more.
+        if response.is_err()
+            && !self
+                .floor
+                .gate
+                .with(|coordinator| coordinator.has_begun(self.number))
+        {
+            response = self.http.request(request).await;
+        }
+        let response = response.map_err(|error| with_causes(&error))?;
         let status = response.status().as_u16();
         let headers = headers::to_record(response.headers());
         let body = response
