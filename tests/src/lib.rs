@@ -21,6 +21,7 @@
 pub mod http;
 pub mod process;
 pub mod requests;
+pub mod retro;
 pub mod stage;
 
 use std::path::{Path, PathBuf};

@@ -1,149 +1,11 @@
 //! Retroaction as its user sees it: the paper's case studies with the fixes that were tried (R³, section 6), the four kinds of change, and everything that
 //! can go wrong. Real services on a real Postgres; races are provoked, not simulated.
 
-use std::process::Command;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use expect_test::{Expect, expect};
-use hindcast_tests::{Finished, Process, Stage, http, program};
-use serde_json::Value;
-
-const SUCCESS: i32 = 0;
-const STOPPED: i32 = 1;
-const USAGE: i32 = 2;
-const FAILED: i32 = 3;
-
-/// One of the paper's services, recorded while its bug strikes.
-struct Case {
-    stage: Stage,
-    workload: &'static str,
-}
-
-impl Case {
-    /// Loads the workload's tables, records what `traffic` does, and stops.
-    fn recorded(workload: &'static str, scale: &str, traffic: impl FnOnce(&Case)) -> Self {
-        let case = Self {
-            stage: Stage::new(&format!("retro-{workload}"), "SELECT 1"),
-            workload,
-        };
-        let mut load = Command::new(program("hindcast-workload"));
-        load.args(["load", workload, "--scale", scale])
-            .args(["--database-url", &case.stage.database_url()]);
-        Process::start("load", load, case.stage.folder())
-            .wait()
-            .assert_code(SUCCESS);
-        let recorder = case.stage.record(&[]);
-        let mut command = Command::new("sh");
-        command.args(["-c", &case.service("original")]);
-        let service = case.stage.start_service(command);
-        traffic(&case);
-        service.stop();
-        recorder.interrupt().assert_code(SUCCESS);
-        case
-    }
-
-    /// The command that starts a variant of the service.
-    fn service(&self, variant: &str) -> String {
-        format!(
-            "exec {} serve {} --listen 127.0.0.1:{} --database-url {} --variant {variant}",
-            program("hindcast-workload").display(),
-            self.workload,
-            self.stage.service_port,
-            self.stage.gateway_url()
-        )
-    }
-
-    fn client(&self) -> http::Client {
-        http::Client::new(self.stage.ingress())
-    }
-
-    /// Two clients at the same moment. Returns their statuses.
-    fn both(&self, one: (&str, &str), other: (&str, &str)) -> [u16; 2] {
-        let together = Barrier::new(2);
-        let send = |(target, body): (&str, &str)| {
-            let mut client = self.client();
-            let body = Some(body).filter(|body| !body.is_empty());
-            together.wait();
-            let response = client
-                .send("POST", target, body)
-                .expect("the service answers");
-            response.status
-        };
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| send(other));
-            [send(one), other.join().expect("it does not panic")]
-        })
-    }
-
-    /// Does something whose two transactions both get as far as writing to the table before either may: a session beside the recorder keeps the table
-    /// locked until both wait.
-    fn both_wait_for(&self, table: &str, act: impl FnOnce()) {
-        let of_table = format!("relation = '{table}'::regclass");
-        let lock = format!(
-            "DO $$ BEGIN LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE; \
-             LOOP PERFORM pg_sleep(0.01); EXIT WHEN (SELECT count(*) FROM pg_locks WHERE {of_table} AND NOT granted) >= 2; END LOOP; END $$"
-        );
-        std::thread::scope(|scope| {
-            scope.spawn(|| self.stage.sql(&lock));
-            hindcast_tests::wait_for("the table to be locked", || {
-                let held = format!(
-                    "SELECT 1 FROM pg_locks WHERE {of_table} AND granted AND mode = 'ShareRowExclusiveLock'"
-                );
-                (!self.stage.sql(&held).is_empty()).then_some(())
-            });
-            act();
-        });
-    }
-
-    fn run(&self, app: &str, more: &[&str]) -> Finished {
-        let mut command = self.stage.hindcast(&["retro", "--app", app]);
-        command
-            .args(["--postgres", &self.stage.database_url()])
-            .arg("--trace")
-            .arg(self.stage.trace())
-            .arg("--app-log")
-            .arg(self.stage.folder().join("changed-service.log"))
-            .args(more);
-        Process::start("retro", command, self.stage.folder()).wait()
-    }
-
-    /// The report on a variant of the service.
-    fn retro(&self, variant: &str, more: &[&str]) -> Report {
-        let more = [&["--json"], more].concat();
-        let finished = self.run(&self.service(variant), &more).assert_code(SUCCESS);
-        self.nothing_is_left();
-        Report::of(&finished)
-    }
-
-    /// A file with SQL to migrate with.
-    fn migration(&self, sql: &str) -> String {
-        let path = self.stage.folder().join("migration.sql");
-        std::fs::write(&path, sql).expect("the folder can be written");
-        path.display().to_string()
-    }
-
-    #[track_caller]
-    fn nothing_is_left(&self) {
-        let left = "SELECT datname FROM pg_database WHERE datname LIKE 'hindcast_rewound%'";
-        assert_eq!(
-            self.stage.sql_in("postgres", left),
-            "",
-            "databases are left"
-        );
-        let listens = std::net::TcpStream::connect(("127.0.0.1", self.stage.service_port));
-        assert!(listens.is_err(), "the changed service is left running");
-    }
-
-    /// What the original database holds.
-    fn state(&self) -> String {
-        let tables = self.stage.sql(
-            "SELECT string_agg(format('SELECT md5(string_agg(t::text, '','' ORDER BY t::text)) FROM %I t', tablename), ' UNION ALL ' ORDER BY tablename) \
-             FROM pg_tables WHERE schemaname = 'public'",
-        );
-        self.stage.sql(tables.trim())
-    }
-}
+use hindcast_tests::Finished;
+use hindcast_tests::retro::{Case, FAILED, Report, STOPPED, SUCCESS, USAGE};
 
 /// A page as its reader sees it, but for what differs from run to run: times, paths, ports, and who of two at once came first.
 #[track_caller]
@@ -154,7 +16,10 @@ fn check(page: &Finished, expected: Expect) {
         .expect("a page ends with the time it took");
     text.truncate(from_then_on + 1);
     for (pattern, stands_for) in [
-        (r"(?s)  what ran .*?\n(  with[^\n]*\n|)\n", "  what ran     SERVICE\n\n"),
+        (
+            r"(?s)  what ran .*?\n(  with[^\n]*\n|)\n",
+            "  what ran     SERVICE\n\n",
+        ),
         (r"\bid=4[01]\b", "id=40|41"),
         (r"request 4[12]\b", "request 41|42"),
         (r"\(4[12]\)", "(41|42)"),
@@ -164,57 +29,6 @@ fn check(page: &Finished, expected: Expect) {
         text = pattern.replace_all(&text, stands_for).into_owned();
     }
     expected.assert_eq(&text);
-}
-
-struct Report(Value);
-
-impl Report {
-    fn of(finished: &Finished) -> Self {
-        Self(
-            serde_json::from_str(&finished.stdout).unwrap_or_else(|error| {
-                panic!(
-                    "no JSON ({error}):\n{}\n{}",
-                    finished.stdout, finished.stderr
-                )
-            }),
-        )
-    }
-
-    fn count(&self, name: &str) -> u64 {
-        self.0["counts"][name]
-            .as_u64()
-            .unwrap_or_else(|| panic!("no count {name} in {}", self.0["counts"]))
-    }
-
-    fn outcome(&self) -> &str {
-        self.0["outcome"]["outcome"].as_str().unwrap_or_default()
-    }
-
-    /// How many rows a check's query had before and after.
-    fn check(&self, number: usize) -> (u64, u64) {
-        let check = &self.0["checks"][number];
-        let rows = |side: &str| check[side]["count"].as_u64();
-        match (rows("before"), rows("after")) {
-            (Some(before), Some(after)) => (before, after),
-            _ => panic!("the check was not answered: {check}"),
-        }
-    }
-
-    /// What the kinds of change of a section are called.
-    fn groups(&self, section: &str) -> Vec<String> {
-        let groups = self.0[section]["groups"].as_array();
-        let what = |group: &Value| group["what"].as_str().unwrap_or_default().to_owned();
-        groups
-            .map(|groups| groups.iter().map(what).collect())
-            .unwrap_or_default()
-    }
-
-    fn table(&self, name: &str) -> &Value {
-        let tables = self.0["state"]["tables"].as_array();
-        tables
-            .and_then(|tables| tables.iter().find(|table| table["table"] == name))
-            .unwrap_or(&Value::Null)
-    }
 }
 
 // ---- Moodle, MDL-59854 (section 6.1) ---------------------------------------------------------------------------
@@ -291,7 +105,9 @@ fn moodle_merging_the_transactions_is_not_enough_and_a_unique_key_with_upsert_is
     assert_eq!(merged.0["state"]["tables_same"], 3);
 
     let page = case.run(&case.service("merged"), &["--check", DUPLICATES]);
-    check(&page, expect![[r#"
+    check(
+        &page,
+        expect![[r#"
         Retroaction: different in 42 transactions
           still there  check 1, the same 1 row before and after
           requests     43 (1 to 43): all executed
@@ -318,7 +134,8 @@ fn moodle_merging_the_transactions_is_not_enough_and_a_unique_key_with_upsert_is
 
         More: --html FILE is a page with every difference that was described, --json the same for programs.
         `hindcast show t2` shows what was recorded there.
-    "#]]);
+    "#]],
+    );
 
     // The fix that stayed.
     let unique = case.migration(
@@ -342,7 +159,9 @@ fn moodle_merging_the_transactions_is_not_enough_and_a_unique_key_with_upsert_is
         &case.service("upsert"),
         &["--migrate", &unique, "--check", DUPLICATES],
     );
-    check(&page, expect![[r#"
+    check(
+        &page,
+        expect![[r#"
         Retroaction: different in 2 responses, 22 transactions and 1 table
           gone         check 1, 1 row before, none after
           new          errors of 1 transaction
@@ -380,7 +199,8 @@ fn moodle_merging_the_transactions_is_not_enough_and_a_unique_key_with_upsert_is
 
         More: --html FILE is a page with every difference that was described, --json the same for programs.
         `hindcast show 43` shows what was recorded there.
-    "#]]);
+    "#]],
+    );
     assert_eq!(case.state(), before, "the original database is untouched");
 }
 
