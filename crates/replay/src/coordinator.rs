@@ -514,31 +514,45 @@ impl Coordinator {
         let recorded = self.recording.transaction(tx);
         let request = recorded.request.map(|(request, _)| request);
         let compared = !self.stopped && request.is_none_or(|request| self.compares(request));
-        let before = || self.recording.recorded_error(tx);
         // Asking for another isolation is no other statement: it shows in what comes of it.
         let same = ended.shape == recorded.shape
             || self.shapes.says_the_same(recorded.shape, &ended.statements);
         let isolation = same && ended.shape != recorded.shape;
-        let was_aborted = recorded.fate == Fate::Aborted;
+        let before = match recorded.fate {
+            Fate::Aborted => self.recording.recorded_error(tx),
+            _ => None,
+        };
+        // Without an error it was rolled back because the service wanted it so, as some pools end reads.
+        let had_failed = before.is_some();
+        let same = same
+            || had_failed
+                && self
+                    .shapes
+                    .says_the_same_so_far(recorded.shape, &ended.statements);
         let kind = match &ended.fate {
-            EndedAs::Committed if was_aborted => {
-                Some(DifferenceKind::NewlySucceeding { before: before() })
+            EndedAs::Committed if had_failed => Some(DifferenceKind::NewlySucceeding { before }),
+            EndedAs::RolledBack { error: Some(error) } if !had_failed => {
+                Some(DifferenceKind::NewlyFailing {
+                    error: error.clone(),
+                })
             }
-            EndedAs::Committed if !same => Some(DifferenceKind::Statements { shape: ended.shape }),
-            EndedAs::Committed if ended.digest != recorded.digest.0 => {
-                Some(DifferenceKind::Results { rows: ended.rows })
-            }
-            EndedAs::Committed => None,
-            EndedAs::RolledBack { error } if was_aborted => {
-                let before = before();
-                (sqlstate(&before) != sqlstate(error)).then(|| DifferenceKind::FailsOtherwise {
+            EndedAs::RolledBack { error } if sqlstate(&before) != sqlstate(error) => {
+                Some(DifferenceKind::FailsOtherwise {
                     before,
                     after: error.clone(),
                 })
             }
-            EndedAs::RolledBack { error } => Some(DifferenceKind::NewlyFailing {
-                error: error.clone().unwrap_or_else(|| "rolled back".to_owned()),
-            }),
+            EndedAs::RolledBack { error: None } if recorded.fate != Fate::Aborted && same => {
+                Some(DifferenceKind::NewlyFailing {
+                    error: "rolled back".to_owned(),
+                })
+            }
+            _ if !same => Some(DifferenceKind::Statements { shape: ended.shape }),
+            // What led to an error is not kept to the last row by everybody.
+            _ if !had_failed && ended.digest != recorded.digest.0 => {
+                Some(DifferenceKind::Results { rows: ended.rows })
+            }
+            _ => None,
         };
         let changes = self.changes.as_mut().expect("the code is changed");
         changes.over(Claim::Run(tx), request, ended);
@@ -548,7 +562,7 @@ impl Coordinator {
         let counts = &mut changes.counts;
         counts.isolation += u64::from(isolation);
         *match &kind {
-            None if was_aborted => &mut counts.same_failure,
+            None if had_failed => &mut counts.same_failure,
             None => &mut counts.same,
             Some(DifferenceKind::NewlySucceeding { .. }) => &mut counts.newly_succeeding,
             Some(DifferenceKind::Statements { .. }) => &mut counts.statements,

@@ -15,8 +15,8 @@ pub struct Shapes {
     pub reading: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
     pub targets: HashMap<ShapeId, Vec<String>>,
-    /// Hash of its statements but for those that begin it.
-    bodies: HashMap<ShapeId, u64>,
+    /// Hashes of its statements but for those that begin it.
+    bodies: HashMap<ShapeId, Vec<u64>>,
 }
 
 impl Shapes {
@@ -46,21 +46,30 @@ impl Shapes {
     pub fn says_the_same(&self, shape: ShapeId, statements: &[String]) -> bool {
         self.bodies.get(&shape) == Some(&body(statements))
     }
+
+    /// Whether a transaction ran the same statements as far as both it and this one went, before they failed.
+    pub fn says_the_same_so_far(&self, shape: ShapeId, statements: &[String]) -> bool {
+        let Some(recorded) = self.bodies.get(&shape) else {
+            return false;
+        };
+        let now = body(statements);
+        // The last one may be the end of it.
+        let both = recorded.len().min(now.len());
+        let common = recorded.iter().zip(&now).take_while(|(a, b)| a == b);
+        common.count() + 1 >= both
+    }
 }
 
-fn body(statements: &[String]) -> u64 {
+fn body(statements: &[String]) -> Vec<u64> {
     let begins = |text: &&String| {
         let first = text.split_whitespace().next().unwrap_or_default();
         ["begin", "start"]
             .iter()
             .any(|word| first.eq_ignore_ascii_case(word))
     };
-    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
-    for text in statements.iter().filter(|text| !begins(text)) {
-        hasher.update(text.as_bytes());
-        hasher.update(&[0]);
-    }
-    hasher.digest()
+    let rest = statements.iter().filter(|text| !begins(text));
+    rest.map(|text| xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
+        .collect()
 }
 
 /// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no clock, as far as its text tells.

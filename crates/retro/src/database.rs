@@ -65,7 +65,7 @@ pub async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     Ok(client)
 }
 
-/// Rewinds, migrates, watches, pins.
+/// Rewinds, migrates, pins.
 pub async fn prepare(
     trace: &Trace,
     start: &Start,
@@ -89,9 +89,6 @@ pub async fn prepare(
             .map_err(PrepareError::Watch)?,
     };
     let pinned = pins::prepare(&client, reserved).await?;
-    watch_deletions(&client)
-        .await
-        .map_err(PrepareError::Watch)?;
     let to = current_id(&client).await?;
     drop(client);
     // Nobody else may be connected to it when the service comes.
@@ -205,7 +202,8 @@ END
 $watch$;
 "#;
 
-async fn watch_deletions(client: &Client) -> Result<(), tokio_postgres::Error> {
+/// From here on it is noted who deletes what. Comes after everybody who wants to know the database's own triggers.
+pub async fn watch_deletions(client: &Client) -> Result<(), tokio_postgres::Error> {
     client.batch_execute(WATCH).await
 }
 

@@ -84,18 +84,23 @@ pub fn transactions(
             }
         };
         let number = tx.map(id);
+        // An added one has no number of its own: the request's first transaction stands for where it is.
+        let place = number.or_else(|| {
+            let own = recording.own(recording.find(request?)?);
+            own.first().map(|&tx| id(tx))
+        });
         let what = format!("{of}: {}", in_words(&kind));
         groups
             .entry(what.clone())
             .and_modify(|group| {
                 group.count += 1;
-                group.last = number.unwrap_or(group.last);
+                group.last = place.unwrap_or(group.last);
             })
             .or_insert_with(|| Group {
                 what,
                 count: 1,
-                first: number.unwrap_or(hindcast_trace::Id(0)),
-                last: number.unwrap_or(hindcast_trace::Id(0)),
+                first: place.unwrap_or(hindcast_trace::Id(0)),
+                last: place.unwrap_or(hindcast_trace::Id(0)),
             });
         described.push(TransactionChange {
             transaction: number,

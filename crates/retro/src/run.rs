@@ -111,6 +111,9 @@ pub async fn retroact(
         let migrated = &prepared.migrated;
         let selector =
             Selector::new(&trace, &start.plan, &wishes, migrated, with_tables, &client).await?;
+        database::watch_deletions(&client)
+            .await
+            .map_err(RetroError::Ask)?;
         drop(client);
         let attempt = Attempt {
             trace: &trace,
@@ -427,7 +430,6 @@ impl Attempt<'_> {
             && state.incomparable.is_empty()
             && counts.requests_skipped == 0
             && self.options.migrations.is_empty();
-        let (first, last) = done.window.original;
         Ok(Report {
             from: *plan.range.start(),
             to: *plan.range.end(),
@@ -447,7 +449,7 @@ impl Attempt<'_> {
                 prepare_us: micros(prepare),
                 run_us: micros(done.ran.took),
                 compare_us: micros(comparing.elapsed()),
-                original_us: last - first,
+                original_us: requests.last.saturating_sub(requests.first).max(0),
             },
             remarks,
             change: self.change(),
@@ -572,7 +574,13 @@ impl Attempt<'_> {
 
     /// How many requests the plan has, and what became of them.
     fn requests(&self, recording: &Recording) -> Result<Requests, ReadError> {
-        let mut requests = Requests::default();
+        let mut requests = Requests {
+            first: Micros::MAX,
+            last: Micros::MIN,
+            all: 0,
+            skipped: 0,
+            not_selected: 0,
+        };
         for request in self.trace.requests(RequestFilter {
             arrived: Some(self.start.plan.period.clone()),
             lean: true,
@@ -583,6 +591,8 @@ impl Attempt<'_> {
                 continue;
             }
             requests.all += 1;
+            requests.first = requests.first.min(request.arrived);
+            requests.last = requests.last.max(request.ended);
             if recording.find(request.id).is_some() {
                 continue;
             }
@@ -648,8 +658,9 @@ impl Attempt<'_> {
     }
 }
 
-#[derive(Default)]
 struct Requests {
+    first: Micros,
+    last: Micros,
     all: u64,
     skipped: u64,
     not_selected: u64,

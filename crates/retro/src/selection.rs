@@ -10,6 +10,7 @@ use std::sync::Arc;
 use hindcast_replay::Plan;
 use hindcast_replay::Recording;
 use hindcast_replay::changes::{Changes, DifferenceKind};
+use hindcast_rewind::state::{self, StateError};
 use hindcast_select::{
     Catalog, CatalogError, Closure, Counters, CountersError, Facts, PatternError, Patterns,
     Statements, Touches, settled,
@@ -53,6 +54,8 @@ pub enum SelectError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
     Touched(#[from] CountersError),
     #[error("no request of the recording is of the kind {asked:?}")]
     NoSuchType { asked: String, known: Vec<String> },
@@ -76,6 +79,8 @@ enum What {
     Closure {
         closure: Closure,
         before: Counters,
+        /// All there are.
+        tables: BTreeSet<String>,
     },
 }
 
@@ -143,6 +148,7 @@ impl Selector {
                 What::Closure {
                     closure: Closure::of(&facts.types, &modified.into_iter().collect(), &touched),
                     before: Counters::read(client).await?,
+                    tables: state::table_names(client).await?.into_iter().collect(),
                 }
             }
         };
@@ -212,7 +218,12 @@ impl Selector {
     /// The tables that are as they would be if everything had been run; `None`: all.
     pub fn tables(&self) -> Option<BTreeSet<String>> {
         match &self.what {
-            What::Closure { closure, .. } => Some(closure.writes.clone()),
+            What::Closure {
+                closure, tables, ..
+            } => Some(match closure.left_behind() {
+                Some(stale) => tables.difference(stale).cloned().collect(),
+                None => closure.writes.clone(),
+            }),
             What::Everything | What::Probe(_) => None,
         }
     }

@@ -97,7 +97,6 @@ pub(super) async fn visit_differences(
         Some(Side::A) => (Some(a), None),
         Some(Side::B) => (None, Some(b)),
     };
-    let mut through_index = false;
     let sql = match (a, b) {
         (Some(a), Some(b)) => {
             let bucketing = bucketing(a, b, aligned).await.map_err(read_error)?;
@@ -110,19 +109,17 @@ pub(super) async fn visit_differences(
             .map_err(read_error)?;
             match suspects(&in_a, &in_b) {
                 Suspects::None => return Ok(()),
-                Suspects::All => rows_sql(aligned, show, "", ""),
+                Suspects::All => rows_sql(aligned, show, &Which::All),
                 Suspects::Some(buckets) => {
-                    let (source, filter) = restrict(aligned, bucketing, &buckets);
-                    through_index = matches!(bucketing, Bucketing::Range { .. });
-                    rows_sql(aligned, show, &source, &filter)
+                    rows_sql(aligned, show, &restrict(aligned, bucketing, &buckets))
                 }
             }
         }
-        _ => rows_sql(aligned, show, "", ""),
+        _ => rows_sql(aligned, show, &Which::All),
     };
     let (mut left, mut right) = future::try_join(
-        Cursor::open(a, &sql, aligned, through_index),
-        Cursor::open(b, &sql, aligned, through_index),
+        Cursor::open(a, &sql, aligned),
+        Cursor::open(b, &sql, aligned),
     )
     .await
     .map_err(read_error)?;
@@ -305,8 +302,20 @@ fn suspects(a: &Buckets, b: &Buckets) -> Suspects {
     }
 }
 
-/// What to put before the table in FROM, and the condition that goes with it, to get only rows of these buckets, in ascending order.
-fn restrict(aligned: &Aligned, bucketing: Bucketing, buckets: &[u32]) -> (String, String) {
+/// Which rows of a table are read.
+enum Which {
+    All,
+    /// Those with a one-column integer key within one of these ranges, both ends included: `{1,7}`, `{3,9}`.
+    Ranges {
+        from: String,
+        to: String,
+    },
+    /// Those for which this holds.
+    Where(String),
+}
+
+/// The rows of these buckets.
+fn restrict(aligned: &Aligned, bucketing: Bucketing, buckets: &[u32]) -> Which {
     match bucketing {
         Bucketing::Range { low, width, .. } => {
             let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -324,33 +333,29 @@ fn restrict(aligned: &Aligned, bucketing: Bucketing, buckets: &[u32]) -> (String
                     .collect();
                 values.join(",")
             };
-            let from = list(&|range| start(range.0));
-            let to = list(&|range| start(range.1).saturating_add(width - 1));
-            let key = &aligned.columns[aligned.key[0]].quoted;
-            (
-                format!(
-                    "ROWS FROM (pg_catalog.unnest('{{{from}}}'::int8[]), pg_catalog.unnest('{{{to}}}'::int8[])) AS wanted(low, high), "
-                ),
-                format!(" WHERE r.{key} BETWEEN wanted.low AND wanted.high"),
-            )
+            Which::Ranges {
+                from: list(&|range| start(range.0)),
+                to: list(&|range| start(range.1).saturating_add(width - 1)),
+            }
         }
         Bucketing::Hash { mask } => {
             let list: Vec<_> = buckets.iter().map(u32::to_string).collect();
-            (
-                String::new(),
-                format!(
-                    " WHERE ({} & {mask}) = ANY ('{{{}}}'::int8[])",
-                    hash(&row_text(aligned), 0),
-                    list.join(",")
-                ),
-            )
+            Which::Where(format!(
+                "({} & {mask}) = ANY ('{{{}}}'::int8[])",
+                hash(&row_text(aligned), 0),
+                list.join(",")
+            ))
         }
     }
 }
 
 /// Columns: the parts of the key, then hash, values, how often, `xmin << 32 | cmin` or NULL, text of the key.
-fn rows_sql(aligned: &Aligned, show: Show, source: &str, filter: &str) -> String {
+fn rows_sql(aligned: &Aligned, show: Show, which: &Which) -> String {
     let table = &aligned.table;
+    let filter = match which {
+        Which::Where(condition) => format!(" WHERE {condition}"),
+        Which::All | Which::Ranges { .. } => String::new(),
+    };
     let text = row_text(aligned);
     let values: Vec<_> = aligned
         .columns
@@ -367,7 +372,7 @@ fn rows_sql(aligned: &Aligned, show: Show, source: &str, filter: &str) -> String
         // 128 bits of hash stand for the row.
         return format!(
             "SELECT {hash}, {other}, {hash}, pg_catalog.min({values}), pg_catalog.count(*), pg_catalog.max({written}), pg_catalog.min({text}) \
-             FROM {source}ONLY {table} AS r{filter} GROUP BY 1, 2 ORDER BY 1, 2",
+             FROM ONLY {table} AS r{filter} GROUP BY 1, 2 ORDER BY 1, 2",
             hash = hash(&text, 0),
             other = hash(&text, 1),
         );
@@ -390,13 +395,22 @@ fn rows_sql(aligned: &Aligned, show: Show, source: &str, filter: &str) -> String
             }
         })
         .unzip();
-    format!(
-        "SELECT {parts}, {hash}, {values}, 1::int8, {written}, ROW({key})::text FROM {source}ONLY {table} AS r{filter} ORDER BY {order}",
+    let rows = format!(
+        "SELECT {parts}, {hash}, {values}, 1::int8, {written}, ROW({key})::text FROM ONLY {table} AS r{filter}",
         parts = parts.join(", "),
         hash = hash(&text, 0),
         key = key.join(", "),
-        order = order.join(", "),
-    )
+    );
+    let order = order.join(", ");
+    match which {
+        Which::All | Which::Where(_) => format!("{rows} ORDER BY {order}"),
+        // Each range is a short scan of the index. OFFSET keeps the planner from turning it into a join, for which it might scan
+        // the whole table once for each range: it cannot know how short they are.
+        Which::Ranges { from, to } => format!(
+            "SELECT found.* FROM ROWS FROM (pg_catalog.unnest('{{{from}}}'::int8[]), pg_catalog.unnest('{{{to}}}'::int8[])) AS wanted(low, high), \
+             LATERAL ({rows} WHERE {order} BETWEEN wanted.low AND wanted.high ORDER BY {order} OFFSET 0) AS found ORDER BY 1"
+        ),
+    }
 }
 
 fn value_sql(column: &str, characters_max: Option<usize>) -> String {
@@ -408,12 +422,6 @@ fn value_sql(column: &str, characters_max: Option<usize>) -> String {
          pg_catalog.format('%s… (%s characters, hash %s)', pg_catalog.left(r.{column}::text, {max}), \
          pg_catalog.length(r.{column}::text), pg_catalog.hashtextextended(r.{column}::text, 0)) \
          ELSE r.{column}::text END"
-    )
-}
-
-fn scans(on: &str) -> String {
-    format!(
-        "SET LOCAL enable_seqscan = {on}; SET LOCAL enable_bitmapscan = {on}; SET LOCAL enable_material = {on};"
     )
 }
 
@@ -451,15 +459,11 @@ impl<'a> Cursor<'a> {
         client: Option<&'a Client>,
         sql: &str,
         aligned: &Aligned,
-        through_index: bool,
     ) -> Result<Self, tokio_postgres::Error> {
         if let Some(client) = client {
-            let mut sql = format!("DECLARE hindcast_rows NO SCROLL CURSOR FOR {sql}");
-            if through_index {
-                // The planner cannot know how short the ranges are, and might scan the whole table for each of them.
-                sql = format!("{} {sql}; {}", scans("off"), scans("on"));
-            }
-            client.batch_execute(&sql).await?;
+            client
+                .batch_execute(&format!("DECLARE hindcast_rows NO SCROLL CURSOR FOR {sql}"))
+                .await?;
         }
         Ok(Self {
             client,

@@ -131,7 +131,8 @@ pub async fn digest_tables(client: &Client) -> Result<Vec<TableDigest>, StateErr
     .await
 }
 
-async fn table_names(client: &Client) -> Result<Vec<String>, StateError> {
+/// The user tables, in the order of their names: those that [`digest_tables`] digests.
+pub async fn table_names(client: &Client) -> Result<Vec<String>, StateError> {
     let rows = client
         .query(
             "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) \
