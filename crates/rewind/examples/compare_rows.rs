@@ -27,10 +27,14 @@ async fn main() {
     let (rows, differences, runs) = (number(0, 100_000), number(1, 1000), number(3, 3));
     let key = args.get(2).map_or("bigint", String::as_str);
 
+    let began = Instant::now();
     let options = Options::throw_away().set("shared_buffers", "256MB");
     let cluster = Cluster::temporary_async(options).await.expect("a server");
     let (a, b) = databases(&cluster, rows, differences, key).await;
-    println!("{rows} rows, {differences} of them different, key {key}");
+    println!(
+        "{rows} rows, {differences} of them different, key {key}; made in {:.0} s",
+        began.elapsed().as_secs_f64()
+    );
     for run in 1..=runs {
         let before = cpu_s(&cluster, [&a, &b]).await;
         let began = Instant::now();

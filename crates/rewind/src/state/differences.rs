@@ -97,7 +97,7 @@ pub(super) async fn visit_differences(
         Some(Side::A) => (Some(a), None),
         Some(Side::B) => (None, Some(b)),
     };
-    let sql = match (a, b) {
+    let which = match (a, b) {
         (Some(a), Some(b)) => {
             let bucketing = bucketing(a, b, aligned).await.map_err(read_error)?;
             let digest = bucket_sql(aligned, bucketing);
@@ -109,17 +109,19 @@ pub(super) async fn visit_differences(
             .map_err(read_error)?;
             match suspects(&in_a, &in_b) {
                 Suspects::None => return Ok(()),
-                Suspects::All => rows_sql(aligned, show, &Which::All),
-                Suspects::Some(buckets) => {
-                    rows_sql(aligned, show, &restrict(aligned, bucketing, &buckets))
-                }
+                Suspects::All => Which::All,
+                Suspects::Some(buckets) => restrict(aligned, bucketing, &buckets),
             }
         }
-        _ => rows_sql(aligned, show, &Which::All),
+        _ => Which::All,
+    };
+    let query = RowsQuery {
+        sql: rows_sql(aligned, show, &which),
+        in_ranges: matches!(which, Which::Ranges { .. }),
     };
     let (mut left, mut right) = future::try_join(
-        Cursor::open(a, &sql, aligned),
-        Cursor::open(b, &sql, aligned),
+        Cursor::open(a, &query, aligned),
+        Cursor::open(b, &query, aligned),
     )
     .await
     .map_err(read_error)?;
@@ -314,6 +316,12 @@ enum Which {
     Where(String),
 }
 
+struct RowsQuery {
+    sql: String,
+    /// It reads many short ranges of the key.
+    in_ranges: bool,
+}
+
 /// The rows of these buckets.
 fn restrict(aligned: &Aligned, bucketing: Bucketing, buckets: &[u32]) -> Which {
     match bucketing {
@@ -404,8 +412,7 @@ fn rows_sql(aligned: &Aligned, show: Show, which: &Which) -> String {
     let order = order.join(", ");
     match which {
         Which::All | Which::Where(_) => format!("{rows} ORDER BY {order}"),
-        // Each range is a short scan of the index. OFFSET keeps the planner from turning it into a join, for which it might scan
-        // the whole table once for each range: it cannot know how short they are.
+        // Each range is a short scan of the index. OFFSET keeps the planner from joining the other way round, every row with all ranges.
         Which::Ranges { from, to } => format!(
             "SELECT found.* FROM ROWS FROM (pg_catalog.unnest('{{{from}}}'::int8[]), pg_catalog.unnest('{{{to}}}'::int8[])) AS wanted(low, high), \
              LATERAL ({rows} WHERE {order} BETWEEN wanted.low AND wanted.high ORDER BY {order} OFFSET 0) AS found ORDER BY 1"
@@ -457,13 +464,19 @@ struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     async fn open(
         client: Option<&'a Client>,
-        sql: &str,
+        query: &RowsQuery,
         aligned: &Aligned,
     ) -> Result<Self, tokio_postgres::Error> {
         if let Some(client) = client {
-            client
-                .batch_execute(&format!("DECLARE hindcast_rows NO SCROLL CURSOR FOR {sql}"))
-                .await?;
+            let declare = format!("DECLARE hindcast_rows NO SCROLL CURSOR FOR {}", query.sql);
+            // The planner cannot know how short the ranges are, and might scan the table for each of them.
+            let sql = match query.in_ranges {
+                true => format!(
+                    "SET LOCAL enable_seqscan = off; {declare}; SET LOCAL enable_seqscan = on"
+                ),
+                false => declare,
+            };
+            client.batch_execute(&sql).await?;
         }
         Ok(Self {
             client,
