@@ -536,3 +536,30 @@ async fn the_rows_of_a_thousand_random_changes_are_found_exactly() {
         assert!(changed > 300 && gone > 200, "{changed} {gone}");
     }
 }
+
+#[tokio::test]
+async fn a_table_with_few_differences_is_read_once() {
+    let (_cluster, a, b) = pair(
+        "CREATE TABLE t (k bigint PRIMARY KEY, v text); INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, 200000) g; ANALYZE t",
+        "",
+        "UPDATE t SET v = 'w' WHERE k % 1000 = 7",
+    )
+    .await;
+    let read = async || -> (i64, i64) {
+        // What a session did shows once it is idle and others ask.
+        a.batch_execute("SELECT pg_stat_force_next_flush()")
+            .await
+            .unwrap();
+        let row = a
+            .query_one("SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 't'", &[])
+            .await
+            .unwrap();
+        (row.get(0), row.get(1))
+    };
+    let before = read().await;
+    assert_eq!(all(&a, &b, "public.t").await.1.len(), 200);
+    let after = read().await;
+    assert_eq!(after.0 - before.0, 200_000);
+    // 200 ranges of some tens of rows.
+    assert!(after.1 - before.1 < 20_000, "{after:?}");
+}
