@@ -341,7 +341,7 @@ async fn a_reader_learns_who_did_it_and_who_depended_on_it() {
         WITH done AS (UPDATE ONLY public.sub AS t SET u = 'y' WHERE t.id = '1' AND t.u = 'x' RETURNING 1) INSERT INTO pg_temp.hindcast_left_alone SELECT 'update', 'public.sub', '(1)' WHERE NOT EXISTS (SELECT FROM done);
 
         -- now: request 17 (POST /subscribe): INSERT INTO sub VALUES ($1) ON CONFLICT DO NOTHING
-        WITH done AS (INSERT INTO public.sub AS t (id, u) SELECT '3'::integer, 'z'::text ON CONFLICT DO NOTHING RETURNING 1) INSERT INTO pg_temp.hindcast_left_alone SELECT 'insert', 'public.sub', '(3)' WHERE (SELECT pg_catalog.count(*) FROM done) < 1;
+        WITH done AS (INSERT INTO public.sub AS t (id, u) OVERRIDING SYSTEM VALUE SELECT '3'::integer, 'z'::text ON CONFLICT DO NOTHING RETURNING 1) INSERT INTO pg_temp.hindcast_left_alone SELECT 'insert', 'public.sub', '(3)' WHERE (SELECT pg_catalog.count(*) FROM done) < 1;
 
         SET CONSTRAINTS ALL IMMEDIATE;
         SELECT pg_catalog.count(*) AS left_alone, pg_catalog.count(*) > 0 AS some_left_alone FROM pg_temp.hindcast_left_alone \gset hindcast_
@@ -387,6 +387,24 @@ async fn noise_is_left_as_it_is_and_references_are_put_back() {
         .unwrap();
     let rows: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(rows, ["(1,2,yes)", "(2,2,right)", "(3,2,new)"]);
+}
+
+#[tokio::test]
+async fn numbers_of_identity_columns_are_given_also_if_only_the_real_database_has_them() {
+    let (cluster, a, b) = pair(
+        "CREATE SEQUENCE s; CREATE TABLE t (id bigint DEFAULT nextval('s') PRIMARY KEY, v text)",
+        "",
+        "INSERT INTO t (v) VALUES ('x'), ('y')",
+    )
+    .await;
+    let (script, _) = script(&a, &b, None).await;
+    a.batch_execute(
+        "ALTER TABLE t ALTER id DROP DEFAULT, ALTER id ADD GENERATED ALWAYS AS IDENTITY",
+    )
+    .await
+    .unwrap();
+    let said = psql(&cluster, &script, true);
+    assert!(said.starts_with("0 of 2 "), "{said}");
 }
 
 #[tokio::test]
