@@ -1,14 +1,15 @@
 //! What one statement touches, as far as its text tells.
 //!
 //! The text is read with Postgres' own grammar. Names are as written: the [`catalog`](crate::Catalog) decides which tables they mean, and what else
-//! happens when these are touched. Texts are fingerprints, with literals replaced by `$1`, `$2` …, which the parser allows nearly everywhere
-//! for the sake of statistics that show such texts; what it does not read is undetermined.
+//! happens when these are touched. Texts are fingerprints, with literals replaced by `$1`, `$2` …, which the parser allows in most places
+//! for the sake of statistics that show such texts; in the others literals are put back ([`literals`]). What is not read even so is undetermined.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 mod cut;
+mod literals;
 mod plpgsql;
 mod walk;
 
@@ -79,7 +80,7 @@ impl Statement {
         if text.ends_with('…') {
             return Self::of_beginning(text);
         }
-        match parse(text, 0) {
+        match literals::restoring(text, |text| parse(text, 0)) {
             Ok(tree) => walk::statements(&tree),
             Err(reason) => Self::unread(text, &reason),
         }
@@ -87,7 +88,8 @@ impl Statement {
 
     fn of_beginning(text: &str) -> Self {
         let mended = cut::mended(text);
-        match mended.map(|mended| parse(&mended, 0)) {
+        let read = |text: String| literals::restoring(&text, |text| parse(text, 0));
+        match mended.map(read) {
             Some(Ok(tree)) => {
                 let mut statement = walk::statements(&tree);
                 // After the rows to insert there may be an ON CONFLICT DO UPDATE.

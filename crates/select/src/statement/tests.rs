@@ -355,22 +355,121 @@ fn what_cannot_be_told_is_said() {
     );
 }
 
+/// What is understood of a text of which only so many bytes were kept.
+fn cut(text: &str, bytes: usize) -> String {
+    shown(&Statement::of(&format!("{}…", &text[..bytes])))
+}
+
+fn repeated(each: fn(usize) -> String) -> String {
+    (1..90).map(each).collect::<Vec<_>>().join(", ")
+}
+
 #[test]
 fn a_text_cut_in_a_long_list_goes_on_like_that() {
-    let numbers = |each: fn(usize) -> String| (1..200).map(each).collect::<Vec<_>>().join(", ");
-    let rows = numbers(|n| format!("(${n}, ${n})"));
-    let ids = numbers(|n| format!("${n}"));
-    let insert = format!("INSERT INTO \"odd)\" (a, b) VALUES {rows}");
-    let select = format!("SELECT * FROM t JOIN u USING (x) WHERE f(t.y) AND (t.id IN ({ids}");
-    for end in 0..12 {
-        let cut = |text: &str| shown(&Statement::of(&format!("{}…", &text[..text.len() - end])));
-        assert_eq!(cut(&insert), "inserts+updates(*) odd)");
-        assert_eq!(cut(&select), "reads t u; calls f");
+    let ids = repeated(|n| format!("${n}"));
+    let cast = repeated(|n| format!("${n}::character varying(10)"));
+    let pairs = repeated(|n| format!("(${n}, ${n}::\"S\".\"Mood\"[])"));
+    let rows =
+        repeated(|n| format!("(${n}, DEFAULT, NULL, f(${n}::timestamp with time zone), 'x')"));
+    for (text, expected) in [
+        (
+            format!("INSERT INTO \"odd)\" (a, b) VALUES {rows}"),
+            "inserts+updates(*) odd); calls f",
+        ),
+        (
+            format!("INSERT INTO t SELECT a FROM (VALUES {rows}"),
+            "inserts+updates(*) t; calls f",
+        ),
+        (
+            format!("UPDATE t SET a = v.a FROM (VALUES {rows}"),
+            "reads t; updates(a) t; calls f",
+        ),
+        (
+            format!("SELECT * FROM t JOIN u USING (x) WHERE f(t.y) AND (t.id IN ({ids}"),
+            "reads t u; calls f",
+        ),
+        (
+            format!("DELETE FROM t WHERE id = ANY (ARRAY[{cast}"),
+            "reads t; deletes t",
+        ),
+        (
+            format!("DELETE FROM t WHERE (a, b) IN ({pairs}"),
+            "reads t; deletes t",
+        ),
+        (format!("CALL work({cast}"), "calls work"),
+    ] {
+        for bytes in text.len() - 60..=text.len() {
+            assert_eq!(cut(&text, bytes), expected, "{}", &text[..bytes]);
+        }
     }
-    let other = format!("{insert} ON CONFLICT (a) DO UP…");
-    assert!(Statement::of(&other).undetermined.is_some());
-    let short = "SELECT * FROM t WHERE id IN ($1, $2, …";
-    assert!(Statement::of(short).undetermined.is_some());
+}
+
+#[test]
+fn a_text_cut_elsewhere_is_undetermined() {
+    let ids = repeated(|n| format!("${n}"));
+    let names = repeated(|n| format!("a{n}"));
+    let rows = repeated(|n| format!("(${n}, ${n})"));
+    for text in [
+        // Few, so something else may follow soon.
+        "SELECT * FROM t WHERE id IN ($1, $2, ".to_owned(),
+        "INSERT INTO t VALUES ($1, $2), ($3".to_owned(),
+        // No lists of values: who knows what they are selected from.
+        format!("SELECT {ids}"),
+        format!("SELECT * FROM (SELECT {ids}"),
+        format!("SELECT {names}"),
+        format!("INSERT INTO t ({names}"),
+        // After the list.
+        format!("INSERT INTO t VALUES {rows} ON CONFLICT (a) DO UP"),
+        format!("SELECT * FROM t WHERE a IN ({ids}) AND EXISTS (SELECT 1 FR"),
+        format!("SELECT * FROM t WHERE a IN ({ids}, (SELECT b FROM u WHERE "),
+        // What the rows are for is still to come.
+        format!("WITH v (a, b) AS (VALUES {rows}"),
+    ] {
+        let understood = cut(&text, text.len());
+        assert_eq!(
+            understood, "undetermined: only the beginning of its text was kept",
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn literals_are_put_back_where_parameters_are_not_allowed() {
+    check(
+        &[
+            "SELECT CAST(a AS varchar($1)), CURRENT_TIMESTAMP($2), b::timestamp($3) FROM t WHERE c = $4",
+            "SELECT interval $1 second($2), interval($3) $4, $5 $6 $7 FROM t",
+            "COPY t FROM STDIN WITH (DELIMITER $1, NULL $2)",
+            "COPY t FROM $1 DELIMITER AS $2 CSV",
+            "SELECT \"$1\", a$1, $1::char($10), $2::char($11) FROM \"$10\"",
+            "SELECT $1::varchar($2) FROM WHERE",
+            "SELECT a::varchar(b.$1) FROM t",
+            "CREATE TABLE t (a varchar($1))",
+        ],
+        &expect![[r#"
+            SELECT CAST(a AS varchar($1)), CURRENT_TIMESTAMP($2), b::timestamp($3) FROM t WHERE c = $4
+                reads t
+            SELECT interval $1 second($2), interval($3) $4, $5 $6 $7 FROM t
+                reads t
+            COPY t FROM STDIN WITH (DELIMITER $1, NULL $2)
+                inserts t
+            COPY t FROM $1 DELIMITER AS $2 CSV
+                inserts t
+            SELECT "$1", a$1, $1::char($10), $2::char($11) FROM "$10"
+                reads $10
+            SELECT $1::varchar($2) FROM WHERE
+                undetermined: syntax error at or near "$2"
+            SELECT a::varchar(b.$1) FROM t
+                undetermined: syntax error at or near "b"
+            CREATE TABLE t (a varchar($1))
+                reads t; locks t; undetermined: it creates the table t
+        "#]],
+    );
+    let many = repeated(|n| format!("a::varchar(${n})"));
+    assert_eq!(
+        shown(&Statement::of(&format!("SELECT {many} FROM t"))),
+        "reads t"
+    );
 }
 
 #[test]
