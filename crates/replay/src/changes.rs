@@ -234,6 +234,11 @@ impl Changes {
         }
     }
 
+    /// Whether it repeats one that failed just before.
+    pub fn repeats(&self, id: AddedId) -> bool {
+        self.added[id as usize].retry
+    }
+
     pub fn has_added(&self, request: Request) -> bool {
         self.added.iter().any(|added| added.request == request)
     }

@@ -402,12 +402,16 @@ impl Coordinator {
             })
         });
         self.steps += 1;
+        let rest: Vec<Tx> = match request {
+            Some(request) => self.unclaimed(request).collect(),
+            None => Vec::new(),
+        };
         let Some(rules) = self.rules.changed() else {
             return;
         };
         match moved {
             Some(later) => {
-                rules.absorb(tx, later);
+                rules.absorb(tx, later, &rest);
                 self.set_claimed(later);
                 self.note_deleted(later, Some(tx));
             }
@@ -429,11 +433,24 @@ impl Coordinator {
 
     /// Whether a transaction that waits in the database for one which is complete and waits for its commit has to give way, because that commit
     /// has to come after it.
+    ///
+    /// One that repeats a failed one does not: it would meet the same holder again and again. Its request comes after the holder now, and the rest of the
+    /// request, which cannot come before, is not waited for any more.
     pub fn must_yield(&mut self, victim: Claim, holder: Tx) -> bool {
         let rest: Vec<Tx> = match self.request_of(victim) {
             Some(request) => self.unclaimed(request).collect(),
             None => Vec::new(),
         };
+        let repeats = |changes: &Changes| match victim {
+            Claim::Added(id) => changes.repeats(id),
+            _ => false,
+        };
+        if self.changes.as_ref().is_some_and(repeats) {
+            for tx in rest {
+                self.steps += u64::from(self.rules.took_snapshot(tx));
+            }
+            return false;
+        }
         let tx = match victim {
             Claim::Run(tx) => Some(tx),
             _ => None,

@@ -317,6 +317,8 @@ impl Performance {
 /// Keeps a run of changed code moving: where everybody waits, somebody gives way or goes on out of order.
 async fn nudge(floor: &Floor, longest: Duration) {
     let gate = &floor.gate;
+    // Whoever gave way may only have tried again. So what did not help once is not done a second time.
+    let mut gave_way_at = None;
     loop {
         stall(gate, QUIET, || false).await;
         let (waiting, blocked) = (gate.waiting(), floor.blocked());
@@ -339,9 +341,11 @@ async fn nudge(floor: &Floor, longest: Duration) {
                 continue;
             }
         }
-        if !floor.make_all_yield() {
+        let steps = gate.with(|coordinator| coordinator.steps());
+        if gave_way_at == Some(steps) || !floor.make_all_yield() {
             gate.with(|coordinator| coordinator.let_go(&waiting));
         }
+        gave_way_at = Some(steps);
     }
 }
 

@@ -12,7 +12,7 @@ use hindcast_trace::{self as trace, RequestFilter, RequestId, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -80,6 +80,9 @@ impl Sender {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(1))
             .build(HttpConnector::new());
+        let anew: Http = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .build(HttpConnector::new());
         let gate = &self.floor.gate;
         let mut changes = gate.changes();
         let mut exchanges: JoinSet<Done> = JoinSet::new();
@@ -143,6 +146,7 @@ impl Sender {
                     number: request,
                     floor: Arc::clone(&self.floor),
                     http: http.clone(),
+                    anew: anew.clone(),
                     service: self.service.clone(),
                     prefix: self
                         .prefixes
@@ -302,6 +306,8 @@ struct Exchange {
     number: Request,
     floor: Arc<Floor>,
     http: Http,
+    /// Uses no connection twice.
+    anew: Http,
     service: ServiceUrl,
     prefix: u64,
     judge: Arc<dyn Judge>,
@@ -341,15 +347,24 @@ impl Exchange {
         let parent =
             HeaderValue::from_str(&parent.to_string()).map_err(|error| error.to_string())?;
         request.headers_mut().insert(Traceparent::HEADER, parent);
+        let connection = capture_connection(&mut request);
         let mut response = self.http.request(request.clone()).await;
-        // A service may close a connection just when it is used again, as some do after they have failed. What it has not begun is sent once more.
+        // A service may close a connection just when it is used again. What it has not begun is sent once more.
         if response.is_err()
             && !self
                 .floor
                 .gate
                 .with(|coordinator| coordinator.has_begun(self.number))
         {
-            response = self.http.request(request).await;
+            response = self.anew.request(request).await;
+        }
+        // Some servers close the connection after a failure without having said so, and what is sent on it meanwhile is lost.
+        if response
+            .as_ref()
+            .is_ok_and(|response| response.status().is_server_error())
+            && let Some(connection) = connection.connection_metadata().as_ref()
+        {
+            connection.poison();
         }
         let response = response.map_err(|error| with_causes(&error))?;
         let status = response.status().as_u16();
