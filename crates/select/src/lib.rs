@@ -19,9 +19,10 @@
 //! [`TypeNamer`] names types, [`Statement`] reads SQL with Postgres' own grammar, [`Catalog`] follows a statement through views, rules, triggers, keys
 //! and functions, [`Facts`] puts together what a recording says, [`Closure`] decides, and [`Counters`] tell what a run really touched.
 //!
-//! **Wrong forecasts cost time, never correctness.** The closure rests on recorded statements, while changed code may send others; and on things about the
-//! database that are taken on trust (see `catalog`). So the run looks at the database's own counters, and [`Closure::outside`] says whether
-//! somebody who was left out mattered after all. What cannot be told counts as touching everything, and is named with its reason.
+//! **Wrong forecasts cost time, never correctness**, where they are about what is executed: the closure rests on recorded statements, while changed code may
+//! send others, so the run looks at the database's own counters, and [`Closure::outside`] says whether somebody who was left out mattered after all.
+//! Of those who are left out nothing can be observed, but nothing changed either: they would send the recorded statements, whose tables are known but for what
+//! is taken on trust about the database (see `catalog`). What cannot be told counts as touching everything, and is named with its reason.
 //!
 //! **What this crate does not do**: it runs nothing, knows no rows (tables are its finest grain, as in R³: which rows a statement touches depends on values
 //! that changed code may change), and does not know what was changed: the caller says which types are.

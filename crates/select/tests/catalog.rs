@@ -57,6 +57,7 @@ async fn names_are_looked_up_along_the_search_path() {
             "SET search_path TO public",
             "SET search_path TO DEFAULT",
             "SELECT lo_get($1), query_to_xml($2, $3, $4, $5)",
+            "SELECT pg_try_advisory_xact_lock($1), pg_advisory_unlock_all()",
         ],
         expect![[r#"
             SELECT * FROM t, public.t
@@ -79,6 +80,8 @@ async fn names_are_looked_up_along_the_search_path() {
                 nothing
             SELECT lo_get($1), query_to_xml($2, $3, $4, $5)
                 reads pg_catalog.pg_largeobject writes pg_catalog.pg_largeobject UNDETERMINED query_to_xml reads what it is told to when it runs
+            SELECT pg_try_advisory_xact_lock($1), pg_advisory_unlock_all()
+                writes advisory locks
         "#]],
     )
     .await;
@@ -181,7 +184,11 @@ async fn foreign_keys_reach_both_ways() {
          CREATE TABLE plain (parent int REFERENCES parent, note text); \
          CREATE TABLE owned (id int PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE); \
          CREATE TABLE grand (owned int REFERENCES owned ON DELETE SET NULL); \
-         CREATE TABLE coded (code text REFERENCES parent (code) ON UPDATE CASCADE)",
+         CREATE TABLE coded (code text REFERENCES parent (code) ON UPDATE CASCADE); \
+         CREATE TABLE pointed (a int, at int GENERATED ALWAYS AS (a + 1) STORED REFERENCES parent); \
+         CREATE TABLE log (x int); \
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO log VALUES (1); RETURN NULL; END'; \
+         CREATE TRIGGER note AFTER UPDATE OF at ON pointed FOR EACH ROW EXECUTE FUNCTION note()",
         &[
             "INSERT INTO plain VALUES ($1)",
             "UPDATE plain SET parent = $1",
@@ -193,6 +200,7 @@ async fn foreign_keys_reach_both_ways() {
             "DELETE FROM owned",
             "INSERT INTO parent VALUES ($1) ON CONFLICT (id) DO UPDATE SET id = $2",
             "TRUNCATE parent CASCADE",
+            "UPDATE pointed SET a = $1",
         ],
         expect![[r#"
             INSERT INTO plain VALUES ($1)
@@ -208,13 +216,15 @@ async fn foreign_keys_reach_both_ways() {
             UPDATE parent SET code = $1
                 reads coded parent writes coded parent
             DELETE FROM parent
-                reads coded grand owned parent plain writes grand owned parent
+                reads coded grand owned parent plain pointed writes grand owned parent
             DELETE FROM owned
                 reads grand owned writes grand owned
             INSERT INTO parent VALUES ($1) ON CONFLICT (id) DO UPDATE SET id = $2
-                reads owned parent plain writes parent
+                reads owned parent plain pointed writes parent
             TRUNCATE parent CASCADE
-                writes coded grand owned parent plain
+                writes coded grand owned parent plain pointed
+            UPDATE pointed SET a = $1
+                reads parent pointed writes log pointed
         "#]],
     )
     .await;

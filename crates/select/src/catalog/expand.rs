@@ -239,7 +239,7 @@ impl<'a> Expansion<'a> {
 
     fn fire(&mut self, relation: &'a Relation, effects: &Effects) {
         for trigger in &relation.triggers {
-            if !fires(trigger, effects) {
+            if !fires(trigger, effects, relation.generates) {
                 continue;
             }
             for routine in &trigger.condition {
@@ -274,11 +274,12 @@ impl<'a> Expansion<'a> {
     }
 
     fn keys(&mut self, relation: &'a Relation, effects: &Effects) {
-        // A trigger may set other columns than the statement does.
-        let rewritten = relation
-            .triggers
-            .iter()
-            .any(|it| it.kind & BEFORE != 0 && it.kind & ON_UPDATE != 0);
+        // A trigger may set other columns than the statement does, and generated ones follow.
+        let rewritten = relation.generates
+            || relation
+                .triggers
+                .iter()
+                .any(|it| it.kind & BEFORE != 0 && it.kind & ON_UPDATE != 0);
         let updates = |columns: &BTreeSet<String>| {
             effects
                 .update
@@ -353,6 +354,10 @@ impl<'a> Expansion<'a> {
                 place,
             );
         }
+        if names::is_advisory_lock(name) {
+            let locks = names::ADVISORY_LOCKS.to_owned();
+            self.touched.writes.insert(locks);
+        }
         if names::is_large_object(name) {
             let table = names::LARGE_OBJECTS.to_owned();
             self.touched.reads.insert(table.clone());
@@ -414,12 +419,12 @@ impl Routine {
     }
 }
 
-fn fires(trigger: &Trigger, effects: &Effects) -> bool {
+/// `generates`: other columns follow from those that are set.
+fn fires(trigger: &Trigger, effects: &Effects, generates: bool) -> bool {
     let on = |bit| trigger.kind & bit != 0;
-    let updated = effects
-        .update
-        .as_ref()
-        .is_some_and(|set| trigger.columns.is_empty() || overlap(set, &trigger.columns));
+    let updated = effects.update.as_ref().is_some_and(|set| {
+        trigger.columns.is_empty() || generates || overlap(set, &trigger.columns)
+    });
     on(ON_INSERT) && effects.insert
         || on(ON_UPDATE) && updated
         || on(ON_DELETE) && effects.delete

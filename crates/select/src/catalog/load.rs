@@ -80,6 +80,8 @@ const COMPUTED: &str = "SELECT o.relation, d.refobjid AS routine FROM pg_catalog
     UNION ALL SELECT 'pg_catalog.pg_constraint'::regclass, oid, conrelid FROM pg_catalog.pg_constraint WHERE contype = 'c' AND conrelid <> 0 \
     ) o ON d.classid = o.class AND d.objid = o.oid WHERE d.refclassid = 'pg_catalog.pg_proc'::regclass";
 
+const GENERATED: &str = "SELECT DISTINCT a.attrelid AS relation FROM pg_catalog.pg_attribute a WHERE a.attgenerated <> '' AND NOT a.attisdropped";
+
 const POLICIES: &str = concat!(
     "SELECT p.polrelid AS relation, ",
     uses!("pg_policy", "p.oid", "p.polrelid"),
@@ -199,6 +201,9 @@ pub(super) async fn load(client: &Client) -> Result<Catalog, CatalogError> {
         with(row.get("relation"), &mut |it| {
             it.computed.push(row.get("routine"));
         });
+    }
+    for row in ask("generated columns", GENERATED).await? {
+        with(row.get("relation"), &mut |it| it.generates = true);
     }
     for row in ask("policies", POLICIES).await? {
         with(row.get("relation"), &mut |it| {

@@ -9,7 +9,11 @@
 //!
 //! Three things are taken on trust. Functions of Postgres itself touch no tables (but for those in [`names`]), and neither do functions in other
 //! languages that are declared `IMMUTABLE`, which promises just that. Operators, casts, types' own functions and the checks of domains are not
-//! followed. And the search path is that of the session that loaded the catalog. If trust was misplaced, a run sees it in the tables it touches.
+//! followed. And the search path is that of the session that loaded the catalog: `SET search_path` is noticed, `set_config` is not, because its literals
+//! are not in recorded texts. If trust was misplaced, a run sees it in the tables that executed types touch; of types that are left out, it is only known
+//! what this module says.
+//!
+//! Sequences are no tables: their values are handed out in any order, and a replay hands out the recorded ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
@@ -78,6 +82,8 @@ struct Relation {
     referred: Vec<Reference>,
     /// Functions of defaults, generated columns and checks.
     computed: Vec<Oid>,
+    /// It has generated columns.
+    generates: bool,
     /// Row-level security, where it is enabled.
     policies: Uses,
 }

@@ -36,6 +36,15 @@ pub fn is_large_object(function: &str) -> bool {
 /// Where large objects are.
 pub const LARGE_OBJECTS: &str = "pg_catalog.pg_largeobject";
 
+/// Built-in functions that take or give back advisory locks. Whether one is free decides what `pg_try_advisory_lock` says, so they count like a table
+/// that whoever uses any of them writes.
+pub fn is_advisory_lock(function: &str) -> bool {
+    function.starts_with("pg_advisory_") || function.starts_with("pg_try_advisory_")
+}
+
+/// Never a table's name, which has a schema.
+pub const ADVISORY_LOCKS: &str = "advisory locks";
+
 /// Extensions that come with Postgres or are very common, and whose functions touch no tables, including those that are not `IMMUTABLE`.
 pub fn touches_nothing(extension: &str) -> bool {
     matches!(
