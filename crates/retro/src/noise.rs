@@ -43,6 +43,8 @@ pub struct Window {
     /// Up to the moment that the original final state shows.
     pub original: (Micros, Micros),
     pub run: (Micros, Micros),
+    /// When the original was replayed, if its final state comes from that.
+    pub replayed: Option<(Micros, Micros)>,
 }
 
 /// Clocks of several machines agree to this, and times written in whole seconds are this much in the past.
@@ -53,11 +55,15 @@ const DAY: Micros = 24 * 3600 * 1_000_000;
 impl Window {
     /// Whether both lie, at least in part, when they must for the difference to come from a clock.
     fn moved(&self, before: Time, after: Time) -> bool {
-        before.overlaps(self.original) && after.overlaps(self.run)
+        self.is_of_original(before) && after.overlaps(self.run)
+    }
+
+    fn is_of_original(&self, time: Time) -> bool {
+        time.overlaps(self.original) || self.replayed.is_some_and(|period| time.overlaps(period))
     }
 
     fn is_of_either(&self, time: Time) -> bool {
-        time.overlaps(self.original) || time.overlaps(self.run)
+        self.is_of_original(time) || time.overlaps(self.run)
     }
 
     /// How far the clock on the wall may be from UTC where a time was written without a zone; always just 0 if it was written with one.
@@ -278,6 +284,19 @@ fn may_be_noise(column: &Column, value: &str, window: &Window) -> bool {
     }
 }
 
+/// Whether a value of the original final state came from a clock while the original was replayed, so that the recorded database holds another one.
+pub(crate) fn is_of_replay(column: &Column, value: &str, window: &Window) -> bool {
+    window.replayed.is_some_and(|period| {
+        let replay = Window {
+            original: period,
+            run: period,
+            replayed: None,
+        };
+        !matches!(Nature::of(column), Nature::Sequence | Nature::Random)
+            && may_be_noise(column, value, &replay)
+    })
+}
+
 /// Whether the same row may get another value in this column when it is written again.
 pub fn varies_from_run_to_run(column: &Column) -> bool {
     matches!(
@@ -432,6 +451,7 @@ mod tests {
         Window {
             original: (at("2024-05-01T12:00:00Z"), at("2024-05-01T12:10:00Z")),
             run: (at("2024-06-03T09:00:00Z"), at("2024-06-03T09:05:00Z")),
+            replayed: None,
         }
     }
 
@@ -504,6 +524,25 @@ mod tests {
                 "{base_type}: {before} {after}"
             );
         }
+    }
+
+    #[test]
+    fn a_replayed_original_has_times_of_its_replay() {
+        let replayed = "2024-07-07 07:07:07+00";
+        let at = parse_time(replayed).unwrap().0.from;
+        let window = Window {
+            replayed: Some((at, at)),
+            ..window()
+        };
+        let column = column("timestamp with time zone", None);
+        let noise = |before, after| in_column(&column, Some(before), Some(after), &window);
+        assert_eq!(
+            noise(replayed, "2024-06-03 09:01:02+00"),
+            Some(Noise::Clock)
+        );
+        assert_eq!(noise("2024-06-03 09:01:02+00", replayed), None);
+        assert!(is_of_replay(&column, replayed, &window));
+        assert!(!is_of_replay(&column, "2024-05-01 12:03:04+00", &window));
     }
 
     #[test]

@@ -260,6 +260,7 @@ impl Attempt<'_> {
         let window = Window {
             original,
             run: (began, now()),
+            replayed: None,
         };
         let gate = performance.gate.clone();
         let in_flight: Vec<Request> = gate.with(|coordinator| coordinator.in_flight().collect());
@@ -309,6 +310,7 @@ impl Attempt<'_> {
         let kinds = self.selector.kinds();
         let recording = Arc::clone(&done.recording);
         let deletions = database::deletions(after).await.map_err(RetroError::Ask)?;
+        let asked = now();
         let Original {
             client: before,
             against,
@@ -327,6 +329,10 @@ impl Attempt<'_> {
             },
         )
         .await?;
+        let window = Window {
+            replayed: matches!(against, Baseline::Replayed { .. }).then(|| (asked, now())),
+            ..done.window
+        };
         let provenance = Provenance {
             original: causes::Original::of(self.trace, plan.period.clone())?,
             original_ids: against == Baseline::RecordedDatabase,
@@ -343,7 +349,7 @@ impl Attempt<'_> {
                 after,
                 only.as_ref(),
                 &provenance,
-                &done.window,
+                &window,
                 &rows::Limits::default(),
             )
             .await?
@@ -366,7 +372,7 @@ impl Attempt<'_> {
             let options = correction::Options {
                 about: self.about(),
                 only: only.as_ref(),
-                without_noise: Some(done.window),
+                without_noise: Some(window),
             };
             correction::write(before, after, &provenance, &readers, &options, &mut script).await?;
             std::io::Write::flush(&mut script).map_err(failed)?;
@@ -683,6 +689,7 @@ impl Judge for Comparison {
         let window = Window {
             original: self.original,
             run: (self.began, now()),
+            replayed: None,
         };
         let came = outcome.as_ref().map_err(String::as_str);
         let of = self.kinds.of(recorded.id);

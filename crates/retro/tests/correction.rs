@@ -408,6 +408,32 @@ async fn numbers_of_identity_columns_are_given_also_if_only_the_real_database_ha
 }
 
 #[tokio::test]
+async fn times_of_a_replayed_original_are_not_expected_of_the_real_database() {
+    let (cluster, a, b) = pair(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, at timestamptz)",
+        "INSERT INTO t VALUES (1, 'x', '2024-07-07 07:07+00'), (2, 'x', '2024-07-07 07:07+00'), (3, 'x', '2024-05-01 12:01+00')",
+        "INSERT INTO t VALUES (1, 'y', '2024-06-03 09:01+00')",
+    )
+    .await;
+    let replayed = 1_720_335_900_000_000;
+    let window = Window {
+        replayed: Some((replayed, replayed + 600_000_000)),
+        ..WINDOW
+    };
+    let (script, _) = script(&a, &b, Some(window)).await;
+    // What the real one holds is from when it was recorded.
+    a.batch_execute("UPDATE t SET at = '2024-05-01 12:02+00'")
+        .await
+        .unwrap();
+    let said = psql(&cluster, &script, true);
+    // The time of the third row was not the replay's.
+    assert!(
+        said.contains("delete | public.t | (3)") && said.contains("1 of 3 "),
+        "{said}"
+    );
+}
+
+#[tokio::test]
 async fn what_a_migration_changed_is_named_and_the_rest_corrected() {
     let (cluster, a, b) = pair(
         "CREATE TABLE t (id int PRIMARY KEY, v varchar(9), n int); INSERT INTO t VALUES (1, 'a', 1); CREATE TABLE k (id int PRIMARY KEY); CREATE TABLE gone (v int)",

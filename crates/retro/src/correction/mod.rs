@@ -22,12 +22,12 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use hindcast_rewind::state::{
-    Aligned, Difference, ForeignKey, FoundRow, Pair, Side, StateError, parents_first,
+    Aligned, Column, Difference, ForeignKey, FoundRow, Pair, Side, StateError, parents_first,
 };
 use hindcast_trace::RequestId;
 use tokio_postgres::Client;
 
-use crate::noise::Window;
+use crate::noise::{self, Window};
 use crate::pairing::{Offered, Pairing, Renumbered};
 use crate::report::{Cause, RowText};
 use crate::rows::{Causes, SHOW, ordered_tables};
@@ -122,6 +122,7 @@ async fn write_pair(
                 .any(|key| key.table == table && key.references == table),
             causes,
             dependents,
+            window: options.without_noise.as_ref(),
             noise: (options.without_noise.as_ref())
                 .map(|window| Pairing::new(&aligned, window, CANDIDATES_MAX, &mut renumbered)),
             seen: 0,
@@ -215,6 +216,7 @@ struct TableWriter<'a> {
     refers_to_itself: bool,
     causes: &'a dyn Causes,
     dependents: &'a dyn Dependents,
+    window: Option<&'a Window>,
     noise: Option<Pairing<'a>>,
     seen: u64,
     failed: Option<std::io::Error>,
@@ -289,7 +291,8 @@ impl TableWriter<'_> {
         by: (Option<Cause>, Option<Cause>),
     ) -> std::io::Result<()> {
         self.parts.summary.deleted += row.count;
-        let statement = self.explained(by) + &sql::delete(self.aligned, &self.facts, row);
+        let statement = self.explained(by)
+            + &sql::delete(self.aligned, &self.facts, row, &self.unsure(&row.values));
         self.parts.deletes.write(&statement)?;
         self.touch();
         Ok(())
@@ -322,7 +325,7 @@ impl TableWriter<'_> {
         }
         let by = (self.cause(Side::A, a), self.cause(Side::B, &b));
         let after = self.translated(b.values);
-        let Some(update) = sql::update(self.aligned, a, &after) else {
+        let Some(update) = sql::update(self.aligned, a, &after, &self.unsure(&a.values)) else {
             return Ok(());
         };
         self.parts.summary.updated += 1;
@@ -337,6 +340,16 @@ impl TableWriter<'_> {
         }
         self.touch();
         Ok(())
+    }
+
+    /// By column: whether the value came from a clock while the original was replayed, so that the database to correct holds another one.
+    fn unsure(&self, before: &RowText) -> Vec<bool> {
+        let of_replay = |(column, value): (&Column, &Option<String>)| {
+            (self.window.zip(value.as_deref()))
+                .is_some_and(|(window, value)| noise::is_of_replay(column, value, window))
+        };
+        let columns = self.aligned.columns.iter().zip(before);
+        columns.map(of_replay).collect()
     }
 
     fn translated(&self, after: RowText) -> RowText {

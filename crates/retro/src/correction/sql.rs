@@ -61,11 +61,10 @@ fn has_key(aligned: &Aligned, row: &RowText) -> Vec<String> {
         .collect()
 }
 
-fn is_row(aligned: &Aligned, row: &RowText) -> Vec<String> {
-    let columns = aligned.columns.iter().zip(row);
-    columns
-        .filter(|(column, _)| !column.generated)
-        .map(|(column, value)| holds(column, value))
+fn is_row(aligned: &Aligned, row: &RowText, unsure: &[bool]) -> Vec<String> {
+    (aligned.columns.iter().zip(row).zip(unsure))
+        .filter(|((column, _), unsure)| !column.generated && !**unsure)
+        .map(|((column, value), _)| holds(column, value))
         .collect()
 }
 
@@ -78,10 +77,15 @@ fn note(aligned: &Aligned, change: &str, row: &str, condition: &str) -> String {
     )
 }
 
-/// Deletes `row`, or so many copies of it where there is no primary key.
-pub(super) fn delete(aligned: &Aligned, facts: &TableFacts, row: &FoundRow) -> String {
+/// Deletes `row`, or so many copies of it where there is no primary key. Columns of which it is `unsure` what the database holds may hold anything.
+pub(super) fn delete(
+    aligned: &Aligned,
+    facts: &TableFacts,
+    row: &FoundRow,
+    unsure: &[bool],
+) -> String {
     let table = &aligned.table;
-    let mut same = is_row(aligned, &row.values);
+    let mut same = is_row(aligned, &row.values, unsure);
     if aligned.key.is_empty() {
         let count = row.count;
         return format!(
@@ -110,7 +114,12 @@ pub(super) fn delete(aligned: &Aligned, facts: &TableFacts, row: &FoundRow) -> S
 }
 
 /// Changes `before` to `after`. `None` if there is nothing to change that can be written.
-pub(super) fn update(aligned: &Aligned, before: &FoundRow, after: &RowText) -> Option<String> {
+pub(super) fn update(
+    aligned: &Aligned,
+    before: &FoundRow,
+    after: &RowText,
+    unsure: &[bool],
+) -> Option<String> {
     let mut conditions = has_key(aligned, &before.values);
     let mut assignments = Vec::new();
     let mut fixed = false;
@@ -120,7 +129,9 @@ pub(super) fn update(aligned: &Aligned, before: &FoundRow, after: &RowText) -> O
             continue;
         }
         fixed |= column.identity == Some(Identity::Always);
-        conditions.push(holds(column, old));
+        if !unsure[index] {
+            conditions.push(holds(column, old));
+        }
         let value = new.as_deref().map_or("NULL".to_owned(), literal);
         assignments.push(format!("{} = {value}", column.quoted));
     }

@@ -35,6 +35,7 @@ pub async fn pair(both: &str, only_a: &str, only_b: &str) -> (Cluster, Client, C
 pub const WINDOW: Window = Window {
     original: (1_714_564_800_000_000, 1_714_565_400_000_000),
     run: (1_717_405_200_000_000, 1_717_405_500_000_000),
+    replayed: None,
 };
 
 /// Nobody knows who did anything.
