@@ -31,6 +31,7 @@
 //!
 //! **Where to start reading**: [`levels`] computes levels from what a recorder observed, in one pass and
 //! without ever comparing two snapshots; [`schedule`] answers "may it?" from two counters per level;
+//! [`retroaction`] has the rules for code that was changed after it was recorded;
 //! [`admission`] says when a request may be sent again so that no pool of workers or connections can lock up.
 //!
 //! **What this crate does not do**: it knows no request handlers, sessions, bytes or clocks. Transactions and

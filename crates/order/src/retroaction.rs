@@ -1,14 +1,45 @@
-//! Rules for changed code (stopgap until the real one is here).
+//! Who must wait for whom when changed code runs on a recording.
+//!
+//! There is no ground truth to reproduce any more: a transaction may read, write, fail and succeed otherwise than it did. What is kept is the order and
+//! the concurrency of those that are still there (R³, section 4.2):
+//!
+//! 1. It never hangs.
+//! 2. Transactions of different requests that committed originally and were concurrent are concurrent.
+//! 3. A transaction sees all that it saw, if that commits; and nothing else that committed originally.
+//!
+//! Each transaction of the changed code stands for a recorded one, or was *added*. Which it is, is for the caller to say. Added ones, and with
+//! them repeated attempts, are held by no rule. The others obey:
+//!
+//! - **Snapshot**: rule A of [`Schedule`], also for those that aborted originally.
+//! - **Commit** of one that wrote originally: rule B.
+//! - **Losers last**: one that failed originally because of a conflict writes or locks only when all writers that had ended when it did are over.
+//!   So what beat it then beats it now, unless the change took the conflict away. If it completes, it commits at once.
+//! - **New writers**: one that only read originally and writes now commits when all snapshots are taken that had been taken before it ended.
+//!   Which these are is not recorded. But whoever began later saw no less than anybody who took a snapshot before; so they are those that began
+//!   before it ended and saw no more than the least that anybody saw who began after.
+//! - **Moved writes**: if its writing has moved here from a later transaction of its request ([`Retroaction::absorb`]), it commits in the later one's place: whoever did not see
+//!   those writes then does not see them now. What is still to come between the two cannot be waited for, so it commits before that.
+//! - **Giving way**: one that waits in the database for a transaction which is complete and waits for its commit fails, if that commit is to come
+//!   after it ([`Retroaction::must_yield`]).
+//!
+//! Every rule makes a step wait only for steps that came before it originally. That is why, as in [`crate::schedule`], of all that has not happened
+//! whatever came first has nothing left to wait for, and they cannot form a circle. What they can meet is a lock that nobody waited for
+//! originally; that is what giving way is for. `docs/design/0010-retroaction.md` has the proofs and what a simulation found.
 
-use crate::{Levels, Request, Schedule, Tx};
+use std::collections::HashMap;
 
+use crate::{Level, Levels, Request, Schedule, Tx, schedule};
+
+/// What became of a transaction originally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Committed,
     Aborted,
+    /// It is not run again: its request is left out, or it failed and was tried again.
     Left,
 }
 
+/// A recorded transaction. Times are a recorder's, of whatever unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Past {
     pub began: i64,
@@ -17,178 +48,286 @@ pub struct Past {
     pub request: Option<Request>,
 }
 
+/// Somebody who waits in the database.
 #[derive(Clone, Copy, Debug)]
 pub struct Victim<'a> {
+    /// Whom it stands for; `None`: it was added.
     pub tx: Option<Tx>,
-    /// When it was over originally; of one that was added, when its request was.
+    /// When that was over; for one that was added, when its request was.
     pub ended: i64,
-    /// The rest of its request.
+    /// What else of its request is yet to come.
     pub unclaimed: &'a [Tx],
 }
 
+/// How far a run has come. As long as it is the same, nobody's answer has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress(u64);
+pub struct Progress {
+    schedule: schedule::Progress,
+    begun: usize,
+    won: usize,
+    /// Answers that changed for a single transaction.
+    exceptions: u64,
+}
 
+/// The rules for changed code. Events are amortised O(1) and so are questions, except of new writers, whose answer takes time in proportion to the transactions
+/// that ran beside them.
+///
+/// Nothing that a service does makes it panic: what comes twice, or after the end, is ignored.
 #[derive(Clone, Debug)]
 pub struct Retroaction {
     schedule: Schedule,
+    /// In the order in which they began.
     past: Vec<Past>,
-    free: Vec<bool>,
-    absorbed: Vec<Option<Tx>>,
-    became: Vec<bool>,
+    /// By position: the least level among those that began there or later; [`u32::MAX`] if none took a snapshot.
+    least_level: Vec<u32>,
+    /// Writers in the order in which they ended.
+    writers: Vec<Tx>,
+    /// All before this position in `past` have taken their snapshots, or never will.
     begun: usize,
-    losing: Vec<Tx>,
+    /// All before this position in `writers` are over.
     won: usize,
-    version: u64,
+    roles: HashMap<Tx, Role>,
+    exceptions: u64,
+}
+
+/// What a transaction has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    NewWriter,
+    /// Commits when all snapshots below the level are taken, and the other transaction is over with it.
+    Absorbed {
+        due: u32,
+        later: Tx,
+    },
+    /// No rule holds it any more.
+    Free,
 }
 
 impl Retroaction {
+    /// `past` is in the order of beginning, with as many entries as `levels`. Those that are left, and writers of theirs, have no levels.
     pub fn new(levels: Levels, past: Vec<Past>) -> Self {
-        let mut losing: Vec<Tx> = levels
+        let count = past.len();
+        let mut least_level = vec![u32::MAX; count + 1];
+        for at in (0..count).rev() {
+            let level = levels.level_of(Tx(at as u32));
+            least_level[at] = level
+                .map_or(u32::MAX, |level| level.0)
+                .min(least_level[at + 1]);
+        }
+        let mut writers: Vec<Tx> = levels
             .transactions()
             .filter(|&tx| levels.visible_from(tx).is_some())
             .collect();
-        losing.sort_by_key(|tx| past[tx.index()].ended);
+        writers.sort_by_key(|tx| past[tx.index()].ended);
         let mut schedule = Schedule::new(levels, []);
-        for (tx, one) in past.iter().enumerate() {
+        for (tx, one) in (0..).map(Tx).zip(&past) {
             if one.origin == Origin::Left {
-                schedule.abandon(Tx(tx as u32));
+                schedule.abandon(tx);
             }
         }
-        let count = past.len();
         let mut new = Self {
             schedule,
             past,
-            free: vec![false; count],
-            absorbed: vec![None; count],
-            became: vec![false; count],
+            least_level,
+            writers,
             begun: 0,
-            losing,
             won: 0,
-            version: 0,
+            roles: HashMap::new(),
+            exceptions: 0,
         };
         new.advance();
         new
     }
+
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
+
     pub fn progress(&self) -> Progress {
-        Progress(self.version)
+        Progress {
+            schedule: self.schedule.progress(),
+            begun: self.begun,
+            won: self.won,
+            exceptions: self.exceptions,
+        }
     }
-    fn over(&self, tx: Tx) -> bool {
+
+    /// Whether every transaction is over or was left.
+    pub fn is_finished(&self) -> bool {
+        self.schedule.is_finished()
+    }
+
+    fn past(&self, tx: Tx) -> &Past {
+        &self.past[tx.index()]
+    }
+
+    fn is_over(&self, tx: Tx) -> bool {
         self.schedule.has_ended(tx) || self.schedule.is_abandoned(tx)
     }
+
     fn is_free(&self, tx: Tx) -> bool {
-        self.free[tx.index()] || self.schedule.is_abandoned(tx)
+        self.schedule.is_abandoned(tx) || self.roles.get(&tx) == Some(&Role::Free)
     }
+
+    // ---- questions ---------------------------------------------------------------------------------------------
+
     pub fn may_take_snapshot(&self, tx: Tx) -> bool {
         self.is_free(tx) || self.schedule.may_take_snapshot(tx)
     }
+
+    /// Losers last: whether it may write or lock.
     pub fn may_act(&self, tx: Tx) -> bool {
+        let own = self.past(tx);
+        let first = self.writers.get(self.won);
         self.is_free(tx)
-            || self.past[tx.index()].origin != Origin::Aborted
-            || self
-                .losing
-                .get(self.won)
-                .is_none_or(|first| self.past[first.index()].ended > self.past[tx.index()].ended)
+            || own.origin != Origin::Aborted
+            || first.is_none_or(|&first| self.past(first).ended > own.ended)
     }
+
     pub fn may_commit(&self, tx: Tx) -> bool {
-        if self.is_free(tx) || self.past[tx.index()].origin == Origin::Aborted {
-            return true;
+        match self.roles.get(&tx) {
+            _ if self.is_free(tx) || self.past(tx).origin == Origin::Aborted => true,
+            Some(&Role::Absorbed { due, .. }) => due <= self.schedule.snapshot_frontier().0,
+            Some(Role::NewWriter) => self.seen_by_all_before(tx),
+            Some(Role::Free) | None => self.schedule.may_commit(tx),
         }
-        if let Some(later) = self.absorbed[tx.index()] {
-            return self.schedule.may_commit(later);
-        }
-        if self.became[tx.index()] {
-            let own = self.past[tx.index()];
-            return self.past[self.begun..]
-                .iter()
-                .zip(self.begun as u32..)
-                .take_while(|(one, _)| one.began < own.ended)
-                .all(|(one, at)| {
-                    one.request == own.request && own.request.is_some()
-                        || self.schedule.has_snapshot(Tx(at))
-                        || self.over(Tx(at))
-                        || self.schedule.levels().level_of(Tx(at)).is_none()
-                });
-        }
-        self.schedule.may_commit(tx)
     }
+
+    /// All snapshots below this level are to be taken before the transaction commits.
+    pub fn due(&self, tx: Tx) -> Level {
+        let visible = self.schedule.levels().visible_from(tx);
+        match (self.roles.get(&tx), visible) {
+            (Some(&Role::Absorbed { due, .. }), _) => Level(due),
+            (Some(Role::NewWriter), _) => Level(self.latest_level(tx).saturating_add(1)),
+            (_, Some(visible)) => visible,
+            (_, None) => Level(0),
+        }
+    }
+
+    /// The latest level of a snapshot that was certainly taken before the transaction had ended.
+    fn latest_level(&self, tx: Tx) -> u32 {
+        self.least_level[self.began_by_the_end_of(tx)]
+    }
+
+    /// How many began before the transaction had ended.
+    fn began_by_the_end_of(&self, tx: Tx) -> usize {
+        let ended = self.past(tx).ended;
+        self.past.partition_point(|one| one.began <= ended)
+    }
+
+    fn seen_by_all_before(&self, tx: Tx) -> bool {
+        let latest = self.latest_level(tx);
+        (self.begun..self.began_by_the_end_of(tx))
+            .map(|at| Tx(at as u32))
+            .filter(|&other| other != tx && self.is_to_take_snapshot(other))
+            .all(|other| {
+                let level = self.schedule.levels().level_of(other);
+                level.is_some_and(|level| level.0 > latest)
+            })
+    }
+
+    fn is_to_take_snapshot(&self, tx: Tx) -> bool {
+        let has_level = self.schedule.levels().level_of(tx).is_some();
+        has_level && !self.schedule.has_snapshot(tx) && !self.is_over(tx)
+    }
+
+    /// Whether somebody who waits in the database for `holder`, or for somebody who does, has to fail so that `holder` can commit.
+    ///
+    /// Who wrote originally gives way to those that became visible later. So does whoever has something yet to come in its request that has to be before the
+    /// holder's commit; and whoever was over before the holder was, since what the holder waits for may be sent only when the victim's request is over.
+    pub fn must_yield(&self, victim: Victim<'_>, holder: Tx) -> bool {
+        let levels = self.schedule.levels();
+        let due = self.due(holder);
+        let is_before = |tx: &Tx| {
+            let first = levels.level_of(*tx).or(levels.visible_from(*tx));
+            first.is_some_and(|level| level < due)
+        };
+        let in_place_of = match self.roles.get(&holder) {
+            Some(&Role::Absorbed { later, .. }) => later,
+            _ => holder,
+        };
+        victim.unclaimed.iter().any(is_before)
+            || match victim.tx.and_then(|tx| levels.visible_from(tx)) {
+                Some(visible) => visible < due,
+                None => victim.ended <= self.past(in_place_of).ended,
+            }
+    }
+
+    // ---- events ------------------------------------------------------------------------------------------------
+
     pub fn took_snapshot(&mut self, tx: Tx) {
-        if !self.schedule.has_snapshot(tx) && !self.over(tx) {
+        if !self.schedule.has_snapshot(tx) && !self.is_over(tx) {
             self.schedule.took_snapshot(tx);
             self.advance();
         }
     }
+
     pub fn committed(&mut self, tx: Tx) {
-        if !self.over(tx) {
+        if !self.is_over(tx) {
             self.schedule.committed(tx);
         }
-        if let Some(later) = self.absorbed[tx.index()] {
+        self.end(tx);
+    }
+
+    /// It was rolled back.
+    pub fn failed(&mut self, tx: Tx) {
+        self.schedule.abandon(tx);
+        self.end(tx);
+    }
+
+    /// It will not come: its code is gone, or its request is over. If it comes all the same, no rule holds it.
+    pub fn leave(&mut self, tx: Tx) {
+        self.failed(tx);
+    }
+
+    fn end(&mut self, tx: Tx) {
+        if let Some(&Role::Absorbed { later, .. }) = self.roles.get(&tx) {
             self.schedule.abandon(later);
         }
         self.advance();
     }
-    pub fn failed(&mut self, tx: Tx) {
-        self.leave(tx);
-        if let Some(later) = self.absorbed[tx.index()] {
-            self.leave(later);
-        }
-    }
-    pub fn leave(&mut self, tx: Tx) {
-        self.schedule.abandon(tx);
-        self.advance();
-    }
+
+    /// A transaction that only read originally has written, and is about to commit.
     pub fn became_writer(&mut self, tx: Tx) {
-        self.became[tx.index()] = true;
-        self.advance();
+        self.set_role(tx, Role::NewWriter);
     }
-    pub fn absorb(&mut self, tx: Tx, later: Tx) {
-        self.absorbed[tx.index()] = Some(later);
-        self.took_snapshot(later);
-        self.advance();
-    }
-    /// A victim that was a writer originally yields if it became visible before the holder. Any other yields if it was over before the holder was: what the
-    /// holder waits for may be sent only when the victim's request is over.
-    pub fn must_yield(&self, victim: Victim<'_>, holder: Tx) -> bool {
+
+    /// The same, and what it has written was written by `later` originally, which will not come. `rest`: what else of its request is yet to come.
+    pub fn absorb(&mut self, tx: Tx, later: Tx, rest: &[Tx]) {
         let levels = self.schedule.levels();
-        let holder = self.absorbed[holder.index()].unwrap_or(holder);
-        let holder_ended = self.past[holder.index()].ended;
-        let v = levels.visible_from(holder);
-        let blocks = |tx: &Tx| match v {
-            Some(v) => levels.level_of(*tx).is_some_and(|level| level < v),
-            None => self.past[tx.index()].began < holder_ended,
-        };
-        if victim.unclaimed.iter().any(blocks) {
-            return true;
-        }
-        match (victim.tx.and_then(|tx| levels.visible_from(tx)), v) {
-            (Some(own), Some(v)) => own < v,
-            _ => victim.ended <= holder_ended,
-        }
+        let ended = self.past(later).ended;
+        let between = rest
+            .iter()
+            .filter(|&&one| self.past(one).began <= ended)
+            .filter_map(|&one| levels.level_of(one));
+        let visible = levels.visible_from(later).map_or(u32::MAX, |level| level.0);
+        let due = between.map(|level| level.0).fold(visible, u32::min);
+        self.set_role(tx, Role::Absorbed { due, later });
+        self.took_snapshot(later);
     }
+
+    /// From here on no rule holds the transaction: nothing moves, and somebody has to be first.
     pub fn let_go(&mut self, tx: Tx) {
-        self.free[tx.index()] = true;
-        self.advance();
+        self.set_role(tx, Role::Free);
     }
-    pub fn is_finished(&self) -> bool {
-        self.schedule.is_finished()
+
+    fn set_role(&mut self, tx: Tx, role: Role) {
+        if !self.is_over(tx) && !self.is_free(tx) {
+            self.roles.insert(tx, role);
+            self.exceptions += 1;
+        }
     }
+
     fn advance(&mut self) {
-        while self.begun < self.past.len() {
-            let tx = Tx(self.begun as u32);
-            if !self.schedule.has_snapshot(tx)
-                && !self.over(tx)
-                && self.schedule.levels().level_of(tx).is_some()
-            {
-                break;
-            }
+        while self.begun < self.past.len() && !self.is_to_take_snapshot(Tx(self.begun as u32)) {
             self.begun += 1;
         }
-        while self.losing.get(self.won).is_some_and(|&tx| self.over(tx)) {
+        while self
+            .writers
+            .get(self.won)
+            .is_some_and(|&tx| self.is_over(tx))
+        {
             self.won += 1;
         }
-        self.version += 1;
     }
 }

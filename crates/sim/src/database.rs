@@ -208,6 +208,27 @@ impl Database {
         !stale && self.blockers(handle, lock).next().is_some()
     }
 
+    /// Whom the statement would have to wait for now, and whom these wait for.
+    pub fn in_the_way(&self, handle: Handle, op: Op) -> BTreeSet<Handle> {
+        let mut found = BTreeSet::new();
+        let Some(lock) = self.needs(op).filter(|_| self.would_wait(handle, op)) else {
+            return found;
+        };
+        let mut queue: Vec<Handle> = self.blockers(handle, lock).collect();
+        while let Some(at) = queue.pop() {
+            if at != handle && found.insert(at) {
+                let waits = self.peek(at).waits_for;
+                queue.extend(waits.into_iter().flat_map(|lock| self.blockers(at, lock)));
+            }
+        }
+        found
+    }
+
+    /// The statement that waits is given up.
+    pub fn stop_waiting(&mut self, handle: Handle) {
+        self.tx(handle).waits_for = None;
+    }
+
     /// `None`: the statement waits; try again when [`Database::would_wait`] no longer says so.
     pub fn execute(&mut self, handle: Handle, op: Op) -> Option<Answer> {
         if let Some(lock) = self.needs(op) {

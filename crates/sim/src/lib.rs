@@ -13,8 +13,8 @@
 //! way round, so that these tests are known to be able to fail: leave out a rule or count a level wrongly, and somebody does notice.
 //!
 //! **Where to start reading**: [`database`] is the model of Postgres, [`handler`] of a service's code, [`service`] of its
-//! workers and connections; [`record`] and [`replay`] are the two directors that such a service can have. What was learnt is in
-//! `docs/design/0001-snapshot-levels.md` and `0002-resending-requests.md`.
+//! workers and connections; [`record`], [`replay`] and [`retroact`] are the directors that such a service can have, the last one for a service whose code was
+//! [`changed`]. What was learnt is in `docs/design/0001-snapshot-levels.md`, `0002-resending-requests.md` and `0010-retroaction.md`.
 //!
 //! **What it does not do**: bytes, sockets, time. READ COMMITTED, unique keys and deletes are not modelled.
 //!
@@ -25,10 +25,12 @@
 //! HINDCAST_SIM_SEEDS=1000000 cargo test --release -p hindcast-sim
 //! ```
 
+pub mod changed;
 pub mod database;
 pub mod handler;
 pub mod record;
 pub mod replay;
+pub mod retroact;
 pub mod rng;
 pub mod service;
 

@@ -12,12 +12,13 @@
 //! A statement or commit and its answer are two moves: others may see a transaction, or get its locks, before its own
 //! client knows that it committed, and what a recorder on the wire sees first did not always happen first.
 
+use crate::changed::Program;
 use crate::database::{Answer, Database, Handle, Op, Snapshot};
 use crate::handler::{Action, Habits, Handler};
 use crate::rng::Rng;
 
 /// A transaction by its request and its number within it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub request: usize,
     pub nth: usize,
@@ -87,6 +88,20 @@ pub trait Director {
     fn may_take_snapshot(&self, at: Place) -> bool;
     fn may_execute(&self, at: Place, statement: usize) -> bool;
     fn may_commit(&self, at: Place) -> bool;
+    /// Whether the statement itself may run now.
+    fn may_act(&self, _at: Place, _op: Op) -> bool {
+        true
+    }
+    /// The transaction has done all but its commit; `xid`, if it has one.
+    fn is_complete(&mut self, _at: Place, _xid: Option<u64>) {}
+    /// Whether a statement that waits for a transaction which may not commit yet is to fail.
+    fn yields(&self, _at: Place, _holder: Place) -> bool {
+        false
+    }
+    /// Nobody can move: whether somebody may now, out of order.
+    fn let_go(&mut self, _stuck: &[(Place, Waiting)]) -> bool {
+        false
+    }
 
     fn arrived(&mut self, request: usize, now: i64);
     /// Whether a transaction that has a connection may go on to use it.
@@ -178,8 +193,9 @@ enum Phase {
 
 #[derive(Clone, Debug)]
 struct Actor {
-    input: u64,
-    handler: Handler,
+    /// As it is at the beginning.
+    program: Program,
+    handler: Program,
     phase: Phase,
     /// Transactions begun so far.
     begun: usize,
@@ -200,7 +216,6 @@ impl Actor {
 
 pub struct Service {
     pub database: Database,
-    habits: Habits,
     resources: Resources,
     strategy: Strategy,
     rng: Rng,
@@ -223,9 +238,23 @@ impl Service {
         strategy: Strategy,
         rng: Rng,
     ) -> Self {
-        let actor = |&input: &u64| Actor {
-            input,
-            handler: Handler::new(input, habits),
+        let programs = inputs
+            .iter()
+            .map(|&input| Program::Recorded(Handler::new(input, habits)));
+        Self::of(programs.collect(), habits, resources, strategy, rng)
+    }
+
+    /// A service that does this with its requests.
+    pub fn of(
+        programs: Vec<Program>,
+        habits: Habits,
+        resources: Resources,
+        strategy: Strategy,
+        rng: Rng,
+    ) -> Self {
+        let actor = |program: Program| Actor {
+            handler: program.clone(),
+            program,
             phase: Phase::NotArrived,
             begun: 0,
             statement: 0,
@@ -235,17 +264,21 @@ impl Service {
         };
         Self {
             database: Database::new(habits.rows, habits.advisory),
-            habits,
             resources,
             strategy,
             rng,
-            actors: inputs.iter().map(actor).collect(),
+            actors: programs.into_iter().map(actor).collect(),
             now: 0,
             working: 0,
             connected: 0,
             in_flight: 0,
             latest: 0,
         }
+    }
+
+    /// This request never arrives.
+    pub fn leave_out(&mut self, request: usize) {
+        self.actors[request].phase = Phase::Done;
     }
 
     pub fn run(&mut self, director: &mut impl Director) -> End {
@@ -261,6 +294,7 @@ impl Service {
             }
             if possible.is_empty() {
                 match self.standstill(director) {
+                    End::Stuck(stuck) if director.let_go(&stuck) => {}
                     End::Stuck(stuck) => match director.take_back(&stuck) {
                         Some(request) => self.take_back(request),
                         None => return End::Stuck(stuck),
@@ -294,7 +328,7 @@ impl Service {
         self.connected -= usize::from(std::mem::take(&mut actor.has_connection));
         self.working -= 1;
         self.in_flight -= 1;
-        actor.handler = Handler::new(actor.input, self.habits);
+        actor.handler = actor.program.clone();
         actor.begun = 0;
         actor.phase = Phase::NotArrived;
     }
@@ -344,14 +378,31 @@ impl Service {
             Phase::Executes { .. } if actor.runs == Runs::FromRecord => true,
             Phase::Executes { op, tried } => {
                 let handle = actor.handle.expect("it runs in the database");
+                let op = director.instead(op);
                 director.may_execute(at, actor.statement)
-                    && !(tried && self.database.would_wait(handle, director.instead(op)))
+                    && director.may_act(at, op)
+                    && (!(tried && self.database.would_wait(handle, op))
+                        || self.yields(request, op, director))
             }
             Phase::Ends { commit } => {
                 actor.runs == Runs::FromRecord || !commit || director.may_commit(at)
             }
             Phase::Done => false,
         }
+    }
+
+    /// Whether a statement waits for somebody who may not commit yet, or for somebody who does, and is to fail for it.
+    fn yields(&self, request: usize, op: Op, director: &impl Director) -> bool {
+        let actor = &self.actors[request];
+        let handle = actor.handle.expect("it runs in the database");
+        let blockers = self.database.in_the_way(handle, op);
+        self.actors.iter().enumerate().any(|(other, holder)| {
+            let at = holder.place(other);
+            matches!(holder.phase, Phase::Ends { commit: true })
+                && holder.handle.is_some_and(|held| blockers.contains(&held))
+                && !director.may_commit(at)
+                && director.yields(actor.place(request), at)
+        })
     }
 
     fn is_next_in_line(&self, since: i64) -> bool {
@@ -397,9 +448,11 @@ impl Service {
                     }
                     action @ (Action::Commit | Action::Rollback) => {
                         director.sent(at);
-                        Phase::Ends {
-                            commit: action == Action::Commit,
+                        let commit = action == Action::Commit;
+                        if let Some(handle) = actor.handle.filter(|_| commit) {
+                            director.is_complete(at, self.database.xid(handle));
                         }
+                        Phase::Ends { commit }
                     }
                     Action::Respond(response) => {
                         self.connected -= usize::from(std::mem::take(&mut actor.has_connection));
@@ -434,6 +487,18 @@ impl Service {
                 let snapshot = self.database.take_snapshot(handle);
                 director.took_snapshot(at, &snapshot)?;
                 actor.phase = Phase::Executes { op, tried: false };
+            }
+            Phase::Executes { op, tried: true }
+                if self.database.would_wait(
+                    actor.handle.expect("it waits in the database"),
+                    director.instead(op),
+                ) =>
+            {
+                // It could only move because it gives way.
+                let handle = actor.handle.expect("it waits in the database");
+                self.database.stop_waiting(handle);
+                director.executed(at, statement, op, Answer::Serialization)?;
+                actor.phase = Phase::GetsAnswer(Answer::Serialization);
             }
             Phase::Executes { op, .. } => {
                 let answer = match actor.handle {
