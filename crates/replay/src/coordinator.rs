@@ -402,10 +402,25 @@ impl Coordinator {
             })
         });
         self.steps += 1;
-        let rest: Vec<Tx> = match request {
+        let mut rest: Vec<Tx> = match request {
             Some(request) => self.unclaimed(request).collect(),
             None => Vec::new(),
         };
+        // What is between the two has moved as well if its statements have.
+        let also_moved: Vec<Tx> = match moved {
+            Some(moved) => rest
+                .extract_if(.., |one| {
+                    let shape = self.recording.transaction(*one).shape;
+                    *one < moved && self.shapes.is_within(shape, statements)
+                })
+                .collect(),
+            None => Vec::new(),
+        };
+        for one in also_moved {
+            self.rules.leave(one);
+            self.set_claimed(one);
+            self.note_deleted(one, Some(tx));
+        }
         let Some(rules) = self.rules.changed() else {
             return;
         };

@@ -12,6 +12,8 @@ use regex::Regex;
 pub struct Shapes {
     /// The hash of the statement that makes a transaction take its snapshot.
     pub openings: HashMap<ShapeId, u64>,
+    /// Its text.
+    opening_texts: HashMap<ShapeId, String>,
     pub reading: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
     pub targets: HashMap<ShapeId, Vec<String>>,
@@ -31,6 +33,8 @@ impl Shapes {
             let statements: Vec<_> = scripts.flat_map(|script| script.statements).collect();
             if let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) {
                 shapes.openings.insert(shape.id, opening.fingerprint.hash);
+                let text = opening.fingerprint.text.clone();
+                shapes.opening_texts.insert(shape.id, text);
             }
             shapes.bodies.insert(shape.id, body(&shape.statements));
             if statements.iter().all(only_reads) {
@@ -40,6 +44,12 @@ impl Shapes {
             }
         }
         shapes
+    }
+
+    /// Whether these statements hold what transactions of the shape begin with.
+    pub fn is_within(&self, shape: ShapeId, statements: &[String]) -> bool {
+        let opening = self.opening_texts.get(&shape);
+        opening.is_some_and(|opening| statements.contains(opening))
     }
 
     /// Whether a transaction of other statements differs only in how it begins: in its isolation.
