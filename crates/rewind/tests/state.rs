@@ -551,7 +551,10 @@ async fn a_table_with_few_differences_is_read_once() {
             .await
             .unwrap();
         let row = a
-            .query_one("SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 't'", &[])
+            .query_one(
+                "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 't'",
+                &[],
+            )
             .await
             .unwrap();
         (row.get(0), row.get(1))
