@@ -1,7 +1,7 @@
 //! What a recording says about its request types.
 //!
 //! The trace is read in three passes, each streaming: requests to learn what ids look like, requests again to name them, transactions to see which
-//! statements belong to which type. What is kept per request is two numbers.
+//! statements belong to which type. What is kept per request is one number.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -19,6 +19,9 @@ use crate::types::{Patterns, TypeNamer};
 /// How much of a statement names a type of ghosts, in characters.
 const GHOST_NAME_MAX: usize = 80;
 
+/// Recorders keep no more statements of a transaction than this: what has as many may have had more.
+pub const STATEMENTS_KEPT: usize = 4 << 10;
+
 /// The request types of a range of a recording. Ghosts, which are transactions without a request, are types of their own.
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -26,11 +29,47 @@ pub struct Facts {
     pub types: Vec<TypeFacts>,
     /// By type, what its transactions were made of.
     pub shapes: Vec<BTreeSet<ShapeId>>,
-    /// Ascending.
-    requests: Vec<(RequestId, u32)>,
+    requests: Numbers,
     ghosts: HashMap<ShapeId, u32>,
     /// Shapes that touch no table.
     idle: HashSet<ShapeId>,
+}
+
+/// The types of requests. Recorders number their requests one after the other, so whole pages of numbers are full of them.
+#[derive(Debug, Default)]
+struct Numbers {
+    pages: HashMap<u64, Box<[u32; PAGE]>>,
+}
+
+const PAGE: usize = 1 << 10;
+
+impl Numbers {
+    /// In a number's place: no such request arrived in the range.
+    const NONE: u32 = u32::MAX;
+
+    fn place(request: RequestId) -> (u64, usize) {
+        let page = PAGE as u64;
+        (request.0 / page, (request.0 % page) as usize)
+    }
+
+    fn set(&mut self, request: RequestId, number: u32) {
+        let (page, at) = Self::place(request);
+        let page = self.pages.entry(page);
+        page.or_insert_with(|| Box::new([Self::NONE; PAGE]))[at] = number;
+    }
+
+    fn get(&self, request: RequestId) -> Option<u32> {
+        let (page, at) = Self::place(request);
+        let number = self.pages.get(&page)?[at];
+        (number != Self::NONE).then_some(number)
+    }
+
+    fn renumber(&mut self, new: &[u32]) {
+        let numbers = self.pages.values_mut().flat_map(|page| page.iter_mut());
+        for number in numbers.filter(|it| **it != Self::NONE) {
+            *number = new[*number as usize];
+        }
+    }
 }
 
 impl Facts {
@@ -68,8 +107,7 @@ impl Facts {
 
     /// `None`: it did not arrive in the range.
     pub fn type_of(&self, request: RequestId) -> Option<usize> {
-        let at = self.requests.binary_search_by_key(&request, |it| it.0);
-        Some(self.requests[at.ok()?].1 as usize)
+        Some(self.requests.get(request)? as usize)
     }
 
     /// The type of ghosts of this shape. `None`: there are none in the range.
@@ -88,7 +126,7 @@ impl Facts {
 struct Gathered {
     numbers: HashMap<String, u32>,
     types: Vec<(TypeFacts, BTreeSet<ShapeId>)>,
-    requests: Vec<(RequestId, u32)>,
+    requests: Numbers,
     ghosts: HashMap<ShapeId, u32>,
 }
 
@@ -127,10 +165,8 @@ impl Gathered {
             };
             let number = self.number(name);
             self.types[number as usize].0.requests += 1;
-            self.requests.push((request.id, number));
+            self.requests.set(request.id, number);
         }
-        // Recorders number their requests separately.
-        self.requests.sort_unstable();
         Ok(end)
     }
 
@@ -149,12 +185,10 @@ impl Gathered {
             let transaction = transaction?;
             let shape = transaction.shape;
             let number = match transaction.request {
-                Some((request, _)) => {
-                    match self.requests.binary_search_by_key(&request, |it| it.0) {
-                        Ok(at) => self.requests[at].1,
-                        Err(_) => continue,
-                    }
-                }
+                Some((request, _)) => match self.requests.get(request) {
+                    Some(number) => number,
+                    None => continue,
+                },
                 None if ghosts_began.contains(&transaction.began) => {
                     let number = match self.ghosts.get(&shape) {
                         Some(number) => *number,
@@ -187,7 +221,7 @@ impl Gathered {
         number
     }
 
-    fn sorted(self) -> Facts {
+    fn sorted(mut self) -> Facts {
         let by_name: BTreeMap<String, u32> = self.numbers.into_iter().collect();
         let mut new_numbers = vec![0; self.types.len()];
         for (new, old) in by_name.values().enumerate() {
@@ -196,13 +230,13 @@ impl Gathered {
         let mut types: Vec<_> = self.types.into_iter().zip(&new_numbers).collect();
         types.sort_by_key(|(_, number)| **number);
         let (types, shapes) = types.into_iter().map(|(it, _)| it).unzip();
+        self.requests.renumber(&new_numbers);
         let renumber = |old: u32| new_numbers[old as usize];
-        let requests = self.requests.into_iter();
         let ghosts = self.ghosts.into_iter();
         Facts {
             types,
             shapes,
-            requests: requests.map(|(id, old)| (id, renumber(old))).collect(),
+            requests: self.requests,
             ghosts: ghosts.map(|(shape, old)| (shape, renumber(old))).collect(),
             idle: HashSet::new(),
         }
@@ -244,16 +278,23 @@ impl<'a> Reading<'a> {
 
     /// Whether the shape touches nothing.
     fn add(&mut self, shape: ShapeId, facts: &mut TypeFacts) -> bool {
-        let Some(shape) = self.trace.shape(shape) else {
-            let text = "(a transaction)".to_owned();
-            let reason = "the recording does not say what it was made of".to_owned();
-            let missing = (text, reason);
-            if !facts.undetermined.contains(&missing) {
-                facts.undetermined.push(missing);
+        let cannot_tell = |facts: &mut TypeFacts, reason: String| {
+            let why = ("(a transaction)".to_owned(), reason);
+            if !facts.undetermined.contains(&why) {
+                facts.undetermined.push(why);
             }
+        };
+        let Some(shape) = self.trace.shape(shape) else {
+            let reason = "the recording does not say what it was made of";
+            cannot_tell(facts, reason.to_owned());
             return false;
         };
         let mut idle = true;
+        if shape.statements.len() >= STATEMENTS_KEPT {
+            let reason = format!("only its first {STATEMENTS_KEPT} statements were kept");
+            cannot_tell(facts, reason);
+            idle = false;
+        }
         for text in &shape.statements {
             let touched = self.touched.entry(text).or_insert_with(|| {
                 let statement = self.statements.of(text);

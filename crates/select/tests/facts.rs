@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use hindcast_rewind::cluster::{Cluster, Options};
-use hindcast_select::{Catalog, Facts, Patterns};
+use hindcast_select::{Catalog, Facts, Patterns, STATEMENTS_KEPT};
 use hindcast_trace::*;
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ struct Recording {
 }
 
 impl Recording {
-    fn new(shapes: &[(u32, &[&str])]) -> Self {
+    fn new<'a>(shapes: &[(u32, &'a [&'a str])]) -> Self {
         let folder = TempDir::new().unwrap();
         let options = WriterOptions {
             flush_interval: Duration::from_millis(20),
@@ -44,9 +44,12 @@ impl Recording {
 
     /// A request with transactions of these shapes.
     fn request(&mut self, target: &str, status: u16, shapes: &[u32]) {
+        self.request_as(Id::new(0, self.requests + 1), target, status, shapes);
+    }
+
+    fn request_as(&mut self, id: RequestId, target: &str, status: u16, shapes: &[u32]) {
         let (method, target) = target.split_once(' ').unwrap();
         self.requests += 1;
-        let id = Id::new(0, self.requests);
         let arrived = START + self.requests as Micros * 1000;
         for shape in shapes {
             self.transaction(Some(id), arrived + 100, *shape);
@@ -219,4 +222,64 @@ fn types_can_be_named_without_a_database_and_within_a_range() {
             POST /forums/{forum}/{action}: 2, shapes [1 2], reads nothing, writes nothing
         "#]],
     );
+}
+
+#[tokio::test]
+async fn transactions_of_which_statements_were_left_out_touch_anything() {
+    let cluster = Cluster::temporary_async(Options::throw_away())
+        .await
+        .unwrap();
+    let client = cluster.connect("postgres").await.unwrap();
+    client
+        .batch_execute("CREATE TABLE t (a int)")
+        .await
+        .unwrap();
+    let catalog = Catalog::load(&client).await.unwrap();
+    let all = ["INSERT INTO t VALUES ($1)"; STATEMENTS_KEPT];
+    let mut recording = Recording::new(&[(1, &all[1..]), (2, &all)]);
+    recording.request("POST /some", 200, &[1]);
+    recording.request("POST /many", 200, &[2]);
+    let (_folder, trace) = recording.close();
+    let facts = Facts::of(&trace, 0..Micros::MAX, &Patterns::default(), &catalog).unwrap();
+    check(
+        &facts,
+        expect![[r#"
+            POST /many: 1, shapes [2], reads nothing, writes public.t
+                (a transaction): only its first 4096 statements were kept
+            POST /some: 1, shapes [1], reads nothing, writes public.t
+        "#]],
+    );
+}
+
+#[test]
+fn requests_keep_their_types_whoever_recorded_them() {
+    let mut recording = Recording::new(&[]);
+    for (recorder, sequence, target) in [
+        (0, 7, "/a"),
+        (3, 1, "/b"),
+        (0, 8, "/b"),
+        (3, 2, "/a"),
+        (0, 5000, "/a"),
+    ] {
+        recording.request_as(
+            Id::new(recorder, sequence),
+            &format!("GET {target}"),
+            200,
+            &[],
+        );
+    }
+    let (_folder, trace) = recording.close();
+    let facts = Facts::named(&trace, 0..Micros::MAX, &Patterns::default()).unwrap();
+    let name_of = |recorder, sequence| {
+        let number = facts.type_of(Id::new(recorder, sequence))?;
+        Some(facts.types[number].name.as_str())
+    };
+    assert_eq!(name_of(0, 7), Some("GET /a"));
+    assert_eq!(name_of(3, 1), Some("GET /b"));
+    assert_eq!(name_of(0, 8), Some("GET /b"));
+    assert_eq!(name_of(3, 2), Some("GET /a"));
+    assert_eq!(name_of(0, 5000), Some("GET /a"));
+    for (recorder, sequence) in [(0, 6), (0, 9), (0, 4999), (0, 5001), (1, 7), (3, 0), (3, 3)] {
+        assert_eq!(name_of(recorder, sequence), None, "{recorder}.{sequence}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Statements as a recording keeps them say the same as the statements that were sent.
 
-use hindcast_select::Statement;
+use hindcast_select::{STATEMENTS_KEPT, Statement};
+use hindcast_wire::limits::STATEMENTS_MAX;
 use hindcast_wire::sql::{Dialect, Script};
 
 fn recorded(text: &str) -> String {
@@ -24,6 +25,11 @@ fn literals_are_not_missed() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn as_many_statements_are_kept_as_are_expected() {
+    assert_eq!(STATEMENTS_MAX, STATEMENTS_KEPT);
 }
 
 const TEXTS: &[&str] = &[
