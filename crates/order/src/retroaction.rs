@@ -298,7 +298,7 @@ impl Retroaction {
         let ended = self.past(later).ended;
         let between = rest
             .iter()
-            .filter(|&&one| self.past(one).began <= ended)
+            .filter(|&&one| one != later && self.past(one).began <= ended)
             .filter_map(|&one| levels.level_of(one));
         let visible = levels.visible_from(later).map_or(u32::MAX, |level| level.0);
         let due = between.map(|level| level.0).fold(visible, u32::min);

@@ -403,7 +403,10 @@ impl Coordinator {
         });
         self.steps += 1;
         let mut rest: Vec<Tx> = match request {
-            Some(request) => self.unclaimed(request).collect(),
+            Some(request) => self
+                .unclaimed(request)
+                .filter(|&one| Some(one) != moved)
+                .collect(),
             None => Vec::new(),
         };
         // What is between the two has moved as well if its statements have.

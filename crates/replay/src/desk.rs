@@ -181,28 +181,43 @@ impl Floor {
             .iter()
             .map(|(pid, holders)| (*pid, &holders[..]))
             .collect();
+        let claim_of = |pid: i32| sessions.by_pid.get(&pid).and_then(|session| session.claim);
+        let held = |holder: &i32| match claim_of(*holder) {
+            Some(Claim::Run(tx)) if complete.contains(&tx) => Some(tx),
+            _ => None,
+        };
+        let must_yield = |pid: i32, holders: &[i32]| {
+            let mut holders = holders.iter().filter_map(held);
+            claim_of(pid).is_some_and(|claim| {
+                holders.any(|holder| {
+                    all || self
+                        .gate
+                        .with(|coordinator| coordinator.must_yield(claim, holder))
+                })
+            })
+        };
+        let waits_in_vain = |behind: bool| {
+            let in_the_way = |pid, direct: &[i32]| match behind {
+                true => in_the_way(pid, &waits),
+                false => direct.to_vec(),
+            };
+            let waiting = blocked.iter();
+            waiting
+                .filter(|(pid, direct)| must_yield(*pid, &in_the_way(*pid, direct)))
+                .map(|(pid, _)| *pid)
+                .collect::<Vec<i32>>()
+        };
+        // When somebody gives way, those behind them may go on. If nobody does, it is up to those behind.
+        let mut in_vain = waits_in_vain(false);
+        if in_vain.is_empty() {
+            in_vain = waits_in_vain(true);
+        }
         let mut yielding = Vec::new();
-        for (pid, direct) in &blocked {
-            let claim_of = |pid: i32| sessions.by_pid.get(&pid).and_then(|session| session.claim);
-            let Some(claim) = claim_of(*pid) else {
-                continue;
-            };
-            let held = |holder: &i32| match claim_of(*holder) {
-                Some(Claim::Run(tx)) if complete.contains(&tx) => Some(tx),
-                _ => None,
-            };
-            let yields = (all && direct.iter().any(|holder| held(holder).is_some()))
-                || in_the_way(*pid, &waits)
-                    .iter()
-                    .filter_map(held)
-                    .any(|holder| {
-                        self.gate
-                            .with(|coordinator| coordinator.must_yield(claim, holder))
-                    });
-            let session = sessions.by_pid.get_mut(pid).expect("it was just found");
-            if yields && !session.yields {
-                session.yields = true;
-                yielding.push(*pid);
+        for pid in in_vain {
+            if let Some(session) = sessions.by_pid.get_mut(&pid)
+                && !std::mem::replace(&mut session.yields, true)
+            {
+                yielding.push(pid);
             }
         }
         sessions.blocked = blocked;
