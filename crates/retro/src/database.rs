@@ -173,7 +173,8 @@ fn line_of(text: &str, character: usize) -> usize {
 const WATCH: &str = r#"
 CREATE SCHEMA hindcast_watch;
 CREATE UNLOGGED TABLE hindcast_watch.deleted (relation oid, key text, xid xid8);
-CREATE FUNCTION hindcast_watch.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $note$
+CREATE FUNCTION hindcast_watch.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog
+    SET datestyle = 'ISO, YMD' SET timezone = 'UTC' SET intervalstyle = 'postgres' SET extra_float_digits = 3 SET bytea_output = 'hex' AS $note$
 BEGIN
     EXECUTE pg_catalog.format('INSERT INTO hindcast_watch.deleted SELECT %s, %s::text, pg_catalog.pg_current_xact_id() FROM gone', TG_RELID, TG_ARGV[0]);
     RETURN NULL;
