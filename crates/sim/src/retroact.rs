@@ -400,7 +400,12 @@ impl Director for Retroactor<'_> {
             return;
         }
         let recorded = self.recorded(tx);
-        if recorded.xid.is_some() || !recorded.committed || !self.options.rules.new_writers {
+        if recorded.xid.is_some() || !recorded.committed {
+            return;
+        }
+        if !self.options.rules.new_writers {
+            // Nothing holds it, but the check is to know.
+            self.became.insert(tx);
             return;
         }
         let mine = self.wrote.get(&at).cloned().unwrap_or_default();

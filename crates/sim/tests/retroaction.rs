@@ -64,7 +64,7 @@ fn whatever_was_changed_the_guarantees_hold_and_nothing_hangs() {
     );
     // Locks that nobody waited for originally can be in the way in ways that no rule foresees.
     assert!(
-        let_go * 500 <= runs,
+        let_go * 2000 <= runs,
         "order was given up in {let_go} of {runs} runs"
     );
 }
@@ -89,6 +89,13 @@ fn a_rule_that_is_left_out_is_noticed() {
     is_noticed(
         Rules {
             commit: false,
+            ..Rules::ALL
+        },
+        broken,
+    );
+    is_noticed(
+        Rules {
+            new_writers: false,
             ..Rules::ALL
         },
         broken,
@@ -133,7 +140,8 @@ fn if_only_analysis_was_added_nothing_is_different() {
         for strategy in Strategy::ALL {
             let outcome = history.retroact(seed, Change::Analysis, |_| false, options(strategy));
             match finished(outcome)? {
-                findings if findings.same => {}
+                // Whoever behaves as it did meets no lock that it did not meet.
+                findings if findings.same && findings.let_go == 0 => {}
                 findings => return Err(format!("{strategy:?}: {findings:?}")),
             }
         }
