@@ -194,9 +194,12 @@ impl Changes {
     }
 
     /// A transaction that was added is over.
-    pub fn added_over(&mut self, id: AddedId, ended: &Ended) {
+    pub fn added_over(&mut self, id: AddedId, ended: &Ended, compared: bool) {
         let Added { request, retry } = self.added[id as usize].clone();
         self.over(Claim::Added(id), Some(request), ended);
+        if !compared {
+            return;
+        }
         self.counts.added += 1;
         self.counts.retries += u64::from(retry);
         let error = match &ended.fate {

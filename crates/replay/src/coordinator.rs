@@ -524,8 +524,11 @@ impl Coordinator {
         let tx = match claim {
             Claim::Run(tx) => tx,
             Claim::Added(id) => {
+                // What follows the range is run, and not reported.
+                let request = self.request_of(claim);
+                let compared = request.is_some_and(|request| self.compares(request));
                 if let Some(changes) = self.changes.as_mut().filter(|_| !self.stopped) {
-                    changes.added_over(id, ended);
+                    changes.added_over(id, ended, compared);
                 }
                 return;
             }
