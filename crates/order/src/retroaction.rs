@@ -302,13 +302,25 @@ impl Retroaction {
             .filter_map(|&one| levels.level_of(one));
         let visible = levels.visible_from(later).map_or(u32::MAX, |level| level.0);
         let due = between.map(|level| level.0).fold(visible, u32::min);
-        self.set_role(tx, Role::Absorbed { due, later });
+        if self.is_over(tx) {
+            self.schedule.abandon(later);
+            self.advance();
+            return;
+        }
+        let due = if self.is_free(tx) { 0 } else { due };
+        self.roles.insert(tx, Role::Absorbed { due, later });
+        self.exceptions += 1;
         self.took_snapshot(later);
     }
 
     /// From here on no rule holds the transaction: nothing moves, and somebody has to be first.
     pub fn let_go(&mut self, tx: Tx) {
-        self.set_role(tx, Role::Free);
+        let role = match self.roles.get(&tx) {
+            // The later one is still over with it.
+            Some(&Role::Absorbed { later, .. }) => Role::Absorbed { due: 0, later },
+            _ => Role::Free,
+        };
+        self.set_role(tx, role);
     }
 
     fn set_role(&mut self, tx: Tx, role: Role) {

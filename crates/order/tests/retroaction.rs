@@ -110,6 +110,31 @@ fn moved_writes_are_seen_by_nobody_who_did_not_see_them() {
 }
 
 #[test]
+fn what_moved_is_over_with_what_it_moved_into_also_if_no_rule_holds_that() {
+    let [check, insert, reader] = [0, 1, 2].map(Tx);
+    for let_go_first in [true, false] {
+        let mut run = retroaction(&[
+            (1, 2, Committed, Some(0), None),
+            (3, 4, Committed, Some(0), Some(1)),
+            (5, 6, Committed, Some(1), None),
+        ]);
+        run.took_snapshot(check);
+        if let_go_first {
+            run.let_go(check);
+        }
+        // The later one is not between the two.
+        run.absorb(check, insert, &[insert]);
+        run.let_go(check);
+        assert!(run.may_commit(check));
+        run.committed(check);
+        assert!(run.may_take_snapshot(reader), "it saw the insert");
+        run.took_snapshot(reader);
+        run.committed(reader);
+        assert!(run.is_finished());
+    }
+}
+
+#[test]
 fn moved_writes_do_not_wait_for_what_is_between_them() {
     let [first, between, last] = [0, 1, 2].map(Tx);
     let mut run = retroaction(&[
