@@ -512,7 +512,7 @@ impl Coordinator {
         let Some(earliest) = waiting.iter().map(|ask| ask.tx()).min() else {
             return;
         };
-        self.steps += 1;
+        // That is no step of the recording: whether it helps is seen by those that follow.
         if let (Some(rules), Some(changes)) = (self.rules.changed(), &mut self.changes) {
             rules.let_go(earliest);
             changes.counts.let_go += 1;

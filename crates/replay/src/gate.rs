@@ -48,8 +48,10 @@ impl Gate {
     /// Tells the coordinator something, or asks it, and wakes whoever may go on because of that.
     pub fn with<T>(&self, tell: impl FnOnce(&mut Coordinator) -> T) -> T {
         let mut state = self.state();
-        let seen =
-            |coordinator: &Coordinator| (coordinator.steps(), coordinator.counts().divergences);
+        let seen = |coordinator: &Coordinator| {
+            let divergences = coordinator.counts().divergences;
+            (coordinator.steps(), divergences, coordinator.frontier())
+        };
         let before = seen(&state.coordinator);
         let answer = tell(&mut state.coordinator);
         if seen(&state.coordinator) != before {

@@ -79,7 +79,7 @@ pub enum End {
 }
 
 /// How long everybody may be held before order is given up, where it can be.
-const QUIET: Duration = Duration::from_millis(200);
+const QUIET: Duration = Duration::from_millis(40);
 /// How long, if the service may be at work.
 const QUIET_AT_WORK: Duration = Duration::from_secs(2);
 
