@@ -170,6 +170,57 @@ fn transactions_are_added_and_deleted_without_being_declared() {
 }
 
 #[test]
+fn transactions_are_told_apart_wherever_they_are_added() {
+    let rooms = Rooms::recorded();
+    let requests = |report: &Report| {
+        let types = report.0["types"].as_array().expect("there are types");
+        let bookings = types.iter().find(|of| of["name"] == "POST /bookings");
+        bookings.expect("rooms were booked")["requests"]
+            .as_u64()
+            .unwrap()
+    };
+
+    // In front of all others: taken for the first recorded one, until that turns up.
+    let asks = format!(
+        "    in_transaction(lambda session: session.add(Event(what=\"asked\", booking_id=0)))\n{LOOKS}"
+    );
+    let report = rooms.retro("asks", &[(LOOKS, &asks)], &[]);
+    assert_eq!(
+        report.count("added"),
+        requests(&report),
+        "{}",
+        report.0["transactions"]["groups"]
+    );
+    assert_eq!(report.count("deleted"), 0);
+    assert_eq!(report.0["state"]["tables_same"], 2, "{}", report.0["state"]);
+    let (then, now) = report.check(0);
+    assert_eq!(then, now, "who was booked twice still is");
+
+    // In the middle, where one was.
+    let split = "    def count(session: Session) -> None:
+        session.get_one(Room, new.room).bookings += 1
+
+    in_transaction(count)
+    in_transaction(lambda session: session.add(Event(what=\"booked\", booking_id=booking.id)))
+";
+    let whole = "    def count(session: Session) -> None:
+        session.get_one(Room, new.room).bookings += 1
+        session.add(Event(what=\"booked\", booking_id=booking.id))
+
+    in_transaction(count)
+";
+    let report = rooms.retro("splits", &[(whole, split)], &[]);
+    assert_eq!(
+        report.count("added"),
+        rooms.bookings,
+        "{}",
+        report.0["transactions"]["groups"]
+    );
+    assert_eq!(report.count("deleted"), 0);
+    assert_eq!(report.0["state"]["tables_same"], 2, "{}", report.0["state"]);
+}
+
+#[test]
 fn a_double_booking_is_left_by_merging_and_gone_with_a_lock_or_a_unique_key() {
     let rooms = Rooms::recorded();
 
