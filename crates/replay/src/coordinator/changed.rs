@@ -1,0 +1,282 @@
+//! The coordinator's part that is about changed code: what stands for what, who gives way, and what is otherwise than recorded.
+
+use hindcast_order::retroaction::Victim;
+use hindcast_order::{Request, Tx};
+
+use super::{Ask, Claim, Coordinator, Ended, EndedAs};
+use crate::changes::{Changes, Difference, DifferenceKind};
+use crate::recording::Fate;
+use crate::shapes;
+
+impl Coordinator {
+    /// Changed code: by the first statement, else by position, unless it is known to be one that is added.
+    pub(super) fn claim_changed(&mut self, request: Request, opening: u64) -> Claim {
+        let changes = self.changes.as_mut().expect("the code is changed");
+        if changes.is_retry(request, opening) {
+            return Claim::Added(changes.add(request, opening, true));
+        }
+        let added = changes.is_known_as_added(opening);
+        let in_place = self.unclaimed(request).next().filter(|_| !added);
+        let found = self.matching(request, opening).or(in_place);
+        let Some(tx) = found else {
+            let changes = self.changes.as_mut().expect("the code is changed");
+            let id = changes.add(request, opening, false);
+            self.steps += u64::from(changes.outdated().is_some());
+            return Claim::Added(id);
+        };
+        self.steps += 1;
+        // What came before it in the request was left out. Nobody is to wait for it, this one least of all.
+        let began = self.recording.transaction(tx).began;
+        let passed: Vec<Tx> = self
+            .unclaimed(request)
+            .take_while(|&earlier| earlier != tx)
+            .filter(|&earlier| self.recording.transaction(earlier).ended <= began)
+            .collect();
+        for earlier in passed {
+            self.rules.leave(earlier);
+        }
+        self.set_claimed(tx);
+        let recorded = self.opening(tx);
+        let changes = self.changes.as_mut().expect("the code is changed");
+        changes.take(request, tx, opening, recorded);
+        Claim::Run(tx)
+    }
+
+    /// A transaction of changed code has written, and is about to commit.
+    pub fn wrote(&mut self, claim: Claim, ids: &[u64], statements: &[String]) {
+        let request = self.request_of(claim);
+        let Some(changes) = &mut self.changes else {
+            return;
+        };
+        changes.wrote(claim, request, ids, statements);
+        let Claim::Run(tx) = claim else { return };
+        let recorded = self.recording.transaction(tx);
+        if recorded.wrote || recorded.fate == Fate::Aborted {
+            return;
+        }
+        // It only read originally. If a later transaction of its request wrote the same table, the writing has moved here.
+        let targets = shapes::targets(statements);
+        let moved = request.and_then(|request| {
+            self.unclaimed(request).find(|&later| {
+                let later = self.recording.transaction(later);
+                let its = self.shapes.targets.get(&later.shape);
+                later.wrote
+                    && later.fate != Fate::Aborted
+                    && its.is_some_and(|its| its.iter().any(|table| targets.contains(table)))
+            })
+        });
+        self.steps += 1;
+        let mut rest: Vec<Tx> = match request {
+            Some(request) => self
+                .unclaimed(request)
+                .filter(|&one| Some(one) != moved)
+                .collect(),
+            None => Vec::new(),
+        };
+        // What is between the two has moved as well if its statements have.
+        let also_moved: Vec<Tx> = match moved {
+            Some(moved) => rest
+                .extract_if(.., |one| {
+                    let shape = self.recording.transaction(*one).shape;
+                    *one < moved && self.shapes.is_within(shape, statements)
+                })
+                .collect(),
+            None => Vec::new(),
+        };
+        for one in also_moved {
+            self.rules.leave(one);
+            self.set_claimed(one);
+            self.note_deleted(one, Some(tx));
+        }
+        let Some(rules) = self.rules.changed() else {
+            return;
+        };
+        match moved {
+            Some(later) => {
+                rules.absorb(tx, later, &rest);
+                self.set_claimed(later);
+                self.note_deleted(later, Some(tx));
+            }
+            None => rules.became_writer(tx),
+        }
+    }
+
+    /// Whether a transaction that waits in the database for one which is complete and waits for its commit has to give way, because that commit
+    /// has to come after it.
+    ///
+    /// One that repeats a failed one does not: it would meet the same holder again and again. Its request comes after the holder now, and the rest of the
+    /// request, which cannot come before, is not waited for any more.
+    pub fn must_yield(&mut self, victim: Claim, holder: Tx) -> bool {
+        let rest: Vec<Tx> = match self.request_of(victim) {
+            Some(request) => self.unclaimed(request).collect(),
+            None => Vec::new(),
+        };
+        let repeats = |changes: &Changes| match victim {
+            Claim::Added(id) => changes.repeats(id),
+            _ => false,
+        };
+        if self.changes.as_ref().is_some_and(repeats) {
+            for tx in rest {
+                self.steps += u64::from(self.rules.took_snapshot(tx));
+            }
+            return false;
+        }
+        let tx = match victim {
+            Claim::Run(tx) => Some(tx),
+            _ => None,
+        };
+        let ended = match (tx, self.request_of(victim)) {
+            (Some(tx), _) => self.recording.transaction(tx).ended,
+            (None, Some(request)) => self.recording.request(request).ended,
+            (None, None) => 0,
+        };
+        let victim = Victim {
+            tx,
+            ended,
+            unclaimed: &rest,
+        };
+        self.rules
+            .changed()
+            .is_some_and(|rules| rules.must_yield(victim, holder))
+    }
+
+    pub fn note_yielded(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            changes.counts.yielded += 1;
+        }
+    }
+
+    /// Nothing moves: lets the earliest of those who wait go on without the order being kept. A transaction that may never come goes first: its request
+    /// was answered.
+    pub fn let_go(&mut self, waiting: &[Ask]) {
+        let behind: Vec<Tx> = (0..self.recording.requests.len() as u32)
+            .map(Request)
+            .filter(|request| !self.in_flight.contains(&request.0))
+            .filter(|&request| self.ended[request.index()])
+            .flat_map(|request| self.unclaimed(request).collect::<Vec<_>>())
+            .collect();
+        if !behind.is_empty() {
+            for tx in behind {
+                self.delete(tx);
+            }
+            return;
+        }
+        let Some(earliest) = waiting.iter().map(|ask| ask.tx()).min() else {
+            return;
+        };
+        // That is no step of the recording: whether it helps is seen by those that follow.
+        if let (Some(rules), Some(changes)) = (self.rules.changed(), &mut self.changes) {
+            rules.let_go(earliest);
+            changes.counts.let_go += 1;
+        }
+    }
+
+    pub(super) fn compare_changed(&mut self, tx: Tx, ended: &Ended) {
+        let recorded = self.recording.transaction(tx);
+        let request = recorded.request.map(|(request, _)| request);
+        let compared = !self.stopped && request.is_none_or(|request| self.compares(request));
+        // Asking for another isolation is no other statement: it shows in what comes of it.
+        let same = ended.shape == recorded.shape
+            || self.shapes.says_the_same(recorded.shape, &ended.statements);
+        let isolation = same && ended.shape != recorded.shape;
+        let before = match recorded.fate {
+            Fate::Aborted => self.recording.recorded_error(tx),
+            _ => None,
+        };
+        // Without an error it was rolled back because the service wanted it so, as some pools end reads.
+        let had_failed = before.is_some();
+        let same = same
+            || had_failed
+                && self
+                    .shapes
+                    .says_the_same_so_far(recorded.shape, &ended.statements);
+        let kind = match &ended.fate {
+            EndedAs::Committed if had_failed => Some(DifferenceKind::NewlySucceeding { before }),
+            EndedAs::RolledBack { error: Some(error) } if !had_failed => {
+                Some(DifferenceKind::NewlyFailing {
+                    error: error.clone(),
+                })
+            }
+            EndedAs::RolledBack { error } if sqlstate(&before) != sqlstate(error) => {
+                Some(DifferenceKind::FailsOtherwise {
+                    before,
+                    after: error.clone(),
+                })
+            }
+            EndedAs::RolledBack { error: None } if recorded.fate != Fate::Aborted && same => {
+                Some(DifferenceKind::NewlyFailing {
+                    error: "rolled back".to_owned(),
+                })
+            }
+            _ if !same => Some(DifferenceKind::Statements { shape: ended.shape }),
+            // What led to an error is not kept to the last row by everybody.
+            _ if !had_failed && ended.digest != recorded.digest.0 => {
+                Some(DifferenceKind::Results { rows: ended.rows })
+            }
+            _ => None,
+        };
+        let changes = self.changes.as_mut().expect("the code is changed");
+        changes.over(Claim::Run(tx), request, ended);
+        if !compared {
+            return;
+        }
+        let counts = &mut changes.counts;
+        counts.isolation += u64::from(isolation);
+        *match &kind {
+            None if had_failed => &mut counts.same_failure,
+            None => &mut counts.same,
+            Some(DifferenceKind::NewlySucceeding { .. }) => &mut counts.newly_succeeding,
+            Some(DifferenceKind::Statements { .. }) => &mut counts.statements,
+            Some(DifferenceKind::Results { .. }) => &mut counts.results,
+            Some(DifferenceKind::FailsOtherwise { .. }) => &mut counts.fails_otherwise,
+            Some(_) => &mut counts.newly_failing,
+        } += 1;
+        if let Some(kind) = kind {
+            changes.differing.push(Difference {
+                tx: Some(tx),
+                request,
+                kind,
+            });
+        }
+    }
+
+    /// A recorded transaction of changed code will not come.
+    pub(super) fn delete(&mut self, tx: Tx) {
+        self.steps += 1;
+        self.set_claimed(tx);
+        self.counts.transactions_done += 1;
+        self.rules.leave(tx);
+        self.note_deleted(tx, None);
+    }
+
+    fn note_deleted(&mut self, tx: Tx, into: Option<Tx>) {
+        let request = self.request_of(Claim::Run(tx));
+        let compared = !self.stopped && request.is_some_and(|request| self.compares(request));
+        if let Some(changes) = self.changes.as_mut().filter(|_| compared) {
+            changes.counts.deleted += 1;
+            changes.differing.push(Difference {
+                tx: Some(tx),
+                request,
+                kind: DifferenceKind::Deleted { into },
+            });
+        }
+    }
+
+    /// What changed code did otherwise.
+    pub fn changes(&self) -> Option<&Changes> {
+        self.changes.as_ref()
+    }
+
+    pub fn take_changes(&mut self) -> Option<Changes> {
+        self.changes.as_mut().map(std::mem::take)
+    }
+}
+
+/// `40001` of `could not serialize access … (40001)`.
+fn sqlstate(error: &Option<String>) -> Option<&str> {
+    error
+        .as_deref()?
+        .strip_suffix(')')?
+        .rsplit_once('(')
+        .map(|(_, state)| state)
+}
