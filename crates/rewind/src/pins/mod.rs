@@ -13,7 +13,7 @@
 //! column defaults (of `COPY`, too), views, triggers, functions in SQL and PL/pgSQL. Only the protocol's own function call is not.
 //!
 //! Clock keywords (`CURRENT_TIMESTAMP` …) are grammar. In column defaults, views and function bodies they are rewritten here; in
-//! statements the gateway does it with [`rewrite_clock_keywords`]. Identity columns have their values drawn by the executor itself,
+//! statements the holding gateway does it, by an expression on `now()`. Identity columns have their values drawn by the executor itself,
 //! so they become columns with a default.
 //!
 //! A sequence's recorded values are *reserved*: an unpinned `nextval` (an `INSERT` whose result nobody saw) steps over them, or it
