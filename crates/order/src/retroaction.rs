@@ -87,6 +87,8 @@ pub struct Retroaction {
     /// All before this position in `writers` are over.
     won: usize,
     roles: HashMap<Tx, Role>,
+    /// There was a new writer. `begun` stands still at those that it does not wait for, so every snapshot and every end may change its answer.
+    new_writers: bool,
     exceptions: u64,
 }
 
@@ -133,6 +135,7 @@ impl Retroaction {
             begun: 0,
             won: 0,
             roles: HashMap::new(),
+            new_writers: false,
             exceptions: 0,
         };
         new.advance();
@@ -258,6 +261,7 @@ impl Retroaction {
     pub fn took_snapshot(&mut self, tx: Tx) {
         if !self.schedule.has_snapshot(tx) && !self.is_over(tx) {
             self.schedule.took_snapshot(tx);
+            self.exceptions += u64::from(self.new_writers);
             self.advance();
         }
     }
@@ -281,6 +285,7 @@ impl Retroaction {
     }
 
     fn end(&mut self, tx: Tx) {
+        self.exceptions += u64::from(self.new_writers);
         if let Some(&Role::Absorbed { later, .. }) = self.roles.get(&tx) {
             self.schedule.abandon(later);
         }
@@ -289,6 +294,7 @@ impl Retroaction {
 
     /// A transaction that only read originally has written, and is about to commit.
     pub fn became_writer(&mut self, tx: Tx) {
+        self.new_writers = true;
         self.set_role(tx, Role::NewWriter);
     }
 
@@ -303,8 +309,7 @@ impl Retroaction {
         let visible = levels.visible_from(later).map_or(u32::MAX, |level| level.0);
         let due = between.map(|level| level.0).fold(visible, u32::min);
         if self.is_over(tx) {
-            self.schedule.abandon(later);
-            self.advance();
+            self.failed(later);
             return;
         }
         let due = if self.is_free(tx) { 0 } else { due };

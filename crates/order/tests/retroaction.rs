@@ -176,6 +176,26 @@ fn a_new_writer_does_not_wait_for_who_saw_more_than_somebody_that_began_later() 
     assert!(run.may_commit(T1));
 }
 
+/// #1 saw #4 and is not waited for, but began before #2, who is. The rest of its own request (#3) cannot come before it is over.
+#[test]
+fn progress_tells_of_a_new_writer_that_may_commit() {
+    let mut run = retroaction(&[
+        (1, 4, Committed, Some(0), None),
+        (2, 9, Committed, Some(1), None),
+        (3, 9, Committed, Some(0), None),
+        (5, 7, Committed, Some(0), None),
+        (5, 6, Committed, Some(0), Some(1)),
+    ]);
+    run.took_snapshot(Tx(4));
+    run.took_snapshot(T1);
+    run.became_writer(T1);
+    assert!(!run.may_commit(T1));
+    let before = run.progress();
+    run.took_snapshot(T3);
+    assert!(run.may_commit(T1));
+    assert_ne!(run.progress(), before, "whoever waits is asked again");
+}
+
 #[test]
 fn who_lost_acts_when_who_won_is_over() {
     let mut run = retroaction(&[
