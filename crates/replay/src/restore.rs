@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use hindcast_rewind::pins::{self, PinError, Pinned};
 use hindcast_rewind::{Options, Point, RewindError, Rewound, rewind};
 use hindcast_trace::{
-    Base, BaseKind, Gap, GapCause, Micros, Outcome, ReadError, RequestId, SequenceValue, Trace,
-    TransactionFilter, Xid,
+    Base, BaseKind, Gap, GapCause, Micros, Outcome, ReadError, RequestId, SequenceValue, Snapshot,
+    Trace, TransactionFilter, Xid,
 };
 
 use crate::plan::{Plan, PlanError};
@@ -111,8 +111,13 @@ impl Start {
             }
             if !before {
                 reserved.extend(transaction.sequence_values);
-                if point.first_snapshot.is_none() {
-                    point.first_snapshot = transaction.snapshot;
+                // Who began first need not have been first to see something. Snapshots are ordered by inclusion, so the least one saw the fewest.
+                let saw = |snapshot: &Snapshot| snapshot.xmax.0 - snapshot.in_progress.len() as u64;
+                let least = point.first_snapshot.as_ref().map(saw);
+                if let Some(snapshot) = transaction.snapshot
+                    && least.is_none_or(|least| saw(&snapshot) < least)
+                {
+                    point.first_snapshot = Some(snapshot);
                 }
             }
         }
