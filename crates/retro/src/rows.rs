@@ -23,6 +23,18 @@ pub trait Causes: Send + Sync {
     fn deleted(&self, table: &str, key: &str) -> Option<Cause>;
 }
 
+impl dyn Causes + '_ {
+    /// Who wrote a row that was found in one of the databases.
+    pub(crate) fn of(&self, table: &str, side: Side, row: &FoundRow) -> Option<Cause> {
+        let written = row.written?;
+        let ask = match side {
+            Side::A => Causes::before,
+            Side::B => Causes::after,
+        };
+        Some(ask(self, table, written.xmin, written.cmin))
+    }
+}
+
 /// How much is described and kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -238,8 +250,8 @@ impl<'a> TableRows<'a> {
         };
         let change = RowChange {
             kind,
-            before_by: self.cause(Side::A, a),
-            after_by: self.cause(Side::B, b),
+            before_by: self.causes.of(&self.aligned.table, Side::A, a),
+            after_by: self.causes.of(&self.aligned.table, Side::B, b),
         };
         self.described.push((self.seen, change));
     }
@@ -265,10 +277,10 @@ impl<'a> TableRows<'a> {
         };
         let (before_by, after_by) = match side {
             Side::A => (
-                self.cause(Side::A, found),
+                self.causes.of(&self.aligned.table, Side::A, found),
                 self.causes.deleted(&self.aligned.table, &found.key),
             ),
-            Side::B => (None, self.cause(Side::B, found)),
+            Side::B => (None, self.causes.of(&self.aligned.table, Side::B, found)),
         };
         let change = RowChange {
             kind,
@@ -291,20 +303,6 @@ impl<'a> TableRows<'a> {
             }
             _ => false,
         }
-    }
-
-    fn cause(&self, side: Side, row: &FoundRow) -> Option<Cause> {
-        let written = row.written?;
-        let ask = match side {
-            Side::A => Causes::before,
-            Side::B => Causes::after,
-        };
-        Some(ask(
-            self.causes,
-            &self.aligned.table,
-            written.xmin,
-            written.cmin,
-        ))
     }
 
     fn shown(&self, values: &RowText) -> RowText {

@@ -299,7 +299,7 @@ impl Attempt<'_> {
 
     async fn report(
         &self,
-        done: Done,
+        mut done: Done,
         prepared: &Prepared,
         after: &tokio_postgres::Client,
         selection: Option<Selection>,
@@ -336,7 +336,7 @@ impl Attempt<'_> {
         let provenance = Provenance {
             original: causes::Original::of(self.trace, plan.period.clone())?,
             original_ids: against == Baseline::RecordedDatabase,
-            writers: done.changes.writers.clone(),
+            writers: std::mem::take(&mut done.changes.writers),
             deletions,
             preparation: prepared.preparation.clone(),
             recording: Arc::clone(&recording),

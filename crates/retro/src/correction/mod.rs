@@ -261,13 +261,13 @@ impl TableWriter<'_> {
         match side {
             Side::A => {
                 let by = (
-                    self.cause(Side::A, &row),
+                    self.causes.of(&self.aligned.table, Side::A, &row),
                     self.causes.deleted(&self.aligned.table, &row.key),
                 );
                 self.delete(&row, by)
             }
             Side::B => {
-                let by = (None, self.cause(Side::B, &row));
+                let by = (None, self.causes.of(&self.aligned.table, Side::B, &row));
                 self.insert(row, by)
             }
         }
@@ -275,7 +275,10 @@ impl TableWriter<'_> {
 
     /// Without a primary key: the same row, but not the same number of times.
     fn recount(&mut self, a: FoundRow, b: FoundRow) -> std::io::Result<()> {
-        let by = (self.cause(Side::A, &a), self.cause(Side::B, &b));
+        let by = (
+            self.causes.of(&self.aligned.table, Side::A, &a),
+            self.causes.of(&self.aligned.table, Side::B, &b),
+        );
         if a.count > b.count {
             let count = a.count - b.count;
             self.delete(&FoundRow { count, ..a }, by)
@@ -323,7 +326,10 @@ impl TableWriter<'_> {
             self.parts.summary.noise_left_out += 1;
             return Ok(());
         }
-        let by = (self.cause(Side::A, a), self.cause(Side::B, &b));
+        let by = (
+            self.causes.of(&self.aligned.table, Side::A, a),
+            self.causes.of(&self.aligned.table, Side::B, &b),
+        );
         let after = self.translated(b.values);
         let Some(update) = sql::update(self.aligned, a, &after, &self.unsure(&a.values)) else {
             return Ok(());
@@ -365,20 +371,6 @@ impl TableWriter<'_> {
             let triggers = self.facts.triggers.clone();
             self.parts.touched.insert(table.clone(), triggers);
         }
-    }
-
-    fn cause(&self, side: Side, row: &FoundRow) -> Option<Cause> {
-        let written = row.written?;
-        let ask = match side {
-            Side::A => Causes::before,
-            Side::B => Causes::after,
-        };
-        Some(ask(
-            self.causes,
-            &self.aligned.table,
-            written.xmin,
-            written.cmin,
-        ))
     }
 
     /// Comments that say who wrote the row before, who wrote or deleted it now, and who depended on it.
