@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hindcast_trace::Xid;
 
 use crate::cluster::ClusterError;
-use crate::point::Lsn;
+use hindcast_pg::Lsn;
 
 /// Why taking a base or rewinding to a point failed.
 #[derive(Debug, thiserror::Error)]

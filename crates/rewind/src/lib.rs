@@ -32,6 +32,7 @@ mod wal;
 
 pub use backup::{adopt_backup, take_backup};
 pub use error::{RewindError, Session};
-pub use point::{Lsn, Options, Point, Progress, Reached, Step};
+pub use hindcast_pg::Lsn;
+pub use point::{Options, Point, Progress, Reached, Step};
 pub use rewound::{Kept, Rewound, rewind};
 pub use template::{drop_template, take_template};

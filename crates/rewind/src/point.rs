@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hindcast_pg::Lsn;
 use hindcast_trace::{Snapshot, Xid};
 
 /// A quiet point of a recording: a moment at which no recorded transaction was in flight.
@@ -100,26 +101,4 @@ pub enum Reached {
     PointInTime { backup: PathBuf, lsn: Lsn, xid: u32 },
     /// A backup as of its end.
     Backup { backup: PathBuf },
-}
-
-/// A position in the WAL; `Display` and `FromStr` use Postgres' `16/B374D848`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lsn(pub u64);
-
-impl std::fmt::Display for Lsn {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:X}/{:X}", self.0 >> 32, self.0 & 0xFFFF_FFFF)
-    }
-}
-
-impl std::str::FromStr for Lsn {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (high, low) = text.split_once('/').unwrap_or(("", text));
-        Ok(Self(
-            u64::from(u32::from_str_radix(high, 16)?) << 32
-                | u64::from(u32::from_str_radix(low, 16)?),
-        ))
-    }
 }

@@ -13,7 +13,9 @@ use hindcast_trace::{Snapshot, Xid};
 use crate::backup::{Backup, near, text_of};
 use crate::cluster::RunAs;
 use crate::error::RewindError;
-use crate::point::{Lsn, Point, Progress, Step};
+use hindcast_pg::Lsn;
+
+use crate::point::{Point, Progress, Step};
 
 /// One commit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

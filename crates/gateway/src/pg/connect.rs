@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hindcast_pg::{Address, DatabaseUrl, SslMode, TlsError, client_config};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,8 +13,6 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::startup;
-use super::tls::{self, TlsError};
-use super::url::{Address, DatabaseUrl, SslMode};
 use crate::stream::Stream;
 
 /// Why no server of a URL could be reached: one attempt per address.
@@ -70,7 +69,7 @@ pub struct Connector {
 
 impl Connector {
     pub fn new(url: DatabaseUrl) -> Result<Self, TlsError> {
-        let tls = tls::client_config(&url)?;
+        let tls = client_config(&url)?;
         Ok(Self {
             url,
             tls,

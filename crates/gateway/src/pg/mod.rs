@@ -24,12 +24,9 @@ mod pump;
 mod server;
 mod startup;
 mod tap;
-mod tls;
-mod url;
 
 pub use connect::{AttemptError, ConnectError, Connector, ControlError};
 pub use driver::{Driver, Flow, Host, Permission, Refusal, SessionStart, Wires};
+pub use hindcast_pg::{Address, DatabaseUrl, ServerIdentity, SslMode, TlsError, UrlError};
 pub use server::{Server, ServerHandle, ServerOptions};
 pub use startup::Parameters;
-pub use tls::{ServerIdentity, TlsError};
-pub use url::{Address, DatabaseUrl, SslMode, UrlError};

@@ -17,9 +17,9 @@ use super::driver::{Host, Refusal, SessionStart};
 use super::pump::{Control, Phase, Pump};
 use super::startup::{self, First, Parameters, StartupError};
 use super::tap::{Binding, Tap};
-use super::tls::ServerIdentity;
 use crate::listen::{ACCEPT_PAUSE, Accepted, BindError, ListenAddress, Listener};
 use crate::stream::Stream;
+use hindcast_pg::ServerIdentity;
 
 /// What a client that connects may take to say who it is, encryption included. Postgres' own limit.
 const STARTUP_PATIENCE: Duration = Duration::from_secs(60);

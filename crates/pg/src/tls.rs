@@ -13,7 +13,7 @@ use rustls::{
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use super::url::{DatabaseUrl, SslMode};
+use crate::url::{DatabaseUrl, SslMode};
 
 /// The protocol's name in TLS, for clients that encrypt without asking first.
 const ALPN: &[u8] = b"postgresql";
@@ -61,8 +61,8 @@ pub enum TlsError {
 /// Certificate and key that the gateway shows to its clients.
 #[derive(Clone, Debug)]
 pub struct ServerIdentity {
-    pub(super) config: Arc<ServerConfig>,
-    pub(super) leaf: CertificateDer<'static>,
+    pub config: Arc<ServerConfig>,
+    pub leaf: CertificateDer<'static>,
 }
 
 impl ServerIdentity {
@@ -88,7 +88,7 @@ impl ServerIdentity {
 }
 
 /// What to do about encryption towards the server; `None`: nothing.
-pub(super) fn client_config(url: &DatabaseUrl) -> Result<Option<Arc<ClientConfig>>, TlsError> {
+pub fn client_config(url: &DatabaseUrl) -> Result<Option<Arc<ClientConfig>>, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("the provider supports the default versions");
