@@ -1,0 +1,27 @@
+//! Names and texts as parts of SQL.
+
+/// A name that means itself: always in double quotes.
+pub fn quote_identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text constant, whatever `standard_conforming_strings` is.
+pub fn quote_literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    match quoted.contains('\\') {
+        true => format!(" E'{}'", quoted.replace('\\', "\\\\")),
+        false => format!("'{quoted}'"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_and_backslashes_are_escaped() {
+        assert_eq!(quote_identifier("or\"der"), "\"or\"\"der\"");
+        assert_eq!(quote_literal("it's"), "'it''s'");
+        assert_eq!(quote_literal("a\\'b"), " E'a\\\\''b'");
+    }
+}
