@@ -1,7 +1,7 @@
 //! Positions in the WAL.
 
 /// A position in the WAL; `Display` and `FromStr` use Postgres' `16/B374D848`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
 impl std::fmt::Display for Lsn {

@@ -1,4 +1,6 @@
 //! A replica that keeps up with its primary and only ever shows states that the primary had.
 
+pub mod metrics;
 pub mod pgoutput;
+pub mod status;
 pub mod target;

@@ -1,0 +1,268 @@
+//! What a standby is doing, for whoever looks at it from another thread.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hindcast_pg::Lsn;
+
+use crate::target::TargetStatus;
+
+/// Shared between the thread that follows and those that watch and stop it.
+#[derive(Clone, Default)]
+pub struct Control(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    status: Mutex<Status>,
+    changed: Condvar,
+}
+
+impl Control {
+    /// Asks for an end in good order: what was received is applied, made durable and acknowledged first.
+    pub fn stop(&self) {
+        self.0.stop.store(true, Ordering::SeqCst);
+        self.0.changed.notify_all();
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.0.stop.load(Ordering::SeqCst)
+    }
+
+    pub fn status(&self) -> Status {
+        self.lock().clone()
+    }
+
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut self.lock());
+    }
+
+    /// Sleeps, but not past a stop. True when it is time to stop.
+    pub(crate) fn pause(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut status = self.lock();
+        while !self.is_stopping() {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            // A stop that comes between the look and the wait is noticed a little later.
+            let left = left.min(Duration::from_millis(100));
+            status = self
+                .0
+                .changed
+                .wait_timeout(status, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Status> {
+        self.0.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A moment of a standby.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    pub state: State,
+    /// The primary's end of WAL, as it last said.
+    pub primary_end: Lsn,
+    pub received: Lsn,
+    pub visible: Lsn,
+    pub durable: Lsn,
+    pub lag: Lag,
+    pub target: TargetStatus,
+    /// Changes as the primary made them, over the last seconds.
+    pub changes_per_second: f64,
+    pub reconnects: u64,
+    /// What somebody should know, each of them once.
+    pub notices: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum State {
+    #[default]
+    Starting,
+    Copying(CopyProgress),
+    Following,
+    /// One of the servers cannot be reached: tried again.
+    Waiting {
+        reason: String,
+        attempt: u32,
+    },
+    Stopped,
+}
+
+impl State {
+    /// A word for machines.
+    pub fn name(&self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Copying(_) => "copying",
+            State::Following => "following",
+            State::Waiting { .. } => "waiting",
+            State::Stopped => "stopped",
+        }
+    }
+}
+
+/// How far the initial copy is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyProgress {
+    pub tables_done: usize,
+    pub tables: usize,
+    pub rows_done: u64,
+    pub bytes_done: u64,
+    /// What the primary's statistics say there is.
+    pub bytes_estimate: u64,
+    /// The table that was begun last.
+    pub current: String,
+}
+
+/// How far readers of the standby are behind the primary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// Since the oldest transaction was committed that readers do not see yet; zero when they see all.
+    pub time: Duration,
+    /// WAL that the primary has and readers do not see.
+    pub bytes: u64,
+}
+
+/// Follows what is committed and what is visible, and says how old the oldest difference is.
+///
+/// Keeps a sample of commits, not all: the answer is at most [`SAMPLE`] too old.
+#[derive(Debug, Default)]
+pub(crate) struct LagMeter {
+    /// Commits that are not visible: where they end, and when they were made by the primary's clock, in µs.
+    waiting: VecDeque<(Lsn, i64)>,
+    /// The primary's clock minus ours, in µs.
+    clock_offset: i64,
+}
+
+/// Commits closer together than this, in µs, count as one.
+const SAMPLE: i64 = 1_000;
+
+impl LagMeter {
+    pub fn set_clock_offset(&mut self, micros: i64) {
+        self.clock_offset = micros;
+    }
+
+    pub fn committed(&mut self, end: Lsn, time: i64) {
+        match self.waiting.back_mut() {
+            // The sample stands for the later ones too: it goes when the last of them is visible.
+            Some((last, since)) if time - *since < SAMPLE => *last = end,
+            _ => self.waiting.push_back((end, time)),
+        }
+    }
+
+    pub fn measure(&mut self, visible: Lsn, primary_end: Lsn, now: i64) -> Lag {
+        while self.waiting.front().is_some_and(|(end, _)| *end <= visible) {
+            self.waiting.pop_front();
+        }
+        let Some((_, since)) = self.waiting.front() else {
+            return Lag::default();
+        };
+        let micros = (now + self.clock_offset - since).max(0);
+        Lag {
+            time: Duration::from_micros(micros.unsigned_abs()),
+            bytes: primary_end.0.saturating_sub(visible.0),
+        }
+    }
+}
+
+/// A rate over the last few seconds.
+#[derive(Debug, Default)]
+pub(crate) struct Rate {
+    samples: VecDeque<(Instant, u64)>,
+}
+
+impl Rate {
+    const WINDOW: Duration = Duration::from_secs(3);
+    const STEP: Duration = Duration::from_millis(100);
+
+    pub fn per_second(&mut self, now: Instant, count: u64) -> f64 {
+        let due = |(at, _): &(Instant, u64)| now.duration_since(*at) >= Self::STEP;
+        if self.samples.back().is_none_or(due) {
+            self.samples.push_back((now, count));
+        }
+        while self.samples.len() > 2
+            && self
+                .samples
+                .get(1)
+                .is_some_and(|(at, _)| now.duration_since(*at) >= Self::WINDOW)
+        {
+            self.samples.pop_front();
+        }
+        match self.samples.front() {
+            Some((at, before)) if now > *at => {
+                (count - before) as f64 / now.duration_since(*at).as_secs_f64()
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// Now, in µs since 1970.
+pub(crate) fn now_micros() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_is_the_age_of_the_oldest_commit_that_nobody_sees() {
+        let mut meter = LagMeter::default();
+        assert_eq!(meter.measure(Lsn(0), Lsn(100), 5_000_000), Lag::default());
+        meter.committed(Lsn(10), 1_000_000);
+        meter.committed(Lsn(12), 1_000_500);
+        meter.committed(Lsn(20), 3_000_000);
+        let lag = |meter: &mut LagMeter, visible| meter.measure(Lsn(visible), Lsn(100), 5_000_000);
+        assert_eq!(lag(&mut meter, 0).time, Duration::from_secs(4));
+        // The first two are one sample, which goes with the later of them.
+        assert_eq!(lag(&mut meter, 10).time, Duration::from_secs(4));
+        assert_eq!(
+            lag(&mut meter, 12),
+            Lag {
+                time: Duration::from_secs(2),
+                bytes: 88
+            }
+        );
+        assert_eq!(lag(&mut meter, 20), Lag::default());
+    }
+
+    #[test]
+    fn the_primary_has_a_clock_of_its_own() {
+        let mut meter = LagMeter::default();
+        meter.set_clock_offset(2_000_000);
+        meter.committed(Lsn(10), 4_000_000);
+        let lag = meter.measure(Lsn(0), Lsn(10), 3_000_000);
+        assert_eq!(lag.time, Duration::from_secs(1));
+        // Clocks that disagree by more than the offset known do not make a negative lag.
+        assert_eq!(meter.measure(Lsn(0), Lsn(10), 0).time, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_rate_is_over_the_last_seconds() {
+        let mut rate = Rate::default();
+        let start = Instant::now();
+        let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
+        assert_eq!(rate.per_second(at(0), 0), 0.0);
+        for tenth in 1..=100 {
+            let now = rate.per_second(at(tenth), tenth * 50);
+            assert!((now - 500.0).abs() < 1.0, "{now}");
+        }
+        for tenth in 101..=140 {
+            rate.per_second(at(tenth), 5_000);
+        }
+        assert_eq!(rate.per_second(at(141), 5_000), 0.0);
+    }
+}
