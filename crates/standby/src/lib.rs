@@ -1,5 +1,7 @@
 //! A replica that keeps up with its primary and only ever shows states that the primary had.
 
+pub mod backup;
+pub mod follow;
 pub mod metrics;
 pub mod pgoutput;
 pub mod status;

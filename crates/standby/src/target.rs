@@ -22,6 +22,11 @@ pub trait Target {
     fn commit(&mut self, commit: &Commit) -> Result<(), Self::Error>;
     /// Called every few milliseconds, and whenever the stream ran dry: time to cut an epoch, to see what was flushed.
     fn tick(&mut self, now: Instant) -> Result<(), Self::Error>;
+    /// Nothing is under way, everything received is durable, and the log has been read to here without finding anything for us. The target notes
+    /// the position as its progress now and then, so that [`Target::durable`] gets there: the primary of an idle database beside a busy one
+    /// would keep WAL for ever otherwise. (Acknowledging it unnoted would be safe too, but then a backup that was put back
+    /// to an older state could not be told from one that was idle.)
+    fn idle(&mut self, read_to: Lsn, now: Instant) -> Result<(), Self::Error>;
     /// Everything committed so far becomes visible and durable before this returns.
     fn drain(&mut self) -> Result<(), Self::Error>;
 

@@ -1,0 +1,178 @@
+//! The loop: the log in, a target fed, acknowledgements out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hindcast_pg::Lsn;
+
+use crate::pgoutput::{Begin, Change, Commit, Relation, Truncate};
+use crate::status::{Control, LagMeter, Rate, State, now_micros};
+use crate::target::Target;
+
+/// How long the loop waits for the log before it looks at everything else.
+const TICK: Duration = Duration::from_millis(2);
+/// How many messages go by at most until then, when the log comes without a pause.
+const MESSAGES_PER_TICK: u32 = 512;
+/// How often watchers get a new status.
+const STATUS_EVERY: Duration = Duration::from_millis(50);
+
+/// What the log says next.
+#[derive(Debug)]
+pub enum Event<'a> {
+    Begin(Begin),
+    Change {
+        relation: &'a Arc<Relation>,
+        change: Change<'a>,
+    },
+    Commit(Commit),
+    /// Before its first change, and whenever its shape changed.
+    Relation(&'a Arc<Relation>),
+    Truncate {
+        relations: Vec<Arc<Relation>>,
+        how: Truncate,
+    },
+    /// Nothing for a target: a keepalive that moved the primary's end, a message of somebody else.
+    Nothing,
+}
+
+/// Where a target is, for the primary to know: it keeps WAL from `durable` on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acknowledgement {
+    pub received: Lsn,
+    pub visible: Lsn,
+    pub durable: Lsn,
+}
+
+/// A primary's log from some position on: committed transactions in commit order, one after the other.
+pub trait Log {
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// `None` when nothing came until the deadline.
+    fn next(&mut self, deadline: Instant) -> Result<Option<Event<'_>>, Self::Error>;
+    /// Cheap to call often: it is sent when there is something to say.
+    fn acknowledge(&mut self, position: Acknowledgement) -> Result<(), Self::Error>;
+    /// The primary's end of WAL, as it last said.
+    fn primary_end(&self) -> Lsn;
+    /// Everything up to here has been handed over by [`Log::next`], also where it was nothing for us.
+    fn read_to(&self) -> Lsn;
+    /// The primary's clock minus ours, in µs.
+    fn clock_offset(&self) -> i64;
+}
+
+/// Why following ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Somebody asked for it.
+    Stopped,
+    /// What was to be reached is visible and durable.
+    Reached,
+}
+
+/// Which side failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError<L, T> {
+    #[error(transparent)]
+    Log(L),
+    #[error(transparent)]
+    Target(T),
+}
+
+/// Feeds `target` with `log` until it is stopped, `until` is reached, or one of them fails. `watch` is called a few times a second, and may end it.
+pub fn follow<L: Log, T: Target>(
+    log: &mut L,
+    target: &mut T,
+    control: &Control,
+    until: Option<Lsn>,
+    mut watch: impl FnMut() -> Result<(), T::Error>,
+) -> Result<Ended, FollowError<L::Error, T::Error>> {
+    let mut lag = LagMeter::default();
+    let mut rate = Rate::default();
+    let mut status_due = Instant::now();
+    let mut between = true;
+    control.update(|status| status.state = State::Following);
+    loop {
+        let deadline = Instant::now() + TICK;
+        for _ in 0..MESSAGES_PER_TICK {
+            let Some(event) = log.next(deadline).map_err(FollowError::Log)? else {
+                break;
+            };
+            match &event {
+                Event::Begin(_) => between = false,
+                Event::Commit(commit) => {
+                    between = true;
+                    lag.committed(commit.end_lsn, commit.time);
+                }
+                _ => {}
+            }
+            hand_over(target, event).map_err(FollowError::Target)?;
+        }
+        let now = Instant::now();
+        target.tick(now).map_err(FollowError::Target)?;
+        let all_visible = between && target.visible() >= target.received();
+        if all_visible && target.durable() >= target.received() {
+            target
+                .idle(log.read_to(), now)
+                .map_err(FollowError::Target)?;
+        }
+        acknowledge(log, target)?;
+        // What was read and was nothing for us is seen by readers as soon as everything else is.
+        let visible = match all_visible {
+            true => target.visible().max(log.read_to()),
+            false => target.visible(),
+        };
+
+        if now >= status_due {
+            status_due = now + STATUS_EVERY;
+            watch().map_err(FollowError::Target)?;
+            lag.set_clock_offset(log.clock_offset());
+            let lag = lag.measure(visible, log.primary_end(), now_micros());
+            let counters = target.status();
+            let per_second = rate.per_second(now, counters.changes);
+            control.update(|status| {
+                status.primary_end = log.primary_end();
+                status.received = target.received();
+                status.visible = visible;
+                status.durable = target.durable();
+                status.lag = lag;
+                status.target = counters;
+                status.changes_per_second = per_second;
+            });
+        }
+        let reached = until.is_some_and(|until| {
+            visible >= until && target.durable() >= until.min(target.received())
+        });
+        if reached || control.is_stopping() {
+            target.drain().map_err(FollowError::Target)?;
+            acknowledge(log, target)?;
+            return Ok(if reached {
+                Ended::Reached
+            } else {
+                Ended::Stopped
+            });
+        }
+    }
+}
+
+fn hand_over<T: Target>(target: &mut T, event: Event<'_>) -> Result<(), T::Error> {
+    match event {
+        Event::Begin(begin) => target.begin(&begin),
+        Event::Change { relation, change } => target.change(relation, &change),
+        Event::Commit(commit) => target.commit(&commit),
+        Event::Relation(relation) => target.relation(relation),
+        Event::Truncate { relations, how } => target.truncate(&relations, how),
+        Event::Nothing => Ok(()),
+    }
+}
+
+/// Tells the primary how far the target is.
+fn acknowledge<L: Log, T: Target>(
+    log: &mut L,
+    target: &T,
+) -> Result<(), FollowError<L::Error, T::Error>> {
+    let position = Acknowledgement {
+        received: target.received(),
+        visible: target.visible(),
+        durable: target.durable(),
+    };
+    log.acknowledge(position).map_err(FollowError::Log)
+}
