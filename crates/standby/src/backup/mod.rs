@@ -1,0 +1,3 @@
+//! Applies the log to a stock Postgres, the backup.
+
+pub mod net;
