@@ -4,5 +4,6 @@ pub mod backup;
 pub mod follow;
 pub mod metrics;
 pub mod pgoutput;
+pub mod source;
 pub mod status;
 pub mod target;

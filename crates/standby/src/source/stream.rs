@@ -1,0 +1,283 @@
+//! The primary's log as it comes out of its slot.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hindcast_pg::{
+    ConnectOptions, Connection, CopyBoth, DatabaseUrl, Interrupter, Lsn, quote_identifier,
+    quote_literal,
+};
+
+use crate::follow::{Acknowledgement, Event, Log};
+use crate::pgoutput::{Decoder, Malformed, Message, POSTGRES_EPOCH, Relation};
+use crate::source::error::SourceError;
+use crate::status::now_micros;
+
+/// What a stream is asked for.
+#[derive(Clone, Debug)]
+pub struct StreamOptions {
+    /// The primary is told how far we are at least this often, changes or not. It ends sessions that are silent for `wal_sender_timeout` (60 s by default).
+    pub status_interval: Duration,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        Self {
+            status_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A replication session: events in commit order, keepalives answered by the way.
+pub struct Stream {
+    session: CopyBoth,
+    decoder: Decoder,
+    relations: HashMap<u32, Arc<Relation>>,
+    options: StreamOptions,
+    primary_end: Lsn,
+    read_to: Lsn,
+    clock_offset: i64,
+    /// Transactions that begin to be sent before this are ours already.
+    from: Lsn,
+    /// In the middle of a transaction that is skipped.
+    skipping: bool,
+    position: Acknowledgement,
+    told: Acknowledgement,
+    told_at: Instant,
+    /// The primary wants an answer now.
+    asked: bool,
+}
+
+/// How values look, whatever the primary's defaults are: exact, and the same for every reader.
+const SETTINGS: [(&str, &str); 7] = [
+    ("datestyle", "ISO"),
+    ("intervalstyle", "postgres"),
+    ("extra_float_digits", "3"),
+    ("timezone", "UTC"),
+    ("bytea_output", "hex"),
+    ("lc_monetary", "C"),
+    ("xmlbinary", "base64"),
+];
+
+/// A session in which values look the same whoever asks.
+pub fn session(application_name: &str) -> ConnectOptions {
+    SETTINGS.iter().fold(
+        ConnectOptions::named(application_name),
+        |options, (name, value)| options.set(name, value),
+    )
+}
+
+impl Stream {
+    /// Everything that was committed after `from`.
+    pub fn start(
+        url: &DatabaseUrl,
+        slot: &str,
+        publication: &str,
+        from: Lsn,
+        options: StreamOptions,
+    ) -> Result<Self, SourceError> {
+        let mut connect = session(&format!("hindcast standby {slot}"));
+        connect.replication = true;
+        let connection = Connection::connect(url, &connect).map_err(SourceError::Connect)?;
+        let publication = quote_literal(&quote_identifier(publication));
+        let sql = format!(
+            "START_REPLICATION SLOT {} LOGICAL {from} (proto_version '1', publication_names {publication})",
+            quote_identifier(slot),
+        );
+        let session = connection
+            .start_replication(&sql)
+            .map_err(|error| SourceError::Start {
+                slot: slot.to_owned(),
+                source: error,
+            })?;
+        let position = Acknowledgement {
+            received: from,
+            visible: from,
+            durable: from,
+        };
+        Ok(Self {
+            session,
+            decoder: Decoder::default(),
+            relations: HashMap::new(),
+            options,
+            primary_end: from,
+            read_to: from,
+            clock_offset: 0,
+            from,
+            skipping: false,
+            position,
+            told: Acknowledgement::default(),
+            told_at: Instant::now(),
+            asked: false,
+        })
+    }
+
+    pub fn interrupter(&self) -> Interrupter {
+        self.session.interrupter()
+    }
+
+    fn tell_if_due(&mut self) -> Result<(), SourceError> {
+        let moved = self.position != self.told;
+        let since = self.told_at.elapsed();
+        // A synchronous primary waits for these; a busy one should not be flooded.
+        let due = self.asked
+            || moved && since >= Duration::from_millis(10)
+            || since >= self.options.status_interval;
+        if !due {
+            return Ok(());
+        }
+        let mut message = [0; 34];
+        message[0] = b'r';
+        let word = |message: &mut [u8; 34], at: usize, value: u64| {
+            message[at..at + 8].copy_from_slice(&value.to_be_bytes());
+        };
+        word(&mut message, 1, self.position.received.0);
+        word(&mut message, 9, self.position.durable.0);
+        word(&mut message, 17, self.position.visible.0);
+        let now = now_micros() - POSTGRES_EPOCH;
+        word(&mut message, 25, now.cast_unsigned());
+        self.session.write(&message).map_err(SourceError::Lost)?;
+        self.told = self.position;
+        self.told_at = Instant::now();
+        self.asked = false;
+        Ok(())
+    }
+}
+
+impl Log for Stream {
+    type Error = SourceError;
+
+    fn next(&mut self, deadline: Instant) -> Result<Option<Event<'_>>, SourceError> {
+        let Some(body) = self.session.read(deadline).map_err(SourceError::Lost)? else {
+            return Ok(None);
+        };
+        let word = |at: usize| -> Result<u64, Malformed> {
+            let bytes = body.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u64::from_be_bytes).ok_or_else(|| Malformed {
+                what: "a replication message that is cut off".to_owned(),
+            })
+        };
+        let clock = |sent: u64| sent.cast_signed() + POSTGRES_EPOCH - now_micros();
+        match body.first() {
+            // XLogData: where it begins, the end of WAL, when it was sent.
+            Some(b'w') => {
+                self.primary_end = self.primary_end.max(Lsn(word(9)?));
+                let message = body.get(25..).unwrap_or_default();
+                let message = self.decoder.decode(message)?.message;
+                if let Message::Begin(_) | Message::Commit(_) = message {
+                    self.clock_offset = clock(word(17)?);
+                }
+                event(
+                    message,
+                    &mut self.relations,
+                    &mut self.read_to,
+                    self.from,
+                    &mut self.skipping,
+                )
+                .map(Some)
+            }
+            // Keepalive: the end of WAL, when it was sent, whether an answer is wanted.
+            Some(b'k') => {
+                let end = Lsn(word(1)?);
+                self.clock_offset = clock(word(9)?);
+                self.primary_end = self.primary_end.max(end);
+                // Everything committed before it was sent to us before it.
+                self.read_to = self.read_to.max(end);
+                self.asked |= body.get(17) == Some(&1);
+                Ok(Some(Event::Nothing))
+            }
+            _ => Err(SourceError::Malformed(Malformed {
+                what: "a replication message of unknown kind".to_owned(),
+            })),
+        }
+    }
+
+    fn acknowledge(&mut self, position: Acknowledgement) -> Result<(), SourceError> {
+        self.position = Acknowledgement {
+            received: self.position.received.max(position.received),
+            visible: self.position.visible.max(position.visible),
+            durable: self.position.durable.max(position.durable),
+        };
+        self.tell_if_due()
+    }
+
+    fn primary_end(&self) -> Lsn {
+        self.primary_end
+    }
+
+    fn read_to(&self) -> Lsn {
+        self.read_to
+    }
+
+    fn clock_offset(&self) -> i64 {
+        self.clock_offset
+    }
+}
+
+fn event<'a>(
+    message: Message<'a>,
+    relations: &'a mut HashMap<u32, Arc<Relation>>,
+    read_to: &mut Lsn,
+    from: Lsn,
+    skipping: &mut bool,
+) -> Result<Event<'a>, SourceError> {
+    let unknown = |id: u32| {
+        SourceError::Malformed(Malformed {
+            what: format!("a change of the table with oid {id}, which was never described"),
+        })
+    };
+    Ok(match message {
+        Message::Begin(begin) => {
+            // The primary does not send what is before the start; if one ever did, it would be applied twice.
+            *skipping = begin.final_lsn < from;
+            match *skipping {
+                true => Event::Nothing,
+                false => Event::Begin(begin),
+            }
+        }
+        Message::Commit(commit) => {
+            *read_to = (*read_to).max(commit.end_lsn);
+            match std::mem::take(skipping) {
+                true => Event::Nothing,
+                false => Event::Commit(commit),
+            }
+        }
+        Message::Relation(relation) => {
+            let id = relation.id;
+            let known = relations.get(&id).is_some_and(|known| **known == relation);
+            if !known {
+                relations.insert(id, Arc::new(relation));
+            }
+            match known {
+                // Sent again because something about the table was changed that we do not see, or for no reason.
+                true => Event::Nothing,
+                false => Event::Relation(&relations[&id]),
+            }
+        }
+        Message::Change { .. } | Message::Truncate { .. } if *skipping => Event::Nothing,
+        Message::Change { relation, change } => Event::Change {
+            relation: relations.get(&relation).ok_or_else(|| unknown(relation))?,
+            change,
+        },
+        Message::Truncate {
+            relations: ids,
+            how,
+        } => Event::Truncate {
+            relations: ids
+                .into_iter()
+                .map(|id| relations.get(&id).cloned().ok_or_else(|| unknown(id)))
+                .collect::<Result<_, _>>()?,
+            how,
+        },
+        Message::Origin | Message::Type | Message::Custom { .. } => Event::Nothing,
+        Message::StreamStart { .. }
+        | Message::StreamStop
+        | Message::StreamCommit { .. }
+        | Message::StreamAbort { .. } => {
+            return Err(SourceError::Malformed(Malformed {
+                what: "a streamed transaction, which nobody asked for".to_owned(),
+            }));
+        }
+    })
+}
