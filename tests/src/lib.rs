@@ -22,7 +22,9 @@ pub mod http;
 pub mod process;
 pub mod requests;
 pub mod retro;
+pub mod session;
 pub mod stage;
+pub mod standby;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
