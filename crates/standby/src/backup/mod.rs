@@ -1,3 +1,6 @@
 //! Applies the log to a stock Postgres, the backup.
 
 pub mod net;
+pub mod statements;
+pub mod table;
+pub mod values;
