@@ -176,3 +176,207 @@ fn acknowledge<L: Log, T: Target>(
     };
     log.acknowledge(position).map_err(FollowError::Log)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::target::TargetStatus;
+
+    /// A log that was written down beforehand: transactions with one truncation of nothing in each, then keepalives.
+    struct Scripted {
+        events: VecDeque<(Lsn, Event<'static>)>,
+        end: Lsn,
+        read_to: Lsn,
+        acknowledged: Vec<Acknowledgement>,
+    }
+
+    impl Scripted {
+        fn new(transactions: u64, end: u64) -> Self {
+            let mut events = VecDeque::new();
+            for n in 1..=transactions {
+                let lsn = Lsn(n * 10);
+                events.push_back((
+                    Lsn(0),
+                    Event::Begin(Begin {
+                        final_lsn: lsn,
+                        time: 0,
+                        xid: 1,
+                    }),
+                ));
+                events.push_back((
+                    Lsn(0),
+                    Event::Truncate {
+                        relations: Vec::new(),
+                        how: Truncate::default(),
+                    },
+                ));
+                let commit = Commit {
+                    lsn,
+                    end_lsn: Lsn(n * 10 + 5),
+                    time: now_micros(),
+                };
+                events.push_back((commit.end_lsn, Event::Commit(commit)));
+            }
+            events.push_back((Lsn(end), Event::Nothing));
+            Self {
+                events,
+                end: Lsn(end),
+                read_to: Lsn(0),
+                acknowledged: Vec::new(),
+            }
+        }
+    }
+
+    impl Log for Scripted {
+        type Error = Infallible;
+
+        fn next(&mut self, _: Instant) -> Result<Option<Event<'_>>, Infallible> {
+            Ok(self.events.pop_front().map(|(read_to, event)| {
+                self.read_to = self.read_to.max(read_to);
+                event
+            }))
+        }
+
+        fn acknowledge(&mut self, position: Acknowledgement) -> Result<(), Infallible> {
+            if self.acknowledged.last() != Some(&position) {
+                self.acknowledged.push(position);
+            }
+            Ok(())
+        }
+
+        fn primary_end(&self) -> Lsn {
+            self.end
+        }
+
+        fn read_to(&self) -> Lsn {
+            self.read_to
+        }
+
+        fn clock_offset(&self) -> i64 {
+            0
+        }
+    }
+
+    /// Sees a transaction one tick after it was received, and flushes it two ticks later.
+    #[derive(Default)]
+    struct Slow {
+        received: Lsn,
+        stages: VecDeque<Lsn>,
+        visible: Lsn,
+        durable: Lsn,
+        idle_at: Vec<Lsn>,
+        inside: bool,
+        drained: bool,
+    }
+
+    impl Target for Slow {
+        type Error = std::io::Error;
+
+        fn relation(&mut self, _: &Arc<Relation>) -> Result<(), Self::Error> {
+            Ok(())
+        }
+
+        fn begin(&mut self, _: &Begin) -> Result<(), Self::Error> {
+            assert!(
+                !std::mem::replace(&mut self.inside, true),
+                "transactions do not overlap"
+            );
+            Ok(())
+        }
+
+        fn change(&mut self, _: &Arc<Relation>, _: &Change<'_>) -> Result<(), Self::Error> {
+            Ok(())
+        }
+
+        fn truncate(&mut self, _: &[Arc<Relation>], _: Truncate) -> Result<(), Self::Error> {
+            assert!(self.inside);
+            Ok(())
+        }
+
+        fn commit(&mut self, commit: &Commit) -> Result<(), Self::Error> {
+            assert!(std::mem::replace(&mut self.inside, false));
+            self.received = commit.end_lsn;
+            Ok(())
+        }
+
+        fn tick(&mut self, _: Instant) -> Result<(), Self::Error> {
+            self.stages.push_back(self.received);
+            if let Some(seen) = self.stages.len().checked_sub(2) {
+                self.visible = self.stages[seen];
+            }
+            if self.stages.len() > 3 {
+                self.durable = self.stages.pop_front().expect("there are four");
+            }
+            Ok(())
+        }
+
+        fn idle(&mut self, read_to: Lsn, _: Instant) -> Result<(), Self::Error> {
+            assert_eq!(
+                self.durable, self.received,
+                "idle means that nothing is under way"
+            );
+            self.idle_at.push(read_to);
+            Ok(())
+        }
+
+        fn drain(&mut self) -> Result<(), Self::Error> {
+            self.drained = true;
+            (self.visible, self.durable) = (self.received, self.received);
+            Ok(())
+        }
+
+        fn received(&self) -> Lsn {
+            self.received
+        }
+
+        fn visible(&self) -> Lsn {
+            self.visible
+        }
+
+        fn durable(&self) -> Lsn {
+            self.durable
+        }
+
+        fn status(&self) -> TargetStatus {
+            TargetStatus::default()
+        }
+    }
+
+    #[test]
+    fn nothing_is_acknowledged_before_the_target_has_it_for_good() {
+        let (mut log, mut target) = (Scripted::new(300, 9_000), Slow::default());
+        let control = Control::default();
+        let ended = follow(&mut log, &mut target, &control, Some(Lsn(3_005)), || Ok(())).unwrap();
+        assert_eq!(ended, Ended::Reached);
+        for position in &log.acknowledged {
+            assert!(position.durable <= position.visible && position.visible <= position.received);
+        }
+        assert_eq!(log.acknowledged.last().unwrap().durable, Lsn(3_005));
+        assert!(target.drained);
+    }
+
+    #[test]
+    fn wal_that_is_nothing_for_us_counts_as_read_once_all_else_is_durable() {
+        let (mut log, mut target) = (Scripted::new(2, 9_000), Slow::default());
+        let control = Control::default();
+        let ended = follow(&mut log, &mut target, &control, Some(Lsn(9_000)), || Ok(())).unwrap();
+        assert_eq!(ended, Ended::Reached);
+        assert_eq!(target.idle_at.last(), Some(&Lsn(9_000)));
+        assert_eq!(control.status().state, State::Following);
+    }
+
+    #[test]
+    fn a_stop_drains_and_acknowledges() {
+        let (mut log, mut target) = (Scripted::new(3, 40), Slow::default());
+        let control = Control::default();
+        control.stop();
+        assert_eq!(
+            follow(&mut log, &mut target, &control, None, || Ok(())).unwrap(),
+            Ended::Stopped
+        );
+        assert_eq!(log.acknowledged.last().unwrap().durable, Lsn(35));
+    }
+}
