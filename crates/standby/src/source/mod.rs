@@ -1,7 +1,13 @@
-//! Everything towards the primary.
+//! Everything towards the primary: whether it can be followed, what is kept for us there, and its log.
 
 pub mod error;
+pub mod preflight;
+pub mod slot;
 pub mod stream;
+pub mod tables;
 
 pub use error::SourceError;
+pub use preflight::{PreflightError, Primary, preflight};
+pub use slot::{Names, SlotError};
 pub use stream::{Stream, StreamOptions, session};
+pub use tables::{ReplicatedTable, TableColumn, TableFilter};

@@ -1,0 +1,214 @@
+//! What is replicated: which tables of the primary, and what is known of them.
+
+use hindcast_pg::{Connection, Error, quote_identifier};
+
+/// Which tables are wanted, by patterns like `public.orders`, `sales.*` or `*_log`.
+#[derive(Clone, Debug, Default)]
+pub struct TableFilter {
+    /// Empty: all.
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+}
+
+impl TableFilter {
+    pub fn wants(&self, schema: &str, name: &str) -> bool {
+        let any = |patterns: &[String]| {
+            patterns
+                .iter()
+                .any(|pattern| table_matches(pattern, schema, name))
+        };
+        (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
+    }
+
+    /// Patterns that no table fits: most likely misspelled.
+    pub fn without_match<'a>(&'a self, tables: &[ReplicatedTable]) -> Vec<&'a str> {
+        let fits = |pattern: &&String| {
+            !tables
+                .iter()
+                .any(|table| table_matches(pattern, &table.schema, &table.name))
+        };
+        self.include
+            .iter()
+            .filter(fits)
+            .map(String::as_str)
+            .collect()
+    }
+}
+
+/// A pattern without a dot is about the name, in whatever schema.
+fn table_matches(pattern: &str, schema: &str, name: &str) -> bool {
+    match pattern.split_once('.') {
+        Some((schemas, names)) => glob(schemas, schema) && glob(names, name),
+        None => glob(pattern, name),
+    }
+}
+
+/// `*` stands for any number of characters.
+fn glob(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(head) else {
+        return false;
+    };
+    text.char_indices()
+        .map(|(at, _)| at)
+        .chain([text.len()])
+        .any(|at| glob(rest, &text[at..]))
+}
+
+/// A table of the primary that holds rows: a plain one, or a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicatedTable {
+    pub oid: u32,
+    pub schema: String,
+    pub name: String,
+    /// Those that are stored: generated columns are made anew on the backup.
+    pub columns: Vec<TableColumn>,
+    /// Names of the primary key's columns; empty without one.
+    pub primary_key: Vec<String>,
+    pub identity: char,
+    /// What the primary's statistics say.
+    pub rows_estimate: u64,
+    pub bytes: u64,
+    pub pages: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableColumn {
+    pub name: String,
+    pub type_oid: u32,
+    /// As SQL writes it, with its modifier.
+    pub type_name: String,
+    /// The collation's name, `C` and `POSIX` among them; empty where the type has none.
+    pub collation: String,
+}
+
+impl ReplicatedTable {
+    /// As SQL writes it.
+    pub fn quoted(&self) -> String {
+        format!(
+            "{}.{}",
+            quote_identifier(&self.schema),
+            quote_identifier(&self.name)
+        )
+    }
+
+    pub fn column_list(&self) -> String {
+        self.columns
+            .iter()
+            .map(|column| quote_identifier(&column.name))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+impl std::fmt::Display for ReplicatedTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.schema, self.name)
+    }
+}
+
+/// What a database has.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    pub tables: Vec<ReplicatedTable>,
+    /// Kinds of tables that have no logical log, with the reason.
+    pub left_out: Vec<(String, &'static str)>,
+}
+
+/// Tables of the user: not the system's, not our own, not an extension's.
+const TABLES: &str = "\
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident, \
+       greatest(c.reltuples, 0)::bigint, pg_catalog.pg_table_size(c.oid), greatest(c.relpages, 0), \
+       coalesce((SELECT pg_catalog.string_agg(a.attname, E'\\x01' ORDER BY k.place) \
+                   FROM pg_catalog.pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place), pg_catalog.pg_attribute a \
+                  WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.attnum), '') \
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+ WHERE c.relkind IN ('r', 'f') AND c.relpersistence <> 't' \
+   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hindcast') AND n.nspname !~ '^pg_toast' \
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') \
+ ORDER BY n.nspname, c.relname";
+
+const COLUMNS: &str = "\
+SELECT a.attrelid, a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod), coalesce(l.collname, ''), \
+       CASE WHEN l.collname = 'default' THEN (SELECT datcollate FROM pg_catalog.pg_database WHERE datname = current_database()) END \
+  FROM pg_catalog.pg_attribute a \
+  JOIN pg_catalog.pg_class c ON c.oid = a.attrelid \
+  LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation \
+ WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' \
+ ORDER BY a.attrelid, a.attnum";
+
+/// The tables of a database that can be replicated and are wanted.
+pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Tables, Error> {
+    let mut columns: std::collections::HashMap<u32, Vec<TableColumn>> = Default::default();
+    for row in connection.query(COLUMNS)?.iter() {
+        columns.entry(row.parse(0)?).or_default().push(TableColumn {
+            name: row.string(1),
+            type_oid: row.parse(2)?,
+            type_name: row.string(3),
+            collation: row.text(5).unwrap_or(row.text(4).unwrap_or("")).to_owned(),
+        });
+    }
+    let mut found = Tables::default();
+    for row in connection.query(TABLES)?.iter() {
+        let (schema, name) = (row.string(1), row.string(2));
+        if !filter.wants(&schema, &name) {
+            continue;
+        }
+        let reason = match (row.text(3), row.text(4)) {
+            (Some("f"), _) => Some("a foreign table keeps its rows elsewhere"),
+            (_, Some("u")) => Some("an unlogged table is not in the log"),
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            found.left_out.push((format!("{schema}.{name}"), reason));
+            continue;
+        }
+        let oid = row.parse(0)?;
+        let key = row.text(9).unwrap_or("");
+        found.tables.push(ReplicatedTable {
+            oid,
+            columns: columns.remove(&oid).unwrap_or_default(),
+            primary_key: key
+                .split('\u{1}')
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            identity: row
+                .text(5)
+                .and_then(|text| text.chars().next())
+                .unwrap_or('d'),
+            rows_estimate: row.parse(6)?,
+            bytes: row.parse(7)?,
+            pages: row.parse(8)?,
+            schema,
+            name,
+        });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_about_schemas_and_names() {
+        let wants = |include: &[&str], exclude: &[&str], schema, name| {
+            let own = |patterns: &[&str]| patterns.iter().map(|&text| text.to_owned()).collect();
+            TableFilter {
+                include: own(include),
+                exclude: own(exclude),
+            }
+            .wants(schema, name)
+        };
+        assert!(wants(&[], &[], "public", "orders"));
+        assert!(wants(&["public.*"], &[], "public", "orders"));
+        assert!(!wants(&["sales.*"], &[], "public", "orders"));
+        assert!(wants(&["or*s"], &[], "public", "orders"));
+        assert!(!wants(&["or*x"], &[], "public", "orders"));
+        assert!(!wants(&["*"], &["*_log"], "public", "audit_log"));
+        assert!(wants(&["*"], &["*_log"], "public", "audit_logs"));
+    }
+}
