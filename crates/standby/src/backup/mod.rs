@@ -1,6 +1,7 @@
 //! Applies the log to a stock Postgres, the backup.
 
 pub mod net;
+pub mod schema;
 pub mod statements;
 pub mod table;
 pub mod values;

@@ -1,0 +1,59 @@
+//! The tables that a backup keeps about its standby, in a schema of their own.
+//!
+//! ```text
+//! hindcast.standby           one row per slot: whose backup this is, and what it is doing
+//! hindcast.standby_tables    what the initial copy of a slot copies
+//! hindcast.standby_progress  one row per worker: how far it has applied, written in the transaction that applied it
+//! ```
+
+use hindcast_pg::{Connection, Error};
+
+const SCHEMA: &str = "\
+CREATE SCHEMA IF NOT EXISTS hindcast; \
+CREATE TABLE IF NOT EXISTS hindcast.standby ( \
+  slot text PRIMARY KEY, \
+  publication text NOT NULL, \
+  source text NOT NULL, \
+  system_identifier text NOT NULL, \
+  source_database text NOT NULL, \
+  state text NOT NULL CHECK (state IN ('copying', 'following', 'promoted')), \
+  schema_made boolean NOT NULL DEFAULT false, \
+  consistent_point pg_lsn, \
+  started_at timestamptz NOT NULL DEFAULT now(), \
+  following_since timestamptz, \
+  stop_requested_at timestamptz, \
+  stop_at pg_lsn, \
+  stopped_at pg_lsn, \
+  promoted_at timestamptz); \
+CREATE TABLE IF NOT EXISTS hindcast.standby_tables ( \
+  slot text NOT NULL REFERENCES hindcast.standby ON DELETE CASCADE, \
+  schema_name text NOT NULL, \
+  table_name text NOT NULL, \
+  PRIMARY KEY (slot, schema_name, table_name)); \
+CREATE TABLE IF NOT EXISTS hindcast.standby_progress ( \
+  slot text NOT NULL, \
+  worker int NOT NULL, \
+  workers int NOT NULL, \
+  epoch bigint NOT NULL, \
+  commit_lsn pg_lsn NOT NULL, \
+  end_lsn pg_lsn NOT NULL, \
+  commit_time timestamptz, \
+  written_at timestamptz NOT NULL DEFAULT now(), \
+  PRIMARY KEY (slot, worker))";
+
+/// Makes the schema `hindcast` and its tables where they are missing.
+pub fn create(connection: &mut Connection) -> Result<(), Error> {
+    // Two that find them missing at the same time would both make them, and one would fail.
+    connection
+        .execute(&format!(
+            "BEGIN; SELECT pg_catalog.pg_advisory_xact_lock({SCHEMA_LOCK}); SET LOCAL client_min_messages = error; {SCHEMA}; COMMIT"
+        ))
+        .map(drop)
+        .inspect_err(|_| {
+            // The error says what happened; a session that cannot roll back says so at its next use.
+            let _ = connection.execute("ROLLBACK");
+        })
+}
+
+/// `hindcast` in ASCII.
+const SCHEMA_LOCK: i64 = 0x6869_6e64_6361_7374;
