@@ -6,6 +6,9 @@
 
 use hindcast_pg::Lsn;
 
+#[cfg(test)]
+mod tests;
+
 /// Microseconds from 1970 to 2000, from where Postgres counts.
 pub const POSTGRES_EPOCH: i64 = 946_684_800_000_000;
 
