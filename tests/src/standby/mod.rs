@@ -71,3 +71,22 @@ impl Random {
         self.any() % end
     }
 }
+
+/// How `hindcast` ends when it gives up.
+pub const FAILED: i32 = 3;
+
+/// # Panics
+/// If it did not give up with an error that names all of these, and a next step.
+#[track_caller]
+pub fn assert_refused(finished: &crate::Finished, naming: &[&str]) {
+    let (code, stderr) = (finished.code, &finished.stderr);
+    assert_eq!(
+        code,
+        Some(FAILED),
+        "it did not give up as it should:\n{stderr}"
+    );
+    for words in ["Error: ", "Hint: "].iter().chain(naming) {
+        assert!(stderr.contains(words), "{words:?} is not in:\n{stderr}");
+    }
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}

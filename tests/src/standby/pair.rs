@@ -203,6 +203,21 @@ impl Pair {
         Process::start(&self.log("run"), command, self.folder()).wait()
     }
 
+    /// Promotes the backup.
+    pub fn promote(&self, more: &[&str]) -> Finished {
+        let (from, to) = (self.primary_url(), self.backup_url());
+        let arguments = [
+            "promote",
+            "--to",
+            &to,
+            "--from",
+            &from,
+            "--name",
+            &self.database,
+        ];
+        self.run(&[&arguments, more].concat())
+    }
+
     /// Starts a follower from the primary to the backup.
     pub fn follow(&self, more: &[&str]) -> Follower {
         self.follow_from(&self.primary_url(), more)
@@ -212,6 +227,8 @@ impl Pair {
     pub fn follow_from(&self, primary_url: &str, more: &[&str]) -> Follower {
         let to = self.backup_url();
         let mut arguments = vec!["standby", "--from", primary_url, "--to", &to, "--json"];
+        // Slots of all databases of a server have different names.
+        arguments.extend(["--name", &self.database]);
         arguments.extend(more);
         Follower::start(
             &self.log("follower"),
@@ -224,7 +241,15 @@ impl Pair {
     pub fn remember(&self, port: u16, more: &[&str]) -> Follower {
         let (from, serve) = (self.primary_url(), format!("127.0.0.1:{port}"));
         let mut arguments = vec![
-            "standby", "--from", &from, "--memory", "--serve", &serve, "--json",
+            "standby",
+            "--from",
+            &from,
+            "--memory",
+            "--serve",
+            &serve,
+            "--json",
+            "--name",
+            &self.database,
         ];
         arguments.extend(more);
         Follower::start(
