@@ -246,6 +246,11 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// For messages that were set aside while their transaction was streamed.
+    pub fn inside_a_stream() -> Self {
+        Self { streaming: true }
+    }
+
     pub fn decode<'a>(&mut self, bytes: &'a [u8]) -> Result<Decoded<'a>, Malformed> {
         let mut input = Input(bytes);
         let tag = input.u8()?;

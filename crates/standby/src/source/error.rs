@@ -3,6 +3,7 @@
 use hindcast_pg::{ConnectError, Error};
 
 use crate::pgoutput::Malformed;
+use crate::source::spill::SpillError;
 
 /// Why the log could not be had, or not any longer.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,8 @@ pub enum SourceError {
     Lost(#[source] Error),
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Spill(#[from] SpillError),
 }
 
 impl SourceError {
@@ -32,7 +35,7 @@ impl SourceError {
                 source.is_connection() || source.code() == Some("55006")
             }
             SourceError::Lost(error) => !matches!(error, Error::Interrupted),
-            SourceError::Malformed(_) => false,
+            SourceError::Malformed(_) | SourceError::Spill(_) => false,
         }
     }
 
@@ -54,6 +57,10 @@ impl SourceError {
                 _ => "the primary's log says more".to_owned(),
             }),
             SourceError::Lost(_) => Some("start again: it goes on where it was".to_owned()),
+            SourceError::Spill(_) => Some(
+                "make room there, or name another folder with TMPDIR, or follow without --streaming; nothing of the transaction was acknowledged"
+                    .to_owned(),
+            ),
             SourceError::Malformed(_) => Some(
                 "this is a defect of hindcast, or a server that is not Postgres: please report it with the version of the primary"
                     .to_owned(),

@@ -3,6 +3,7 @@
 pub mod error;
 pub mod preflight;
 pub mod slot;
+pub mod spill;
 pub mod stream;
 pub mod tables;
 

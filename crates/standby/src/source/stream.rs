@@ -1,6 +1,7 @@
 //! The primary's log as it comes out of its slot.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,9 @@ use hindcast_pg::{
 };
 
 use crate::follow::{Acknowledgement, Event, Log};
-use crate::pgoutput::{Decoder, Malformed, Message, POSTGRES_EPOCH, Relation};
+use crate::pgoutput::{Begin, Decoder, Malformed, Message, POSTGRES_EPOCH, Relation};
 use crate::source::error::SourceError;
+use crate::source::spill::{Playback, Spill, SpillError};
 use crate::status::now_micros;
 
 /// What a stream is asked for.
@@ -19,12 +21,15 @@ use crate::status::now_micros;
 pub struct StreamOptions {
     /// The primary is told how far we are at least this often, changes or not. It ends sessions that are silent for `wal_sender_timeout` (60 s by default).
     pub status_interval: Duration,
+    /// Receive large transactions while they run. They wait in files of this folder.
+    pub stream_into: Option<PathBuf>,
 }
 
 impl Default for StreamOptions {
     fn default() -> Self {
         Self {
             status_interval: Duration::from_secs(1),
+            stream_into: None,
         }
     }
 }
@@ -33,20 +38,23 @@ impl Default for StreamOptions {
 pub struct Stream {
     session: CopyBoth,
     decoder: Decoder,
-    relations: HashMap<u32, Arc<Relation>>,
+    spill: Spill,
+    /// A streamed transaction that has committed and is handed over now.
+    playing: Option<Playing>,
+    log: Position,
     options: StreamOptions,
     primary_end: Lsn,
-    read_to: Lsn,
     clock_offset: i64,
-    /// Transactions that begin to be sent before this are ours already.
-    from: Lsn,
-    /// In the middle of a transaction that is skipped.
-    skipping: bool,
     position: Acknowledgement,
     told: Acknowledgement,
     told_at: Instant,
     /// The primary wants an answer now.
     asked: bool,
+}
+
+struct Playing {
+    playback: Playback,
+    decoder: Decoder,
 }
 
 /// How values look, whatever the primary's defaults are: exact, and the same for every reader.
@@ -81,8 +89,12 @@ impl Stream {
         connect.replication = true;
         let connection = Connection::connect(url, &connect).map_err(SourceError::Connect)?;
         let publication = quote_literal(&quote_identifier(publication));
+        let protocol = match options.stream_into {
+            Some(_) => "proto_version '2', streaming 'on'",
+            None => "proto_version '1'",
+        };
         let sql = format!(
-            "START_REPLICATION SLOT {} LOGICAL {from} (proto_version '1', publication_names {publication})",
+            "START_REPLICATION SLOT {} LOGICAL {from} ({protocol}, publication_names {publication})",
             quote_identifier(slot),
         );
         let session = connection
@@ -99,13 +111,17 @@ impl Stream {
         Ok(Self {
             session,
             decoder: Decoder::default(),
-            relations: HashMap::new(),
+            spill: Spill::new(options.stream_into.as_deref().unwrap_or(Path::new("/"))),
+            playing: None,
+            log: Position {
+                relations: HashMap::new(),
+                read_to: from,
+                from,
+                skipping: false,
+            },
             options,
             primary_end: from,
-            read_to: from,
             clock_offset: 0,
-            from,
-            skipping: false,
             position,
             told: Acknowledgement::default(),
             told_at: Instant::now(),
@@ -115,6 +131,28 @@ impl Stream {
 
     pub fn interrupter(&self) -> Interrupter {
         self.session.interrupter()
+    }
+
+    /// The next event of a transaction that waited until it committed.
+    fn play(&mut self) -> Result<Event<'_>, SourceError> {
+        let folder = &self.options.stream_into;
+        let more = match &mut self.playing {
+            None => return Ok(Event::Nothing),
+            Some(playing) => playing.playback.advance().map_err(|source| SpillError {
+                folder: folder.clone().unwrap_or_default(),
+                source,
+            })?,
+        };
+        match (&mut self.playing, more) {
+            (Some(playing), true) => {
+                let decoded = playing.decoder.decode(playing.playback.message())?;
+                self.log.event(decoded.message)
+            }
+            (playing, _) => match playing.take() {
+                Some(done) => self.log.event(Message::Commit(done.playback.commit)),
+                None => Ok(Event::Nothing),
+            },
+        }
     }
 
     fn tell_if_due(&mut self) -> Result<(), SourceError> {
@@ -149,6 +187,9 @@ impl Log for Stream {
     type Error = SourceError;
 
     fn next(&mut self, deadline: Instant) -> Result<Option<Event<'_>>, SourceError> {
+        if self.playing.is_some() {
+            return self.play().map(Some);
+        }
         let Some(body) = self.session.read(deadline).map_err(SourceError::Lost)? else {
             return Ok(None);
         };
@@ -163,19 +204,32 @@ impl Log for Stream {
             // XLogData: where it begins, the end of WAL, when it was sent.
             Some(b'w') => {
                 self.primary_end = self.primary_end.max(Lsn(word(9)?));
-                let message = body.get(25..).unwrap_or_default();
-                let message = self.decoder.decode(message)?.message;
-                if let Message::Begin(_) | Message::Commit(_) = message {
-                    self.clock_offset = clock(word(17)?);
+                let bytes = body.get(25..).unwrap_or_default();
+                let decoded = self.decoder.decode(bytes)?;
+                if let Some(subxid) = decoded.streamed {
+                    self.spill.keep(subxid, bytes)?;
+                    return Ok(Some(Event::Nothing));
                 }
-                event(
-                    message,
-                    &mut self.relations,
-                    &mut self.read_to,
-                    self.from,
-                    &mut self.skipping,
-                )
-                .map(Some)
+                match decoded.message {
+                    Message::Begin(_) | Message::Commit(_) => self.clock_offset = clock(word(17)?),
+                    Message::StreamStart { xid, .. } => self.spill.start(xid),
+                    Message::StreamStop => self.spill.stop(),
+                    Message::StreamAbort { xid, subxid } => self.spill.abort(xid, subxid)?,
+                    Message::StreamCommit { xid, commit } => {
+                        self.playing = Some(Playing {
+                            playback: self.spill.commit(xid, commit)?,
+                            decoder: Decoder::inside_a_stream(),
+                        });
+                        let begin = Begin {
+                            final_lsn: commit.lsn,
+                            time: commit.time,
+                            xid,
+                        };
+                        return self.log.event(Message::Begin(begin)).map(Some);
+                    }
+                    _ => {}
+                }
+                self.log.event(decoded.message).map(Some)
             }
             // Keepalive: the end of WAL, when it was sent, whether an answer is wanted.
             Some(b'k') => {
@@ -183,7 +237,7 @@ impl Log for Stream {
                 self.clock_offset = clock(word(9)?);
                 self.primary_end = self.primary_end.max(end);
                 // Everything committed before it was sent to us before it.
-                self.read_to = self.read_to.max(end);
+                self.log.read_to = self.log.read_to.max(end);
                 self.asked |= body.get(17) == Some(&1);
                 Ok(Some(Event::Nothing))
             }
@@ -207,7 +261,7 @@ impl Log for Stream {
     }
 
     fn read_to(&self) -> Lsn {
-        self.read_to
+        self.log.read_to
     }
 
     fn clock_offset(&self) -> i64 {
@@ -215,69 +269,73 @@ impl Log for Stream {
     }
 }
 
-fn event<'a>(
-    message: Message<'a>,
-    relations: &'a mut HashMap<u32, Arc<Relation>>,
-    read_to: &mut Lsn,
+/// What has been understood of the log.
+struct Position {
+    relations: HashMap<u32, Arc<Relation>>,
+    read_to: Lsn,
+    /// Transactions that commit before this are ours already.
     from: Lsn,
-    skipping: &mut bool,
-) -> Result<Event<'a>, SourceError> {
-    let unknown = |id: u32| {
-        SourceError::Malformed(Malformed {
-            what: format!("a change of the table with oid {id}, which was never described"),
+    /// In the middle of a transaction that is skipped.
+    skipping: bool,
+}
+
+impl Position {
+    fn event<'a>(&'a mut self, message: Message<'a>) -> Result<Event<'a>, SourceError> {
+        Ok(match message {
+            Message::Begin(begin) => {
+                // The primary does not send what is before the start; if one ever did, it would be applied twice.
+                self.skipping = begin.final_lsn < self.from;
+                match self.skipping {
+                    true => Event::Nothing,
+                    false => Event::Begin(begin),
+                }
+            }
+            Message::Commit(commit) => {
+                self.read_to = self.read_to.max(commit.end_lsn);
+                match std::mem::take(&mut self.skipping) {
+                    true => Event::Nothing,
+                    false => Event::Commit(commit),
+                }
+            }
+            Message::Relation(relation) => {
+                let id = relation.id;
+                let known = self.relations.get(&id);
+                match known.is_some_and(|known| **known == relation) {
+                    // Sent again because something about the table was changed that we do not see, or for no reason.
+                    true => Event::Nothing,
+                    false => {
+                        self.relations.insert(id, Arc::new(relation));
+                        Event::Relation(&self.relations[&id])
+                    }
+                }
+            }
+            Message::Change { .. } | Message::Truncate { .. } if self.skipping => Event::Nothing,
+            Message::Change { relation, change } => Event::Change {
+                relation: self.relation(relation)?,
+                change,
+            },
+            Message::Truncate { relations, how } => Event::Truncate {
+                relations: relations
+                    .into_iter()
+                    .map(|id| self.relation(id).cloned())
+                    .collect::<Result<_, _>>()?,
+                how,
+            },
+            Message::Origin
+            | Message::Type
+            | Message::Custom { .. }
+            | Message::StreamStart { .. }
+            | Message::StreamStop
+            | Message::StreamCommit { .. }
+            | Message::StreamAbort { .. } => Event::Nothing,
         })
-    };
-    Ok(match message {
-        Message::Begin(begin) => {
-            // The primary does not send what is before the start; if one ever did, it would be applied twice.
-            *skipping = begin.final_lsn < from;
-            match *skipping {
-                true => Event::Nothing,
-                false => Event::Begin(begin),
-            }
-        }
-        Message::Commit(commit) => {
-            *read_to = (*read_to).max(commit.end_lsn);
-            match std::mem::take(skipping) {
-                true => Event::Nothing,
-                false => Event::Commit(commit),
-            }
-        }
-        Message::Relation(relation) => {
-            let id = relation.id;
-            let known = relations.get(&id).is_some_and(|known| **known == relation);
-            if !known {
-                relations.insert(id, Arc::new(relation));
-            }
-            match known {
-                // Sent again because something about the table was changed that we do not see, or for no reason.
-                true => Event::Nothing,
-                false => Event::Relation(&relations[&id]),
-            }
-        }
-        Message::Change { .. } | Message::Truncate { .. } if *skipping => Event::Nothing,
-        Message::Change { relation, change } => Event::Change {
-            relation: relations.get(&relation).ok_or_else(|| unknown(relation))?,
-            change,
-        },
-        Message::Truncate {
-            relations: ids,
-            how,
-        } => Event::Truncate {
-            relations: ids
-                .into_iter()
-                .map(|id| relations.get(&id).cloned().ok_or_else(|| unknown(id)))
-                .collect::<Result<_, _>>()?,
-            how,
-        },
-        Message::Origin | Message::Type | Message::Custom { .. } => Event::Nothing,
-        Message::StreamStart { .. }
-        | Message::StreamStop
-        | Message::StreamCommit { .. }
-        | Message::StreamAbort { .. } => {
-            return Err(SourceError::Malformed(Malformed {
-                what: "a streamed transaction, which nobody asked for".to_owned(),
-            }));
-        }
-    })
+    }
+
+    fn relation(&self, id: u32) -> Result<&Arc<Relation>, SourceError> {
+        self.relations.get(&id).ok_or_else(|| {
+            SourceError::Malformed(Malformed {
+                what: format!("a change of the table with oid {id}, which was never described"),
+            })
+        })
+    }
 }

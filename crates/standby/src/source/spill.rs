@@ -1,0 +1,322 @@
+//! Transactions that are streamed before they end: they wait here until they commit.
+//!
+//! A transaction begins in memory and moves to a file when it grows. Messages are kept as they came; which of them count is known only at the end, since a
+//! subtransaction may still be rolled back. While a subtransaction runs nobody else of its transaction writes, so whatever came since its
+//! first message is its own or its children's, and rolling it back cuts all of that off.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::pgoutput::Commit;
+
+/// Transactions larger than this go to a file.
+const MEMORY_BYTES_MAX: usize = 4 << 20;
+/// Length and subtransaction of a message.
+const HEADER: usize = 8;
+
+#[derive(Debug, thiserror::Error)]
+#[error("a large transaction could not be kept in {} until it commits", folder.display())]
+pub struct SpillError {
+    pub folder: PathBuf,
+    #[source]
+    pub source: io::Error,
+}
+
+/// All transactions that are being streamed.
+#[derive(Debug)]
+pub struct Spill {
+    folder: PathBuf,
+    open: HashMap<u32, Waiting>,
+    /// The one whose messages are coming.
+    current: Option<u32>,
+}
+
+/// A transaction that has not ended.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The end of it, or all while it is small.
+    tail: Vec<u8>,
+    file: Option<File>,
+    filed: u64,
+    /// Where each subtransaction began, in order.
+    begun: Vec<(u32, u64)>,
+}
+
+impl Spill {
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            open: HashMap::new(),
+            current: None,
+        }
+    }
+
+    pub fn start(&mut self, xid: u32) {
+        self.open.entry(xid).or_default();
+        self.current = Some(xid);
+    }
+
+    pub fn stop(&mut self) {
+        self.current = None;
+    }
+
+    /// Whether messages are part of a transaction that has not ended.
+    pub fn is_within(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Bytes that wait, in memory and in files.
+    pub fn bytes(&self) -> u64 {
+        self.open.values().map(Waiting::len).sum()
+    }
+
+    /// Keeps a message of the current transaction.
+    pub fn keep(&mut self, subxid: u32, message: &[u8]) -> Result<(), SpillError> {
+        let Some(waiting) = self.current.and_then(|xid| self.open.get_mut(&xid)) else {
+            return Ok(());
+        };
+        waiting
+            .keep(subxid, message, &self.folder)
+            .map_err(|source| SpillError {
+                folder: self.folder.clone(),
+                source,
+            })
+    }
+
+    /// A transaction or one of its subtransactions was rolled back.
+    pub fn abort(&mut self, xid: u32, subxid: u32) -> Result<(), SpillError> {
+        if xid == subxid {
+            self.open.remove(&xid);
+            return Ok(());
+        }
+        match self.open.get_mut(&xid) {
+            None => Ok(()),
+            Some(waiting) => waiting.cut(subxid).map_err(|source| SpillError {
+                folder: self.folder.clone(),
+                source,
+            }),
+        }
+    }
+
+    /// A transaction committed: what it did, from the beginning.
+    pub fn commit(&mut self, xid: u32, commit: Commit) -> Result<Playback, SpillError> {
+        let waiting = self.open.remove(&xid).unwrap_or_default();
+        waiting.play(xid, commit).map_err(|source| SpillError {
+            folder: self.folder.clone(),
+            source,
+        })
+    }
+}
+
+impl Waiting {
+    fn len(&self) -> u64 {
+        self.filed + self.tail.len() as u64
+    }
+
+    fn keep(&mut self, subxid: u32, message: &[u8], folder: &Path) -> io::Result<()> {
+        if !self.begun.iter().rev().any(|(begun, _)| *begun == subxid) {
+            self.begun.push((subxid, self.len()));
+        }
+        let length = u32::try_from(message.len()).map_err(io::Error::other)?;
+        self.tail.extend_from_slice(&length.to_le_bytes());
+        self.tail.extend_from_slice(&subxid.to_le_bytes());
+        self.tail.extend_from_slice(message);
+        if self.tail.len() > MEMORY_BYTES_MAX {
+            self.file(folder)?;
+        }
+        Ok(())
+    }
+
+    /// Moves what is in memory to the file, which has no name and goes with the process.
+    fn file(&mut self, folder: &Path) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(tempfile::tempfile_in(folder)?),
+        };
+        file.write_all(&self.tail)?;
+        self.filed += self.tail.len() as u64;
+        self.tail.clear();
+        Ok(())
+    }
+
+    fn cut(&mut self, subxid: u32) -> io::Result<()> {
+        let Some(at) = self.begun.iter().position(|(begun, _)| *begun == subxid) else {
+            return Ok(());
+        };
+        let end = self.begun[at].1;
+        self.begun.truncate(at);
+        match end.checked_sub(self.filed) {
+            Some(end) => self.tail.truncate(end as usize),
+            None => {
+                self.tail.clear();
+                self.filed = end;
+                if let Some(file) = &mut self.file {
+                    file.set_len(end)?;
+                    file.seek(SeekFrom::Start(end))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn play(self, xid: u32, commit: Commit) -> io::Result<Playback> {
+        let file = match self.file {
+            None => None,
+            Some(mut file) => {
+                file.seek(SeekFrom::Start(0))?;
+                Some(BufReader::with_capacity(1 << 18, file.take(self.filed)))
+            }
+        };
+        Ok(Playback {
+            xid,
+            commit,
+            file,
+            tail: io::Cursor::new(self.tail),
+            message: Vec::new(),
+        })
+    }
+}
+
+/// The messages of a transaction that has committed, one after the other.
+#[derive(Debug)]
+pub struct Playback {
+    pub xid: u32,
+    pub commit: Commit,
+    file: Option<BufReader<io::Take<File>>>,
+    tail: io::Cursor<Vec<u8>>,
+    message: Vec<u8>,
+}
+
+impl Playback {
+    /// Makes the next message the current one; false at the end.
+    pub fn advance(&mut self) -> io::Result<bool> {
+        let mut header = [0; HEADER];
+        if let Some(file) = &mut self.file {
+            if read_or_end(file, &mut header)? {
+                return self.read_body(header).map(|()| true);
+            }
+            self.file = None;
+        }
+        if !read_or_end(&mut self.tail, &mut header)? {
+            return Ok(false);
+        }
+        self.read_body(header).map(|()| true)
+    }
+
+    pub fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    fn read_body(&mut self, header: [u8; HEADER]) -> io::Result<()> {
+        let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        self.message.resize(length as usize, 0);
+        match &mut self.file {
+            Some(file) => file.read_exact(&mut self.message),
+            None => self.tail.read_exact(&mut self.message),
+        }
+    }
+}
+
+/// False if there is nothing more. Messages never straddle file and memory.
+fn read_or_end(source: &mut impl Read, into: &mut [u8; HEADER]) -> io::Result<bool> {
+    let mut filled = 0;
+    while filled < HEADER {
+        match source.read(&mut into[filled..])? {
+            0 if filled == 0 => return Ok(false),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => filled += count,
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use hindcast_pg::Lsn;
+
+    use super::*;
+
+    const COMMIT: Commit = Commit {
+        lsn: Lsn(1),
+        end_lsn: Lsn(2),
+        time: 3,
+    };
+
+    fn played(spill: &mut Spill, xid: u32) -> Vec<Vec<u8>> {
+        let mut playback = spill.commit(xid, COMMIT).unwrap();
+        let mut messages = Vec::new();
+        while playback.advance().unwrap() {
+            messages.push(playback.message().to_vec());
+        }
+        messages
+    }
+
+    #[test]
+    fn interleaved_transactions_come_out_one_by_one() {
+        let mut spill = Spill::new(&std::env::temp_dir());
+        for (xid, message) in [(1, b"a1"), (2, b"b1"), (1, b"a2"), (2, b"b2")] {
+            spill.start(xid);
+            spill.keep(xid, message).unwrap();
+            spill.stop();
+        }
+        assert!(!spill.is_within());
+        assert_eq!(played(&mut spill, 2), [b"b1", b"b2"]);
+        assert_eq!(played(&mut spill, 1), [b"a1", b"a2"]);
+        assert_eq!(spill.bytes(), 0);
+        assert!(played(&mut spill, 3).is_empty());
+    }
+
+    /// Around the moment at which a transaction moves to its file, and long after it.
+    #[test]
+    fn what_was_rolled_back_is_cut_off_in_memory_and_in_files() {
+        let large = vec![b'x'; MEMORY_BYTES_MAX / 3];
+        for before in 0..8 {
+            for within in 0..8 {
+                let mut spill = Spill::new(&std::env::temp_dir());
+                spill.start(1);
+                let mut expected = Vec::new();
+                for _ in 0..before {
+                    spill.keep(1, &large).unwrap();
+                    expected.push(large.clone());
+                }
+                spill.keep(2, b"kept subtransaction").unwrap();
+                expected.push(b"kept subtransaction".to_vec());
+                for _ in 0..within {
+                    spill.keep(3, &large).unwrap();
+                }
+                spill.keep(4, b"a child of 3").unwrap();
+                spill.abort(1, 3).unwrap();
+                // It never wrote anything.
+                spill.abort(1, 9).unwrap();
+                spill.keep(5, b"after").unwrap();
+                expected.push(b"after".to_vec());
+                if within == 0 {
+                    expected.insert(expected.len() - 1, b"a child of 3".to_vec());
+                }
+                let found = played(&mut spill, 1);
+                assert!(found == expected, "{before} before, {within} within");
+            }
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_was_rolled_back_leaves_nothing() {
+        let mut spill = Spill::new(&std::env::temp_dir());
+        spill.start(1);
+        spill.keep(1, b"message").unwrap();
+        spill.stop();
+        spill.abort(1, 1).unwrap();
+        assert_eq!(spill.bytes(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named() {
+        let mut spill = Spill::new(Path::new("/nowhere/at/all"));
+        spill.start(1);
+        let large = vec![0; MEMORY_BYTES_MAX + 1];
+        let error = spill.keep(1, &large).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/at/all"));
+    }
+}
