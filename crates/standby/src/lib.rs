@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod follow;
+pub mod initial;
 pub mod metrics;
 pub mod pgoutput;
 pub mod source;

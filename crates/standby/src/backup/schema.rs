@@ -3,7 +3,8 @@
 //! ```text
 //! hindcast.standby           one row per slot: whose backup this is, and what it is doing
 //! hindcast.standby_tables    what the initial copy of a slot copies
-//! hindcast.standby_progress  one row per worker: how far it has applied, written in the transaction that applied it
+//! hindcast.standby_progress  how far each worker has applied, inserted by the transaction that applied it: an updated row would get ever more
+//!                            versions as long as a reader's snapshot is open. The row with the greatest epoch counts
 //! ```
 
 use hindcast_pg::{Connection, Error};
@@ -39,7 +40,7 @@ CREATE TABLE IF NOT EXISTS hindcast.standby_progress ( \
   end_lsn pg_lsn NOT NULL, \
   commit_time timestamptz, \
   written_at timestamptz NOT NULL DEFAULT now(), \
-  PRIMARY KEY (slot, worker))";
+  PRIMARY KEY (slot, worker, epoch))";
 
 /// Makes the schema `hindcast` and its tables where they are missing.
 pub fn create(connection: &mut Connection) -> Result<(), Error> {

@@ -1,0 +1,243 @@
+//! What can go wrong before a standby follows, and what to do then.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use hindcast_pg::{ConnectError, Error};
+use hindcast_rewind::cluster::ClusterError;
+
+/// One of the two servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Primary,
+    Backup,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::Primary => "the primary",
+            Side::Backup => "the backup",
+        })
+    }
+}
+
+/// Why there is no copy of the primary. The backup says `copying` until there is one: the next start begins again.
+#[derive(Debug, thiserror::Error)]
+pub enum InitialError {
+    #[error("cannot connect to {side}")]
+    Connect {
+        side: Side,
+        #[source]
+        source: Box<ConnectError>,
+    },
+    #[error("cannot {doing} on {side}")]
+    Query {
+        side: Side,
+        doing: &'static str,
+        #[source]
+        source: Error,
+    },
+    /// What the backup says about itself does not let this standby use it.
+    #[error("the backup cannot be used: {0}")]
+    Unfit(Unfit),
+    #[error(
+        "the backup's tables are not those of the primary: {}",
+        list(differences)
+    )]
+    Different { differences: Vec<String> },
+    #[error("the backup already holds rows: {}", list(tables))]
+    NotEmpty { tables: Vec<String> },
+    #[error("cannot copy the schema: no pg_dump found")]
+    NoPgDump(#[source] ClusterError),
+    #[error(
+        "cannot copy the schema: {} is of version {found}, and the primary of version {needed}",
+        program.display()
+    )]
+    OldPgDump {
+        program: PathBuf,
+        found: u32,
+        needed: u32,
+    },
+    #[error("cannot run {}", program.display())]
+    RunPgDump {
+        program: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("pg_dump failed: {output}")]
+    PgDump { output: String },
+    #[error("the backup refused a part of the primary's schema: {statement}")]
+    Schema {
+        statement: String,
+        #[source]
+        source: Error,
+    },
+    #[error("cannot copy {table}: {side} failed")]
+    Copy {
+        table: String,
+        side: Side,
+        #[source]
+        source: Error,
+    },
+    /// `TRUNCATE`, `VACUUM FULL` and their like do not respect snapshots.
+    #[error("{table} was truncated, rewritten or dropped while the copy began")]
+    Rewritten { table: String },
+    #[error("the copy was stopped before it was complete")]
+    Stopped,
+    /// From whoever takes the rows.
+    #[error("cannot keep a row of {table}")]
+    Taken {
+        table: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Why a backup is not for this standby.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It follows somebody else under this name.
+    OtherPrimary {
+        source: String,
+    },
+    Promoted {
+        slot: String,
+    },
+    /// Another process holds it.
+    InUse {
+        slot: String,
+    },
+    /// It says that it was promoted, or stopped being ours, while we worked.
+    Taken {
+        slot: String,
+    },
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::OtherPrimary { source } => {
+                write!(f, "it is the backup of another primary, {source}")
+            }
+            Unfit::Promoted { slot } => {
+                write!(
+                    f,
+                    "it was promoted (slot {slot}), and is a database of its own since"
+                )
+            }
+            Unfit::InUse { slot } => write!(f, "another process follows into it (slot {slot})"),
+            Unfit::Taken { slot } => {
+                write!(f, "slot {slot} was promoted or removed from it meanwhile")
+            }
+        }
+    }
+}
+
+impl InitialError {
+    pub(crate) fn connect(side: Side) -> impl Fn(ConnectError) -> Self {
+        move |source| Self::Connect {
+            side,
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn query(side: Side, doing: &'static str) -> impl Fn(Error) -> Self {
+        move |source| Self::Query {
+            side,
+            doing,
+            source,
+        }
+    }
+
+    /// Beginning again may be enough.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } => source.is_transient(),
+            Self::Query { source, .. } | Self::Copy { source, .. } => source.is_connection(),
+            Self::Rewritten { .. } | Self::Unfit(Unfit::InUse { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Connect { source, .. } => source.hint(),
+            Self::Query { side, source, .. } => advice(*side, source),
+            Self::Unfit(Unfit::OtherPrimary { .. }) => {
+                "choose another --name, or another database".to_owned()
+            }
+            Self::Unfit(Unfit::Promoted { .. }) => {
+                "to make it a standby again, choose an empty database, or DROP SCHEMA hindcast CASCADE in it and empty its tables".to_owned()
+            }
+            Self::Unfit(Unfit::InUse { .. }) => {
+                "stop the other one first, or choose another --name".to_owned()
+            }
+            Self::Unfit(Unfit::Taken { .. }) => "see `hindcast standby status`".to_owned(),
+            Self::Different { .. } => {
+                "change the backup's tables with ALTER TABLE, or drop them all so that the schema is copied, too".to_owned()
+            }
+            Self::NotEmpty { tables } => format!(
+                "if nobody needs these rows, TRUNCATE {} on the backup; else choose an empty database",
+                tables.first().map_or("them", String::as_str)
+            ),
+            Self::NoPgDump(source) => source.hint().unwrap_or_else(|| {
+                "install the Postgres client programs, or make the schema yourself and say --no-schema".to_owned()
+            }),
+            Self::OldPgDump { needed, .. } => format!(
+                "install the programs of Postgres {needed} or newer and name their folder in HINDCAST_PG_BIN, \
+                 or make the schema yourself and say --no-schema"
+            ),
+            Self::RunPgDump { .. } => "check that it may be read and executed".to_owned(),
+            Self::PgDump { .. } => {
+                "the role of --from must be allowed to read all tables; or make the schema yourself and say --no-schema".to_owned()
+            }
+            Self::Schema { source, .. } => match source.code() {
+                Some("42704") => {
+                    "something that the schema names is missing on the backup: create the role, or install the extension's package".to_owned()
+                }
+                Some("58P01" | "0A000") => "install the extension's package on the backup's server".to_owned(),
+                Some("42501") => "let the role of --to be a superuser, or create this part yourself".to_owned(),
+                Some("42P06" | "42P07" | "42710" | "42723") => {
+                    "the backup's database is not empty: choose an empty one, or make the whole schema yourself and say --no-schema".to_owned()
+                }
+                _ => "correct this on the primary or make the schema yourself and say --no-schema".to_owned(),
+            },
+            Self::Copy { side, source, .. } => advice(*side, source),
+            Self::Rewritten { .. } | Self::Stopped => "start again: the copy begins anew".to_owned(),
+            Self::Taken { .. } => "start again".to_owned(),
+        }
+    }
+}
+
+fn advice(side: Side, source: &Error) -> String {
+    match source.code() {
+        Some("42501") => match side {
+            Side::Primary => "GRANT SELECT on all tables and USAGE on their schemas to the role of --from (row security: BYPASSRLS)".to_owned(),
+            Side::Backup => "let the role of --to be a superuser, or give it the tables and, from version 15 on, \
+                GRANT SET ON PARAMETER session_replication_role"
+                .to_owned(),
+        },
+        Some("53100") => format!("the disk of {side} is full: make room, and start again"),
+        Some("53300") => format!("{side} has no connection left: raise max_connections, or take fewer --copy-workers"),
+        Some("42704") if side == Side::Primary => {
+            "the snapshot of the copy is gone, because the session that held it broke: start again".to_owned()
+        }
+        Some(code) if code.starts_with("22") || code.starts_with("23") => {
+            "the backup's table is not like the primary's: drop it so that the schema is copied, too".to_owned()
+        }
+        _ if source.is_connection() => format!("see why {side} ended the connection, and start again: the copy begins anew"),
+        _ => format!("the log of {side} says more"),
+    }
+}
+
+/// At most a few, for a person to read.
+fn list(parts: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = parts[..parts.len().min(SHOWN)].join("; ");
+    match parts.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
+    }
+}

@@ -1,0 +1,235 @@
+//! What a backup says about itself: whose it is, and whether it is being copied, follows, or was promoted.
+//!
+//! ```text
+//!  (nothing) ──▶ copying ──▶ following ──▶ promoted
+//!                 ▲   │
+//!                 └───┘ a copy that was interrupted begins again
+//! ```
+//!
+//! Each step is written in the transaction that makes it true.
+
+use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Error, Lsn, quote_literal};
+
+use super::error::{InitialError, Side, Unfit};
+use crate::backup::schema;
+use crate::source::{Names, Primary};
+
+/// Whose backup it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub slot: String,
+    pub publication: String,
+    /// The primary's URL without its password, for people.
+    pub source: String,
+    pub system_identifier: String,
+    pub source_database: String,
+}
+
+impl Identity {
+    pub fn new(primary: &Primary, url: &DatabaseUrl, names: &Names) -> Self {
+        Self {
+            slot: names.slot.clone(),
+            publication: names.publication.clone(),
+            source: url.to_string(),
+            system_identifier: primary.system_identifier.clone(),
+            source_database: primary.database.clone(),
+        }
+    }
+}
+
+/// What there is to do with a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It knows nothing of this slot.
+    Copy,
+    /// A copy was interrupted: its slot is of no use any more, and what it copied is removed by the next one.
+    CopyAgain,
+    Follow,
+}
+
+/// Looks at a backup, which this changes at most by making the (empty) tables of the schema `hindcast`.
+pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, InitialError> {
+    let failed = InitialError::query(Side::Backup, "see what it is a backup of");
+    schema::create(backup).map_err(&failed)?;
+    let rows = backup
+        .query(&format!(
+            "SELECT state, system_identifier, source_database, source FROM hindcast.standby WHERE slot = {}",
+            quote_literal(&identity.slot)
+        ))
+        .map_err(&failed)?;
+    let Some(row) = rows.first() else {
+        return Ok(Start::Copy);
+    };
+    let ours = row.text(1) == Some(&identity.system_identifier)
+        && row.text(2) == Some(&identity.source_database);
+    match row.text(0) {
+        Some("promoted") => Err(InitialError::Unfit(Unfit::Promoted {
+            slot: identity.slot.clone(),
+        })),
+        _ if !ours => Err(InitialError::Unfit(Unfit::OtherPrimary {
+            source: row.string(3),
+        })),
+        Some("copying") => Ok(Start::CopyAgain),
+        _ => Ok(Start::Follow),
+    }
+}
+
+/// The right to follow into a backup under a slot's name: one process has it at a time, for as long as its session lasts.
+pub struct Hold {
+    session: Connection,
+    slot: String,
+}
+
+/// What somebody who wants to promote has asked of the one who follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopRequest {
+    /// Not before everything up to here is applied.
+    pub at: Option<Lsn>,
+}
+
+/// The key of the advisory lock, as SQL.
+fn key(slot: &str) -> String {
+    let name = quote_literal(&format!("hindcast standby {slot}"));
+    format!("pg_catalog.hashtextextended({name}, 0)")
+}
+
+impl Hold {
+    /// `None` if another process has it.
+    pub fn take(backup: &DatabaseUrl, slot: &str) -> Result<Option<Self>, InitialError> {
+        let failed = InitialError::query(Side::Backup, "see whether anybody follows into it");
+        let options = ConnectOptions::named("hindcast standby")
+            .set("idle_session_timeout", "0")
+            .set("statement_timeout", "0");
+        let mut session =
+            Connection::connect(backup, &options).map_err(InitialError::connect(Side::Backup))?;
+        let taken = try_lock(&mut session, slot).map_err(&failed)?;
+        Ok(taken.then(|| Self {
+            session,
+            slot: slot.to_owned(),
+        }))
+    }
+
+    /// Whether it is time to stop. An error means that the hold may be lost, and another may follow.
+    pub fn stop_requested(&mut self) -> Result<Option<StopRequest>, Error> {
+        let rows = self.session.query(&format!(
+            "SELECT stop_at FROM hindcast.standby WHERE slot = {} AND stop_requested_at IS NOT NULL",
+            quote_literal(&self.slot)
+        ))?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let at = match row.text(0) {
+            Some(_) => Some(row.parse(0)?),
+            None => None,
+        };
+        Ok(Some(StopRequest { at }))
+    }
+
+    /// Gives it up, saying that all of the primary's log up to `applied` is applied and durable: what [`StopRequest`] asks for.
+    pub fn stopped(mut self, applied: Lsn) -> Result<(), Error> {
+        self.session
+            .execute(&format!(
+                "UPDATE hindcast.standby SET stopped_at = '{applied}' WHERE slot = {}",
+                quote_literal(&self.slot)
+            ))
+            .map(drop)
+    }
+}
+
+pub(crate) fn try_lock(session: &mut Connection, slot: &str) -> Result<bool, Error> {
+    let sql = format!("SELECT pg_catalog.pg_try_advisory_lock({})", key(slot));
+    let rows = session.query(&sql)?;
+    Ok(rows.first().is_some_and(|row| row.is_true(0)))
+}
+
+/// What [`crate::promote`] needs to know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub slot: String,
+    pub publication: String,
+    pub source: String,
+    pub system_identifier: String,
+    pub source_database: String,
+    pub state: String,
+    /// Where the follower that stopped last has said that it got to.
+    pub stopped_at: Option<Lsn>,
+    /// What all its workers have applied; `None` before anything was.
+    pub applied: Option<Lsn>,
+}
+
+/// What a backup says about a slot; `None` if it does not know it.
+pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Error> {
+    let there = backup.query("SELECT pg_catalog.to_regclass('hindcast.standby') IS NOT NULL AND pg_catalog.to_regclass('hindcast.standby_progress') IS NOT NULL")?;
+    if !there.first().is_some_and(|row| row.is_true(0)) {
+        return Ok(None);
+    }
+    let rows = backup.query(&format!(
+        "SELECT publication, source, system_identifier, source_database, state, stopped_at, \
+                (SELECT min(end_lsn) FROM hindcast.standby_progress p WHERE p.slot = s.slot) \
+           FROM hindcast.standby s WHERE slot = {}",
+        quote_literal(slot)
+    ))?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let lsn = |column| match row.text(column) {
+        Some(_) => row.parse(column).map(Some),
+        None => Ok(None),
+    };
+    Ok(Some(Stored {
+        slot: slot.to_owned(),
+        publication: row.string(0),
+        source: row.string(1),
+        system_identifier: row.string(2),
+        source_database: row.string(3),
+        state: row.string(4),
+        stopped_at: lsn(5)?,
+        applied: lsn(6)?,
+    }))
+}
+
+/// Part of the transaction that makes the tables, or that found them fit.
+pub(super) fn copying(identity: &Identity, schema_made: bool, tables: &[(&str, &str)]) -> String {
+    let slot = quote_literal(&identity.slot);
+    let mut sql = format!(
+        "INSERT INTO hindcast.standby (slot, publication, source, system_identifier, source_database, state, schema_made) \
+         VALUES ({slot}, {}, {}, {}, {}, 'copying', {schema_made}) \
+         ON CONFLICT (slot) DO UPDATE SET publication = excluded.publication, source = excluded.source, \
+             schema_made = excluded.schema_made, started_at = now(), consistent_point = NULL, \
+             stop_requested_at = NULL, stop_at = NULL, stopped_at = NULL; \
+         DELETE FROM hindcast.standby_progress WHERE slot = {slot}; \
+         DELETE FROM hindcast.standby_tables WHERE slot = {slot}; ",
+        quote_literal(&identity.publication),
+        quote_literal(&identity.source),
+        quote_literal(&identity.system_identifier),
+        quote_literal(&identity.source_database),
+    );
+    if !tables.is_empty() {
+        let rows: Vec<String> = tables
+            .iter()
+            .map(|(schema, name)| {
+                format!(
+                    "({slot}, {}, {})",
+                    quote_literal(schema),
+                    quote_literal(name)
+                )
+            })
+            .collect();
+        sql.push_str(&format!(
+            "INSERT INTO hindcast.standby_tables (slot, schema_name, table_name) VALUES {}",
+            rows.join(", ")
+        ));
+    }
+    sql
+}
+
+/// Part of the transaction that ends the copy. Affects one row, or the copy is not ours any more.
+pub(super) fn following(slot: &str, consistent_point: Lsn) -> String {
+    let slot = quote_literal(slot);
+    format!(
+        "INSERT INTO hindcast.standby_progress (slot, worker, workers, epoch, commit_lsn, end_lsn) \
+         VALUES ({slot}, 0, 1, 0, '{consistent_point}', '{consistent_point}'); \
+         UPDATE hindcast.standby SET state = 'following', following_since = now(), consistent_point = '{consistent_point}' \
+          WHERE slot = {slot} AND state = 'copying'"
+    )
+}
