@@ -165,7 +165,9 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
     }
     let rows = backup.query(&format!(
         "SELECT publication, source, system_identifier, source_database, state, stopped_at, \
-                (SELECT min(end_lsn) FROM hindcast.standby_progress p WHERE p.slot = s.slot) \
+                (SELECT min(w.end_lsn) FROM (SELECT DISTINCT ON (worker) worker, end_lsn FROM hindcast.standby_progress p \
+                    WHERE p.slot = s.slot ORDER BY worker, epoch DESC) w \
+                  WHERE w.worker < (SELECT workers FROM hindcast.standby_progress p WHERE p.slot = s.slot ORDER BY epoch DESC LIMIT 1)) \
            FROM hindcast.standby s WHERE slot = {}",
         quote_literal(slot)
     ))?;
