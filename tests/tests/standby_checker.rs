@@ -2,7 +2,7 @@
 
 use hindcast_tests::standby::readers::{Readers, View};
 use hindcast_tests::standby::workload::Workload;
-use hindcast_tests::standby::{Pair, Random, checker};
+use hindcast_tests::standby::{Pair, Proxy, Random, checker};
 use hindcast_tests::wait_for;
 
 #[test]
@@ -63,5 +63,29 @@ fn a_backup_that_loses_changes_of_rows_is_caught() {
     workload.stop();
     let seen = readers.stop();
     eprintln!("{}", seen.broken[0]);
+    pair.unsubscribe();
+}
+
+#[test]
+fn a_stock_subscription_passes_on_a_wire_that_is_cut() {
+    let mut random = Random::seeded();
+    let pair = Pair::shared("stock-cut", &checker::schema());
+    let wire = Proxy::to(pair.servers().primary.port());
+    // It connects again after five seconds by default.
+    pair.backup("ALTER SYSTEM SET wal_retrieve_retry_interval = '100ms'");
+    pair.backup("SELECT pg_reload_conf()");
+    pair.subscribe_by(wire.port());
+    pair.wait_for_subscription();
+    let workload = Workload::start(&pair.primary_url(), 2, 0, &mut random);
+    let readers = Readers::start(&pair.backup_url(), &[View::RepeatableRead], false);
+    for _ in 0..5 {
+        let cuts = wire.cuts();
+        wire.cut_after(1 + random.below(20_000));
+        wait_for("the wire to be cut", || (wire.cuts() > cuts).then_some(()));
+    }
+    workload.stop();
+    pair.wait_for_subscription();
+    readers.stop().assert_sound();
+    pair.assert_equal();
     pair.unsubscribe();
 }

@@ -120,7 +120,7 @@ impl Pair {
             folder: Some(folder),
             markers: AtomicU64::new(0),
         };
-        let create = format!("CREATE DATABASE {}", pair.database);
+        let create = format!("CREATE DATABASE \"{}\"", pair.database);
         for cluster in [&pair.servers().primary, &pair.servers().backup] {
             cluster
                 .sql("postgres", &create)
@@ -282,11 +282,15 @@ impl Pair {
 
     /// A follower that is not ours: `CREATE SUBSCRIPTION`.
     pub fn subscribe(&self) {
+        self.subscribe_by(self.servers().primary.port());
+    }
+
+    /// The same, the primary reached by another port.
+    pub fn subscribe_by(&self, port: u16) {
         self.copy_schema();
         self.primary("CREATE PUBLICATION stock FOR ALL TABLES");
         let connection = format!(
-            "host=127.0.0.1 port={} user=postgres dbname={}",
-            self.servers().primary.port(),
+            "host=127.0.0.1 port={port} user=postgres dbname={}",
             self.database
         );
         self.backup(&format!(

@@ -54,6 +54,10 @@ impl Proxy {
         Self { address, wire }
     }
 
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     pub fn url(&self, database: &str) -> String {
         format!(
             "postgres://postgres@127.0.0.1:{}/{database}",

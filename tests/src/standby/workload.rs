@@ -79,6 +79,9 @@ impl Drop for Workload {
 
 impl Shared {
     fn client(&self, number: u64, mut random: Random) {
+        // Names of prepared transactions are the whole server's.
+        let database = self.url.rsplit('/').next().unwrap_or_default();
+        let prepared = format!("client {number} of {database}");
         let mut session = None;
         let begun = Instant::now();
         let mut done = 0u64;
@@ -97,14 +100,12 @@ impl Shared {
                 session = Session::connect(&self.url).ok();
                 match &session {
                     // What was prepared when the session broke still holds its locks.
-                    Some(session) => {
-                        drop(session.run(&format!("COMMIT PREPARED 'client {number}'")))
-                    }
+                    Some(session) => drop(session.run(&format!("COMMIT PREPARED '{prepared}'"))),
                     None => thread::sleep(Duration::from_millis(20)),
                 }
                 continue;
             };
-            match transaction(connected, number, &mut random) {
+            match transaction(connected, number, &prepared, &mut random) {
                 Ok(count) => {
                     self.transactions.fetch_add(count, Ordering::Relaxed);
                 }
@@ -123,13 +124,18 @@ impl Shared {
         }
         // What is prepared and not committed would hold its locks for ever.
         if let Some(session) = session {
-            let _ = session.run(&format!("ROLLBACK PREPARED 'client {number}'"));
+            let _ = session.run(&format!("ROLLBACK PREPARED '{prepared}'"));
         }
     }
 }
 
 /// One of the things that clients do; the number of transactions it took.
-fn transaction(session: &Session, client: u64, random: &mut Random) -> Result<u64, Failure> {
+fn transaction(
+    session: &Session,
+    client: u64,
+    prepared: &str,
+    random: &mut Random,
+) -> Result<u64, Failure> {
     match random.below(12) {
         0..3 => session.run(&format!("BEGIN; {} COMMIT", transfer(random)))?,
         3 => session.run(&format!("BEGIN; {} COMMIT", comment(random)))?,
@@ -164,11 +170,11 @@ fn transaction(session: &Session, client: u64, random: &mut Random) -> Result<u6
         }
         _ if client == 1 => {
             session.run(&format!(
-                "BEGIN; {} {} PREPARE TRANSACTION 'client {client}'",
+                "BEGIN; {} {} PREPARE TRANSACTION '{prepared}'",
                 transfer(random),
                 comment(random)
             ))?;
-            session.run(&format!("COMMIT PREPARED 'client {client}'"))?;
+            session.run(&format!("COMMIT PREPARED '{prepared}'"))?;
         }
         _ => {
             let item = 1 + random.below(ITEMS as u64);
