@@ -45,6 +45,7 @@ pub mod admission;
 pub mod levels;
 pub mod locks;
 pub mod retroaction;
+pub mod rows;
 pub mod schedule;
 
 pub use admission::{Admission, Span};
