@@ -43,7 +43,7 @@ pub fn to_backup(
 
     let schema_made = was_made(&mut session, &identity.slot).map_err(&failed)?;
     let begun = schema::begun(&mut session, &identity.slot)?;
-    let schema = match schema::compare(&mut session, &tables)? {
+    let schema = match schema::compare(&mut session, &tables, !schema_made)? {
         Present::None if !copy.make_schema => {
             return Err(InitialError::Different {
                 differences: tables

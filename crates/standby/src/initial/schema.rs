@@ -22,10 +22,11 @@ SELECT n.nspname, c.relname, a.attname \
  WHERE c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''";
 
 /// Compares the tables: all must be there, or none. The session's search path is empty, as it was when `wanted` was read, so that types are
-/// called the same.
+/// called the same. Without `keys` it does not matter which primary keys there are: they are yet to be made.
 pub(super) fn compare(
     backup: &mut Connection,
     wanted: &[ReplicatedTable],
+    keys: bool,
 ) -> Result<Present, InitialError> {
     let failed = InitialError::query(Side::Backup, "look at its tables");
     let found = tables(backup, &TableFilter::default()).map_err(&failed)?;
@@ -44,7 +45,12 @@ pub(super) fn compare(
     let mut missing = 0;
     for table in wanted {
         match found.get(&(table.schema.as_str(), table.name.as_str())) {
-            Some(other) => differences.extend(difference(table, other, &required)),
+            Some(other) => {
+                differences.extend(difference(table, other, &required));
+                if keys {
+                    differences.extend(key_difference(table, other));
+                }
+            }
             None => match unusable.get(table.to_string().as_str()) {
                 Some(reason) => differences.push(format!("{table} cannot be used, since {reason}")),
                 None => {
@@ -106,14 +112,18 @@ fn difference(
             ));
         }
     }
-    if !table.primary_key.is_empty() && table.primary_key != other.primary_key {
-        differences.push(format!(
-            "the primary key of {table} is ({}) in place of ({})",
-            other.primary_key.join(", "),
-            table.primary_key.join(", ")
-        ));
-    }
     differences
+}
+
+fn key_difference(table: &ReplicatedTable, other: &ReplicatedTable) -> Option<String> {
+    if table.primary_key.is_empty() || table.primary_key == other.primary_key {
+        return None;
+    }
+    Some(format!(
+        "the primary key of {table} is ({}) in place of ({})",
+        other.primary_key.join(", "),
+        table.primary_key.join(", ")
+    ))
 }
 
 /// Fails if a table has a row.
@@ -229,8 +239,12 @@ mod tests {
             [
                 "public.t.\"k\" is bigint in place of integer",
                 "public.t lacks the column \"v\" text (or computes it)",
-                "the primary key of public.t is () in place of (k)",
             ]
+        );
+        assert_eq!(key_difference(&ours, &same), None);
+        assert_eq!(
+            key_difference(&ours, &other).as_deref(),
+            Some("the primary key of public.t is () in place of (k)")
         );
         let required = Required::from([(
             ("public".to_owned(), "t".to_owned()),
