@@ -57,8 +57,9 @@ struct Playing {
     decoder: Decoder,
 }
 
-/// How values look, whatever the primary's defaults are: exact, and the same for every reader.
-const SETTINGS: [(&str, &str); 7] = [
+/// How values look, whatever the primary's defaults are: exact, and the same for every reader. With nothing else to search, names in values
+/// (`regclass` and its like) come with their schema, and no function of somebody else's can be taken for one of the system's.
+const LOOKS: [(&str, &str); 8] = [
     ("datestyle", "ISO"),
     ("intervalstyle", "postgres"),
     ("extra_float_digits", "3"),
@@ -66,11 +67,22 @@ const SETTINGS: [(&str, &str); 7] = [
     ("bytea_output", "hex"),
     ("lc_monetary", "C"),
     ("xmlbinary", "base64"),
+    ("search_path", "pg_catalog"),
+];
+
+/// Defaults that are meant for the users of an application. A copy may take hours, and the session that keeps the snapshot for it does nothing meanwhile.
+/// Where row security would hide rows from us, an error is better than a backup without them.
+const PATIENT: [(&str, &str); 5] = [
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("default_transaction_read_only", "off"),
+    ("row_security", "off"),
 ];
 
 /// A session in which values look the same whoever asks.
 pub fn session(application_name: &str) -> ConnectOptions {
-    SETTINGS.iter().fold(
+    LOOKS.iter().chain(&PATIENT).fold(
         ConnectOptions::named(application_name),
         |options, (name, value)| options.set(name, value),
     )
@@ -129,6 +141,13 @@ impl Stream {
         })
     }
 
+    /// Ends the session, so that the slot is free when this returns. What was not acknowledged comes again next time.
+    pub fn finish(mut self) {
+        // A primary that is gone has no session of ours either.
+        let _ = self.tell();
+        let _ = self.session.finish();
+    }
+
     pub fn interrupter(&self) -> Interrupter {
         self.session.interrupter()
     }
@@ -162,9 +181,13 @@ impl Stream {
         let due = self.asked
             || moved && since >= Duration::from_millis(10)
             || since >= self.options.status_interval;
-        if !due {
-            return Ok(());
+        match due {
+            true => self.tell(),
+            false => Ok(()),
         }
+    }
+
+    fn tell(&mut self) -> Result<(), SourceError> {
         let mut message = [0; 34];
         message[0] = b'r';
         let word = |message: &mut [u8; 34], at: usize, value: u64| {

@@ -1,0 +1,1 @@
+//! What is found before anything is touched.

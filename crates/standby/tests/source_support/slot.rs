@@ -1,0 +1,1 @@
+//! Publication and slot from their making to their end.
