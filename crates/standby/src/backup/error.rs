@@ -66,6 +66,9 @@ pub enum BackupError {
     /// The progress that is stored cannot be continued.
     #[error("the progress of slot {slot} on the backup makes no sense: {what}")]
     Progress { slot: String, what: String },
+    /// Or the session of one that ended has not ended yet on the backup.
+    #[error("somebody else applies the log of slot {slot} to this backup")]
+    Busy { slot: String },
     /// Another call has failed before, and said why.
     #[error("the backup has stopped after an error")]
     Stopped,
@@ -76,7 +79,7 @@ impl BackupError {
     pub fn is_transient(&self) -> bool {
         match self {
             BackupError::Connect(error) => error.is_transient(),
-            BackupError::Lost(_) | BackupError::Changed { .. } => true,
+            BackupError::Lost(_) | BackupError::Changed { .. } | BackupError::Busy { .. } => true,
             // Serialization failures, deadlocks, lock timeouts, statements that somebody cancelled.
             BackupError::Refused { source, .. } => matches!(
                 source.code(),
@@ -149,6 +152,9 @@ impl BackupError {
             },
             BackupError::Progress { .. } => {
                 "copy the data again, or correct the rows in hindcast.standby_progress".to_owned()
+            }
+            BackupError::Busy { .. } => {
+                "end the other `hindcast standby`; its sessions have `hindcast standby` in pg_stat_activity.application_name".to_owned()
             }
             BackupError::Stopped => "see the first error".to_owned(),
         }

@@ -1,12 +1,542 @@
 //! Applies the log to a stock Postgres, the backup.
+//!
+//! ```text
+//!  the follower's thread                                      threads of the workers, a connection each
+//!  ┌────────────────────────────────────────────┐            ┌──────────────────────────────────────────────┐
+//!  │ change ─▶ pending: the net change per row  │── epoch ──▶│ BEGIN; DELETE, UPDATE, INSERT with arrays;   │
+//!  │ commit, tick: cut when the workers are idle│            │ progress; counts right? ─ barrier ─▶ COMMIT  │
+//!  │ visible, durable ◀─────────────────────────│◀─ report ──│                                              │
+//!  └────────────────────────────────────────────┘            └──────────────────────────────────────────────┘
+//! ```
+//!
+//! While one epoch is written the next one grows, so that epochs are as large as the backup is slow: a row that changes often is written
+//! once per epoch and not once per change. An epoch ends between two transactions of the primary and is one transaction on the backup: with one worker
+//! every reader sees a state that the primary had, whatever its isolation level is, and with several those who import a snapshot.
+//!
+//! **Nothing is applied twice and nothing is lost** because the progress is written in the epoch's own transaction, and acknowledged
+//! only when the backup has flushed it. **Nothing is applied to the wrong row** because every statement must find exactly the rows that it was made for, and
+//! is rolled back otherwise.
+//!
+//! Start reading at [`Backup`]; the pure parts are [`net`], [`pending`], [`statements`] and [`orders`], what talks to the backup is [`writer`] and [`catalog`].
 
 pub mod catalog;
 pub mod epoch;
 mod error;
 pub mod net;
+pub mod orders;
+pub mod pending;
+pub mod progress;
 pub mod schema;
+mod session;
 pub mod statements;
 pub mod table;
+mod target;
 pub mod values;
+pub mod worker;
+pub mod writer;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use hindcast_pg::{Connection, DatabaseUrl, Interrupter, Lsn};
+
+use crate::pgoutput::{Begin, Commit};
+use crate::target::TargetStatus;
 
 pub use error::BackupError;
+
+use epoch::{End, Part, Step};
+use pending::Pending;
+use progress::Progress;
+use table::Table;
+use worker::{Barrier, Job, Report, Worker};
+
+/// How the log is applied.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whose progress it is.
+    pub slot: String,
+    /// Connections that write. With more than one, readers that want a state of the primary must import a snapshot.
+    pub workers: usize,
+    /// An epoch is not cut before its first transaction is so old, unless it is large.
+    pub epoch_interval: Duration,
+    /// How many changes an epoch has at most, not counting those of the transaction that is under way. A single transaction that is larger is
+    /// written in pieces of this size, and committed as one.
+    pub epoch_rows_max: usize,
+    /// The same for the memory they take.
+    pub epoch_bytes_max: usize,
+    /// How long a statement waits for somebody else's lock.
+    pub lock_timeout: Duration,
+    /// So many insertions into one table are copied.
+    pub copy_rows_min: usize,
+    /// Everything before the transaction that commits here is made visible before it is looked at: for a second
+    /// attempt at a transaction that does not fit the backup.
+    pub cut_before: Option<Lsn>,
+}
+
+impl Options {
+    /// One worker, and epochs that keep the backup a few tens of milliseconds behind.
+    pub fn new(slot: &str) -> Self {
+        Self {
+            slot: slot.to_owned(),
+            workers: 1,
+            epoch_interval: Duration::from_millis(10),
+            epoch_rows_max: 20_000,
+            epoch_bytes_max: 64 << 20,
+            lock_timeout: Duration::from_secs(10),
+            copy_rows_min: 1000,
+            cut_before: None,
+        }
+    }
+}
+
+/// Flushes are asked for no more often than this.
+const FLUSH_POLL: Duration = Duration::from_millis(20);
+/// How often an idle backup notes that it has seen the log.
+const IDLE_NOTE: Duration = Duration::from_secs(10);
+
+/// A stock Postgres that the log is applied to.
+///
+/// After an error everything since the last commit is gone from the backup, every call fails, and a new one must be opened.
+pub struct Backup {
+    options: Options,
+    /// For the catalog, for flushes, for what is not part of an epoch.
+    control: Connection,
+    workers: Vec<Worker>,
+    reports: Receiver<Report>,
+    /// By the primary's oid.
+    tables: HashMap<u32, Arc<Table>>,
+    serial: u64,
+    pending: Pending,
+    /// When the oldest transaction in `pending` was committed, by our clock.
+    pending_since: Option<Instant>,
+    transaction: Option<Begin>,
+    changes_of_transaction: usize,
+    /// The transaction under way is on the backup already.
+    skipping: bool,
+    /// Parts of the transaction under way are with the worker already.
+    parts: usize,
+    /// The last transaction in `pending`.
+    last: Option<Commit>,
+    /// Workers that are to write the epoch after the first one's position, and no other: the others have it.
+    catching_up: Option<CatchUp>,
+    in_flight: Option<InFlight>,
+    /// Of the epoch that was cut last.
+    number: u64,
+    received: Lsn,
+    visible: Lsn,
+    durable: Lsn,
+    /// Epochs that are committed: flushed once the backup's WAL is up to the first, then the log is durable up to the second.
+    unflushed: VecDeque<(Lsn, Lsn)>,
+    flush_polled: Instant,
+    idle_noted: Instant,
+    pruned: u64,
+    status: TargetStatus,
+    stopped: bool,
+}
+
+struct CatchUp {
+    behind: Vec<usize>,
+    workers: usize,
+    to: End,
+}
+
+struct InFlight {
+    /// Reports that are missing.
+    missing: usize,
+    changes: u64,
+    bytes: u64,
+    end: Option<End>,
+    insert_lsn: Lsn,
+    error: Option<BackupError>,
+}
+
+impl Backup {
+    /// Connects, and reads how far the backup is. The initial copy must be complete.
+    pub fn open(url: &DatabaseUrl, options: Options) -> Result<Self, BackupError> {
+        assert!(options.workers > 0, "somebody must write");
+        let mut control = session::open(url, &options)?;
+        schema::create(&mut control).map_err(|error| BackupError::at(Lsn(0), error))?;
+        let Some(mut progress) = progress::read(&mut control, &options.slot)? else {
+            return Err(BackupError::Progress {
+                slot: options.slot,
+                what: "nothing is noted: the initial copy is not complete".to_owned(),
+            });
+        };
+        let least = progress.least();
+        if progress.is_even() && progress.positions.len() != options.workers {
+            progress = session::spread(&mut control, &options, &progress)?;
+        }
+        let catching_up = (!progress.is_even()).then(|| CatchUp {
+            behind: progress.behind(),
+            workers: progress.positions.len(),
+            to: progress.greatest(),
+        });
+        let partitions = catching_up
+            .as_ref()
+            .map_or(options.workers, |catching_up| catching_up.workers);
+        let (sender, reports) = std::sync::mpsc::channel();
+        let mut workers = Vec::new();
+        for number in 0..options.workers {
+            let connection = session::open(url, &options)?;
+            workers.push(
+                Worker::start(
+                    number,
+                    connection,
+                    &options.slot,
+                    options.copy_rows_min,
+                    sender.clone(),
+                )
+                .map_err(|error| BackupError::Lost(error.into()))?,
+            );
+        }
+        let now = Instant::now();
+        let mut backup = Self {
+            pending: Pending::new(partitions),
+            pending_since: None,
+            options,
+            control,
+            workers,
+            reports,
+            tables: HashMap::new(),
+            serial: 0,
+            transaction: None,
+            changes_of_transaction: 0,
+            skipping: false,
+            parts: 0,
+            last: None,
+            catching_up,
+            in_flight: None,
+            number: progress.greatest().number,
+            received: least.end_lsn,
+            visible: least.end_lsn,
+            durable: Lsn(0),
+            unflushed: VecDeque::new(),
+            flush_polled: now,
+            idle_noted: now,
+            pruned: progress.greatest().number,
+            status: TargetStatus::default(),
+            stopped: false,
+        };
+        backup.status.visible_commit_time = Some(least.commit_time).filter(|&time| time > 0);
+        // What is read may have been committed without having been flushed.
+        backup.flush()?;
+        Ok(backup)
+    }
+
+    /// The log is to be followed from here.
+    pub fn resume_point(&self) -> Lsn {
+        self.visible
+    }
+
+    /// Ends whatever call is under way, from another thread.
+    pub fn interrupters(&self) -> Vec<Interrupter> {
+        let workers = self.workers.iter().map(Worker::interrupter);
+        std::iter::once(self.control.interrupter())
+            .chain(workers)
+            .collect()
+    }
+
+    fn position(&self) -> Lsn {
+        self.transaction
+            .map_or(self.received, |begin| begin.final_lsn)
+    }
+
+    /// Takes note of an error: nothing is done after it.
+    fn checked<T>(&mut self, result: Result<T, BackupError>) -> Result<T, BackupError> {
+        self.stopped |= result.is_err();
+        result
+    }
+
+    fn go_on(&self) -> Result<(), BackupError> {
+        match self.stopped {
+            true => Err(BackupError::Stopped),
+            false => Ok(()),
+        }
+    }
+
+    /// Hands over what is pending if it is time to, and waits for the workers if it is too much. Between transactions only.
+    fn cut_if_due(&mut self, now: Instant) -> Result<(), BackupError> {
+        let Some(last) = self.last else {
+            return Ok(());
+        };
+        if let Some(catching_up) = &self.catching_up {
+            let to = catching_up.to.commit_lsn;
+            return match last.lsn.cmp(&to) {
+                std::cmp::Ordering::Less => Ok(()),
+                std::cmp::Ordering::Equal => self.catch_up(),
+                std::cmp::Ordering::Greater => Err(BackupError::Progress {
+                    slot: self.options.slot.clone(),
+                    what: format!(
+                        "a worker wrote everything up to the transaction at {to}, and the log has no such transaction"
+                    ),
+                }),
+            };
+        }
+        self.collect()?;
+        let full = self.pending.changes() >= self.options.epoch_rows_max
+            || self.pending.bytes() >= self.options.epoch_bytes_max;
+        let old = self.pending_since.is_some_and(|since| {
+            now.saturating_duration_since(since) >= self.options.epoch_interval
+        });
+        if full {
+            self.wait()?;
+        }
+        if self.in_flight.is_none() && (full || old) {
+            self.cut(last)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the epoch with this transaction and hands it over. Nothing may be in flight.
+    fn cut(&mut self, last: Commit) -> Result<(), BackupError> {
+        self.number += 1;
+        let end = End {
+            number: self.number,
+            commit_lsn: last.lsn,
+            end_lsn: last.end_lsn,
+            commit_time: last.time,
+        };
+        self.last = None;
+        self.pending_since = None;
+        if self.workers.len() == 1 || self.pending.is_ordered() || self.parts > 0 {
+            self.parts = 0;
+            return self.hand_over_ordered(last.lsn, Some(end));
+        }
+        let (changes, bytes) = (self.pending.changes(), self.pending.bytes());
+        let barrier = Arc::new(Barrier::new(self.workers.len()));
+        let steps = self.pending.take_spread();
+        self.in_flight = Some(InFlight::new(steps.len(), changes, bytes, Some(end)));
+        for (number, steps) in steps.into_iter().enumerate() {
+            self.workers[number].give(Job {
+                part: Part {
+                    steps,
+                    lsn: last.lsn,
+                    end: Some(end),
+                },
+                barrier: Some(Arc::clone(&barrier)),
+                workers: vec![number],
+                workers_total: self.workers.len(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Hands everything pending to one worker, which notes the progress of all.
+    fn hand_over_ordered(&mut self, lsn: Lsn, end: Option<End>) -> Result<(), BackupError> {
+        let (changes, bytes) = (self.pending.changes(), self.pending.bytes());
+        let steps = self.pending.take_ordered();
+        let workers = (0..self.workers.len()).collect();
+        let total = self.workers.len();
+        self.give_first(steps, lsn, end, workers, total, changes, bytes)
+    }
+
+    #[expect(clippy::too_many_arguments)]
+    fn give_first(
+        &mut self,
+        steps: Vec<Step>,
+        lsn: Lsn,
+        end: Option<End>,
+        workers: Vec<usize>,
+        workers_total: usize,
+        changes: usize,
+        bytes: usize,
+    ) -> Result<(), BackupError> {
+        self.in_flight = Some(InFlight::new(1, changes, bytes, end));
+        self.workers[0].give(Job {
+            part: Part { steps, lsn, end },
+            barrier: None,
+            workers,
+            workers_total,
+        })
+    }
+
+    /// A transaction is larger than an epoch may be: what there is of it goes first.
+    fn hand_over_part(&mut self) -> Result<(), BackupError> {
+        self.wait()?;
+        self.parts += 1;
+        self.hand_over_ordered(self.position(), None)
+    }
+
+    /// The epoch that some workers have and others have not is complete.
+    fn catch_up(&mut self) -> Result<(), BackupError> {
+        let Some(CatchUp {
+            behind,
+            workers,
+            to,
+        }) = self.catching_up.take()
+        else {
+            return Ok(());
+        };
+        if self.pending.is_ordered() {
+            return Err(BackupError::Progress {
+                slot: self.options.slot.clone(),
+                what: format!(
+                    "epoch {} was written by one worker, and only in part",
+                    to.number
+                ),
+            });
+        }
+        let (changes, bytes) = (self.pending.changes(), self.pending.bytes());
+        let mut all = self.pending.take_spread();
+        let steps = behind
+            .iter()
+            .flat_map(|&worker| std::mem::take(&mut all[worker]))
+            .collect();
+        self.last = None;
+        self.pending_since = None;
+        self.give_first(
+            steps,
+            to.commit_lsn,
+            Some(to),
+            behind,
+            workers,
+            changes,
+            bytes,
+        )?;
+        self.wait()?;
+        if workers != self.workers.len() {
+            let even = Progress {
+                slot: self.options.slot.clone(),
+                positions: vec![to; workers],
+            };
+            self.number = session::spread(&mut self.control, &self.options, &even)?
+                .greatest()
+                .number;
+        }
+        self.pending = Pending::new(self.workers.len());
+        Ok(())
+    }
+
+    /// Notes a position as progress, without anything to write.
+    fn note(&mut self, position: Lsn) -> Result<(), BackupError> {
+        self.number += 1;
+        let end = End {
+            number: self.number,
+            commit_lsn: position,
+            end_lsn: position,
+            commit_time: self.status.visible_commit_time.unwrap_or(0),
+        };
+        self.hand_over_ordered(position, Some(end))
+    }
+
+    /// Waits until nothing is in flight.
+    fn wait(&mut self) -> Result<(), BackupError> {
+        while self.in_flight.is_some() {
+            let report = self.reports.recv().map_err(|_| BackupError::Stopped)?;
+            self.take_in(report)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what has been reported.
+    fn collect(&mut self) -> Result<(), BackupError> {
+        while self.in_flight.is_some() {
+            match self.reports.try_recv() {
+                Ok(report) => self.take_in(report)?,
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, report: Report) -> Result<(), BackupError> {
+        let flight = self
+            .in_flight
+            .as_mut()
+            .expect("only what is in flight is reported");
+        flight.missing -= 1;
+        match report {
+            Report::Part(written) => {
+                self.status.rows_written += written.rows;
+                self.status.deferred += written.deferred;
+            }
+            Report::Epoch(_, written, committed) => {
+                self.status.rows_written += written.rows;
+                self.status.deferred += written.deferred;
+                flight.insert_lsn = flight.insert_lsn.max(committed.insert_lsn);
+                flushed(&mut self.unflushed, &mut self.durable, committed.flush_lsn);
+            }
+            // That another worker failed says less than why.
+            Report::Failed(BackupError::Stopped) if flight.error.is_some() => {}
+            Report::Failed(error) => flight.error = Some(error),
+        }
+        if flight.missing > 0 {
+            return Ok(());
+        }
+        let flight = self.in_flight.take().expect("it was there");
+        if let Some(error) = flight.error {
+            return Err(error);
+        }
+        if let Some(end) = flight.end {
+            self.visible = end.end_lsn;
+            self.unflushed.push_back((flight.insert_lsn, end.end_lsn));
+            self.status.epochs += 1;
+            self.status.epoch_changes = flight.changes;
+            if end.commit_time > 0 {
+                self.status.visible_commit_time = Some(end.commit_time);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_flush(&mut self, now: Instant) -> Result<(), BackupError> {
+        if self.unflushed.is_empty()
+            || now.saturating_duration_since(self.flush_polled) < FLUSH_POLL
+        {
+            return Ok(());
+        }
+        self.flush_polled = now;
+        let lsn = session::flush_lsn(&mut self.control)
+            .map_err(|error| BackupError::at(self.received, error))?;
+        flushed(&mut self.unflushed, &mut self.durable, lsn);
+        Ok(())
+    }
+
+    /// What is visible becomes durable now. Nothing may be in flight.
+    fn flush(&mut self) -> Result<(), BackupError> {
+        session::flush(&mut self.control).map_err(|error| BackupError::at(self.received, error))?;
+        self.unflushed.clear();
+        self.durable = self.visible;
+        Ok(())
+    }
+
+    /// Deletes old rows of the progress table.
+    fn prune(&mut self) -> Result<(), BackupError> {
+        if self.number < self.pruned + progress::EPOCHS_KEPT {
+            return Ok(());
+        }
+        self.pruned = self.number;
+        let settled = match self.in_flight {
+            Some(_) => self.number - 1,
+            None => self.number,
+        };
+        progress::prune(&mut self.control, &self.options.slot, settled)
+            .map_err(|error| BackupError::at(self.received, error))
+    }
+}
+
+impl InFlight {
+    fn new(missing: usize, changes: usize, bytes: usize, end: Option<End>) -> Self {
+        Self {
+            missing,
+            changes: changes as u64,
+            bytes: bytes as u64,
+            end,
+            insert_lsn: Lsn(0),
+            error: None,
+        }
+    }
+}
+
+/// Moves `durable` on to the last epoch whose commit the backup has flushed.
+fn flushed(unflushed: &mut VecDeque<(Lsn, Lsn)>, durable: &mut Lsn, flush_lsn: Lsn) {
+    while let Some(&(committed, end)) = unflushed.front()
+        && committed <= flush_lsn
+    {
+        *durable = end;
+        unflushed.pop_front();
+    }
+}

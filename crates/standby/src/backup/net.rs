@@ -454,13 +454,15 @@ impl Net {
         }
     }
 
-    /// The rows by what is to be done to them, each list in the order of `compare`, which gets two keys.
-    pub fn plan(&self, mut compare: impl FnMut(&[u8], &[u8]) -> std::cmp::Ordering) -> Plan {
+    /// The rows by what is to be done to them, each list in the order that `sort` makes.
+    pub fn plan(&self, sort: impl FnOnce(&mut [u32])) -> Plan {
         let mut order: Vec<u32> = (0..length(self.rows.len()))
             .filter(|&row| self.kind(row) != Kind::Gone)
             .collect();
-        order.sort_by(|&a, &b| compare(self.key(a), self.key(b)));
+        sort(&mut order);
         let mut plan = Plan::default();
+        // Nearly all updates say all columns: those need no look-up of what they say.
+        let mut complete = Vec::new();
         for row in order {
             match self.kind(row) {
                 Kind::Gone => {}
@@ -468,17 +470,27 @@ impl Net {
                 Kind::Insert => plan.inserts.push(row),
                 Kind::Replace => plan.replaces.push(row),
                 Kind::Update => {
-                    let start = self.rows[row as usize].cells;
-                    let changed = |column: &usize| {
-                        !self.cells[start + column].is_unchanged() && !self.key.contains(column)
-                    };
-                    // Most tables have one mask; looking it up without building it would save an allocation per row.
-                    let mask: Vec<usize> = (0..self.columns).filter(changed).collect();
+                    let cells = &self.cells[self.rows[row as usize].cells..][..self.columns];
+                    if !cells.iter().any(|cell| cell.is_unchanged()) {
+                        complete.push(row);
+                        continue;
+                    }
+                    let mask: Vec<usize> = (0..self.columns)
+                        .filter(|column| {
+                            !cells[*column].is_unchanged() && !self.key.contains(column)
+                        })
+                        .collect();
                     if !mask.is_empty() {
                         plan.updates.entry(mask).or_default().push(row);
                     }
                 }
             }
+        }
+        let mask: Vec<usize> = (0..self.columns)
+            .filter(|column| !self.key.contains(column))
+            .collect();
+        if !complete.is_empty() && !mask.is_empty() {
+            plan.updates.insert(mask, complete);
         }
         plan
     }

@@ -1,10 +1,11 @@
 //! A table of the backup, as the statements that write it need to know it.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::pgoutput::Relation;
 
-use super::net::read_key;
+use super::net::{Net, read_key};
 use super::values::{Wire, integer};
 
 /// Was checked against what the primary says of the table: every column of [`Table::relation`] is there.
@@ -55,8 +56,19 @@ impl Table {
         }
     }
 
-    /// Orders keys: close ones are close on disk. Which order it is does not matter for what is written.
-    pub fn compare_keys(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+    /// Puts rows whose keys are close to one another, and therefore close on disk, next to one another. Which order that is does not matter
+    /// for what is written.
+    pub fn sort(&self, net: &Net, rows: &mut [u32]) {
+        if let [column] = self.key.as_slice()
+            && self.columns[*column].wire.is_integer()
+        {
+            rows.sort_by_cached_key(|&row| read_key(net.key(row)).next().and_then(integer));
+            return;
+        }
+        rows.sort_by(|&a, &b| self.compare_keys(net.key(a), net.key(b)));
+    }
+
+    fn compare_keys(&self, a: &[u8], b: &[u8]) -> Ordering {
         let columns = self.key.iter().map(|&column| &self.columns[column]);
         for ((column, a), b) in columns.zip(read_key(a)).zip(read_key(b)) {
             let order = match column.wire.is_integer() {
@@ -67,7 +79,7 @@ impl Table {
                 return order;
             }
         }
-        std::cmp::Ordering::Equal
+        Ordering::Equal
     }
 
     /// A key for people: `(id, name) = (1, x)`.
