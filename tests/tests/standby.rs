@@ -488,6 +488,62 @@ fn memory_answers_simple_questions_and_refuses_others() {
     memory.interrupt().assert_code(0);
 }
 
+#[test]
+fn memory_answers_as_of_past_commits() {
+    let pair = Pair::shared(
+        "memory-past",
+        "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 10) i",
+    );
+    let port = free_port();
+    let url = format!("postgres://reader@127.0.0.1:{port}/any");
+    let mut memory = pair.remember(port, &["--retention", "5m"]);
+    let session = memory
+        .process
+        .wait_until("the memory server to take sessions", || {
+            Session::connect(&url).ok()
+        });
+    let mut past = Vec::new();
+    for turn in 1..=20 {
+        let insert = match turn % 3 {
+            0 => {
+                format!("DELETE FROM t WHERE id = {turn}; INSERT INTO t VALUES ({turn} + 100, 1);")
+            }
+            _ => String::new(),
+        };
+        pair.primary(&format!(
+            "BEGIN; UPDATE t SET v = v + {turn}; {insert} COMMIT"
+        ));
+        let mark =
+            pair.primary("SELECT pg_current_wal_lsn() || '|' || count(*) || '|' || sum(v) FROM t");
+        let mut fields = mark.split('|').map(str::to_owned);
+        past.push([(); 3].map(|()| fields.next().unwrap_or_default()));
+    }
+    let marker = pair.mark();
+    memory.process.wait_until("memory to have the marker", || {
+        pair.has(&session, marker)
+            .unwrap_or_else(|failure| panic!("{failure}"))
+            .then_some(())
+    });
+    for [lsn, count, sum] in &past {
+        let rows = session
+            .query(&format!("SELECT count(*), sum(v) FROM t AS OF '{lsn}'"))
+            .unwrap_or_else(|failure| panic!("as of {lsn}: {failure}"));
+        assert_eq!(
+            rows,
+            [vec![Some(count.clone()), Some(sum.clone())]],
+            "as of {lsn}"
+        );
+    }
+    // Neither the future nor what was before the copy.
+    for lsn in ["0/1", "FFFF/0"] {
+        let failure = session
+            .query(&format!("SELECT count(*) FROM t AS OF '{lsn}'"))
+            .expect_err("no such state");
+        assert!(!failure.is_connection(), "{failure}");
+    }
+    memory.interrupt().assert_code(0);
+}
+
 // ── Promotion ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const SEQUENCES: &str = "CREATE TABLE orders (id serial PRIMARY KEY, what text);

@@ -483,10 +483,17 @@ fn a_table_that_somebody_dropped_on_the_backup_is_named() {
 /// If anything was left on either server.
 #[track_caller]
 fn assert_untouched(pair: &Pair) {
-    let left = "SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) || ' slots, ' || (SELECT count(*) FROM pg_publication) || ' publications'";
-    assert_eq!(pair.primary(left), "0 slots, 0 publications");
+    assert_nothing_is_kept(pair);
     let tables = "SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'public' AND relkind = 'r'";
     assert_eq!(pair.backup(tables), "0", "tables were made on the backup");
+}
+
+/// # Panics
+/// If the primary keeps WAL, or a publication, for somebody who never followed.
+#[track_caller]
+fn assert_nothing_is_kept(pair: &Pair) {
+    let left = "SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()) || ' slots, ' || (SELECT count(*) FROM pg_publication) || ' publications'";
+    assert_eq!(pair.primary(left), "0 slots, 0 publications");
 }
 
 /// `hindcast standby` with these URLs and this name fails, and leaves nothing.
