@@ -68,6 +68,14 @@ pub enum Ended {
     Reached,
 }
 
+/// What whoever watches wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    GoOn,
+    /// End once everything up to here is visible and durable, or at once.
+    EndAt(Option<Lsn>),
+}
+
 /// Which side failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError<L, T> {
@@ -77,13 +85,14 @@ pub enum FollowError<L, T> {
     Target(T),
 }
 
-/// Feeds `target` with `log` until it is stopped, `until` is reached, or one of them fails. `watch` is called a few times a second, and may end it.
+/// Feeds `target` with `log` until it is stopped, `until` is reached, or one of them fails. `watch` is called a few
+/// times a second, and may end it.
 pub fn follow<L: Log, T: Target>(
     log: &mut L,
     target: &mut T,
     control: &Control,
-    until: Option<Lsn>,
-    mut watch: impl FnMut() -> Result<(), T::Error>,
+    mut until: Option<Lsn>,
+    mut watch: impl FnMut() -> Result<Wish, T::Error>,
 ) -> Result<Ended, FollowError<L::Error, T::Error>> {
     let mut lag = LagMeter::default();
     let mut rate = Rate::default();
@@ -123,7 +132,10 @@ pub fn follow<L: Log, T: Target>(
 
         if now >= status_due {
             status_due = now + STATUS_EVERY;
-            watch().map_err(FollowError::Target)?;
+            match watch().map_err(FollowError::Target)? {
+                Wish::GoOn => {}
+                Wish::EndAt(end) => until = Some(end.unwrap_or(visible)),
+            }
             lag.set_clock_offset(log.clock_offset());
             let lag = lag.measure(visible, log.primary_end(), now_micros());
             let counters = target.status();
@@ -349,7 +361,10 @@ mod tests {
     fn nothing_is_acknowledged_before_the_target_has_it_for_good() {
         let (mut log, mut target) = (Scripted::new(300, 9_000), Slow::default());
         let control = Control::default();
-        let ended = follow(&mut log, &mut target, &control, Some(Lsn(3_005)), || Ok(())).unwrap();
+        let ended = follow(&mut log, &mut target, &control, Some(Lsn(3_005)), || {
+            Ok(Wish::GoOn)
+        })
+        .unwrap();
         assert_eq!(ended, Ended::Reached);
         for position in &log.acknowledged {
             assert!(position.durable <= position.visible && position.visible <= position.received);
@@ -362,7 +377,10 @@ mod tests {
     fn wal_that_is_nothing_for_us_counts_as_read_once_all_else_is_durable() {
         let (mut log, mut target) = (Scripted::new(2, 9_000), Slow::default());
         let control = Control::default();
-        let ended = follow(&mut log, &mut target, &control, Some(Lsn(9_000)), || Ok(())).unwrap();
+        let ended = follow(&mut log, &mut target, &control, Some(Lsn(9_000)), || {
+            Ok(Wish::GoOn)
+        })
+        .unwrap();
         assert_eq!(ended, Ended::Reached);
         assert_eq!(target.idle_at.last(), Some(&Lsn(9_000)));
         assert_eq!(control.status().state, State::Following);
@@ -374,7 +392,7 @@ mod tests {
         let control = Control::default();
         control.stop();
         assert_eq!(
-            follow(&mut log, &mut target, &control, None, || Ok(())).unwrap(),
+            follow(&mut log, &mut target, &control, None, || Ok(Wish::GoOn)).unwrap(),
             Ended::Stopped
         );
         assert_eq!(log.acknowledged.last().unwrap().durable, Lsn(35));

@@ -1,7 +1,10 @@
 //! What is looked at before anything is touched.
 
-use hindcast_pg::{ConnectError, Connection, DatabaseUrl, Error};
+use std::collections::HashSet;
 
+use hindcast_pg::{ConnectError, Connection, DatabaseUrl, Error, quote_identifier, quote_literal};
+
+use super::slot::published;
 use super::stream::session;
 use super::tables::{ReplicatedTable, TableFilter, Tables, tables};
 
@@ -33,10 +36,20 @@ pub enum PreflightError {
     WalLevel(String),
     #[error("the role {0} may not replicate")]
     Role(String),
-    #[error("the role {role} may not create a publication: {why}")]
-    Publication { role: String, why: String },
+    #[error("the role {role} may not create a publication in the database {database}")]
+    Create { role: String, database: String },
+    #[error("the role {role} may not publish {}: it does not own {}", list(tables), them(tables))]
+    Owner {
+        role: String,
+        tables: Vec<String>,
+        /// What somebody who may has to run.
+        sql: String,
+    },
     #[error("the role {role} may not read {}", list(tables))]
     Read { role: String, tables: Vec<String> },
+    /// The copy would lack them, and nobody would know.
+    #[error("row security may hide rows of {} from the role {role}", list(tables))]
+    RowSecurity { role: String, tables: Vec<String> },
     #[error("all {0} replication slots of the primary are in use")]
     Slots(u64),
     #[error("all {0} WAL senders of the primary are in use")]
@@ -45,7 +58,7 @@ pub enum PreflightError {
     Recovery,
     /// Publishing these would make their next UPDATE or DELETE fail on the primary.
     #[error(
-        "{} no primary key, so the log could not say which row of {} was changed",
+        "{} no primary key or other replica identity that the log could use to say which row of {} was changed",
         without(tables),
         them(tables)
     )]
@@ -57,6 +70,17 @@ pub enum PreflightError {
 }
 
 impl PreflightError {
+    /// Trying again may be enough.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            PreflightError::Connect(error) => error.is_transient(),
+            PreflightError::Query(error) => error.is_connection(),
+            // The session of a predecessor that the primary has not missed yet may be among them.
+            PreflightError::Senders(_) => true,
+            _ => false,
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
@@ -65,19 +89,36 @@ impl PreflightError {
             PreflightError::Version(_) => "follow a newer primary".to_owned(),
             PreflightError::WalLevel(_) => "on the primary: ALTER SYSTEM SET wal_level = 'logical'; then restart it".to_owned(),
             PreflightError::Role(role) => {
-                format!("as a superuser on the primary: ALTER ROLE \"{role}\" REPLICATION")
+                format!("as a superuser on the primary: ALTER ROLE {} REPLICATION", quote_identifier(role))
             }
-            PreflightError::Publication { .. } => "let the owner of the tables follow, or a superuser".to_owned(),
-            PreflightError::Read { role, tables } => {
-                format!("GRANT SELECT ON {} TO \"{role}\", or leave them out with --exclude-table", list(tables))
+            PreflightError::Create { role, database } => format!(
+                "as a superuser on the primary: GRANT CREATE ON DATABASE {} TO {}",
+                quote_identifier(database),
+                quote_identifier(role)
+            ),
+            PreflightError::Owner { sql, .. } => {
+                format!("let the tables' owner follow, or run as a superuser on the primary: {sql}")
             }
+            PreflightError::Read { role, tables } => format!(
+                "GRANT SELECT ON {} TO {role} (and USAGE on the schema), or leave out: {}",
+                tables.join(", "),
+                excluded(tables),
+                role = quote_identifier(role)
+            ),
+            PreflightError::RowSecurity { role, tables } => format!(
+                "as a superuser on the primary: ALTER ROLE {} BYPASSRLS; or leave out: {}",
+                quote_identifier(role),
+                excluded(tables)
+            ),
             PreflightError::Slots(_) => "drop slots that nobody reads (SELECT slot_name, active FROM pg_replication_slots), or raise max_replication_slots and restart the primary".to_owned(),
             PreflightError::Senders(_) => "end replication sessions that are not needed (SELECT * FROM pg_stat_replication), or raise max_wal_senders and restart the primary".to_owned(),
             PreflightError::Recovery => "give the URL of the primary itself".to_owned(),
             PreflightError::NoIdentity { tables } => {
-                let first = &tables[0];
+                let full = |table: &String| format!("ALTER TABLE {table} REPLICA IDENTITY FULL;");
                 format!(
-                    "give each of them a primary key, or ALTER TABLE {first} REPLICA IDENTITY FULL (every update then logs the whole old row), or leave them out: --exclude-table {first}"
+                    "give each of them a primary key, or let every update log the whole old row: {} Or leave out: {}",
+                    tables.iter().map(full).collect::<Vec<_>>().join(" "),
+                    excluded(tables)
                 )
             }
             PreflightError::NoMatch { .. } => "patterns are like public.orders, 'sales.*' or '*_log'; \\dt shows the tables".to_owned(),
@@ -90,6 +131,12 @@ impl From<Error> for PreflightError {
     fn from(error: Error) -> Self {
         PreflightError::Query(error)
     }
+}
+
+/// As options of the command.
+fn excluded(tables: &[String]) -> String {
+    let option = |table: &String| format!("--exclude-table {}", table.replace('"', ""));
+    tables.iter().map(option).collect::<Vec<_>>().join(" ")
 }
 
 /// The names, a few of them if there are many.
@@ -139,7 +186,7 @@ pub fn preflight(
     }
     let sql = format!(
         "{SERVER}{}) FROM pg_catalog.pg_roles r WHERE r.rolname = current_user",
-        hindcast_pg::quote_literal(slot)
+        quote_literal(slot)
     );
     let rows = connection.query(&sql)?;
     let row = rows
@@ -164,10 +211,7 @@ pub fn preflight(
     if senders_used >= senders {
         return Err(PreflightError::Senders(senders));
     }
-    if !row.is_true(11) {
-        let why = "it lacks CREATE on the database".to_owned();
-        return Err(PreflightError::Publication { role, why });
-    }
+    let may_create = row.is_true(11);
     let primary = Primary {
         version,
         system_identifier: row.string(2),
@@ -175,13 +219,28 @@ pub fn preflight(
         tables: Vec::new(),
         notices: Vec::new(),
     };
+    // One look at the catalog: the columns have to be those of the tables.
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
     let found = tables(&mut connection, filter)?;
-    let unmatched = filter.without_match(&found.tables);
+    let unmatched = filter.without_match(&found);
     if !unmatched.is_empty() {
         let patterns = unmatched.into_iter().map(str::to_owned).collect();
         return Err(PreflightError::NoMatch { patterns });
     }
-    check_tables(&mut connection, &role, superuser, &found)?;
+    check_identities(&found)?;
+    if !superuser {
+        check_reading(&mut connection, &role, &found)?;
+        // Somebody may have made it for us: then it does not matter what the role may.
+        let published = published(&mut connection, slot)?;
+        let all = found.tables.iter().all(|table| published.contains(&table.oid));
+        if !all {
+            if !may_create {
+                let database = primary.database;
+                return Err(PreflightError::Create { role, database });
+            }
+            check_owner(&mut connection, &role, slot, &found)?;
+        }
+    }
     Ok(Primary {
         notices: notices(&found),
         tables: found.tables,
@@ -189,63 +248,95 @@ pub fn preflight(
     })
 }
 
-fn check_tables(
-    connection: &mut Connection,
-    role: &str,
-    superuser: bool,
-    found: &Tables,
-) -> Result<(), PreflightError> {
+/// An update of a table without an identity fails once it is published: not here, on the primary, for its users.
+fn check_identities(found: &Tables) -> Result<(), PreflightError> {
     if found.tables.is_empty() {
         return Err(PreflightError::NoTables);
     }
-    // An update of such a table fails once it is published: not here, on the primary, for its users.
-    let unidentified: Vec<String> = found
-        .tables
-        .iter()
-        .filter(|table| match table.identity {
-            'f' | 'i' => false,
-            'd' => table.primary_key.is_empty(),
-            _ => true,
-        })
-        .map(ToString::to_string)
-        .collect();
-    if !unidentified.is_empty() {
-        return Err(PreflightError::NoIdentity {
-            tables: unidentified,
-        });
+    let without = |table: &&ReplicatedTable| table.identity == 'n';
+    let tables: Vec<_> = found.tables.iter().filter(without).collect();
+    match tables.is_empty() {
+        true => Ok(()),
+        false => Err(PreflightError::NoIdentity {
+            tables: names(tables),
+        }),
     }
-    if superuser {
-        return Ok(());
-    }
-    let (mut unreadable, mut foreign) = (Vec::new(), Vec::new());
-    for table in &found.tables {
-        let sql = format!(
-            "SELECT pg_catalog.has_table_privilege({oid}, 'SELECT'), pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = {oid}",
-            oid = table.oid
-        );
-        let rows = connection.query(&sql)?;
-        if let Some(row) = rows.first() {
-            if !row.is_true(0) {
-                unreadable.push(table.to_string());
-            }
-            if !row.is_true(1) {
-                foreign.push(table.to_string());
-            }
-        }
-    }
+}
+
+fn check_reading(
+    connection: &mut Connection,
+    role: &str,
+    found: &Tables,
+) -> Result<(), PreflightError> {
+    let unreadable = unlike(
+        connection,
+        found,
+        "pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')",
+    )?;
+    let role = || role.to_owned();
     if !unreadable.is_empty() {
         return Err(PreflightError::Read {
-            role: role.to_owned(),
-            tables: unreadable,
+            role: role(),
+            tables: names(unreadable),
         });
     }
-    if !foreign.is_empty() {
-        return Err(PreflightError::Publication {
-            role: role.to_owned(),
-            why: format!("it does not own {}", list(&foreign)),
+    let secured = unlike(
+        connection,
+        found,
+        "NOT pg_catalog.row_security_active(c.oid)",
+    )?;
+    if !secured.is_empty() {
+        return Err(PreflightError::RowSecurity {
+            role: role(),
+            tables: names(secured),
         });
     }
     Ok(())
+}
+
+fn check_owner(
+    connection: &mut Connection,
+    role: &str,
+    publication: &str,
+    found: &Tables,
+) -> Result<(), PreflightError> {
+    let foreign = unlike(
+        connection,
+        found,
+        "pg_catalog.pg_has_role(c.relowner, 'USAGE')",
+    )?;
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    Err(PreflightError::Owner {
+        role: role.to_owned(),
+        tables: names(foreign),
+        sql: format!(
+            "CREATE PUBLICATION {publication} FOR TABLE {}",
+            names(&found.tables).join(", ")
+        ),
+    })
+}
+
+/// The tables of which a condition does not hold.
+fn unlike<'a>(
+    connection: &mut Connection,
+    found: &'a Tables,
+    condition: &str,
+) -> Result<Vec<&'a ReplicatedTable>, Error> {
+    let rows = connection.query(&format!(
+        "SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relkind = 'r' AND NOT ({condition})"
+    ))?;
+    let oids: HashSet<u32> = rows
+        .iter()
+        .map(|row| row.parse(0))
+        .collect::<Result<_, _>>()?;
+    let tables = found.tables.iter();
+    Ok(tables.filter(|table| oids.contains(&table.oid)).collect())
+}
+
+fn names<'a>(tables: impl IntoIterator<Item = &'a ReplicatedTable>) -> Vec<String> {
+    tables.into_iter().map(ReplicatedTable::in_sql).collect()
 }
 
 fn notices(found: &Tables) -> Vec<String> {

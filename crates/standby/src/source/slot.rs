@@ -110,55 +110,61 @@ fn connect(url: &DatabaseUrl) -> Result<Connection, SlotError> {
     Connection::connect(url, &session("hindcast standby")).map_err(SlotError::Connect)
 }
 
-/// Makes the publication hold exactly these tables; says what changed.
+/// Makes the publication hold exactly these tables.
 ///
 /// Tables are named one by one: with `FOR ALL TABLES` a table that somebody makes tomorrow without a primary key could not be updated on the primary.
 pub fn publish(
     url: &DatabaseUrl,
     names: &Names,
     tables: &[ReplicatedTable],
-) -> Result<Vec<String>, SlotError> {
+) -> Result<(), SlotError> {
     let refused = refused("publish the tables");
     let mut connection = connect(url)?;
-    let publication = quote_identifier(&names.publication);
-    let literal = quote_literal(&names.publication);
     let exists = connection
         .query(&format!(
-            "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = {literal}"
+            "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = {}",
+            quote_literal(&names.publication)
         ))
         .map_err(&refused)?;
-    let list = |tables: &[&ReplicatedTable]| {
-        let only = |table: &&ReplicatedTable| format!("ONLY {}", table.quoted());
-        tables.iter().map(only).collect::<Vec<_>>().join(", ")
-    };
-    if exists.is_empty() {
-        let all: Vec<_> = tables.iter().collect();
-        let sql = format!("CREATE PUBLICATION {publication} FOR TABLE {}", list(&all));
-        connection.execute(&sql).map_err(&refused)?;
-        return Ok(Vec::new());
-    }
-    let published = connection
-        .query(&format!(
-            "SELECT r.prrelid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {literal}"
-        ))
-        .map_err(&refused)?;
-    let published: Vec<u32> = published
+    let publication = quote_identifier(&names.publication);
+    let list = tables
         .iter()
-        .map(|row| row.parse(0))
-        .collect::<Result<_, _>>()
-        .map_err(&refused)?;
-    let wanted: Vec<u32> = tables.iter().map(|table| table.oid).collect();
-    if published.len() == wanted.len() && wanted.iter().all(|oid| published.contains(oid)) {
-        return Ok(Vec::new());
-    }
-    let all: Vec<_> = tables.iter().collect();
-    let sql = format!("ALTER PUBLICATION {publication} SET TABLE {}", list(&all));
-    connection.execute(&sql).map_err(&refused)?;
+        .map(|table| format!("ONLY {}", table.quoted()))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let sql = match exists.is_empty() {
+        true => format!("CREATE PUBLICATION {publication} FOR TABLE {list}"),
+        false => format!("ALTER PUBLICATION {publication} SET TABLE {list}"),
+    };
+    connection.execute(&sql).map_err(refused)?;
+    Ok(())
+}
+
+/// Tables that are not in the publication.
+pub fn unpublished(
+    url: &DatabaseUrl,
+    names: &Names,
+    tables: &[ReplicatedTable],
+) -> Result<Vec<String>, SlotError> {
+    let published = published(&mut connect(url)?, names)?;
     Ok(tables
         .iter()
         .filter(|table| !published.contains(&table.oid))
         .map(ToString::to_string)
         .collect())
+}
+
+fn published(connection: &mut Connection, names: &Names) -> Result<Vec<u32>, SlotError> {
+    let sql = format!(
+        "SELECT r.prrelid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {}",
+        quote_literal(&names.publication)
+    );
+    let refused = refused("look at the publication");
+    let rows = connection.query(&sql).map_err(&refused)?;
+    rows.iter()
+        .map(|row| row.parse(0))
+        .collect::<Result<_, _>>()
+        .map_err(refused)
 }
 
 /// Makes the slot. The publication must be there already, or changes in between would be missing.

@@ -1,0 +1,178 @@
+//! A standby on another Postgres.
+
+use std::time::{Duration, Instant};
+
+use hindcast_pg::{Connection, Lsn};
+
+use super::retry::Retry;
+use super::{BackupOptions, Ended, StandbyError};
+use crate::backup::{self, Backup, BackupError};
+use crate::follow::{self, FollowError, Wish, follow};
+use crate::initial::{self, BackupCopy, Hold, Identity, InitialError, Side, Source, Start, Unfit};
+use crate::source::{Names, Primary, Stream, StreamOptions, preflight, session, slot};
+use crate::status::{Control, State};
+
+/// How often it is asked whether somebody wants to promote.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// Copies if there is nothing yet, follows, and goes on when one of the servers was gone, until it is stopped or cannot go on.
+pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, StandbyError> {
+    let names = Names::new(&options.common.name)?;
+    let mut retry = Retry::default();
+    let mut cut_before = None;
+    let ended = loop {
+        match once(options, &names, control, &mut retry, cut_before) {
+            Ok(ended) => break ended,
+            Err(_) if control.is_stopping() => break Ended::Stopped,
+            // What comes before the transaction that cannot be applied should be there, so that the backup stops exactly where the message says.
+            Err(StandbyError::Backup(error))
+                if !error.is_transient()
+                    && error.lsn().is_some_and(|lsn| cut_before != Some(lsn)) =>
+            {
+                cut_before = error.lsn();
+            }
+            Err(error) if retry.may_help(&error) => {
+                if retry.wait(control, error.in_a_line()) {
+                    break Ended::Stopped;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    control.update(|status| status.state = State::Stopped);
+    Ok(ended)
+}
+
+/// From looking at both servers to the first loss of one of them.
+fn once(
+    options: &BackupOptions,
+    names: &Names,
+    control: &Control,
+    retry: &mut Retry,
+    cut_before: Option<Lsn>,
+) -> Result<Ended, StandbyError> {
+    let common = &options.common;
+    control.update(|status| status.state = State::Starting);
+    let primary = preflight(&common.from, &common.tables, &names.slot)?;
+    note(control, &primary.notices);
+    let mut hold = Hold::take(&options.to, &names.slot)?.ok_or_else(|| {
+        InitialError::Unfit(Unfit::InUse {
+            slot: names.slot.clone(),
+        })
+    })?;
+    prepare(options, names, &primary, control)?;
+
+    let mut backup = Backup::open(&options.to, applying(options, names, cut_before))?;
+    let from = backup.resume_point();
+    slot::check(&common.from, names, from)?;
+    let stream = StreamOptions {
+        stream_into: common.streaming.then(std::env::temp_dir),
+        ..StreamOptions::default()
+    };
+    let mut log = Stream::start(&common.from, &names.slot, &names.publication, from, stream)?;
+    retry.worked();
+
+    let mut ask_at = Instant::now();
+    let mut promoting = false;
+    let ended = follow(&mut log, &mut backup, control, common.until, || {
+        if Instant::now() < ask_at {
+            return Ok(Wish::GoOn);
+        }
+        ask_at = Instant::now() + ASK_EVERY;
+        let request = hold.stop_requested().map_err(BackupError::Lost)?;
+        promoting |= request.is_some();
+        Ok(request.map_or(Wish::GoOn, |request| Wish::EndAt(request.at)))
+    });
+    let ended = ended.map_err(|error| match error {
+        FollowError::Log(error) => StandbyError::from(error),
+        FollowError::Target(error) => StandbyError::from(error),
+    })?;
+    let applied = control.status().visible;
+    // The slot is free for the next one only when the primary knows that we are gone.
+    log.finish();
+    if promoting {
+        hold.stopped(applied).map_err(BackupError::Lost)?;
+        return Ok(Ended::Promoted);
+    }
+    Ok(match ended {
+        follow::Ended::Stopped => Ended::Stopped,
+        follow::Ended::Reached => Ended::Reached,
+    })
+}
+
+fn applying(options: &BackupOptions, names: &Names, cut_before: Option<Lsn>) -> backup::Options {
+    backup::Options {
+        workers: options.common.workers.unwrap_or(1),
+        epoch_interval: options.epoch_interval,
+        epoch_rows_max: options.epoch_rows,
+        cut_before,
+        ..backup::Options::new(&names.slot)
+    }
+}
+
+/// Brings the backup to where it can follow.
+fn prepare(
+    options: &BackupOptions,
+    names: &Names,
+    primary: &Primary,
+    control: &Control,
+) -> Result<(), StandbyError> {
+    let common = &options.common;
+    let identity = Identity {
+        slot: names.slot.clone(),
+        publication: names.publication.clone(),
+        source: common.from.to_string(),
+        system_identifier: primary.system_identifier.clone(),
+        source_database: primary.database.clone(),
+    };
+    let mut connection =
+        Connection::connect(&options.to, &session("hindcast standby")).map_err(|source| {
+            InitialError::Connect {
+                side: Side::Backup,
+                source: Box::new(source),
+            }
+        })?;
+    let start = initial::start(&mut connection, &identity)?;
+    match start {
+        Start::Follow => {
+            let unpublished = slot::unpublished(&common.from, names, &primary.tables)?;
+            let notices: Vec<_> = unpublished
+                .iter()
+                .map(|table| {
+                    format!("{table} is not replicated: it was made, or asked for, after the copy. Make the backup anew to have it, or exclude it")
+                })
+                .collect();
+            note(control, &notices);
+            return Ok(());
+        }
+        // Its log begins before what will be copied now.
+        Start::CopyAgain => drop(slot::remove(&common.from, names)?),
+        Start::Copy => {}
+    }
+    slot::publish(&common.from, names, &primary.tables)?;
+    let created = slot::create(&common.from, names)?;
+    let copy = BackupCopy {
+        source: Source {
+            primary: &common.from,
+            snapshot: &created.snapshot,
+            workers: common.copy_workers,
+            chunk_bytes: Source::CHUNK_BYTES,
+        },
+        backup: &options.to,
+        identity: &identity,
+        consistent_point: created.consistent_point,
+        make_schema: options.schema,
+    };
+    initial::to_backup(&copy, &primary.tables, control)?;
+    Ok(())
+}
+
+fn note(control: &Control, notices: &[String]) {
+    control.update(|status| {
+        for notice in notices {
+            if !status.notices.contains(notice) {
+                status.notices.push(notice.clone());
+            }
+        }
+    });
+}

@@ -1,0 +1,72 @@
+//! What a backup says about its standby, for whoever asks from outside.
+
+use hindcast_pg::{Connection, DatabaseUrl, Lsn};
+
+use super::StandbyError;
+use crate::initial::{Hold, InitialError, Side, state};
+use crate::source::{Names, session};
+
+/// As of when it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupStatus {
+    pub slot: String,
+    /// The primary's URL, without its password.
+    pub source: String,
+    /// `copying`, `following` or `promoted`.
+    pub state: String,
+    /// Somebody follows right now.
+    pub followed: bool,
+    /// Everything up to here is applied.
+    pub applied: Option<Lsn>,
+    /// The primary's end of WAL, if it was asked.
+    pub primary_end: Option<Lsn>,
+}
+
+impl BackupStatus {
+    /// WAL that the primary has and the backup has not applied.
+    pub fn behind(&self) -> Option<u64> {
+        Some(self.primary_end?.0.saturating_sub(self.applied?.0))
+    }
+}
+
+/// Asks the backup, and the primary if it is given. `None` if the backup knows no standby of that name.
+pub fn status(
+    to: &DatabaseUrl,
+    from: Option<&DatabaseUrl>,
+    name: &str,
+) -> Result<Option<BackupStatus>, StandbyError> {
+    let names = Names::new(name)?;
+    let mut backup = connect(to, Side::Backup)?;
+    let failed = InitialError::query(Side::Backup, "see what it is a backup of");
+    let Some(stored) = state::stored(&mut backup, &names.slot).map_err(failed)? else {
+        return Ok(None);
+    };
+    let primary_end = match from {
+        None => None,
+        Some(from) => {
+            let failed = InitialError::query(Side::Primary, "see how far it is");
+            let rows = connect(from, Side::Primary)?
+                .query("SELECT pg_catalog.pg_current_wal_lsn()")
+                .map_err(&failed)?;
+            rows.first()
+                .map(|row| row.parse(0))
+                .transpose()
+                .map_err(failed)?
+        }
+    };
+    Ok(Some(BackupStatus {
+        slot: stored.slot,
+        source: stored.source,
+        followed: stored.state != "promoted" && Hold::take(to, &names.slot)?.is_none(),
+        state: stored.state,
+        applied: stored.applied,
+        primary_end,
+    }))
+}
+
+fn connect(url: &DatabaseUrl, side: Side) -> Result<Connection, InitialError> {
+    Connection::connect(url, &session("hindcast standby")).map_err(|source| InitialError::Connect {
+        side,
+        source: Box::new(source),
+    })
+}
