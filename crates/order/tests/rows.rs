@@ -1,0 +1,795 @@
+//! What makes row granularity right, least and fast enough, and readers' states prefixes of the log.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use expect_test::expect;
+use hindcast_order::rows::{
+    Constraints, Granularity, Log, LowWater, Prefix, PrefixCut, Prefixes, Reader, Row, RowOrder,
+    Schedule, Seq, Torn, WentBack,
+};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use Granularity::{Single, Transaction};
+
+const GRANULARITIES: [Granularity; 3] = [Granularity::Row, Transaction, Single];
+
+/// The log of these transactions; the last of them is not complete if `open`.
+fn log(transactions: &[Vec<u32>], open: bool) -> Log {
+    let mut log = Log::new();
+    for (at, rows) in transactions.iter().enumerate() {
+        for &row in rows {
+            log.write(Row(row));
+        }
+        if !(open && at + 1 == transactions.len()) {
+            log.commit();
+        }
+    }
+    log
+}
+
+/// Few rows, so that most writes conflict; some transactions write a row twice, some nothing.
+fn any_log() -> impl Strategy<Value = Log> {
+    let row = prop_oneof![3 => 0..3u32, 2 => 3..12u32];
+    let transaction = prop::collection::vec(row, 0..7);
+    let transactions = prop::collection::vec(transaction, 0..12);
+    (transactions, any::<bool>()).prop_map(|(transactions, open)| log(&transactions, open))
+}
+
+fn any_choices() -> impl Strategy<Value = Vec<Index>> {
+    prop::collection::vec(any::<Index>(), 1..40)
+}
+
+/// Some schedule that the constraints allow: the choices, over and over, say which of the safe writes is next.
+fn interleave(constraints: &Constraints, choices: &[Index]) -> Vec<Seq> {
+    let mut schedule = Schedule::new(constraints);
+    let mut order = Vec::new();
+    for choice in choices.iter().cycle() {
+        if schedule.is_finished() {
+            break;
+        }
+        let ready: Vec<_> = schedule.ready().collect();
+        let write = *choice.get(&ready);
+        schedule.done(write);
+        order.push(write);
+    }
+    order
+}
+
+fn serial(log: &Log) -> Vec<Seq> {
+    log.writes().map(|(write, _)| write).collect()
+}
+
+/// The state after these writes when each replaces its row: the write that was last.
+fn overwrite(log: &Log, order: &[Seq]) -> BTreeMap<Row, Seq> {
+    order.iter().map(|&write| (log.row(write), write)).collect()
+}
+
+/// The state after these writes when each builds upon the row that it finds, as a change of some columns does: all writes of the row, in order.
+fn build_upon(log: &Log, order: &[Seq]) -> BTreeMap<Row, Vec<Seq>> {
+    let mut state = BTreeMap::<_, Vec<_>>::new();
+    for &write in order {
+        state.entry(log.row(write)).or_default().push(write);
+    }
+    state
+}
+
+/// By write: its place in a schedule.
+fn places(order: &[Seq]) -> BTreeMap<Seq, usize> {
+    let places = order.iter().enumerate();
+    places.map(|(place, &write)| (write, place)).collect()
+}
+
+/// All pairs of writes to a same row.
+fn conflicts(log: &Log) -> Vec<(Seq, Seq)> {
+    let writes = || log.writes();
+    let pairs = writes().flat_map(|(a, row)| {
+        let later = writes().filter(move |&(b, other)| a < b && row == other);
+        later.map(move |(b, _)| (a, b))
+    });
+    pairs.collect()
+}
+
+/// The writes of each transaction.
+fn transactions(log: &Log) -> Vec<Vec<(Seq, Row)>> {
+    let mut transactions = vec![Vec::new(); log.boundaries().len() + 1];
+    for (write, row) in log.writes() {
+        let tx = log.transaction(write);
+        transactions[tx.map_or(log.boundaries().len(), |tx| tx.index())].push((write, row));
+    }
+    transactions
+}
+
+/// `x₁ y₂ │ x₃ z₄ │ z₅ │ v₆`, as in the essay.
+#[test]
+fn granularities_differ_in_what_waits() {
+    let log = log(&[vec![0, 1], vec![0, 2], vec![2], vec![3]], false);
+    let mut lines = String::new();
+    for granularity in GRANULARITIES {
+        let constraints = Constraints::new(&log, granularity);
+        let pairs = constraints.pairs();
+        let pairs: Vec<_> = pairs.map(|(a, b)| format!("{a}→{b}")).collect();
+        lines += &format!("{granularity:?}: {}\n", pairs.join(" "));
+    }
+    expect![[r#"
+        Row: 1→3 4→5
+        Transaction: 1→2 2→3 3→4 4→5
+        Single: 1→2 2→3 3→4 4→5 5→6
+    "#]]
+    .assert_eq(&lines);
+}
+
+#[test]
+fn a_finished_write_tells_which_have_become_safe() {
+    let log = log(&[vec![0, 1], vec![0, 1], vec![0]], false);
+    let mut schedule = Schedule::new(&Constraints::new(&log, Granularity::Row));
+    assert_eq!(schedule.ready().collect::<Vec<_>>(), [Seq(1), Seq(2)]);
+    assert_eq!(schedule.done(Seq(2)), [Seq(4)]);
+    assert_eq!(schedule.done(Seq(4)), []);
+    assert!(schedule.is_safe(Seq(1)) && !schedule.is_safe(Seq(3)) && schedule.is_done(Seq(4)));
+    assert_eq!(schedule.done(Seq(1)), [Seq(3)]);
+    assert_eq!(schedule.done(Seq(3)), [Seq(5)]);
+    assert_eq!(schedule.done(Seq(5)), []);
+    assert!(schedule.is_finished());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// The state is that of serial execution, however much its writes depend on each other.
+    #[test]
+    fn every_schedule_is_valid(log in any_log(), choices in any_choices()) {
+        for granularity in GRANULARITIES {
+            let constraints = Constraints::new(&log, granularity);
+            let order = interleave(&constraints, &choices);
+            prop_assert!(constraints.allow(order.iter().copied()));
+            prop_assert_eq!(build_upon(&log, &order), build_upon(&log, &serial(&log)));
+            prop_assert_eq!(overwrite(&log, &order), overwrite(&log, &serial(&log)));
+        }
+    }
+
+    /// Of what is left, the first write in the log is always safe.
+    #[test]
+    fn nothing_locks_up(log in any_log(), choices in any_choices()) {
+        for granularity in GRANULARITIES {
+            let mut schedule = Schedule::new(&Constraints::new(&log, granularity));
+            for choice in choices.iter().cycle() {
+                let first = serial(&log).into_iter().find(|&write| !schedule.is_done(write));
+                prop_assert_eq!(schedule.ready().next(), first);
+                prop_assert_eq!(schedule.is_finished(), first.is_none());
+                if first.is_none() {
+                    break;
+                }
+                let ready: Vec<_> = schedule.ready().collect();
+                let before = ready.len();
+                let safe = schedule.done(*choice.get(&ready));
+                prop_assert!(safe.iter().all(|write| schedule.is_safe(*write) && !ready.contains(write)));
+                prop_assert_eq!(schedule.ready().len(), before - 1 + safe.len());
+            }
+        }
+    }
+
+    /// What a stronger granularity allows, a weaker one allows.
+    #[test]
+    fn granularities_contain_each_other(log in any_log(), choices in any_choices()) {
+        let [rows, transactions, single] = GRANULARITIES.map(|granularity| Constraints::new(&log, granularity));
+        for (weaker, stronger) in [(&rows, &transactions), (&transactions, &single), (&rows, &single)] {
+            prop_assert!(weaker.allow(interleave(stronger, &choices)));
+        }
+        prop_assert_eq!(interleave(&single, &choices), serial(&log));
+    }
+
+    /// Row granularity is the previous write of the row, and nothing else.
+    #[test]
+    fn rows_wait_for_the_previous_write_of_the_row(log in any_log()) {
+        let constraints = Constraints::new(&log, Granularity::Row);
+        let mut order = RowOrder::new();
+        for (write, row) in log.writes() {
+            let earlier = log.writes().filter(|&(other, same)| other < write && same == row);
+            let previous = earlier.map(|(other, _)| other).last();
+            prop_assert_eq!(order.previous(row, write), previous);
+            prop_assert_eq!(constraints.before(write), previous.as_slice());
+        }
+    }
+
+    /// Transactions that share a row, directly or by way of others, do not overlap; those that do not are free.
+    #[test]
+    fn transactions_wait_for_whom_they_share_a_row_with(log in any_log(), choices in any_choices()) {
+        let constraints = Constraints::new(&log, Transaction);
+        let transactions = transactions(&log);
+        let shares = |a: &[(Seq, Row)], b: &[(Seq, Row)]| a.iter().any(|x| b.iter().any(|y| x.1 == y.1));
+        let place = places(&interleave(&constraints, &choices));
+        for (later, b) in transactions.iter().enumerate() {
+            prop_assert!(b.windows(2).all(|pair| place[&pair[0].0] < place[&pair[1].0]));
+            for a in transactions[..later].iter().filter(|a| shares(a, b)) {
+                prop_assert!(a.iter().all(|x| b.iter().all(|y| place[&x.0] < place[&y.0])));
+            }
+        }
+        for (before, after) in constraints.pairs() {
+            let of = |write| transactions.iter().position(|writes| writes.iter().any(|x| x.0 == write)).unwrap();
+            let (a, b) = (of(before), of(after));
+            prop_assert!(a == b || shares(&transactions[a], &transactions[b]));
+        }
+    }
+
+    /// Theorem 2: whichever constraint is dropped, some schedule that obeys all others ends in another state than serial execution.
+    #[test]
+    fn no_constraint_of_rows_can_be_spared(log in any_log(), choices in any_choices()) {
+        let rows = Constraints::new(&log, Granularity::Row);
+        let conflicts = conflicts(&log);
+        for (a, b) in rows.pairs() {
+            let fewer = rows.without(a, b);
+            let mut swapped = serial(&log);
+            swapped.retain(|&write| write != a);
+            let at = swapped.iter().position(|&write| write == b).unwrap() + 1;
+            swapped.insert(at, a);
+            prop_assert!(fewer.allow(swapped.iter().copied()));
+            prop_assert!(!rows.allow(swapped.iter().copied()));
+            prop_assert_ne!(build_upon(&log, &swapped), build_upon(&log, &serial(&log)));
+
+            // When writes replace rows, the row's next write would hide the mistake. But the log may end here, and
+            // nobody knew when the two were scheduled.
+            let log_until_here = &serial(&log)[..=at];
+            prop_assert_ne!(overwrite(&log, &swapped[..=at]), overwrite(&log, log_until_here));
+
+            // Only this one was dropped.
+            let place = places(&interleave(&fewer, &choices));
+            for &(c, d) in conflicts.iter().filter(|&&pair| pair != (a, b)) {
+                prop_assert!(place[&c] < place[&d]);
+            }
+        }
+    }
+}
+
+/// When each transaction committed on a primary with two-phase locking: one arrives per unit of time, takes a core, inserts
+/// `inserts` rows, and then gets the lock on the hot row in the order of asking.
+fn primary(transactions: usize, inserts: usize, cores: usize) -> Vec<usize> {
+    let mut finished = Vec::new();
+    let mut arrived = 0;
+    let mut running = VecDeque::<usize>::new();
+    for now in 0.. {
+        if finished.len() == transactions {
+            break;
+        }
+        if arrived < transactions {
+            running.push_back(0);
+            arrived += 1;
+        }
+        assert!(running.len() <= cores, "the workload fits the primary");
+        // Whoever arrived first asks first.
+        let has_lock = running.front().is_some_and(|&done| done == inserts);
+        for done in &mut running {
+            *done = inserts.min(*done + 1);
+        }
+        if has_lock {
+            running.pop_front();
+            finished.push(now + 1);
+        }
+    }
+    finished
+}
+
+/// When each transaction and all before it were applied by so many cores, each of which takes the first safe write of the log
+/// that has arrived and needs a unit of time for it.
+fn backup(log: &Log, granularity: Granularity, arrivals: &[usize], cores: usize) -> Vec<usize> {
+    let mut schedule = Schedule::new(&Constraints::new(log, granularity));
+    let mut cut = PrefixCut::new(1);
+    for &boundary in log.boundaries() {
+        cut.committed(boundary);
+    }
+    let mut visible = Vec::new();
+    let mut arrived = 0;
+    for now in 0.. {
+        if visible.len() == arrivals.len() {
+            break;
+        }
+        arrived += arrivals[arrived..]
+            .iter()
+            .take_while(|&&at| at <= now)
+            .count();
+        let received = arrived
+            .checked_sub(1)
+            .map_or(Seq::START, |at| log.boundaries()[at]);
+        let safe = schedule.ready().take_while(|&write| write <= received);
+        for write in safe.take(cores).collect::<Vec<_>>() {
+            schedule.done(write);
+        }
+        let left = schedule.ready().next();
+        cut.marked(0, left.map_or(log.last(), |first| Seq(first.0 - 1)));
+        if let Some(cut) = cut.advance() {
+            let count = log.boundaries().partition_point(|&end| end <= cut);
+            visible.resize(count, now + 1);
+        }
+    }
+    visible
+}
+
+/// Theorem 1's construction, with `e = d = 1`: transactions of `n − 1` inserts and a hot row, one per unit of time.
+#[test]
+fn transactions_fall_behind_without_bound_and_rows_do_not() {
+    let mut lines = String::new();
+    for (n, cores) in [(2, 2), (4, 4), (4, 8), (16, 16)] {
+        for count in [10, 100, 1000] {
+            let mut log = Log::new();
+            for tx in 0..count {
+                for insert in 1..n {
+                    log.write(Row((tx * (n - 1) + insert) as u32));
+                }
+                log.write(Row(0));
+                log.commit();
+            }
+            let committed = primary(count, n - 1, cores);
+            let lags = |granularity| -> Vec<usize> {
+                let applied = backup(&log, granularity, &committed, cores);
+                let times = applied.iter().zip(&committed);
+                times
+                    .map(|(applied, committed)| applied - committed)
+                    .collect()
+            };
+            let [rows, transactions, single] = GRANULARITIES.map(lags);
+
+            // The proof's f_p and lag.
+            for i in 0..count {
+                assert_eq!(committed[i], n + i);
+                assert_eq!(transactions[i], i * (n - 1) + n);
+            }
+            assert_eq!(single, transactions);
+            let [rows, transactions] =
+                [rows, transactions].map(|lags| lags.into_iter().max().unwrap());
+            lines += &format!(
+                "{n:2} writes, {cores:2} cores, {count:4} transactions: lag {transactions:5}, of rows {rows}\n"
+            );
+        }
+    }
+    expect![[r#"
+         2 writes,  2 cores,   10 transactions: lag    11, of rows 1
+         2 writes,  2 cores,  100 transactions: lag   101, of rows 1
+         2 writes,  2 cores, 1000 transactions: lag  1001, of rows 1
+         4 writes,  4 cores,   10 transactions: lag    31, of rows 1
+         4 writes,  4 cores,  100 transactions: lag   301, of rows 1
+         4 writes,  4 cores, 1000 transactions: lag  3001, of rows 1
+         4 writes,  8 cores,   10 transactions: lag    31, of rows 1
+         4 writes,  8 cores,  100 transactions: lag   301, of rows 1
+         4 writes,  8 cores, 1000 transactions: lag  3001, of rows 1
+        16 writes, 16 cores,   10 transactions: lag   151, of rows 1
+        16 writes, 16 cores,  100 transactions: lag  1501, of rows 1
+        16 writes, 16 cores, 1000 transactions: lag 15001, of rows 1
+    "#]]
+    .assert_eq(&lines);
+}
+
+/// The standby as the paper's section 7.2 has it, one step of one thread at a time.
+struct Standby<'a> {
+    log: &'a Log,
+    /// By write, as the scheduler found it: the write before it on its row.
+    previous: Vec<Option<Seq>>,
+    order: RowOrder,
+    /// How far the scheduler has come.
+    scheduled: Seq,
+    segments: usize,
+    workers: Vec<Worker>,
+    /// By row: its versions, newest last.
+    versions: BTreeMap<Row, Vec<Seq>>,
+    cut: PrefixCut,
+    told: usize,
+}
+
+#[derive(Default)]
+struct Worker {
+    given: VecDeque<Given>,
+    deferred: VecDeque<Seq>,
+    low_water: LowWater,
+}
+
+enum Given {
+    Write(Seq),
+    /// Went to others.
+    Through(Seq),
+}
+
+impl<'a> Standby<'a> {
+    fn new(log: &'a Log, workers: usize) -> Self {
+        Self {
+            log,
+            previous: Vec::new(),
+            order: RowOrder::new(),
+            scheduled: Seq::START,
+            segments: 0,
+            workers: (0..workers).map(|_| Worker::default()).collect(),
+            versions: BTreeMap::new(),
+            cut: PrefixCut::new(workers),
+            told: 0,
+        }
+    }
+
+    /// The scheduler finishes a segment of so many writes, and gives it to the next worker.
+    fn schedule(&mut self, writes: u64) {
+        let end = Seq(self.log.last().0.min(self.scheduled.0 + writes));
+        let worker = self.segments % self.workers.len();
+        for write in (self.scheduled.0 + 1..=end.0).map(Seq) {
+            let previous = self.order.previous(self.log.row(write), write);
+            self.previous.push(previous);
+            self.workers[worker].given.push_back(Given::Write(write));
+        }
+        for (other, worker_) in self.workers.iter_mut().enumerate() {
+            if other != worker {
+                worker_.given.push_back(Given::Through(end));
+            }
+        }
+        for &boundary in &self.log.boundaries()[self.told..] {
+            if boundary <= end {
+                self.cut.committed(boundary);
+                self.told += 1;
+            }
+        }
+        self.scheduled = end;
+        self.segments += 1;
+    }
+
+    /// A write is safe if its row's newest version is the write before it.
+    fn try_apply(&mut self, write: Seq) -> bool {
+        let versions = self.versions.entry(self.log.row(write)).or_default();
+        let safe = versions.last().copied() == self.previous[write.0 as usize - 1];
+        if safe {
+            versions.push(write);
+        }
+        safe
+    }
+
+    /// A worker meets the next write that it was given.
+    fn meet(&mut self, worker: usize) -> bool {
+        match self.workers[worker].given.pop_front() {
+            None => false,
+            Some(Given::Through(position)) => {
+                self.workers[worker].low_water.skipped(position);
+                false
+            }
+            Some(Given::Write(write)) => {
+                let applied = self.try_apply(write);
+                let worker = &mut self.workers[worker];
+                if applied {
+                    worker.low_water.applied(write);
+                } else {
+                    worker.low_water.deferred(write);
+                    worker.deferred.push_back(write);
+                }
+                applied
+            }
+        }
+    }
+
+    /// A worker looks again at what it has put off longest.
+    fn check_again(&mut self, worker: usize) -> bool {
+        let Some(write) = self.workers[worker].deferred.pop_front() else {
+            return false;
+        };
+        let applied = self.try_apply(write);
+        let worker = &mut self.workers[worker];
+        if applied {
+            worker.low_water.applied(write);
+        } else {
+            worker.deferred.push_back(write);
+        }
+        applied
+    }
+
+    /// The snapshotter looks at one worker's mark.
+    fn collect(&mut self, worker: usize) -> Option<Seq> {
+        let mark = self.workers[worker].low_water.mark();
+        self.cut.marked(worker, mark);
+        self.cut.advance()
+    }
+
+    /// What a reader sees: in each row the newest version that the cut covers.
+    fn read(&self) -> BTreeMap<Row, Seq> {
+        let cut = self.cut.current();
+        let rows = self.versions.iter();
+        rows.filter_map(|(&row, versions)| {
+            let newest = versions.iter().rfind(|&&version| version <= cut);
+            newest.map(|&version| (row, version))
+        })
+        .collect()
+    }
+}
+
+/// The log as a history whose values are the writes themselves.
+fn history(log: &Log) -> Prefixes<Row, Seq> {
+    let mut history = Prefixes::new();
+    let mut boundaries = log.boundaries().iter().peekable();
+    for (write, row) in log.writes() {
+        while boundaries.next_if(|&&end| end < write).is_some() {
+            history.commit();
+        }
+        history.put(row, write);
+    }
+    for _ in boundaries {
+        history.commit();
+    }
+    history
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Whoever does the next step, readers see prefixes that do not go back, and in the end everything that was committed.
+    #[test]
+    fn readers_see_prefixes_of_the_log(
+        log in any_log(),
+        workers in 1..5usize,
+        steps in prop::collection::vec((0..8u8, any::<Index>()), 0..300),
+    ) {
+        let history = history(&log);
+        let mut standby = Standby::new(&log, workers);
+        let mut reader = Reader::new();
+        let mut check = |standby: &Standby| -> Result<(), TestCaseError> {
+            let cut = standby.cut.current();
+            prop_assert_eq!(log.boundary(cut), cut, "the cut is at a transaction's end");
+            let seen = history.find_whole(&standby.read());
+            let seen = seen.map_err(|torn| TestCaseError::fail(torn.to_string()))?;
+            let prefix = reader.saw(&seen).map_err(|back| TestCaseError::fail(back.to_string()))?;
+            let complete = log.boundaries().partition_point(|&end| end <= cut) as u64;
+            prop_assert!(prefix.0 <= complete && seen.contains(Prefix(complete)));
+            Ok(())
+        };
+        for (what, choice) in steps {
+            let worker = choice.index(workers);
+            let moved = standby.cut.current();
+            match what {
+                0 => standby.schedule(1 + choice.index(6) as u64),
+                1..=4 => {
+                    standby.meet(worker);
+                }
+                5 => {
+                    standby.check_again(worker);
+                }
+                _ => {
+                    let cut = standby.collect(worker);
+                    prop_assert!(cut.is_none_or(|cut| cut > moved && cut == standby.cut.current()));
+                }
+            }
+            prop_assert!(standby.cut.current() >= moved);
+            check(&standby)?;
+        }
+
+        standby.schedule(u64::MAX >> 1);
+        let mut left = log.len() - standby.versions.values().map(Vec::len).sum::<usize>();
+        while left > 0 {
+            let mut applied = 0;
+            for worker in 0..workers {
+                while !standby.workers[worker].given.is_empty() {
+                    applied += usize::from(standby.meet(worker));
+                }
+                for _ in 0..standby.workers[worker].deferred.len() {
+                    applied += usize::from(standby.check_again(worker));
+                }
+                standby.collect(worker);
+                check(&standby)?;
+            }
+            prop_assert!(applied > 0, "all workers wait");
+            left -= applied;
+        }
+        for worker in 0..workers {
+            while !standby.workers[worker].given.is_empty() {
+                standby.meet(worker);
+            }
+            standby.collect(worker);
+        }
+        prop_assert_eq!(standby.cut.current(), log.boundary(log.last()));
+        check(&standby)?;
+        let applied = standby.versions.values().flatten().count();
+        prop_assert_eq!(applied, log.len());
+    }
+}
+
+/// The essay's picture of the cut.
+#[test]
+fn a_deferred_write_holds_the_cut_back() {
+    let mut one = LowWater::new();
+    let mut two = LowWater::new();
+    let mut cut = PrefixCut::new(2);
+    for boundary in [2, 4, 5, 7] {
+        cut.committed(Seq(boundary));
+    }
+    let mut advance = |one: &LowWater, two: &LowWater| {
+        cut.marked(0, one.mark());
+        cut.marked(1, two.mark());
+        cut.advance();
+        (one.mark().0, two.mark().0, cut.current().0)
+    };
+    one.applied(Seq(1));
+    one.applied(Seq(2));
+    assert_eq!(advance(&one, &two), (2, 0, 0));
+    two.skipped(Seq(2));
+    two.applied(Seq(3));
+    assert_eq!(
+        advance(&one, &two),
+        (2, 3, 2),
+        "the second transaction is not complete"
+    );
+    two.applied(Seq(4));
+    one.skipped(Seq(4));
+    one.deferred(Seq(5));
+    two.skipped(Seq(5));
+    two.applied(Seq(6));
+    assert_eq!(advance(&one, &two), (4, 6, 4));
+    two.applied(Seq(7));
+    one.skipped(Seq(7));
+    one.applied(Seq(8));
+    assert_eq!(advance(&one, &two), (4, 7, 4));
+    assert_eq!(one.waiting().collect::<Vec<_>>(), [Seq(5)]);
+    one.applied(Seq(5));
+    assert_eq!(advance(&one, &two), (8, 7, 7));
+}
+
+#[test]
+fn an_old_mark_moves_nothing_back() {
+    let mut cut = PrefixCut::new(1);
+    cut.committed(Seq(2));
+    cut.committed(Seq(2));
+    cut.marked(0, Seq(3));
+    assert_eq!(cut.advance(), Some(Seq(2)));
+    cut.marked(0, Seq(1));
+    cut.committed(Seq(3));
+    assert_eq!(cut.advance(), Some(Seq(3)), "the mark is known to be 3");
+    assert_eq!(cut.advance(), None);
+}
+
+/// Section 4: T and U each write x and y, and the rows end up in different orders.
+#[test]
+fn torn_states_are_recognized() {
+    let mut history = Prefixes::new();
+    history.put("x", "T");
+    history.put("y", "T");
+    history.commit();
+    history.put("x", "u");
+    history.put("x", "U");
+    history.put("y", "U");
+    history.commit();
+    history.put("z", "V");
+    history.delete("y");
+    history.commit();
+    history.put("z", "W");
+    history.roll_back();
+
+    let verdict = |rows: &[(&'static str, Option<&'static str>)]| {
+        let rows = rows.iter().map(|(row, value)| (row, value.as_ref()));
+        match history.find(rows) {
+            Ok(prefixes) => format!("prefix {prefixes}"),
+            Err(torn) => torn.to_string(),
+        }
+    };
+    assert_eq!(verdict(&[("x", Some("T")), ("y", Some("T"))]), "prefix 1");
+    assert_eq!(verdict(&[("x", Some("U")), ("z", None)]), "prefix 2");
+    assert_eq!(verdict(&[("x", Some("U"))]), "prefix 2 to 3");
+    assert_eq!(verdict(&[("y", None)]), "prefix 0, 3");
+    assert_eq!(verdict(&[("nobody", None)]), "prefix 0 to 3");
+    expect![[
+        r#"row "y" was like that in prefixes 1, but what else was seen is of prefixes 2 to 3"#
+    ]]
+    .assert_eq(&verdict(&[("x", Some("U")), ("y", Some("T"))]));
+    expect![[r#"row "x" was never committed like that"#]].assert_eq(&verdict(&[("x", Some("u"))]));
+    expect![[r#"row "z" was never committed like that"#]].assert_eq(&verdict(&[("z", Some("W"))]));
+
+    let whole = |rows: &[(&'static str, &'static str)]| {
+        history
+            .find_whole(&rows.iter().copied().collect())
+            .map(|prefixes| prefixes.first())
+    };
+    assert_eq!(whole(&[]), Ok(Some(Prefix(0))));
+    assert_eq!(whole(&[("x", "U"), ("y", "U")]), Ok(Some(Prefix(2))));
+    assert_eq!(whole(&[("x", "U"), ("z", "V")]), Ok(Some(Prefix(3))));
+    assert!(matches!(whole(&[("x", "U")]), Err(Torn::Apart { .. })));
+}
+
+#[test]
+fn a_reader_who_sees_less_than_before_is_told() {
+    let mut history = Prefixes::new();
+    for value in [1, 2, 1, 3] {
+        history.put("x", value);
+        history.commit();
+    }
+    let seen = |value: i32| history.find([(&"x", Some(&value))]).unwrap();
+    let mut reader = Reader::new();
+    assert_eq!(reader.saw(&seen(1)), Ok(Prefix(1)));
+    assert_eq!(reader.saw(&seen(2)), Ok(Prefix(2)));
+    assert_eq!(reader.saw(&seen(1)), Ok(Prefix(3)), "it may have come back");
+    let back = WentBack {
+        reached: Prefix(3),
+        seen: seen(2),
+    };
+    assert_eq!(
+        back.to_string(),
+        "the reader had seen prefix 3, and then prefixes 2"
+    );
+    assert_eq!(reader.saw(&seen(2)), Err(back));
+    assert_eq!(reader.saw(&seen(3)), Ok(Prefix(4)));
+}
+
+#[test]
+fn truncated_rows_are_gone() {
+    let mut history = Prefixes::new();
+    history.put(("a", 1), 1);
+    history.put(("b", 1), 1);
+    history.commit();
+    history.put(("a", 2), 2);
+    history.delete_where(|row| row.0 == "a");
+    history.put(("a", 3), 3);
+    let prefix = history.commit();
+    let state: Vec<_> = history.state(prefix).into_iter().collect();
+    assert_eq!(state, [(&("a", 3), &3), (&("b", 1), &1)]);
+}
+
+/// A history with few values, so that rows often look as they did before.
+fn any_history() -> impl Strategy<Value = Prefixes<u8, u8>> {
+    let write = (0..4u8, prop::option::weighted(0.7, 0..3u8));
+    let transactions = prop::collection::vec(prop::collection::vec(write, 0..4), 0..12);
+    transactions.prop_map(|transactions| {
+        let mut history = Prefixes::new();
+        for writes in transactions {
+            for (row, value) in writes {
+                match value {
+                    Some(value) => history.put(row, value),
+                    None => history.delete(row),
+                }
+            }
+            history.commit();
+        }
+        history
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// The judge finds exactly those prefixes whose state is as seen.
+    #[test]
+    fn prefixes_are_found_exactly(
+        history in any_history(),
+        seen in prop::collection::btree_map(0..5u8, prop::option::of(0..3u8), 0..5),
+    ) {
+        let all = || (0..=history.latest().0).map(Prefix);
+        let rows = || seen.iter().map(|(row, value)| (row, value.as_ref()));
+        let expected: Vec<_> = all().filter(|&prefix| {
+            let state = history.state(prefix);
+            rows().all(|(row, value)| state.get(row).copied() == value)
+        }).collect();
+        match history.find(rows()) {
+            Ok(found) => prop_assert_eq!(all().filter(|&prefix| found.contains(prefix)).collect::<Vec<_>>(), expected),
+            Err(torn) => {
+                prop_assert_eq!(expected, vec![]);
+                if let Torn::Never { row } = torn {
+                    prop_assert!(all().all(|prefix| history.state(prefix).get(&row).copied() != seen[&row].as_ref()));
+                }
+            }
+        }
+
+        let whole: BTreeMap<u8, u8> = seen.iter().filter_map(|(&row, &value)| Some((row, value?))).collect();
+        let same = |prefix| history.state(prefix).into_iter().eq(&whole);
+        let found = history.find_whole(&whole);
+        for prefix in all() {
+            prop_assert_eq!(found.as_ref().is_ok_and(|found| found.contains(prefix)), same(prefix));
+        }
+    }
+
+    /// Every state of the history is recognized, and a reader is accused only if no order of its prefixes explains what it saw.
+    #[test]
+    fn readers_are_judged_fairly(history in any_history(), looks in prop::collection::vec((0..4u8, any::<Index>()), 0..6)) {
+        let mut reader = Reader::new();
+        // All prefixes that the reader can be at by now.
+        let mut possible: Vec<u64> = (0..=history.latest().0).collect();
+        for (row, at) in looks {
+            let truth = Prefix(at.index(history.latest().0 as usize + 1) as u64);
+            let state = history.state(truth);
+            let seen = history.find([(&row, state.get(&row).copied())]);
+            let seen = seen.map_err(|torn| TestCaseError::fail(torn.to_string()))?;
+            prop_assert!(seen.contains(truth));
+            let least = possible.first().copied().unwrap();
+            possible = (least..=history.latest().0).filter(|&prefix| seen.contains(Prefix(prefix))).collect();
+            let verdict = reader.saw(&seen);
+            prop_assert_eq!(verdict.clone().ok().map(|prefix| prefix.0), possible.first().copied());
+            if verdict.is_err() {
+                break;
+            }
+        }
+    }
+}
