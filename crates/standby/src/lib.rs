@@ -5,6 +5,7 @@ pub mod follow;
 pub mod initial;
 pub mod metrics;
 pub mod pgoutput;
+pub mod promote;
 pub mod run;
 pub mod source;
 pub mod status;

@@ -113,9 +113,9 @@ fn a_copy_is_the_primary_schema_and_rows_and_all() {
     assert_eq!(copied.rows, rows);
     // The trigger did not run for rows that are copied.
     assert_eq!(pair.backup("SELECT sum(sum) FROM referenced"), "4");
-    pair.same("SELECT conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1::text, 2");
-    pair.same("SELECT indexrelid::regclass, indisvalid FROM pg_index WHERE indrelid::regclass::text !~ '^pg_|hindcast' ORDER BY 1::text");
-    pair.same("SELECT tgrelid::regclass, tgname, tgenabled FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1::text");
+    pair.same("SELECT conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY conrelid::regclass::text, 2");
+    pair.same("SELECT indexrelid::regclass, indisvalid FROM pg_index WHERE indrelid::regclass::text !~ '^pg_|hindcast' ORDER BY indexrelid::regclass::text");
+    pair.same("SELECT tgrelid::regclass, tgname, tgenabled FROM pg_trigger WHERE NOT tgisinternal ORDER BY tgrelid::regclass::text");
     pair.same("SELECT * FROM both_of_them");
     assert_eq!(pair.state(), "following");
     let statistics =

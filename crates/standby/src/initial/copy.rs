@@ -41,7 +41,7 @@ pub fn to_backup(
     let failed = InitialError::query(Side::Backup, "begin the copy");
     backup::schema::create(&mut session).map_err(&failed)?;
 
-    let schema_made = was_made(&mut session, &identity.slot).map_err(&failed)?;
+    let schema_made = was_made(&mut session, &identity.slot)?;
     let begun = schema::begun(&mut session, &identity.slot)?;
     let schema = match schema::compare(&mut session, &tables, !schema_made)? {
         Present::None if !copy.make_schema => {
@@ -126,12 +126,21 @@ fn writing(url: &DatabaseUrl) -> Result<Connection, InitialError> {
     Ok(session)
 }
 
-fn was_made(session: &mut Connection, slot: &str) -> Result<bool, Error> {
-    let rows = session.query(&format!(
-        "SELECT schema_made FROM hindcast.standby WHERE slot = {}",
-        hindcast_pg::quote_literal(slot)
-    ))?;
-    Ok(rows.first().is_some_and(|row| row.is_true(0)))
+/// Whether the backup's tables were made by a copy that was interrupted. One that was not interrupted must not be begun again.
+fn was_made(session: &mut Connection, slot: &str) -> Result<bool, InitialError> {
+    let rows = session
+        .query(&format!(
+            "SELECT schema_made, state = 'copying' FROM hindcast.standby WHERE slot = {}",
+            hindcast_pg::quote_literal(slot)
+        ))
+        .map_err(InitialError::query(Side::Backup, "begin the copy"))?;
+    match rows.first() {
+        Some(row) if !row.is_true(1) => Err(InitialError::Unfit(Unfit::Taken {
+            slot: slot.to_owned(),
+        })),
+        Some(row) => Ok(row.is_true(0)),
+        None => Ok(false),
+    }
 }
 
 fn rows(

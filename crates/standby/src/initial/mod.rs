@@ -27,7 +27,7 @@ mod workers;
 pub use copy::{BackupCopy, to_backup};
 pub use error::{InitialError, Side, Unfit};
 pub use rows::Fields;
-pub use state::{Hold, Identity, Start, StopRequest, start};
+pub use state::{Hold, Identity, Start, StopRequest, announce, start};
 pub use workers::{Copied, Source};
 
 use crate::source::ReplicatedTable;

@@ -53,7 +53,8 @@ pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, Init
     schema::create(backup).map_err(&failed)?;
     let rows = backup
         .query(&format!(
-            "SELECT state, system_identifier, source_database, source FROM hindcast.standby WHERE slot = {}",
+            "SELECT state, system_identifier, source_database, source, (SELECT count(*) FROM hindcast.standby_tables t WHERE t.slot = s.slot) \
+               FROM hindcast.standby s WHERE slot = {}",
             quote_literal(&identity.slot)
         ))
         .map_err(&failed)?;
@@ -63,6 +64,8 @@ pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, Init
     let ours = row.text(1) == Some(&identity.system_identifier)
         && row.text(2) == Some(&identity.source_database);
     match row.text(0) {
+        // Announced, and nothing done.
+        Some("copying") if !ours && row.text(4) == Some("0") => Ok(Start::Copy),
         Some("promoted") => Err(InitialError::Unfit(Unfit::Promoted {
             slot: identity.slot.clone(),
         })),
@@ -72,6 +75,35 @@ pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, Init
         Some("copying") => Ok(Start::CopyAgain),
         _ => Ok(Start::Follow),
     }
+}
+
+/// Says on the backup that a copy begins, before there is a slot: should this process end between the two, the next one finds [`Start::CopyAgain`] and
+/// knows that the slot is its own. To be called only if the primary has no slot of that name, since the next start may remove it.
+pub fn announce(backup: &mut Connection, identity: &Identity) -> Result<(), InitialError> {
+    // What an interrupted copy has left to be removed stays noted.
+    let sql = format!(
+        "{} ON CONFLICT (slot) DO UPDATE SET {TAKE_OVER} WHERE standby.state = 'copying'",
+        insert(identity, false)
+    );
+    backup
+        .execute(&sql)
+        .map(drop)
+        .map_err(InitialError::query(Side::Backup, "begin the copy"))
+}
+
+const TAKE_OVER: &str = "publication = excluded.publication, source = excluded.source, \
+    system_identifier = excluded.system_identifier, source_database = excluded.source_database";
+
+fn insert(identity: &Identity, schema_made: bool) -> String {
+    format!(
+        "INSERT INTO hindcast.standby (slot, publication, source, system_identifier, source_database, state, schema_made) \
+         VALUES ({}, {}, {}, {}, {}, 'copying', {schema_made})",
+        quote_literal(&identity.slot),
+        quote_literal(&identity.publication),
+        quote_literal(&identity.source),
+        quote_literal(&identity.system_identifier),
+        quote_literal(&identity.source_database),
+    )
 }
 
 /// The right to follow into a backup under a slot's name: one process has it at a time, for as long as its session lasts.
@@ -155,6 +187,8 @@ pub struct Stored {
     pub stopped_at: Option<Lsn>,
     /// What all its workers have applied; `None` before anything was.
     pub applied: Option<Lsn>,
+    /// All workers are at the same epoch. If not, the backup's state is none that the primary had.
+    pub even: bool,
 }
 
 /// What a backup says about a slot; `None` if it does not know it.
@@ -164,11 +198,13 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
         return Ok(None);
     }
     let rows = backup.query(&format!(
-        "SELECT publication, source, system_identifier, source_database, state, stopped_at, \
-                (SELECT min(w.end_lsn) FROM (SELECT DISTINCT ON (worker) worker, end_lsn FROM hindcast.standby_progress p \
-                    WHERE p.slot = s.slot ORDER BY worker, epoch DESC) w \
-                  WHERE w.worker < (SELECT workers FROM hindcast.standby_progress p WHERE p.slot = s.slot ORDER BY epoch DESC LIMIT 1)) \
-           FROM hindcast.standby s WHERE slot = {}",
+        "SELECT publication, source, system_identifier, source_database, state, stopped_at, p.applied, coalesce(p.even, true) \
+           FROM hindcast.standby s, \
+                LATERAL (SELECT min(w.end_lsn) AS applied, min(w.epoch) = max(w.epoch) AS even \
+                   FROM (SELECT DISTINCT ON (worker) worker, epoch, end_lsn FROM hindcast.standby_progress p \
+                          WHERE p.slot = s.slot ORDER BY worker, epoch DESC) w \
+                  WHERE w.worker < (SELECT workers FROM hindcast.standby_progress p WHERE p.slot = s.slot ORDER BY epoch DESC LIMIT 1)) p \
+          WHERE slot = {}",
         quote_literal(slot)
     ))?;
     let Some(row) = rows.first() else {
@@ -187,6 +223,7 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
         state: row.string(4),
         stopped_at: lsn(5)?,
         applied: lsn(6)?,
+        even: row.is_true(7),
     }))
 }
 
@@ -194,17 +231,11 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
 pub(super) fn copying(identity: &Identity, schema_made: bool, tables: &[(&str, &str)]) -> String {
     let slot = quote_literal(&identity.slot);
     let mut sql = format!(
-        "INSERT INTO hindcast.standby (slot, publication, source, system_identifier, source_database, state, schema_made) \
-         VALUES ({slot}, {}, {}, {}, {}, 'copying', {schema_made}) \
-         ON CONFLICT (slot) DO UPDATE SET publication = excluded.publication, source = excluded.source, \
-             schema_made = excluded.schema_made, started_at = now(), consistent_point = NULL, \
-             stop_requested_at = NULL, stop_at = NULL, stopped_at = NULL; \
+        "{} ON CONFLICT (slot) DO UPDATE SET {TAKE_OVER}, schema_made = excluded.schema_made, started_at = now(), \
+             consistent_point = NULL, stop_requested_at = NULL, stop_at = NULL, stopped_at = NULL; \
          DELETE FROM hindcast.standby_progress WHERE slot = {slot}; \
          DELETE FROM hindcast.standby_tables WHERE slot = {slot}; ",
-        quote_literal(&identity.publication),
-        quote_literal(&identity.source),
-        quote_literal(&identity.system_identifier),
-        quote_literal(&identity.source_database),
+        insert(identity, schema_made)
     );
     if !tables.is_empty() {
         let rows: Vec<String> = tables
