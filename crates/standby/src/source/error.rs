@@ -34,7 +34,13 @@ impl SourceError {
             SourceError::Start { source, .. } => {
                 source.is_connection() || source.code() == Some("55006")
             }
-            SourceError::Lost(error) => !matches!(error, Error::Interrupted),
+            SourceError::Lost(Error::Interrupted) => false,
+            // The session is gone, or the primary is short of something (53), was told to end it (57), or has a failing disk (58); anything
+            // else it will say again when it decodes the same again.
+            SourceError::Lost(error) => {
+                let class = error.code().unwrap_or("").get(..2);
+                error.is_connection() || matches!(class, Some("53" | "57" | "58"))
+            }
             SourceError::Malformed(_) | SourceError::Spill(_) => false,
         }
     }
@@ -56,6 +62,14 @@ impl SourceError {
                 Some("42501") => "give the role of --from the attribute REPLICATION".to_owned(),
                 _ => "the primary's log says more".to_owned(),
             }),
+            SourceError::Lost(error) if error.code() == Some("42704") => Some(
+                "somebody dropped the publication while changes were made, and these cannot be had any more: \
+                    `hindcast standby drop`, make the backup's database anew, and start again"
+                    .to_owned(),
+            ),
+            SourceError::Lost(Error::Server(_)) if !self.is_transient() => {
+                Some("the primary cannot decode its log; its own log says more".to_owned())
+            }
             SourceError::Lost(_) => Some("start again: it goes on where it was".to_owned()),
             SourceError::Spill(_) => Some(
                 "make room there, or name another folder with TMPDIR, or follow without --streaming; nothing of the transaction was acknowledged"

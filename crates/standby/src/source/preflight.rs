@@ -38,7 +38,11 @@ pub enum PreflightError {
     Role(String),
     #[error("the role {role} may not create a publication in the database {database}")]
     Create { role: String, database: String },
-    #[error("the role {role} may not publish {}: it does not own {}", list(tables), them(tables))]
+    #[error(
+        "the role {role} may not publish {}: it does not own {}",
+        list(tables),
+        them(tables)
+    )]
     Owner {
         role: String,
         tables: Vec<String>,
@@ -232,7 +236,10 @@ pub fn preflight(
         check_reading(&mut connection, &role, &found)?;
         // Somebody may have made it for us: then it does not matter what the role may.
         let published = published(&mut connection, slot)?;
-        let all = found.tables.iter().all(|table| published.contains(&table.oid));
+        let all = found
+            .tables
+            .iter()
+            .all(|table| published.contains(&table.oid));
         if !all {
             if !may_create {
                 let database = primary.database;

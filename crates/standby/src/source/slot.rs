@@ -1,7 +1,11 @@
 //! The publication and the slot on the primary: what is kept for us there.
 
+use std::collections::HashSet;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
 use hindcast_pg::{
-    ConnectError, ConnectOptions, Connection, DatabaseUrl, Error, Lsn, quote_identifier,
+    ConnectError, ConnectOptions, Connection, DatabaseUrl, Error, Lsn, Row, Rows, quote_identifier,
     quote_literal,
 };
 
@@ -43,6 +47,8 @@ pub enum SlotError {
         #[source]
         source: Error,
     },
+    #[error("stopped before the replication slot was made")]
+    Stopped,
     #[error("slot {slot} is in use by another session (process {pid} on the primary)")]
     Active { slot: String, pid: String },
     #[error("slot {slot} is gone from the primary, and with it the WAL since {since}")]
@@ -68,6 +74,8 @@ impl SlotError {
             SlotError::Name(_) => "use up to 40 lower-case letters, digits and underscores".to_owned(),
             SlotError::Connect(error) => error.hint(),
             SlotError::Refused { source, .. } => match source.code() {
+                Some("42710") => "another standby has this --name; if it is gone for good, `hindcast standby drop` removes what it left".to_owned(),
+                Some("55P03") => "somebody has a table locked: try again when they are done (SELECT pid, query FROM pg_stat_activity WHERE wait_event_type = 'Lock' shows who waits)".to_owned(),
                 Some("42501") => "let a superuser or the tables' owner with the attribute REPLICATION follow".to_owned(),
                 _ => "the primary's log says more".to_owned(),
             },
@@ -77,6 +85,7 @@ impl SlotError {
             SlotError::Gone { .. } | SlotError::Lost { .. } | SlotError::Ahead { .. } => {
                 "the gap cannot be closed: `hindcast standby drop`, make the backup's database anew, and start again".to_owned()
             }
+            SlotError::Stopped => "start again: it begins anew".to_owned(),
             SlotError::Foreign { .. } => "choose another --name".to_owned(),
         }
     }
@@ -110,9 +119,13 @@ fn connect(url: &DatabaseUrl) -> Result<Connection, SlotError> {
     Connection::connect(url, &session("hindcast standby")).map_err(SlotError::Connect)
 }
 
+/// How long publishing waits for those who hold locks on a table. Everybody who comes later waits behind us meanwhile.
+const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
+
 /// Makes the publication hold exactly these tables.
 ///
 /// Tables are named one by one: with `FOR ALL TABLES` a table that somebody makes tomorrow without a primary key could not be updated on the primary.
+/// A publication that is right already is left alone, so that somebody else may have made it.
 pub fn publish(
     url: &DatabaseUrl,
     names: &Names,
@@ -120,6 +133,11 @@ pub fn publish(
 ) -> Result<(), SlotError> {
     let refused = refused("publish the tables");
     let mut connection = connect(url)?;
+    let published = published(&mut connection, &names.publication).map_err(&refused)?;
+    let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
+    if tables.len() == published.len() && tables.iter().all(is_published) {
+        return Ok(());
+    }
     let exists = connection
         .query(&format!(
             "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = {}",
@@ -133,20 +151,24 @@ pub fn publish(
         .collect::<Vec<_>>()
         .join(", ");
     let sql = match exists.is_empty() {
-        true => format!("CREATE PUBLICATION {publication} FOR TABLE {list}"),
-        false => format!("ALTER PUBLICATION {publication} SET TABLE {list}"),
+        true => format!("{LOCK_TIMEOUT}; CREATE PUBLICATION {publication} FOR TABLE {list}"),
+        false => format!(
+            "{LOCK_TIMEOUT}; ALTER PUBLICATION {publication} SET TABLE {list}; \
+             ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate', publish_via_partition_root = false)"
+        ),
     };
     connection.execute(&sql).map_err(refused)?;
     Ok(())
 }
 
-/// Tables that are not in the publication.
+/// Tables that are not in the publication, or not with all that happens to them.
 pub fn unpublished(
     url: &DatabaseUrl,
     names: &Names,
     tables: &[ReplicatedTable],
 ) -> Result<Vec<String>, SlotError> {
-    let published = published(&mut connect(url)?, names)?;
+    let published = published(&mut connect(url)?, &names.publication)
+        .map_err(refused("look at the publication"))?;
     Ok(tables
         .iter()
         .filter(|table| !published.contains(&table.oid))
@@ -154,46 +176,128 @@ pub fn unpublished(
         .collect())
 }
 
-fn published(connection: &mut Connection, names: &Names) -> Result<Vec<u32>, SlotError> {
+/// The tables of which a publication has all rows, all columns and every kind of change.
+pub(super) fn published(
+    connection: &mut Connection,
+    publication: &str,
+) -> Result<HashSet<u32>, Error> {
+    let part = match connection.server_version() {
+        150_000.. => "AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)",
+        _ => "AND false",
+    };
     let sql = format!(
-        "SELECT r.prrelid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {}",
-        quote_literal(&names.publication)
+        "SELECT c.oid \
+           FROM pg_catalog.pg_publication p, LATERAL pg_catalog.pg_get_publication_tables(p.pubname) t, pg_catalog.pg_class c \
+          WHERE p.pubname = {} AND c.oid = t.relid AND c.relkind = 'r' \
+            AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND NOT p.pubviaroot \
+            AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid {part})",
+        quote_literal(publication)
     );
-    let refused = refused("look at the publication");
-    let rows = connection.query(&sql).map_err(&refused)?;
-    rows.iter()
-        .map(|row| row.parse(0))
-        .collect::<Result<_, _>>()
-        .map_err(refused)
+    let rows = connection.query(&sql)?;
+    rows.iter().map(|row| row.parse(0)).collect()
 }
 
 /// Makes the slot. The publication must be there already, or changes in between would be missing.
 pub fn create(url: &DatabaseUrl, names: &Names) -> Result<Created, SlotError> {
+    create_unless(url, names, || false, |_| {})
+}
+
+/// The same. The primary first waits for the end of all transactions that have written something, and that may take as long as somebody forgets to
+/// commit: `waiting` is told what it waits for, and `stop` is asked now and then whether to give up.
+pub fn create_unless(
+    url: &DatabaseUrl,
+    names: &Names,
+    stop: impl Fn() -> bool,
+    mut waiting: impl FnMut(String),
+) -> Result<Created, SlotError> {
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let refused = || refused("make a replication slot");
     let options = ConnectOptions {
         replication: true,
         ..session("hindcast standby")
     };
     let mut keeper = Connection::connect(url, &options).map_err(SlotError::Connect)?;
-    let sql = format!(
-        "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput (SNAPSHOT 'export')",
-        quote_identifier(&names.slot)
-    );
-    // The form with parentheses is of version 15.
-    let sql = match keeper.server_version() {
-        150_000.. => sql,
-        _ => sql.replace("(SNAPSHOT 'export')", "EXPORT_SNAPSHOT"),
-    };
-    let rows = keeper
-        .query(&sql)
-        .map_err(refused("make a replication slot"))?;
+    let (token, pid) = (keeper.cancel_token(), keeper.process());
+    let rows = std::thread::scope(|scope| {
+        let (ended, end) = mpsc::channel::<()>();
+        let (keeper, slot) = (&mut keeper, &names.slot);
+        let creation = scope.spawn(move || {
+            let rows = create_with(keeper, slot);
+            drop(ended);
+            rows
+        });
+        let begun = Instant::now();
+        let mut stopped = false;
+        // Nothing is ever sent: it is the drop that ends the wait.
+        while end.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if stop() {
+                stopped = true;
+                // Asked again until it helps; if the primary cannot be reached, creating fails by itself.
+                let _ = token.cancel();
+            } else if begun.elapsed() > PATIENCE
+                && let Ok(Some(text)) = blockers(url, pid)
+            {
+                waiting(text);
+            }
+        }
+        let rows = creation
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match rows {
+            Err(_) if stopped => Err(SlotError::Stopped),
+            rows => rows.map_err(refused()),
+        }
+    })?;
     let row = rows
         .first()
         .ok_or_else(|| Error::Protocol("no answer to CREATE_REPLICATION_SLOT".to_owned()))
-        .map_err(refused("make a replication slot"))?;
+        .map_err(refused())?;
     Ok(Created {
-        consistent_point: row.parse(1).map_err(refused("make a replication slot"))?,
+        consistent_point: row.parse(1).map_err(refused())?,
         snapshot: row.string(2),
         _keeper: keeper,
+    })
+}
+
+fn create_with(keeper: &mut Connection, slot: &str) -> Result<Rows, Error> {
+    // The form with parentheses is of version 15.
+    let export = match keeper.server_version() {
+        150_000.. => "(SNAPSHOT 'export')",
+        _ => "EXPORT_SNAPSHOT",
+    };
+    keeper.query(&format!(
+        "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {export}",
+        quote_identifier(slot)
+    ))
+}
+
+/// Whom a process of the primary waits for.
+fn blockers(url: &DatabaseUrl, pid: u32) -> Result<Option<String>, SlotError> {
+    let refused = refused("see what it waits for");
+    let rows = connect(url)?
+        .query(&format!(
+            "SELECT b.pid, a.state, a.application_name, date_trunc('second', pg_catalog.clock_timestamp() - a.xact_start) \
+               FROM unnest(pg_catalog.pg_blocking_pids({pid})) AS b(pid) LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid LIMIT 3"
+        ))
+        .map_err(&refused)?;
+    let blocker = |row: Row<'_>| match row.text(0) {
+        // How Postgres writes the holder that has no process.
+        Some("0") | None => "a prepared transaction (pg_prepared_xacts)".to_owned(),
+        Some(pid) => format!(
+            "process {pid} {} ({}, for {})",
+            row.string(2),
+            row.text(1).unwrap_or("not ours to see"),
+            row.text(3).unwrap_or("some time")
+        ),
+    };
+    let blockers: Vec<_> = rows.iter().map(blocker).collect();
+    Ok(match blockers.is_empty() {
+        true => None,
+        false => Some(format!(
+            "waiting for transactions that run on the primary: {}",
+            blockers.join(", ")
+        )),
     })
 }
 
@@ -201,9 +305,14 @@ pub fn create(url: &DatabaseUrl, names: &Names) -> Result<Created, SlotError> {
 pub fn check(url: &DatabaseUrl, names: &Names, progress: Lsn) -> Result<(), SlotError> {
     let refused = refused("look at the replication slot");
     let mut connection = connect(url)?;
+    // Before version 17 there was only one reason.
+    let why = match connection.server_version() {
+        170_000.. => "invalidation_reason",
+        _ => "NULL",
+    };
     let rows = connection
         .query(&format!(
-            "SELECT coalesce(plugin, 'physical'), coalesce(database, '') = current_database(), active_pid, wal_status, confirmed_flush_lsn, database \
+            "SELECT coalesce(plugin, 'physical'), coalesce(database, '') = current_database(), active_pid, wal_status, confirmed_flush_lsn, database, {why} \
                FROM pg_catalog.pg_replication_slots WHERE slot_name = {}",
             quote_literal(&names.slot)
         ))
@@ -222,7 +331,7 @@ pub fn check(url: &DatabaseUrl, names: &Names, progress: Lsn) -> Result<(), Slot
         return Err(SlotError::Foreign { slot, what });
     }
     if row.text(3) == Some("lost") {
-        let why = "max_slot_wal_keep_size".to_owned();
+        let why = row.text(6).unwrap_or("max_slot_wal_keep_size").to_owned();
         return Err(SlotError::Lost { slot, why });
     }
     if let Some(pid) = row.text(2) {

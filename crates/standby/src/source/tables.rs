@@ -21,11 +21,14 @@ impl TableFilter {
     }
 
     /// Patterns that no table fits: most likely misspelled.
-    pub fn without_match<'a>(&'a self, tables: &[ReplicatedTable]) -> Vec<&'a str> {
+    pub fn without_match<'a>(&'a self, found: &Tables) -> Vec<&'a str> {
         let fits = |pattern: &&String| {
-            !tables
-                .iter()
-                .any(|table| table_matches(pattern, &table.schema, &table.name))
+            let replicated = found.tables.iter();
+            let left_out = found.left_out.iter();
+            !replicated
+                .map(|table| (table.schema.as_str(), table.name.as_str()))
+                .chain(left_out.filter_map(|(table, _)| table.split_once('.')))
+                .any(|(schema, name)| table_matches(pattern, schema, name))
         };
         self.include
             .iter()
@@ -67,6 +70,8 @@ pub struct ReplicatedTable {
     pub columns: Vec<TableColumn>,
     /// Names of the primary key's columns; empty without one.
     pub primary_key: Vec<String>,
+    /// What tells rows apart in the log, as in `pg_class.relreplident`: `d` the primary key, `i` another index, `f` the whole row; `n` also where the
+    /// index is not there, or may be violated for a while (`DEFERRABLE`), so that the log cannot use it.
     pub identity: char,
     /// What the primary's statistics say.
     pub rows_estimate: u64,
@@ -85,6 +90,18 @@ pub struct TableColumn {
 }
 
 impl ReplicatedTable {
+    /// As SQL needs it, with quotes only where they are necessary: for sentences.
+    pub fn in_sql(&self) -> String {
+        let plain = |name: &str| {
+            let fits = |c: char| c.is_ascii_lowercase() || c == '_';
+            name.starts_with(fits) && name.chars().all(|c| fits(c) || c.is_ascii_digit())
+        };
+        match plain(&self.schema) && plain(&self.name) {
+            true => self.to_string(),
+            false => self.quoted(),
+        }
+    }
+
     /// As SQL writes it.
     pub fn quoted(&self) -> String {
         format!(
@@ -113,21 +130,27 @@ impl std::fmt::Display for ReplicatedTable {
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     pub tables: Vec<ReplicatedTable>,
-    /// Kinds of tables that have no logical log, with the reason.
+    /// What holds rows and is not replicated, with the reason.
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// Tables of the user: not the system's, not our own, not an extension's.
+/// Tables of the user: not the system's, not our own.
 const TABLES: &str = "\
-SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident, \
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
+       CASE WHEN c.relreplident = 'd' AND EXISTS (SELECT FROM pg_catalog.pg_index i \
+                   WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid) THEN 'd' \
+            WHEN c.relreplident = 'i' AND EXISTS (SELECT FROM pg_catalog.pg_index i \
+                   WHERE i.indrelid = c.oid AND i.indisreplident AND i.indimmediate AND i.indisvalid) THEN 'i' \
+            WHEN c.relreplident = 'f' THEN 'f' ELSE 'n' END, \
        greatest(c.reltuples, 0)::bigint, pg_catalog.pg_table_size(c.oid), greatest(c.relpages, 0), \
        coalesce((SELECT pg_catalog.string_agg(a.attname, E'\\x01' ORDER BY k.place) \
                    FROM pg_catalog.pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place), pg_catalog.pg_attribute a \
-                  WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.attnum), '') \
+                  WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts \
+                    AND a.attrelid = c.oid AND a.attnum = k.attnum), ''), \
+       EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') \
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
- WHERE c.relkind IN ('r', 'f') AND c.relpersistence <> 't' \
-   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hindcast') AND n.nspname !~ '^pg_toast' \
-   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') \
+ WHERE c.relkind IN ('r', 'f', 'm') AND c.relpersistence <> 't' \
+   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hindcast') AND n.nspname !~ '^pg_(toast|temp)' \
  ORDER BY n.nspname, c.relname";
 
 const COLUMNS: &str = "\
@@ -157,7 +180,9 @@ pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Table
             continue;
         }
         let reason = match (row.text(3), row.text(4)) {
+            _ if row.is_true(10) => Some("it belongs to an extension"),
             (Some("f"), _) => Some("a foreign table keeps its rows elsewhere"),
+            (Some("m"), _) => Some("a materialized view is filled by REFRESH on the backup"),
             (_, Some("u")) => Some("an unlogged table is not in the log"),
             _ => None,
         };

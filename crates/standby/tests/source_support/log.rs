@@ -93,7 +93,8 @@ fn every_kind_of_change_arrives_in_commit_order() {
         begin
         t insert (7, seven, )
         commit
-    "#]].assert_eq(&log);
+    "#]]
+    .assert_eq(&log);
 }
 
 #[test]
@@ -135,7 +136,8 @@ fn a_table_that_changes_its_shape_is_described_again() {
         begin
         u delete row(2, 7)
         commit
-    "#]].assert_eq(&log);
+    "#]]
+    .assert_eq(&log);
 }
 
 #[test]
@@ -182,7 +184,8 @@ fn subtransactions_count_only_if_they_were_kept() {
         t insert (4)
         t insert (5)
         commit
-    "#]].assert_eq(&log);
+    "#]]
+    .assert_eq(&log);
 }
 
 #[test]
@@ -207,7 +210,8 @@ fn a_prepared_transaction_counts_when_it_is_committed() {
         begin
         t insert (4)
         commit
-    "#]].assert_eq(&log);
+    "#]]
+    .assert_eq(&log);
 }
 
 /// What two transactions that are streamed say, one line for many rows of a kind.

@@ -25,9 +25,11 @@ pub fn options() -> Options {
         .set("logical_decoding_work_mem", "64kB")
 }
 
-static PRIMARY: LazyLock<Cluster> = LazyLock::new(|| {
-    Cluster::temporary(options()).unwrap_or_else(|error| panic!("no private Postgres: {error}"))
-});
+pub fn cluster(options: Options) -> Cluster {
+    Cluster::temporary(options).unwrap_or_else(|error| panic!("no private Postgres: {error}"))
+}
+
+static PRIMARY: LazyLock<Cluster> = LazyLock::new(|| cluster(options()));
 
 /// A database of the primary.
 pub struct Stage {
