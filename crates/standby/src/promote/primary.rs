@@ -62,12 +62,20 @@ impl Primary {
         Ok(row.map_or_else(Default::default, |row| (row.string(0), row.string(1))))
     }
 
-    /// Everything that was committed before this was asked ends at or before it.
+    /// Everything that was committed before this was asked ends at or before it, and can be read from the slot: the log is read only as far as it is on disk,
+    /// where transactions with `synchronous_commit = off` come late.
     pub fn end(&mut self) -> Result<Lsn, PromoteError> {
         let failed = PromoteError::query(Side::Primary, "see where its log ends");
+        // The commit of this message, which is for nobody, waits until all that was written before is on disk.
+        self.connection
+            .execute(
+                "BEGIN READ WRITE; SET LOCAL synchronous_commit = local; \
+                 SELECT pg_catalog.pg_logical_emit_message(true, 'hindcast', 'promote'); COMMIT",
+            )
+            .map_err(&failed)?;
         let rows = self
             .connection
-            .query("SELECT pg_catalog.pg_current_wal_insert_lsn()")
+            .query("SELECT pg_catalog.pg_current_wal_flush_lsn()")
             .map_err(&failed)?;
         let row = rows.first().ok_or(Error::Closed).map_err(&failed)?;
         row.parse(0).map_err(&failed)
@@ -105,6 +113,7 @@ impl Primary {
         publication: &str,
         applied: Lsn,
     ) -> Result<Missing, PromoteError> {
+        self.end()?;
         let failed = PromoteError::query(Side::Primary, "look at what the slot still has");
         let slot = quote_literal(slot);
         // What the backup has need not be looked at. The slot says so itself if it was acknowledged.
