@@ -9,6 +9,9 @@ use hindcast_pg::{Connection, DatabaseUrl, Lsn};
 use hindcast_rewind::cluster::Shutdown;
 use hindcast_standby::initial::Hold;
 use hindcast_standby::promote::{Like, PromoteError, PromoteOptions, PromoteReport, promote};
+use hindcast_standby::run::{self, BackupOptions, Ended, Granularity, Options};
+use hindcast_standby::source::TableFilter;
+use hindcast_standby::status::{Control, State};
 use pair::{Pair, told};
 
 const SCHEMA: &str = "\
@@ -141,6 +144,59 @@ fn whoever_follows_is_told_how_far_to_go_and_then_to_stop() {
     assert!(report.follower_stopped);
     assert_eq!(report.missing, Some(Default::default()));
     assert_eq!(report.compared, 7);
+}
+
+#[test]
+fn a_standby_that_runs_ends_when_its_backup_is_promoted() {
+    let pair = Pair::shared("running", SCHEMA);
+    let follow = BackupOptions {
+        common: Options {
+            from: pair.primary_url.clone(),
+            name: pair.database.clone(),
+            tables: TableFilter::default(),
+            workers: None,
+            granularity: Granularity::Row,
+            copy_workers: 2,
+            streaming: false,
+            until: None,
+        },
+        to: pair.backup_url.clone(),
+        epoch_rows: 1000,
+        epoch_interval: Duration::from_millis(10),
+        schema: true,
+    };
+    let control = Control::default();
+    std::thread::scope(|scope| {
+        let following = scope.spawn(|| run::to_backup(&follow, &control));
+        while control.status().state != State::Following {
+            assert!(!following.is_finished(), "{:?}", following.join());
+        }
+        pair.primary(
+            "INSERT INTO orders (v) SELECT 'new' FROM generate_series(1, 5000); UPDATE orders SET v = 'w' WHERE k < 4; \
+             DELETE FROM down WHERE k < -1000; INSERT INTO parted (r) SELECT 2 FROM generate_series(1, 10)",
+        );
+        let report = promoted(&PromoteOptions {
+            check: true,
+            ..options(&pair)
+        });
+        assert!(report.follower_stopped);
+        assert_eq!(report.missing, Some(Default::default()));
+        assert_eq!(
+            (report.compared, report.findings.len()),
+            (7, 0),
+            "{:?}",
+            report.findings
+        );
+        assert_eq!(report.dropped.len(), 2);
+        assert_eq!(following.join().unwrap().unwrap(), Ended::Promoted);
+    });
+    assert_eq!(pair.same(NEXT), "5011|21|-1501|20|77|1");
+    assert_eq!(
+        pair.same("SELECT count(*), sum(k) FROM orders"),
+        "5010|12552555"
+    );
+    // The next start does not take it back.
+    assert!(run::to_backup(&follow, &Control::default()).is_err());
 }
 
 #[test]
