@@ -29,10 +29,25 @@
 //!
 //! Levels do not care where in time a level's set was seen, so nobody has to record when a transaction started.
 //!
+//! A standby executes again, too: the writes of the primary's log. They carry their results with them and nobody's snapshot
+//! matters, so far less order is left to keep: that of the writes to each row. Readers are kept from what is half done
+//! by a cut, which moves from commit to commit ([`rows`]).
+//!
+//! ```text
+//!   log, three transactions      x₁ y₂ │ x₃ z₄ │ z₅ w₆ │
+//!
+//!   x   x₁ ─▶ x₃                 a queue per row; what is first in its queue may be written,
+//!   y   y₂                       by anybody, whatever became of the rest of its transaction
+//!   z         z₄ ─▶ z₅
+//!   w               w₆
+//!       done: x₁ y₂ z₄ w₆        x₃ is not: readers see the prefix that ends with y₂
+//! ```
+//!
 //! **Where to start reading**: [`levels`] computes levels from what a recorder observed, in one pass and
 //! without ever comparing two snapshots; [`schedule`] answers "may it?" from two counters per level;
 //! [`retroaction`] has the rules for code that was changed after it was recorded;
-//! [`admission`] says when a request may be sent again so that no pool of workers or connections can lock up.
+//! [`admission`] says when a request may be sent again so that no pool of workers or connections can lock up;
+//! [`rows`] is the standby's order, and stands by itself.
 //!
 //! **What this crate does not do**: it knows no request handlers, sessions, bytes or clocks. Transactions and
 //! requests are numbers that the caller chose, dense and from zero. It depends on no other crate of the project.

@@ -1,8 +1,9 @@
 //! In which order a standby may apply the writes of a log, and what its readers may see meanwhile.
 //!
 //! A log is the writes of committed transactions, one transaction after the other in commit order. Whoever applies it
-//! in that order, one write at a time, gets every state right and falls behind a primary that used many cores. C5
-//! ("Keeping up on the backup", sections 3 and 4) asks what has to be kept of that order, and answers: only the order of the writes to each row.
+//! in that order, one write at a time, gets every state right and falls behind a primary that used many cores. C5 (Helt et
+//! al., "C5: Cloned Concurrency Control That Always Keeps Up", sections 3 and 4) asks what has to be kept of that order,
+//! and answers: the order of the writes to each row.
 //!
 //! ```text
 //!   log             x₁ y₂ │ x₃ z₄ │ z₅ │ v₆          │ = commit
@@ -15,20 +16,25 @@
 //!                               z₄ ─▶ z₅
 //! ```
 //!
-//! Each granularity allows whatever the one above it allows, and `Row` cannot be weakened further: without any one of its arrows
-//! there is an execution that ends wrong (Theorem 2). `Transaction` is what KuaFu and most of the
-//! parallel appliers do. A single row that everybody writes makes it as slow as `Single` (Theorem 1), while the primary
-//! held that row's lock only for the last of many writes.
+//! Each granularity allows whatever the one above it allows, and `Row` cannot be weakened further: without any one of its
+//! arrows there is an execution that ends wrong (Theorem 2). `Transaction` is what KuaFu and most parallel appliers do. A
+//! single row that everybody writes makes it as slow as `Single` (Theorem 1), while the primary held that row's lock only for
+//! the last of many writes.
 //!
-//! Rows that are each right do not add up to a state that ever existed: v₆ may be there long before x₁. So readers do not look at the newest versions but through a *cut*: the
-//! last commit below which no worker has anything left to do. What lies below it is a prefix of the log, complete in transactions.
+//! Rows that are each right do not add up to a state that ever existed: v₆ may be there long before x₁. So readers do not
+//! look at the newest versions but through a *cut*: the last commit below which no worker has anything left to do. What lies
+//! below it is a prefix of the log, complete in transactions.
 //!
-//! **Where to start reading**: [`RowOrder`] is all that a scheduler has to keep; [`Constraints`] are those of any [`Granularity`] over a whole [`Log`], which
-//! [`Schedule`] steps through; [`LowWater`] and [`PrefixCut`] are the snapshotter, worker's side and reader's side; [`Prefixes`]
-//! judges from outside whether readers were served what they should have been.
+//! **Where to start reading**: [`RowOrder`] is all that a scheduler has to keep; [`Constraints`] are those of any
+//! [`Granularity`] over a whole [`Log`], which [`Schedule`] steps through; [`LowWater`] and [`PrefixCut`] are the
+//! snapshotter, the worker's side and the reader's side; [`Prefixes`] judges from outside whether readers were served what
+//! they should have been.
 //!
-//! **The invariant to keep**: a write waits only for writes before it in the log. Of all that is left, the first write in the log is
-//! therefore always safe, whatever the workers have put off, and so the cut gets to the end.
+//! **What this does not do**: it applies nothing and holds no values but those that a test gives to the judge. Whoever
+//! applies writes must install them so that a reader can find the newest version at or below the cut.
+//!
+//! **The invariant to keep**: a write waits only for writes before it in the log. Of all that is left, the first write in the
+//! log is therefore always safe, whatever the workers have put off, and so the cut gets to the end.
 
 mod constraints;
 mod cut;
