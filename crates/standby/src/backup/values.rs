@@ -292,7 +292,7 @@ mod tests {
         assert_eq!((uuid.len(), uuid[0], uuid[15]), (16, 0xA0, 0x11));
         assert!(encoded(Wire::Uuid, "a0eebc99").is_err());
         assert_eq!(encoded(Wire::Bytea, "\\x00ff1a").unwrap(), [0, 255, 26]);
-        assert_eq!(encoded(Wire::Bytea, "\\x").unwrap(), []);
+        assert_eq!(encoded(Wire::Bytea, "\\x").unwrap(), [0_u8; 0]);
         assert!(encoded(Wire::Bytea, "\\x0").is_err());
     }
 

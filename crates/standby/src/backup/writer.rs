@@ -42,6 +42,8 @@ pub struct Writer {
     names: u64,
     /// A transaction has begun, and has done so many steps.
     open: Option<usize>,
+    /// The last step began with one.
+    savepoint: bool,
 }
 
 /// Why a step failed.
@@ -74,6 +76,7 @@ impl Writer {
             prepared: HashMap::new(),
             names: 0,
             open: None,
+            savepoint: false,
         }
     }
 
@@ -104,6 +107,7 @@ impl Writer {
             .finish()
             .map_err(|error| BackupError::at(lsn, error))?;
         self.open = None;
+        self.savepoint = false;
         let row = outcomes.get(1).and_then(|outcome| outcome.rows.first());
         let lsn_at = |column| row.and_then(|row| row.parse(column).ok());
         let (Some(insert_lsn), Some(flush_lsn)) = (lsn_at(0), lsn_at(1)) else {
@@ -119,6 +123,7 @@ impl Writer {
     /// Nothing since the last commit stays.
     pub fn roll_back(&mut self) {
         self.open = None;
+        self.savepoint = false;
         self.prepared.clear();
         // If this fails the connection is gone, and with it the transaction; whoever uses it next is told.
         let _ = self.connection.execute("ROLLBACK; DEALLOCATE ALL");
@@ -203,15 +208,16 @@ impl Writer {
         };
         let savepoint = done > 0 || may_reorder;
         let mut commands = before;
+        if std::mem::replace(&mut self.savepoint, savepoint) {
+            // Of the step before, whose counts have been checked since.
+            commands.push(Command::sql("RELEASE hindcast"));
+        }
         if savepoint {
             commands.push(Command::sql("SAVEPOINT hindcast"));
         }
         self.commands(step, false, &mut commands)?;
         let after_at = commands.len();
         commands.extend(after);
-        if savepoint {
-            commands.push(Command::sql("RELEASE hindcast"));
-        }
         let failure = match self.run(&commands) {
             Ok(rows) => {
                 written.rows += rows;
