@@ -525,3 +525,27 @@ fn foreign_keys_to_what_is_not_replicated_are_not_checked() {
     );
     assert_eq!(pair.backup("SELECT * FROM refers"), "1|1");
 }
+
+#[test]
+fn a_copy_that_ends_before_it_has_begun_knows_its_slot() {
+    let pair = Pair::shared("announced", "CREATE TABLE a (k int PRIMARY KEY)");
+    let identity = pair.identity(&pair.preflight());
+    let mut backup = pair.connect(&pair.backup_url);
+    assert_eq!(start(&mut backup, &identity).unwrap(), Start::Copy);
+    initial::announce(&mut backup, &identity).unwrap();
+    assert_eq!(start(&mut backup, &identity).unwrap(), Start::CopyAgain);
+    // Nothing was copied yet: the backup can still become somebody else's.
+    let mut other = identity.clone();
+    other.system_identifier = "1".to_owned();
+    assert_eq!(start(&mut backup, &other).unwrap(), Start::Copy);
+    initial::announce(&mut backup, &other).unwrap();
+    assert_eq!(start(&mut backup, &other).unwrap(), Start::CopyAgain);
+    initial::announce(&mut backup, &identity).unwrap();
+    pair.copy().unwrap_or_else(|error| panic!("{}", told(&error)));
+    assert_eq!(start(&mut backup, &identity).unwrap(), Start::Follow);
+    // Not any more, whoever asks.
+    initial::announce(&mut backup, &other).unwrap();
+    assert_eq!(start(&mut backup, &identity).unwrap(), Start::Follow);
+    let again = pair.copy().unwrap_err();
+    assert!(matches!(again, InitialError::Unfit(Unfit::Taken { .. })), "{again}");
+}

@@ -77,8 +77,8 @@ pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, Init
     }
 }
 
-/// Says on the backup that a copy begins, before there is a slot: should this process end between the two, the next one finds [`Start::CopyAgain`] and
-/// knows that the slot is its own. To be called only if the primary has no slot of that name, since the next start may remove it.
+/// Says on the backup that the slot was made for it. Should the copy end before it has begun, the next start finds [`Start::CopyAgain`] and knows
+/// that the slot is its own: to be called directly after the slot was made, and never before, since the next start may remove it.
 pub fn announce(backup: &mut Connection, identity: &Identity) -> Result<(), InitialError> {
     // What an interrupted copy has left to be removed stays noted.
     let sql = format!(

@@ -151,6 +151,7 @@ fn prepare(
     }
     slot::publish(&common.from, names, &primary.tables)?;
     let created = slot::create(&common.from, names)?;
+    initial::announce(&mut connection, &identity)?;
     let copy = BackupCopy {
         source: Source {
             primary: &common.from,
