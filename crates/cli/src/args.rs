@@ -1,10 +1,16 @@
 //! Every command and flag, defined once: the parser and `--help` come from here.
 
+mod standby;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hindcast_trace::{Location, RequestId};
+
+pub use standby::{
+    DropArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
+};
 
 /// Time travel for services that keep their state in Postgres.
 #[derive(Parser)]
@@ -36,6 +42,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Run changed code on recorded requests, under the recorded concurrency, and see what would have been different
     Retro(RetroArgs),
+    /// Keep a replica that never falls behind and never shows a torn state, in another Postgres or in memory
+    Standby(Box<StandbyArgs>),
 }
 
 #[derive(Args)]

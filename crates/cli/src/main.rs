@@ -35,6 +35,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Rewind(args) => block_on(commands::rewind::run(args)),
         Command::Replay(args) => block_on(commands::replay::run(args)),
         Command::Retro(args) => block_on(commands::retro::run(args)),
+        Command::Standby(args) => block_on(commands::standby::run(*args)),
     }
 }
 

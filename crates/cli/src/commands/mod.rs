@@ -2,12 +2,14 @@
 
 pub mod base;
 pub mod ls;
+mod metrics;
 pub mod record;
 pub mod replay;
 pub mod retro;
 pub mod rewind;
 pub mod setting;
 pub mod show;
+pub mod standby;
 
 use hindcast_trace::{Location, Trace};
 

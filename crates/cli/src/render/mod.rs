@@ -4,4 +4,5 @@ pub mod format;
 pub mod request;
 pub mod retro;
 pub mod retro_html;
+pub mod standby;
 pub mod verdict;

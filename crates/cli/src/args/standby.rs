@@ -1,0 +1,260 @@
+//! Arguments of `hindcast standby`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use hindcast_pg::{DatabaseUrl, Lsn};
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct StandbyArgs {
+    #[command(subcommand)]
+    pub action: Option<StandbyAction>,
+    #[command(flatten)]
+    pub follow: Option<FollowArgs>,
+}
+
+#[derive(Subcommand)]
+pub enum StandbyAction {
+    /// Stop following, copy sequences, check, and hand over: the backup becomes a database of its own
+    Promote(PromoteArgs),
+    /// What a backup says about its standby: how far it is, and whether anybody follows
+    Status(StatusArgs),
+    /// Remove slot and publication from the primary, so that it keeps no WAL for a standby that is gone
+    Drop(DropArgs),
+}
+
+#[derive(Args)]
+pub struct FollowArgs {
+    /// The primary: a database of a stock Postgres with wal_level = logical
+    #[arg(long, value_name = "URL")]
+    pub from: DatabaseUrl,
+    /// The backup: a database of another stock Postgres
+    #[arg(long, value_name = "URL", required_unless_present = "memory")]
+    pub to: Option<DatabaseUrl>,
+    /// Follow into memory, in place of a backup; reads go to --serve
+    #[arg(long, requires = "serve", conflicts_with = "to")]
+    pub memory: bool,
+    /// Tells several standbys of one primary apart: slot and publication are called hindcast_NAME
+    #[arg(long, value_name = "NAME", default_value = "standby")]
+    pub name: String,
+    /// Connections that apply changes [default: 1 to a backup, so that every reader sees whole transactions; the cores less one in memory]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub workers: Option<u16>,
+    /// What is applied as one: rows, as C5 does; the others are there to be measured against
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "row")]
+    pub granularity: Granularity,
+    /// Cut an epoch after so many row changes
+    #[arg(long, value_name = "N", default_value = "20000", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "memory")]
+    pub epoch_rows: u32,
+    /// Cut an epoch at least this often while there are changes, in milliseconds
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value = "10",
+        conflicts_with = "memory"
+    )]
+    pub epoch_ms: u64,
+    /// Connections of the initial copy
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub copy_workers: u16,
+    /// Replicate only these tables, e.g. public.orders or 'sales.*'; may be given more than once
+    #[arg(long = "table", value_name = "PATTERN")]
+    pub tables: Vec<String>,
+    /// Leave out these tables; may be given more than once
+    #[arg(long = "exclude-table", value_name = "PATTERN")]
+    pub exclude_tables: Vec<String>,
+    /// The backup has the tables already: do not copy the schema
+    #[arg(long, conflicts_with = "memory")]
+    pub no_schema: bool,
+    /// Receive large transactions while they are still running; they wait in files until they commit
+    #[arg(long)]
+    pub streaming: bool,
+    /// Where reads of the memory are served, e.g. :5433
+    #[arg(long, value_name = "ADDRESS", requires = "memory")]
+    pub serve: Option<String>,
+    /// How long past states can be read AS OF, e.g. 30s or 5m
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = span, requires = "memory")]
+    pub retention: Duration,
+    /// Stop taking changes in above this much memory, e.g. 8GB
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "memory")]
+    pub memory_max: Option<u64>,
+    /// Serve metrics for Prometheus here, e.g. :9187
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+    /// End when everything up to here is visible and durable
+    #[arg(long, value_name = "LSN", value_parser = lsn)]
+    pub until: Option<Lsn>,
+    /// Print the status as JSON, one object a second
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Granularity {
+    /// Writes wait only for earlier writes of the same row
+    Row,
+    /// Transactions with a common row wait for each other, as in KuaFu
+    Transaction,
+    /// One transaction after the other
+    Single,
+}
+
+#[derive(Args)]
+pub struct PromoteArgs {
+    /// The backup
+    #[arg(long, value_name = "URL")]
+    pub to: DatabaseUrl,
+    /// The primary, if it can still be reached: what is missing is waited for, sequences are copied, slot and publication removed
+    #[arg(long, value_name = "URL")]
+    pub from: Option<DatabaseUrl>,
+    #[arg(long, value_name = "NAME", default_value = "standby")]
+    pub name: String,
+    /// Do not wait for what the primary still has
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Compare all rows of both before handing over
+    #[arg(long, requires = "from")]
+    pub check: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct StatusArgs {
+    /// The backup
+    #[arg(long, value_name = "URL")]
+    pub to: DatabaseUrl,
+    /// The primary, to see how far behind the backup is
+    #[arg(long, value_name = "URL")]
+    pub from: Option<DatabaseUrl>,
+    #[arg(long, value_name = "NAME", default_value = "standby")]
+    pub name: String,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DropArgs {
+    /// The primary
+    #[arg(long, value_name = "URL")]
+    pub from: DatabaseUrl,
+    #[arg(long, value_name = "NAME", default_value = "standby")]
+    pub name: String,
+}
+
+fn lsn(text: &str) -> Result<Lsn, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a position like 0/16B3748"))
+}
+
+/// `90`, `90s`, `5m`, `1h`, `500ms`.
+fn span(text: &str) -> Result<Duration, String> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim() {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(format!("{text:?} is not a time like 30s, 5m or 1h")),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not a time like 30s, 5m or 1h"))?;
+    Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
+}
+
+/// `8GB`, `512MB`, `1GiB`, or bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size like 8GB or 512MiB");
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Ok((number * factor as f64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(name = "hindcast standby", no_binary_name = true)]
+    struct Standby {
+        #[command(flatten)]
+        args: StandbyArgs,
+    }
+
+    fn standby(given: &[&str]) -> Result<StandbyArgs, String> {
+        Standby::try_parse_from(given)
+            .map(|standby| standby.args)
+            .map_err(|error| error.to_string().lines().next().unwrap_or_default().into())
+    }
+
+    #[test]
+    fn to_a_backup_or_into_memory() {
+        Standby::command().debug_assert();
+        let backup = standby(&["--from=postgres://p/d", "--to=postgres://b/d"]).unwrap();
+        let follow = backup.follow.unwrap();
+        assert_eq!(
+            (follow.name.as_str(), follow.epoch_rows),
+            ("standby", 20_000)
+        );
+        let memory = standby(&[
+            "--from=postgres://p/d",
+            "--memory",
+            "--serve=:5433",
+            "--retention=5m",
+            "--memory-max=2GB",
+        ])
+        .unwrap();
+        let follow = memory.follow.unwrap();
+        assert_eq!(follow.retention, Duration::from_secs(300));
+        assert_eq!(follow.memory_max, Some(2_000_000_000));
+        let promote = standby(&["promote", "--to=postgres://b/d"]).unwrap();
+        assert!(
+            matches!(promote.action, Some(StandbyAction::Promote(_))) && promote.follow.is_none()
+        );
+    }
+
+    #[test]
+    fn what_cannot_go_together_is_refused() {
+        for given in [
+            &["--from=postgres://p/d"][..],
+            &["--to=postgres://b/d"],
+            &["--from=postgres://p/d", "--memory"],
+            &[
+                "--from=postgres://p/d",
+                "--to=postgres://b/d",
+                "--memory",
+                "--serve=:1",
+            ],
+            &["--from=postgres://p/d", "--to=postgres://b/d", "--serve=:1"],
+            &["--from=mysql://p/d", "--to=postgres://b/d"],
+            &[
+                "--from=postgres://p/d",
+                "--to=postgres://b/d",
+                "--workers=0",
+            ],
+        ] {
+            assert!(standby(given).is_err(), "{given:?}");
+        }
+    }
+}

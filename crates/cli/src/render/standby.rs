@@ -1,0 +1,305 @@
+//! What a standby looks like: a line a second for people, an object a second for programs.
+
+use std::io::{IsTerminal, Write};
+
+use hindcast_standby::promote::{Like, PromoteReport};
+use hindcast_standby::run::{BackupStatus, Ended};
+use hindcast_standby::status::{State, Status};
+use serde_json::json;
+
+use super::format::{bytes, count, duration, thousands};
+use crate::args::FollowArgs;
+
+pub fn announce(args: &FollowArgs) {
+    if args.json {
+        return;
+    }
+    let shown = |url: &hindcast_pg::DatabaseUrl| format!("{}/{}", url.addresses[0], url.database());
+    let to = match (&args.to, &args.serve) {
+        (Some(to), _) => shown(to),
+        (None, Some(serve)) => format!("memory, served at {serve}"),
+        (None, None) => "memory".to_owned(),
+    };
+    println!("Standby {}: {} → {to}", args.name, shown(&args.from));
+}
+
+/// Shows one status after the other.
+pub struct Shown {
+    json: bool,
+    /// On a terminal the line is written over; elsewhere only what changed is worth a line.
+    terminal: bool,
+    last: std::cell::RefCell<String>,
+    notices: usize,
+    quiet: u32,
+}
+
+/// Without a terminal, how many seconds pass between lines when all is well.
+const QUIET_SECONDS: u32 = 10;
+
+impl Shown {
+    pub fn new(json: bool) -> Self {
+        Self {
+            json,
+            terminal: std::io::stdout().is_terminal(),
+            last: std::cell::RefCell::default(),
+            notices: 0,
+            quiet: QUIET_SECONDS,
+        }
+    }
+
+    pub fn show(&mut self, status: &Status) {
+        for notice in status.notices.iter().skip(self.notices) {
+            self.end_line();
+            eprintln!("Note: {notice}");
+        }
+        self.notices = status.notices.len();
+        if self.json {
+            println!("{}", as_json(status));
+            return;
+        }
+        let line = line(status);
+        if self.terminal {
+            print!("\r\x1b[2K{line}");
+            let _ = std::io::stdout().flush();
+            self.last.replace(line);
+            return;
+        }
+        self.quiet += 1;
+        let word = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+        if self.quiet >= QUIET_SECONDS || word(&line) != word(&self.last.borrow()) {
+            println!("{line}");
+            self.quiet = 0;
+            self.last.replace(line);
+        }
+    }
+
+    fn end_line(&self) {
+        if self.terminal && !self.last.borrow().is_empty() {
+            println!();
+            self.last.borrow_mut().clear();
+        }
+    }
+
+    pub fn conclude(&self, ended: Ended) {
+        self.end_line();
+        if self.json {
+            return;
+        }
+        match ended {
+            Ended::Stopped => println!(
+                "Stopped. The primary keeps its WAL from here on: start again to go on, or `hindcast standby drop` to let it go."
+            ),
+            Ended::Reached => println!("Reached."),
+            Ended::Promoted => println!(
+                "Promoted: the backup is a database of its own now, and nobody follows any more."
+            ),
+        }
+    }
+}
+
+fn line(status: &Status) -> String {
+    match &status.state {
+        State::Starting => "Starting".to_owned(),
+        State::Copying(progress) => format!(
+            "Copying    {} of {}, {} of about {}, {} ({})",
+            progress.tables_done,
+            count(progress.tables as u64, "table"),
+            bytes(progress.bytes_done),
+            bytes(progress.bytes_estimate.max(progress.bytes_done)),
+            count(progress.rows_done, "row"),
+            progress.current,
+        ),
+        State::Following => format!(
+            "Following  lag {} and {}, {} changes/s, epoch {}, deferred {}, at {}",
+            duration(i64::try_from(status.lag.time.as_micros()).unwrap_or(i64::MAX)),
+            bytes(status.lag.bytes),
+            thousands(status.changes_per_second.round() as u64),
+            thousands(status.target.epoch_changes),
+            thousands(status.target.deferred),
+            status.visible,
+        ),
+        State::Waiting { reason, attempt } => {
+            format!("Waiting    attempt {attempt}: {reason}")
+        }
+        State::Stopped => "Stopped".to_owned(),
+    }
+}
+
+fn as_json(status: &Status) -> serde_json::Value {
+    let target = &status.target;
+    let mut object = json!({
+        "state": status.state.name(),
+        "lag_ms": status.lag.time.as_secs_f64() * 1e3,
+        "lag_bytes": status.lag.bytes,
+        "primary_lsn": status.primary_end.to_string(),
+        "received_lsn": status.received.to_string(),
+        "visible_lsn": status.visible.to_string(),
+        "durable_lsn": status.durable.to_string(),
+        "rows_per_second": status.changes_per_second,
+        "transactions": target.transactions,
+        "changes": target.changes,
+        "rows_written": target.rows_written,
+        "epochs": target.epochs,
+        "epoch_changes": target.epoch_changes,
+        "deferred": target.deferred,
+        "pending_bytes": target.pending_bytes,
+        "reconnects": status.reconnects,
+        "cpu_seconds": cpu_seconds(),
+    });
+    match &status.state {
+        State::Copying(progress) => {
+            object["copy"] = json!({
+                "tables_done": progress.tables_done,
+                "tables": progress.tables,
+                "rows_done": progress.rows_done,
+                "bytes_done": progress.bytes_done,
+                "bytes_estimate": progress.bytes_estimate,
+                "current": progress.current,
+            });
+        }
+        State::Waiting { reason, attempt } => {
+            object["reason"] = json!(reason);
+            object["attempt"] = json!(attempt);
+        }
+        _ => {}
+    }
+    object
+}
+
+pub fn status(status: Option<&BackupStatus>, as_json: bool) {
+    let Some(status) = status else {
+        return match as_json {
+            true => println!("null"),
+            false => println!("The backup knows no standby of that name."),
+        };
+    };
+    if as_json {
+        let object = json!({
+            "slot": status.slot,
+            "source": status.source,
+            "state": status.state,
+            "followed": status.followed,
+            "applied_lsn": status.applied.map(|lsn| lsn.to_string()),
+            "primary_lsn": status.primary_end.map(|lsn| lsn.to_string()),
+            "behind_bytes": status.behind(),
+        });
+        println!("{object}");
+        return;
+    }
+    let lsn = |lsn: Option<hindcast_pg::Lsn>| {
+        lsn.map_or_else(|| "unknown".to_owned(), |lsn| lsn.to_string())
+    };
+    let followed = match status.followed {
+        true => "somebody follows",
+        false => "nobody follows",
+    };
+    println!("{} of {}", status.slot, status.source);
+    println!("  state    {}, {followed}", status.state);
+    println!("  applied  {}", lsn(status.applied));
+    if status.primary_end.is_some() {
+        println!(
+            "  primary  {}, {} ahead",
+            lsn(status.primary_end),
+            status.behind().map_or_else(|| "unknown".to_owned(), bytes)
+        );
+    }
+}
+
+/// What promotion did, and what is left to do.
+pub fn promoted(report: &PromoteReport, as_json: bool) {
+    if as_json {
+        println!("{}", promoted_json(report));
+        return;
+    }
+    println!("Promoted: the backup is a database of its own now.");
+    println!("  was      {} of {}", report.slot, report.source);
+    println!("  applied  {}", report.applied);
+    match (&report.missing, &report.without_primary) {
+        (Some(missing), _) if missing.transactions == 0 => {
+            println!("  missing  nothing that the primary has committed");
+        }
+        (Some(missing), _) => println!(
+            "  missing  {}{}, {}",
+            if missing.more { "at least " } else { "" },
+            count(missing.transactions, "transaction"),
+            count(missing.changes, "row change"),
+        ),
+        (None, Some(why)) => println!("  missing  unknown, the primary was not asked: {why}"),
+        (None, None) => println!("  missing  unknown"),
+    }
+    if report.compared > 0 {
+        println!(
+            "  compared {}, all rows the same",
+            count(report.compared as u64, "table")
+        );
+    }
+    let from_columns = report
+        .sequences
+        .set
+        .iter()
+        .filter(|set| matches!(set.like, Like::Column(_)))
+        .count();
+    println!(
+        "  set      {}{}",
+        count(report.sequences.set.len() as u64, "sequence"),
+        match from_columns {
+            0 => String::new(),
+            some => format!(", {some} of them from the values in their columns"),
+        }
+    );
+    for (sequence, why) in &report.sequences.left {
+        println!("  left     {sequence}: {why}");
+    }
+    for dropped in &report.dropped {
+        println!("  dropped  {dropped}");
+    }
+    for finding in &report.findings {
+        println!("  look at  {finding}");
+    }
+    if !report.to_drop_later.is_empty() {
+        println!("Should the primary come back, run there, or it keeps its WAL for ever:");
+        for statement in &report.to_drop_later {
+            println!("  {statement};");
+        }
+    }
+}
+
+fn promoted_json(report: &PromoteReport) -> serde_json::Value {
+    let sequences: Vec<_> = report
+        .sequences
+        .set
+        .iter()
+        .map(|set| {
+            let column = match &set.like {
+                Like::Primary => None,
+                Like::Column(column) => Some(column),
+            };
+            json!({ "name": set.name, "value": set.value, "called": set.called, "from_column": column })
+        })
+        .collect();
+    json!({
+        "slot": report.slot,
+        "source": report.source,
+        "applied_lsn": report.applied.to_string(),
+        "follower_stopped": report.follower_stopped,
+        "without_primary": report.without_primary,
+        "missing": report.missing.map(|missing| json!({
+            "transactions": missing.transactions, "changes": missing.changes, "more": missing.more,
+        })),
+        "tables_compared": report.compared,
+        "sequences": sequences,
+        "sequences_left": report.sequences.left,
+        "dropped": report.dropped,
+        "to_drop_later": report.to_drop_later,
+        "findings": report.findings,
+    })
+}
+
+/// What this process has used so far; `None` where the system does not tell.
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    // USER_HZ is 100 on every Linux.
+    Some((ticks()? + ticks()?) / 100.0)
+}
