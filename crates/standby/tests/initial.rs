@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_pg::quote_identifier;
-use hindcast_rewind::cluster::Shutdown;
+use hindcast_rewind::cluster::{Cluster, Shutdown};
 use hindcast_standby::initial::{self, Hold, InitialError, Source, Start, Unfit, start};
 use hindcast_standby::source::slot;
 use hindcast_standby::status::{Control, State};
@@ -541,11 +541,104 @@ fn a_copy_that_ends_before_it_has_begun_knows_its_slot() {
     initial::announce(&mut backup, &other).unwrap();
     assert_eq!(start(&mut backup, &other).unwrap(), Start::CopyAgain);
     initial::announce(&mut backup, &identity).unwrap();
-    pair.copy().unwrap_or_else(|error| panic!("{}", told(&error)));
+    pair.copy()
+        .unwrap_or_else(|error| panic!("{}", told(&error)));
     assert_eq!(start(&mut backup, &identity).unwrap(), Start::Follow);
     // Not any more, whoever asks.
     initial::announce(&mut backup, &other).unwrap();
     assert_eq!(start(&mut backup, &identity).unwrap(), Start::Follow);
     let again = pair.copy().unwrap_err();
-    assert!(matches!(again, InitialError::Unfit(Unfit::Taken { .. })), "{again}");
+    assert!(
+        matches!(again, InitialError::Unfit(Unfit::Taken { .. })),
+        "{again}"
+    );
+}
+
+#[test]
+fn a_schema_that_the_backup_refuses_is_told_statement_by_statement_and_can_be_helped() {
+    let pair = Pair::own(
+        "refused",
+        "CREATE TABLE a (k int PRIMARY KEY, v text); INSERT INTO a VALUES (1, 'one'); CREATE INDEX by_v ON a (v); \
+         CREATE ROLE only_here; CREATE POLICY p ON a TO only_here; COMMENT ON TABLE a IS 'of ours'; \
+         CREATE SCHEMA hindcast; CREATE TABLE hindcast.standby (left_over int)",
+    );
+    // Something is there already: nothing is made.
+    pair.backup("CREATE TYPE a AS (x int)");
+    let error = pair.copy().unwrap_err();
+    let message = told(&error);
+    assert!(
+        message.contains("CREATE TABLE public.a ( k integer NOT NULL, v text )"),
+        "{message}"
+    );
+    assert!(message.contains("choose an empty one"), "{message}");
+
+    // The rows are there when the policy is refused.
+    pair.backup("DROP TYPE a");
+    let error = pair.copy().unwrap_err();
+    let message = told(&error);
+    assert!(
+        message.contains("CREATE POLICY p ON public.a TO only_here"),
+        "{message}"
+    );
+    assert!(message.contains("create the role"), "{message}");
+    assert_eq!(pair.state(), "copying");
+    assert_eq!(
+        pair.backup("SELECT count(*) FROM pg_indexes WHERE tablename = 'a'"),
+        "0"
+    );
+
+    pair.backup("CREATE ROLE only_here");
+    pair.copy()
+        .unwrap_or_else(|error| panic!("{}", told(&error)));
+    pair.same("SELECT policyname, roles FROM pg_policies");
+    pair.same("SELECT indexname FROM pg_indexes WHERE tablename = 'a' ORDER BY 1");
+    pair.same("SELECT *, obj_description('a'::regclass) FROM a");
+    assert_eq!(pair.state(), "following");
+}
+
+#[test]
+fn passwords_and_sockets_are_no_obstacle() {
+    let mut pair = Pair::own(
+        "password",
+        "CREATE TABLE a (k int PRIMARY KEY); INSERT INTO a VALUES (1)",
+    );
+    for cluster in [0, 1] {
+        let servers = pair.servers_mut();
+        let cluster = if cluster == 0 {
+            &mut servers.primary
+        } else {
+            &mut servers.backup
+        };
+        cluster
+            .sql("postgres", "ALTER ROLE postgres PASSWORD 'p@ss w:rd/'")
+            .unwrap();
+        let port = cluster.port();
+        let options = cluster.options_mut();
+        options.port = Some(port);
+        options.hba = "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n".to_owned();
+        cluster.stop(Shutdown::Fast).unwrap();
+        cluster.start().unwrap();
+    }
+    let refused = Hold::take(&pair.backup_url, "x");
+    assert!(
+        matches!(&refused, Err(InitialError::Connect { .. })),
+        "it asks for a password"
+    );
+    pair.primary_url.password = Some("p@ss w:rd/".to_owned());
+    pair.backup_url.password = Some("p@ss w:rd/".to_owned());
+    pair.copy()
+        .unwrap_or_else(|error| panic!("{}", told(&error)));
+    assert_eq!(
+        pair.backup("SELECT source FROM hindcast.standby")
+            .contains("p@ss"),
+        false
+    );
+
+    pair.backup("DROP SCHEMA hindcast CASCADE; DROP TABLE a");
+    let socket = |cluster: &Cluster| cluster.socket_url("password").parse().unwrap();
+    pair.primary_url = socket(&pair.servers().primary);
+    pair.backup_url = socket(&pair.servers().backup);
+    pair.copy()
+        .unwrap_or_else(|error| panic!("{}", told(&error)));
+    assert_eq!(pair.backup("SELECT * FROM a"), "1");
 }

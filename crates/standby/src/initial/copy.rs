@@ -10,7 +10,7 @@ use super::workers::{self, Copied, Source, at_snapshot, reading};
 use crate::backup;
 use crate::source::ReplicatedTable;
 use crate::source::tables::{TableFilter, tables};
-use crate::status::Control;
+use crate::status::{Control, State};
 
 /// An initial copy into a backup.
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +81,22 @@ pub fn to_backup(
     session.execute("COMMIT").map_err(&failed)?;
 
     let copied = rows(copy, &tables, control)?;
+    show(control, "indexes and constraints");
     watched(&mut session, control, |session| {
         finish(session, copy, schema.as_ref(), control)
     })?;
+    show(control, "statistics");
     watched(&mut session, control, |session| analyze(session, &tables))?;
     Ok(copied)
+}
+
+/// What is being done when all rows are there.
+fn show(control: &Control, doing: &str) {
+    control.update(|status| {
+        if let State::Copying(progress) = &mut status.state {
+            doing.clone_into(&mut progress.current);
+        }
+    });
 }
 
 /// The tables as they are in the snapshot: somebody may have changed them since they were chosen.

@@ -375,6 +375,48 @@ mod tests {
     }
 
     #[test]
+    fn programs_that_are_too_old_are_not_used() {
+        match find(999) {
+            Err(InitialError::OldPgDump { found, needed, .. }) => {
+                assert!((14..999).contains(&found) && needed == 999);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(find(14).is_ok());
+    }
+
+    #[test]
+    fn where_the_primary_is_stays_off_the_command_line() {
+        let check = |url: &str, expected: &[(&str, &str)]| {
+            let mut command = Command::new("pg_dump");
+            environment(&mut command, &url.parse().expect("a URL"));
+            let set: std::collections::HashMap<_, _> = command.get_envs().collect();
+            for (name, value) in expected {
+                let found = set.get(std::ffi::OsStr::new(name)).copied().flatten();
+                assert_eq!(found, Some(std::ffi::OsStr::new(value)), "{name} of {url}");
+            }
+            assert_eq!(command.get_args().count(), 0);
+        };
+        check(
+            "postgres://u:p%40ss@a:1,[::1]:2/d?sslmode=verify-ca&sslrootcert=/ca&options=-cx%3D1",
+            &[
+                ("PGHOST", "a,::1"),
+                ("PGPORT", "1,2"),
+                ("PGUSER", "u"),
+                ("PGPASSWORD", "p@ss"),
+                ("PGDATABASE", "d"),
+                ("PGSSLMODE", "verify-ca"),
+                ("PGSSLROOTCERT", "/ca"),
+                ("PGOPTIONS", "-cx=1"),
+            ],
+        );
+        check(
+            "postgres://u@%2Ftmp%2Fsome.dir:6000/d",
+            &[("PGHOST", "/tmp/some.dir"), ("PGPORT", "6000")],
+        );
+    }
+
+    #[test]
     fn long_statements_are_shown_in_one_line() {
         assert_eq!(
             shortened("CREATE TABLE t (\n    k int\n)"),

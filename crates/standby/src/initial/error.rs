@@ -220,6 +220,7 @@ fn advice(side: Side, source: &Error) -> String {
                 .to_owned(),
         },
         Some("53100") => format!("the disk of {side} is full: make room, and start again"),
+        Some("53200") => format!("raise max_locks_per_transaction on {side}: there are more tables than it has room for locks"),
         Some("53300") => format!("{side} has no connection left: raise max_connections, or take fewer --copy-workers"),
         Some("42704") if side == Side::Primary => {
             "the snapshot of the copy is gone, because the session that held it broke: start again".to_owned()
