@@ -1,6 +1,6 @@
 //! What makes row granularity right, least and fast enough, and readers' states prefixes of the log.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use expect_test::expect;
 use hindcast_order::rows::{
@@ -14,26 +14,35 @@ use Granularity::{Single, Transaction};
 
 const GRANULARITIES: [Granularity; 3] = [Granularity::Row, Transaction, Single];
 
-/// The log of these transactions; the last of them is not complete if `open`.
-fn log(transactions: &[Vec<u32>], open: bool) -> Log {
+fn log(transactions: &[Vec<u32>]) -> Log {
     let mut log = Log::new();
-    for (at, rows) in transactions.iter().enumerate() {
+    for rows in transactions {
         for &row in rows {
             log.write(Row(row));
         }
-        if !(open && at + 1 == transactions.len()) {
-            log.commit();
-        }
+        log.commit();
     }
     log
 }
 
-/// Few rows, so that most writes conflict; some transactions write a row twice, some nothing.
+/// Few rows, so that most writes conflict; some transactions write a row twice, some nothing, and some writes take over values from elsewhere.
 fn any_log() -> impl Strategy<Value = Log> {
-    let row = prop_oneof![3 => 0..3u32, 2 => 3..12u32];
-    let transaction = prop::collection::vec(row, 0..7);
+    let row = || prop_oneof![3 => 0..3u32, 2 => 3..12u32];
+    let write = (row(), prop::option::weighted(0.2, row()));
+    let transaction = prop::collection::vec(write, 0..7);
     let transactions = prop::collection::vec(transaction, 0..12);
-    (transactions, any::<bool>()).prop_map(|(transactions, open)| log(&transactions, open))
+    (transactions, any::<bool>()).prop_map(|(transactions, open)| {
+        let mut log = Log::new();
+        for (at, writes) in transactions.iter().enumerate() {
+            for &(row, source) in writes {
+                log.write_from(Row(row), Row(source.unwrap_or(row)));
+            }
+            if !(open && at + 1 == transactions.len()) {
+                log.commit();
+            }
+        }
+        log
+    })
 }
 
 fn any_choices() -> impl Strategy<Value = Vec<Index>> {
@@ -65,13 +74,33 @@ fn overwrite(log: &Log, order: &[Seq]) -> BTreeMap<Row, Seq> {
     order.iter().map(|&write| (log.row(write), write)).collect()
 }
 
-/// The state after these writes when each builds upon the row that it finds, as a change of some columns does: all writes of the row, in order.
-fn build_upon(log: &Log, order: &[Seq]) -> BTreeMap<Row, Vec<Seq>> {
-    let mut state = BTreeMap::<_, Vec<_>>::new();
+/// By row its versions, newest last: which write, and which writes made its value what it is.
+type Versions = BTreeMap<Row, Vec<(Seq, Vec<Seq>)>>;
+
+/// Applies a write that builds upon its row as it finds it, or upon the source's version of the time when it was logged.
+fn build(log: &Log, versions: &mut Versions, write: Seq) {
+    let (row, source) = (log.row(write), log.source(write));
+    let found = versions
+        .get(&source.unwrap_or(row))
+        .and_then(|versions| match source {
+            Some(_) => versions.iter().rfind(|version| version.0 < write),
+            None => versions.last(),
+        });
+    let mut value = found.map_or_else(Vec::new, |found| found.1.clone());
+    value.push(write);
+    versions.entry(row).or_default().push((write, value));
+}
+
+/// The state after these writes when each builds upon what was there, as a change of some columns does.
+fn build_upon(log: &Log, order: &[Seq]) -> Versions {
+    let mut versions = Versions::new();
     for &write in order {
-        state.entry(log.row(write)).or_default().push(write);
+        build(log, &mut versions, write);
     }
-    state
+    for versions in versions.values_mut() {
+        versions.drain(..versions.len() - 1);
+    }
+    versions
 }
 
 /// By write: its place in a schedule.
@@ -80,7 +109,7 @@ fn places(order: &[Seq]) -> BTreeMap<Seq, usize> {
     places.map(|(place, &write)| (write, place)).collect()
 }
 
-/// All pairs of writes to a same row.
+/// All pairs of writes to the same row.
 fn conflicts(log: &Log) -> Vec<(Seq, Seq)> {
     let writes = || log.writes();
     let pairs = writes().flat_map(|(a, row)| {
@@ -88,6 +117,22 @@ fn conflicts(log: &Log) -> Vec<(Seq, Seq)> {
         later.map(move |(b, _)| (a, b))
     });
     pairs.collect()
+}
+
+/// Whether a constraint follows from others.
+fn is_implied(constraints: &Constraints, (before, after): (Seq, Seq)) -> bool {
+    let others = constraints
+        .before(after)
+        .iter()
+        .filter(|&&other| other != before);
+    let mut look: Vec<_> = others.copied().collect();
+    while let Some(write) = look.pop() {
+        if write == before {
+            return true;
+        }
+        look.extend(constraints.before(write));
+    }
+    false
 }
 
 /// The writes of each transaction.
@@ -103,7 +148,7 @@ fn transactions(log: &Log) -> Vec<Vec<(Seq, Row)>> {
 /// `x₁ y₂ │ x₃ z₄ │ z₅ │ v₆`, as in the essay.
 #[test]
 fn granularities_differ_in_what_waits() {
-    let log = log(&[vec![0, 1], vec![0, 2], vec![2], vec![3]], false);
+    let log = log(&[vec![0, 1], vec![0, 2], vec![2], vec![3]]);
     let mut lines = String::new();
     for granularity in GRANULARITIES {
         let constraints = Constraints::new(&log, granularity);
@@ -121,7 +166,7 @@ fn granularities_differ_in_what_waits() {
 
 #[test]
 fn a_finished_write_tells_which_have_become_safe() {
-    let log = log(&[vec![0, 1], vec![0, 1], vec![0]], false);
+    let log = log(&[vec![0, 1], vec![0, 1], vec![0]]);
     let mut schedule = Schedule::new(&Constraints::new(&log, Granularity::Row));
     assert_eq!(schedule.ready().collect::<Vec<_>>(), [Seq(1), Seq(2)]);
     assert_eq!(schedule.done(Seq(2)), [Seq(4)]);
@@ -179,36 +224,40 @@ proptest! {
         prop_assert_eq!(interleave(&single, &choices), serial(&log));
     }
 
-    /// Row granularity is the previous write of the row, and nothing else.
+    /// Row granularity is the previous write of the row, and that of the source.
     #[test]
     fn rows_wait_for_the_previous_write_of_the_row(log in any_log()) {
         let constraints = Constraints::new(&log, Granularity::Row);
         let mut order = RowOrder::new();
         for (write, row) in log.writes() {
-            let earlier = log.writes().filter(|&(other, same)| other < write && same == row);
-            let previous = earlier.map(|(other, _)| other).last();
-            prop_assert_eq!(order.previous(row, write), previous);
-            prop_assert_eq!(constraints.before(write), previous.as_slice());
+            let last = |of| log.writes().filter(|&(other, row)| other < write && row == of).map(|(other, _)| other).last();
+            let source = log.source(write).and_then(last);
+            prop_assert_eq!(log.source(write).and_then(|source| order.last(source)), source);
+            prop_assert_eq!(order.previous(row, write), last(row));
+            let both: BTreeSet<_> = last(row).into_iter().chain(source).collect();
+            prop_assert_eq!(constraints.before(write), both.into_iter().collect::<Vec<_>>());
         }
     }
 
-    /// Transactions that share a row, directly or by way of others, do not overlap; those that do not are free.
+    /// A transaction comes after all that wrote one of its rows, and waits for no others.
     #[test]
-    fn transactions_wait_for_whom_they_share_a_row_with(log in any_log(), choices in any_choices()) {
+    fn transactions_wait_for_those_that_wrote_their_rows(log in any_log(), choices in any_choices()) {
         let constraints = Constraints::new(&log, Transaction);
         let transactions = transactions(&log);
-        let shares = |a: &[(Seq, Row)], b: &[(Seq, Row)]| a.iter().any(|x| b.iter().any(|y| x.1 == y.1));
+        let needs = |b: &[(Seq, Row)], a: &[(Seq, Row)]| {
+            b.iter().any(|&(write, row)| a.iter().any(|other| row == other.1 || log.source(write) == Some(other.1)))
+        };
         let place = places(&interleave(&constraints, &choices));
         for (later, b) in transactions.iter().enumerate() {
             prop_assert!(b.windows(2).all(|pair| place[&pair[0].0] < place[&pair[1].0]));
-            for a in transactions[..later].iter().filter(|a| shares(a, b)) {
+            for a in transactions[..later].iter().filter(|a| needs(b, a)) {
                 prop_assert!(a.iter().all(|x| b.iter().all(|y| place[&x.0] < place[&y.0])));
             }
         }
         for (before, after) in constraints.pairs() {
             let of = |write| transactions.iter().position(|writes| writes.iter().any(|x| x.0 == write)).unwrap();
             let (a, b) = (of(before), of(after));
-            prop_assert!(a == b || shares(&transactions[a], &transactions[b]));
+            prop_assert!(a == b || needs(&transactions[b], &transactions[a]));
         }
     }
 
@@ -217,24 +266,38 @@ proptest! {
     fn no_constraint_of_rows_can_be_spared(log in any_log(), choices in any_choices()) {
         let rows = Constraints::new(&log, Granularity::Row);
         let conflicts = conflicts(&log);
-        for (a, b) in rows.pairs() {
+        for (a, b) in rows.pairs().filter(|&pair| !is_implied(&rows, pair)) {
             let fewer = rows.without(a, b);
-            let mut swapped = serial(&log);
-            swapped.retain(|&write| write != a);
-            let at = swapped.iter().position(|&write| write == b).unwrap() + 1;
-            swapped.insert(at, a);
-            prop_assert!(fewer.allow(swapped.iter().copied()));
+            // As in the log, but `a` waits until `b` is done.
+            let mut schedule = Schedule::new(&fewer);
+            let mut swapped = Vec::new();
+            while !schedule.is_finished() {
+                let mut ready = schedule.ready();
+                let next = ready.find(|&write| write != a || schedule.is_done(b)).unwrap();
+                drop(ready);
+                schedule.done(next);
+                swapped.push(next);
+            }
             prop_assert!(!rows.allow(swapped.iter().copied()));
-            prop_assert_ne!(build_upon(&log, &swapped), build_upon(&log, &serial(&log)));
 
-            // When writes replace rows, the row's next write would hide the mistake. But the log may end here, and
-            // nobody knew when the two were scheduled.
-            let log_until_here = &serial(&log)[..=at];
-            prop_assert_ne!(overwrite(&log, &swapped[..=at]), overwrite(&log, log_until_here));
+            // When each write builds upon what it finds, the mistake stays until somebody replaces the row with what is elsewhere.
+            let in_order = serial(&log);
+            if in_order.iter().all(|&write| log.source(write).is_none()) {
+                prop_assert_ne!(build_upon(&log, &swapped), build_upon(&log, &in_order));
+            }
+            // When writes replace rows, the next one hides it. But the log may end with `b`: nobody knew when the two were
+            // scheduled.
+            let in_order = &in_order[..b.0 as usize];
+            let swapped: Vec<_> = swapped.into_iter().filter(|&write| write <= b).collect();
+            prop_assert_ne!(build_upon(&log, &swapped), build_upon(&log, in_order));
+            if log.row(a) == log.row(b) {
+                prop_assert_ne!(overwrite(&log, &swapped), overwrite(&log, in_order));
+            }
 
             // Only this one was dropped.
             let place = places(&interleave(&fewer, &choices));
-            for &(c, d) in conflicts.iter().filter(|&&pair| pair != (a, b)) {
+            let others = rows.pairs().chain(conflicts.iter().copied());
+            for (c, d) in others.filter(|&pair| pair != (a, b)) {
                 prop_assert!(place[&c] < place[&d]);
             }
         }
@@ -361,15 +424,14 @@ fn transactions_fall_behind_without_bound_and_rows_do_not() {
 /// The standby as the paper's section 7.2 has it, one step of one thread at a time.
 struct Standby<'a> {
     log: &'a Log,
-    /// By write, as the scheduler found it: the write before it on its row.
-    previous: Vec<Option<Seq>>,
+    /// By write, as the scheduler found them: the write before it on its row, and on its source.
+    previous: Vec<(Option<Seq>, Option<Seq>)>,
     order: RowOrder,
     /// How far the scheduler has come.
     scheduled: Seq,
     segments: usize,
     workers: Vec<Worker>,
-    /// By row: its versions, newest last.
-    versions: BTreeMap<Row, Vec<Seq>>,
+    versions: Versions,
     cut: PrefixCut,
     told: usize,
 }
@@ -407,8 +469,10 @@ impl<'a> Standby<'a> {
         let end = Seq(self.log.last().0.min(self.scheduled.0 + writes));
         let worker = self.segments % self.workers.len();
         for write in (self.scheduled.0 + 1..=end.0).map(Seq) {
+            let source = self.log.source(write);
+            let source = source.and_then(|source| self.order.last(source));
             let previous = self.order.previous(self.log.row(write), write);
-            self.previous.push(previous);
+            self.previous.push((previous, source));
             self.workers[worker].given.push_back(Given::Write(write));
         }
         for (other, worker_) in self.workers.iter_mut().enumerate() {
@@ -426,12 +490,17 @@ impl<'a> Standby<'a> {
         self.segments += 1;
     }
 
-    /// A write is safe if its row's newest version is the write before it.
+    /// A write is safe if its row's newest version is the write before it, and its source has come as far as it needs.
     fn try_apply(&mut self, write: Seq) -> bool {
-        let versions = self.versions.entry(self.log.row(write)).or_default();
-        let safe = versions.last().copied() == self.previous[write.0 as usize - 1];
+        let newest = |row| {
+            let versions = self.versions.get(&row)?.last();
+            versions.map(|version| version.0)
+        };
+        let (previous, source) = self.previous[write.0 as usize - 1];
+        let safe = newest(self.log.row(write)) == previous
+            && source.is_none_or(|version| newest(self.log.row(version)) >= Some(version));
         if safe {
-            versions.push(write);
+            build(self.log, &mut self.versions, write);
         }
         safe
     }
@@ -485,8 +554,8 @@ impl<'a> Standby<'a> {
         let cut = self.cut.current();
         let rows = self.versions.iter();
         rows.filter_map(|(&row, versions)| {
-            let newest = versions.iter().rfind(|&&version| version <= cut);
-            newest.map(|&version| (row, version))
+            let newest = versions.iter().rfind(|version| version.0 <= cut);
+            newest.map(|version| (row, version.0))
         })
         .collect()
     }
@@ -576,8 +645,9 @@ proptest! {
         }
         prop_assert_eq!(standby.cut.current(), log.boundary(log.last()));
         check(&standby)?;
-        let applied = standby.versions.values().flatten().count();
-        prop_assert_eq!(applied, log.len());
+        let mut in_order = Versions::new();
+        serial(&log).into_iter().for_each(|write| build(&log, &mut in_order, write));
+        prop_assert_eq!(&standby.versions, &in_order);
     }
 }
 

@@ -5,9 +5,9 @@ use super::{Log, Row, Seq};
 /// How much of the log's order is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Granularity {
-    /// C5: a write waits for the previous write to the same row.
+    /// C5: a write waits for the previous write to the same row, and for that to the row it takes over values from.
     Row,
-    /// KuaFu: all writes of a transaction wait for all writes of every earlier transaction that shares a row with it.
+    /// KuaFu: all writes of a transaction wait for all writes of every earlier transaction that wrote one of its rows.
     /// One worker applies a transaction, so its own writes are in order as well.
     Transaction,
     /// One write after the other.
@@ -38,6 +38,12 @@ impl RowOrder {
         assert!(*tail < write, "write {write} comes after {tail}");
         let previous = std::mem::replace(tail, write);
         (previous != Seq::START).then_some(previous)
+    }
+
+    /// The last write to a row so far.
+    pub fn last(&self, row: Row) -> Option<Seq> {
+        let tail = self.tails.get(row.index()).copied();
+        tail.filter(|&tail| tail != Seq::START)
     }
 }
 
@@ -76,23 +82,32 @@ impl Constraints {
         let mut order = RowOrder::new();
         let mut all = Self::empty();
         for (write, row) in log.writes() {
-            all.push(order.previous(row, write));
+            let source = log.source(write).and_then(|source| order.last(source));
+            let previous = order.previous(row, write);
+            // Both come before the write, and they are of different rows.
+            let (first, second) = if source < previous {
+                (source, previous)
+            } else {
+                (previous, source)
+            };
+            all.push(first.into_iter().chain(second));
         }
         all
     }
 
-    /// A transaction's first write waits for the last one of the last transaction on each of its rows, the others for the one before them.
-    /// That implies the rest: whoever wrote the row earlier still is waited for by that transaction.
+    /// A transaction's first write waits for the last one of the last transaction that wrote each of its rows, the others
+    /// for the one before them. That implies the rest: whoever wrote the row earlier still is waited for by that transaction.
     fn transactions(log: &Log) -> Self {
         let mut ends = vec![Seq::START; log.row_count()];
         let mut all = Self::empty();
         for (first, rows) in log.transactions() {
-            let earlier = rows.iter().map(|row| ends[row.index()]);
+            let last = Seq(first.0 + rows.len() as u64 - 1);
+            let sources = log.sources.range(first..=last).map(|(_, row)| row);
+            let earlier = rows.iter().chain(sources).map(|row| ends[row.index()]);
             let mut earlier: Vec<_> = earlier.filter(|&end| end != Seq::START).collect();
             earlier.sort_unstable();
             earlier.dedup();
             all.push(earlier);
-            let last = Seq(first.0 + rows.len() as u64 - 1);
             for write in first.0..last.0 {
                 all.push([Seq(write)]);
             }
