@@ -31,7 +31,7 @@
 //!
 //! A standby executes again, too: the writes of the primary's log. They carry their results with them and nobody's snapshot
 //! matters, so far less order is left to keep: that of the writes to each row. Readers are kept from what is half done
-//! by a cut, which moves from commit to commit ([`rows`]).
+//! by a prefix cut, which moves from commit to commit ([`rows`]).
 //!
 //! ```text
 //!   log, three transactions      x₁ y₂ │ x₃ z₄ │ z₅ w₆ │

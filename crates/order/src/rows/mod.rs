@@ -26,7 +26,7 @@
 //! It reads that version whatever came after it, so nobody waits for a reader.
 //!
 //! Rows that are each right do not add up to a state that ever existed: v₆ may be there long before x₁. So readers do not
-//! look at the newest versions but through a *cut*: the last commit below which no worker has anything left to do. What lies
+//! look at the newest versions but through a *prefix cut*: the last commit below which no worker has anything left to do. What lies
 //! below it is a prefix of the log, complete in transactions.
 //!
 //! **Where to start reading**: [`RowOrder`] is all that a scheduler has to keep; [`Constraints`] are those of any
