@@ -8,8 +8,8 @@
 //!   min(c₁, c₂) = 4, and a transaction ends there:      the cut is 4
 //! ```
 //!
-//! The paper's workers set `c_i` one below the write that they applied last, because in Cicada all writes of a transaction have the
-//! same timestamp. Here every write has its own position, so the mark is that position itself.
+//! The paper's workers set `c_i` one below the write that they applied last, presumably because in Cicada all writes of a
+//! transaction have the same timestamp. Here every write has its own position, so the mark is that position itself.
 
 use std::collections::{BTreeSet, VecDeque};
 
