@@ -5,7 +5,6 @@ mod pair;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hindcast_pg::quote_identifier;
 use hindcast_rewind::cluster::{Cluster, Shutdown};
 use hindcast_standby::initial::{self, Hold, InitialError, Source, Start, Unfit, start};
 use hindcast_standby::source::slot;
@@ -13,75 +12,7 @@ use hindcast_standby::status::{Control, State};
 use pair::{Pair, Settings, told};
 
 /// Everything that a row can hold.
-const TYPES: &str = r#"
-CREATE EXTENSION IF NOT EXISTS plpgsql;
-CREATE TYPE mood AS ENUM ('sad', 'so so', 'it''s "fine"');
-CREATE DOMAIN positive AS int CHECK (VALUE > 0);
-CREATE TYPE pair AS (a int, b text);
-CREATE TYPE floats AS RANGE (subtype = float8);
-CREATE TABLE all_types (
-  k bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  b bool, i2 int2, i4 int4, i8 int8, o oid, f4 float4, f8 float8, n numeric, m money,
-  t text, v varchar(20), c char(5), q "char", nm name, by bytea,
-  d date, ti time, tz timetz, ts timestamp, tstz timestamptz, iv interval,
-  u uuid, j json, jb jsonb, x xml, jp jsonpath,
-  ip inet, net cidr, mac macaddr, mac8 macaddr8, bi bit(4), bv bit varying,
-  p point, l line, ls lseg, bx box, pa path, po polygon, ci circle,
-  tv tsvector, tq tsquery, r int4range, mr int4multirange, tr tstzrange, fr floats,
-  ia int[], ta text[], aa int[][], pl pg_lsn, rc regclass, rp regprocedure, rt regtype,
-  e mood, ea mood[], dm positive, pr pair, pra pair[],
-  g text GENERATED ALWAYS AS (upper(t)) STORED
-);
-INSERT INTO all_types (b, i2, i4, i8, o, f4, f8, n, m, t, v, c, q, nm, by, d, ti, tz, ts, tstz, iv, u, j, jb, x, jp, ip, net, mac, mac8, bi, bv,
-  p, l, ls, bx, pa, po, ci, tv, tq, r, mr, tr, fr, ia, ta, aa, pl, rc, rp, rt, e, ea, dm, pr, pra) VALUES
- (true, -32768, 2147483647, -9223372036854775808, 4294967295, 'NaN', '-Infinity', '12345678901234567890.000000000100', '-12.34',
-  E'tab\there, newline\nthere, return\r, back\\slash, \\N, \\., bell\b, über, 日本, 🦀, quote '' "', 'v', 'c', 'q', 'nm', '\x00ff5c0a',
-  '4713-01-01 BC', '24:00', '01:02:03.000004+05:30', 'infinity', '2024-02-29 12:00:00.123456+02', '-1 year 2 mons -3 days 04:05:06.789',
-  'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{"a" :  [1, 2.50, "\u00e9"]}', '{"a": [1, 2.50, null]}', '<a b="c">d</a>', '$.a[*] ? (@ > 1)',
-  '10.0.0.1/8', '10.0.0.0/8', '08:00:2b:01:02:03', '08:00:2b:01:02:03:04:05', '1010', '110',
-  '(1,2)', '{1,2,3}', '[(1,2),(3,4)]', '(3,4),(1,2)', '((1,2),(3,4))', '((1,2),(3,4),(5,6))', '<(1,2),3>',
-  'a:1 b:2A', 'a & !b', '[1,5)', '{[1,2),[5,9)}', '[2024-01-01,)', '[0.1,0.30000000000000004)',
-  '{1,NULL,3}', E'{"a,b",NULL,"\\"x\\\\"}', '{{1,2},{3,4}}', '16/B374D848', 'all_types', 'upper(text)', 'mood',
-  'it''s "fine"', '{sad,"so so",NULL}', 7, '(1,"a ""b"", c")', ARRAY['(1,x)', NULL]::pair[]),
- (DEFAULT, 0, 0, 0, 0, 1e-37, 0.1, 'NaN', 0, '', '', '', '', '', '', 'infinity', '00:00', '00:00+00', '-infinity', 'infinity', '0',
-  NULL, 'null', 'null', '', '$', '::1', '::/0', NULL, NULL, '0000', '', '(NaN,0)', NULL, NULL, NULL, '[(0,0)]', NULL, NULL,
-  '', '', 'empty', '{}', '(,)', 'empty', '{}', '{}', '{}', '0/0', NULL, NULL, NULL, 'sad', '{}', 1, '(,)', '{}');
-INSERT INTO all_types DEFAULT VALUES;
-INSERT INTO all_types (t) SELECT repeat('long ' || n, 5000) FROM generate_series(1, 20) n;
-
-CREATE SCHEMA "Odd ""Schema""";
-CREATE TABLE "Odd ""Schema"""."a.b" ("Key" int PRIMARY KEY, "select" text, "drop me" int, "ü, """ text);
-INSERT INTO "Odd ""Schema"""."a.b" SELECT n, n::text, n, 'x' || n FROM generate_series(1, 100) n;
-ALTER TABLE "Odd ""Schema"""."a.b" DROP COLUMN "drop me";
-
-CREATE TABLE parted (k int, region text, PRIMARY KEY (k, region)) PARTITION BY LIST (region);
-CREATE TABLE parted_eu PARTITION OF parted FOR VALUES IN ('eu') PARTITION BY RANGE (k);
-CREATE TABLE parted_eu_1 PARTITION OF parted_eu FOR VALUES FROM (0) TO (50);
-CREATE TABLE parted_eu_2 (region text NOT NULL, extra int GENERATED ALWAYS AS (1) STORED, k int NOT NULL);
-ALTER TABLE parted_eu_2 DROP COLUMN extra;
-ALTER TABLE parted_eu ATTACH PARTITION parted_eu_2 FOR VALUES FROM (50) TO (1000);
-CREATE TABLE parted_rest PARTITION OF parted DEFAULT;
-INSERT INTO parted SELECT n, CASE n % 3 WHEN 0 THEN 'us' ELSE 'eu' END FROM generate_series(1, 200) n;
-
-CREATE TABLE parent (k int PRIMARY KEY, v text);
-CREATE TABLE child (extra int) INHERITS (parent);
-ALTER TABLE child ADD PRIMARY KEY (k);
-INSERT INTO parent SELECT n, 'parent' FROM generate_series(1, 10) n;
-INSERT INTO child SELECT n, 'child', n FROM generate_series(1, 20) n;
-
-CREATE TABLE empty (k serial PRIMARY KEY, v text UNIQUE);
-CREATE TABLE one (k int PRIMARY KEY, "1" bigint);
-
-CREATE TABLE referenced (k int PRIMARY KEY, sum int NOT NULL DEFAULT 0);
-CREATE TABLE referring (k int PRIMARY KEY, r int NOT NULL REFERENCES referenced, CHECK (r < 1000));
-CREATE FUNCTION add_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE referenced SET sum = sum + 1; RETURN NEW; END $$;
-CREATE TRIGGER add_up BEFORE INSERT ON referring FOR EACH ROW EXECUTE FUNCTION add_up();
-CREATE INDEX ON referring (r) WHERE r > 5;
-CREATE VIEW both_of_them AS SELECT * FROM referring JOIN referenced USING (k);
-CREATE MATERIALIZED VIEW materialized AS SELECT count(*) FROM referring;
-INSERT INTO referenced VALUES (1), (2);
-INSERT INTO referring VALUES (1, 2), (2, 1);
-"#;
+const TYPES: &str = include_str!("pair/everything.sql");
 
 /// What every table of a database holds, without the order of the rows.
 const CONTENTS: &str = "\
@@ -280,61 +211,6 @@ fn a_copy_that_was_stopped_begins_again_as_if_it_had_never_been() {
 }
 
 #[test]
-fn tables_of_ones_own_are_used_if_they_fit() {
-    let pair = Pair::shared(
-        "own_tables",
-        "\
-        CREATE TABLE a (k int PRIMARY KEY, v text, w numeric(10, 2)); INSERT INTO a VALUES (1, 'one', 1.5); \
-        CREATE TABLE b (k int PRIMARY KEY); INSERT INTO b VALUES (7)",
-    );
-    let without_schema = || {
-        pair.copy_with(
-            &Control::default(),
-            Settings {
-                make_schema: false,
-                ..Settings::default()
-            },
-            || {},
-        )
-    };
-    let refused = without_schema().unwrap_err();
-    assert!(
-        told(&refused).contains("public.a is missing"),
-        "{}",
-        told(&refused)
-    );
-
-    pair.backup("CREATE TABLE a (w numeric(10, 3), k int PRIMARY KEY, more text)");
-    let refused = pair.copy().unwrap_err();
-    let message = told(&refused);
-    assert!(
-        message.contains("public.a lacks the column \"v\" text"),
-        "{message}"
-    );
-    assert!(
-        message.contains("public.a.\"w\" is numeric(10,3) in place of numeric(10,2)"),
-        "{message}"
-    );
-    assert!(message.contains("public.b is missing"), "{message}");
-    assert!(message.contains("ALTER TABLE"), "{message}");
-
-    pair.backup("DROP TABLE a; CREATE TABLE b (k int PRIMARY KEY); \
-        CREATE TABLE a (more text DEFAULT 'd', w numeric(10, 2), v text, k int PRIMARY KEY); INSERT INTO a (k) VALUES (9)");
-    let refused = without_schema().unwrap_err();
-    assert!(
-        told(&refused).contains("TRUNCATE \"public\".\"a\""),
-        "{}",
-        told(&refused)
-    );
-    assert_eq!(pair.backup("SELECT count(*) FROM hindcast.standby"), "0");
-
-    pair.backup("TRUNCATE a");
-    without_schema().unwrap_or_else(|error| panic!("{}", told(&error)));
-    assert_eq!(pair.backup("SELECT * FROM a"), "d|1.50|one|1");
-    assert_eq!(pair.backup("SELECT * FROM b"), "7");
-}
-
-#[test]
 fn a_table_that_was_truncated_after_the_snapshot_is_not_copied_as_empty() {
     let pair = Pair::shared(
         "truncated",
@@ -485,48 +361,6 @@ fn a_backup_belongs_to_one_primary_and_one_process() {
 }
 
 #[test]
-fn foreign_keys_to_what_is_not_replicated_are_not_checked() {
-    let pair = Pair::shared(
-        "partly",
-        &format!(
-            "\
-        CREATE TABLE kept (k int PRIMARY KEY); INSERT INTO kept VALUES (1); \
-        CREATE UNLOGGED TABLE left_out (k int PRIMARY KEY); INSERT INTO left_out VALUES (1); \
-        CREATE TABLE refers (k int PRIMARY KEY, {} int)",
-            quote_identifier("to")
-        ),
-    );
-    // An unlogged table cannot be referred to by a logged one; a table that is excluded can.
-    pair.primary("ALTER TABLE left_out SET LOGGED; ALTER TABLE refers ADD FOREIGN KEY (\"to\") REFERENCES left_out; INSERT INTO refers VALUES (1, 1)");
-    let mut primary = pair.preflight();
-    primary.tables.retain(|table| table.name != "left_out");
-    slot::publish(&pair.primary_url, &pair.names, &primary.tables).unwrap();
-    let created = slot::create(&pair.primary_url, &pair.names).unwrap();
-    let copy = initial::BackupCopy {
-        source: Source {
-            primary: &pair.primary_url,
-            snapshot: &created.snapshot,
-            workers: 1,
-            chunk_bytes: 1 << 20,
-        },
-        backup: &pair.backup_url,
-        identity: &pair.identity(&primary),
-        consistent_point: created.consistent_point,
-        make_schema: true,
-    };
-    let control = Control::default();
-    initial::to_backup(&copy, &primary.tables, &control)
-        .unwrap_or_else(|error| panic!("{}", told(&error)));
-    assert_eq!(pair.backup("SELECT convalidated FROM pg_constraint WHERE contype = 'f' AND connamespace = 'public'::regnamespace"), "f");
-    let notices = control.status().notices;
-    assert!(
-        notices.len() == 1 && notices[0].contains("refers_to_fkey"),
-        "{notices:?}"
-    );
-    assert_eq!(pair.backup("SELECT * FROM refers"), "1|1");
-}
-
-#[test]
 fn a_copy_that_ends_before_it_has_begun_knows_its_slot() {
     let pair = Pair::shared("announced", "CREATE TABLE a (k int PRIMARY KEY)");
     let identity = pair.identity(&pair.preflight());
@@ -552,48 +386,6 @@ fn a_copy_that_ends_before_it_has_begun_knows_its_slot() {
         matches!(again, InitialError::Unfit(Unfit::Taken { .. })),
         "{again}"
     );
-}
-
-#[test]
-fn a_schema_that_the_backup_refuses_is_told_statement_by_statement_and_can_be_helped() {
-    let pair = Pair::own(
-        "refused",
-        "CREATE TABLE a (k int PRIMARY KEY, v text); INSERT INTO a VALUES (1, 'one'); CREATE INDEX by_v ON a (v); \
-         CREATE ROLE only_here; CREATE POLICY p ON a TO only_here; COMMENT ON TABLE a IS 'of ours'; \
-         CREATE SCHEMA hindcast; CREATE TABLE hindcast.standby (left_over int)",
-    );
-    // Something is there already: nothing is made.
-    pair.backup("CREATE TYPE a AS (x int)");
-    let error = pair.copy().unwrap_err();
-    let message = told(&error);
-    assert!(
-        message.contains("CREATE TABLE public.a ( k integer NOT NULL, v text )"),
-        "{message}"
-    );
-    assert!(message.contains("choose an empty one"), "{message}");
-
-    // The rows are there when the policy is refused.
-    pair.backup("DROP TYPE a");
-    let error = pair.copy().unwrap_err();
-    let message = told(&error);
-    assert!(
-        message.contains("CREATE POLICY p ON public.a TO only_here"),
-        "{message}"
-    );
-    assert!(message.contains("create the role"), "{message}");
-    assert_eq!(pair.state(), "copying");
-    assert_eq!(
-        pair.backup("SELECT count(*) FROM pg_indexes WHERE tablename = 'a'"),
-        "0"
-    );
-
-    pair.backup("CREATE ROLE only_here");
-    pair.copy()
-        .unwrap_or_else(|error| panic!("{}", told(&error)));
-    pair.same("SELECT policyname, roles FROM pg_policies");
-    pair.same("SELECT indexname FROM pg_indexes WHERE tablename = 'a' ORDER BY 1");
-    pair.same("SELECT *, obj_description('a'::regclass) FROM a");
-    assert_eq!(pair.state(), "following");
 }
 
 #[test]
@@ -628,10 +420,10 @@ fn passwords_and_sockets_are_no_obstacle() {
     pair.backup_url.password = Some("p@ss w:rd/".to_owned());
     pair.copy()
         .unwrap_or_else(|error| panic!("{}", told(&error)));
-    assert_eq!(
-        pair.backup("SELECT source FROM hindcast.standby")
-            .contains("p@ss"),
-        false
+    assert!(
+        !pair
+            .backup("SELECT source FROM hindcast.standby")
+            .contains("p@ss")
     );
 
     pair.backup("DROP SCHEMA hindcast CASCADE; DROP TABLE a");
@@ -641,4 +433,32 @@ fn passwords_and_sockets_are_no_obstacle() {
     pair.copy()
         .unwrap_or_else(|error| panic!("{}", told(&error)));
     assert_eq!(pair.backup("SELECT * FROM a"), "1");
+}
+
+#[test]
+fn a_full_disk_ends_all_workers_and_is_named() {
+    let pair = Pair::shared(
+        "without_room",
+        "CREATE TABLE a (k int PRIMARY KEY); INSERT INTO a SELECT generate_series(1, 50000); \
+         CREATE TABLE b (k int PRIMARY KEY); INSERT INTO b SELECT generate_series(1, 50000)",
+    );
+    // What a server without room answers, at some row.
+    pair.backup(
+        "CREATE TABLE a (k int PRIMARY KEY); CREATE TABLE b (k int PRIMARY KEY); \
+         CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS \
+            $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$; \
+         CREATE TRIGGER no_room BEFORE INSERT ON b FOR EACH ROW WHEN (NEW.k = 20000) EXECUTE FUNCTION no_room(); \
+         ALTER TABLE b ENABLE ALWAYS TRIGGER no_room",
+    );
+    let error = pair.copy().unwrap_err();
+    assert_eq!(
+        told(&error),
+        "cannot copy public.b: the backup failed: could not extend file (SQLSTATE 53100)\n\
+         Hint: the disk of the backup is full: make room, and start again"
+    );
+    assert_eq!(pair.state(), "copying");
+    pair.backup("DROP TRIGGER no_room ON b");
+    pair.copy()
+        .unwrap_or_else(|error| panic!("{}", told(&error)));
+    contents_are_the_same(&pair);
 }
