@@ -3,6 +3,7 @@
 pub mod backup;
 pub mod follow;
 pub mod initial;
+pub mod memory;
 pub mod metrics;
 pub mod pgoutput;
 pub mod promote;
