@@ -4,6 +4,7 @@ mod pair;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use hindcast_rewind::cluster::{Cluster, Shutdown};
 use hindcast_standby::initial::{self, Hold, InitialError, Source, Start, Unfit, start};
@@ -461,4 +462,63 @@ fn a_full_disk_ends_all_workers_and_is_named() {
     pair.copy()
         .unwrap_or_else(|error| panic!("{}", told(&error)));
     contents_are_the_same(&pair);
+}
+
+#[test]
+fn a_copy_may_be_stopped_anywhere_as_often_as_one_likes() {
+    let pair = Pair::shared(
+        "anywhere",
+        "CREATE TABLE a (k int PRIMARY KEY, v text); INSERT INTO a SELECT n, md5(n::text) FROM generate_series(1, 60000) n; \
+         CREATE INDEX ON a (v); CREATE INDEX ON a (md5(v)); CREATE INDEX ON a (reverse(v)); \
+         CREATE TABLE b (k int PRIMARY KEY REFERENCES a); INSERT INTO b SELECT n FROM generate_series(1, 30000) n",
+    );
+    let (mut stopped, mut followed) = (0, false);
+    for round in 0..12_u32 {
+        let control = Control::default();
+        // Sooner or later in the dump, the rows, the indexes, the statistics.
+        let patience = Duration::from_millis(u64::from(20 + round * 47 % 600));
+        let settings = Settings {
+            chunk_bytes: 1 << 20,
+            ..Settings::default()
+        };
+        let result = std::thread::scope(|scope| {
+            let copy = scope.spawn(|| pair.copy_with(&control, settings, || {}));
+            let begun = Instant::now();
+            while begun.elapsed() < patience && !copy.is_finished() {
+                std::thread::yield_now();
+            }
+            control.stop();
+            copy.join().unwrap()
+        });
+        // Once it follows it must not be copied again; before, nothing may say that it does.
+        match pair
+            .backup("SELECT count(*) FROM pg_tables WHERE schemaname = 'hindcast'")
+            .as_str()
+        {
+            "0" => {}
+            _ => {
+                followed =
+                    pair.backup("SELECT 1 FROM hindcast.standby WHERE state = 'following'") == "1"
+            }
+        }
+        match result {
+            Err(InitialError::Stopped) => stopped += 1,
+            Err(error) => panic!("{}", told(&error)),
+            Ok(_) => assert!(followed),
+        }
+        if followed {
+            break;
+        }
+        pair.primary(&format!(
+            "INSERT INTO a VALUES (-{round}, 'more'); DELETE FROM b WHERE k % 100 = {round}"
+        ));
+    }
+    assert!(stopped > 2, "{stopped}");
+    if !followed {
+        pair.copy()
+            .unwrap_or_else(|error| panic!("{}", told(&error)));
+    }
+    contents_are_the_same(&pair);
+    pair.same("SELECT conname, convalidated FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1");
+    pair.same("SELECT indexrelid::regclass::text, indisvalid FROM pg_index WHERE indrelid IN ('a'::regclass, 'b'::regclass) ORDER BY 1");
 }
