@@ -40,8 +40,9 @@ struct Waiting {
     tail: Vec<u8>,
     file: Option<File>,
     filed: u64,
-    /// Where each subtransaction began, in order.
+    /// Where each subtransaction began, in order, and which place in that order each has. There may be a million of them.
     begun: Vec<(u32, u64)>,
+    places: HashMap<u32, usize>,
 }
 
 impl Spill {
@@ -116,8 +117,12 @@ impl Waiting {
     }
 
     fn keep(&mut self, subxid: u32, message: &[u8], folder: &Path) -> io::Result<()> {
-        if !self.begun.iter().rev().any(|(begun, _)| *begun == subxid) {
-            self.begun.push((subxid, self.len()));
+        if self.begun.last().is_none_or(|(last, _)| *last != subxid) {
+            let len = self.len();
+            self.places.entry(subxid).or_insert_with(|| {
+                self.begun.push((subxid, len));
+                self.begun.len() - 1
+            });
         }
         let length = u32::try_from(message.len()).map_err(io::Error::other)?;
         self.tail.extend_from_slice(&length.to_le_bytes());
@@ -142,11 +147,13 @@ impl Waiting {
     }
 
     fn cut(&mut self, subxid: u32) -> io::Result<()> {
-        let Some(at) = self.begun.iter().position(|(begun, _)| *begun == subxid) else {
+        let Some(&at) = self.places.get(&subxid) else {
             return Ok(());
         };
         let end = self.begun[at].1;
-        self.begun.truncate(at);
+        for (cut, _) in self.begun.drain(at..) {
+            self.places.remove(&cut);
+        }
         match end.checked_sub(self.filed) {
             Some(end) => self.tail.truncate(end as usize),
             None => {

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use hindcast_pg::{
-    ConnectOptions, Connection, CopyBoth, DatabaseUrl, Interrupter, Lsn, quote_identifier,
+    ConnectOptions, Connection, CopyBoth, DatabaseUrl, Error, Interrupter, Lsn, quote_identifier,
     quote_literal,
 };
 
@@ -23,6 +23,9 @@ pub struct StreamOptions {
     pub status_interval: Duration,
     /// Receive large transactions while they run. They wait in files of this folder.
     pub stream_into: Option<PathBuf>,
+    /// A primary that says nothing for so long, not even when it is asked to, is lost. Long, because old versions say nothing either while they decode
+    /// a large transaction that is nothing for us.
+    pub silence_max: Duration,
 }
 
 impl Default for StreamOptions {
@@ -30,6 +33,7 @@ impl Default for StreamOptions {
         Self {
             status_interval: Duration::from_secs(1),
             stream_into: None,
+            silence_max: Duration::from_secs(300),
         }
     }
 }
@@ -44,7 +48,9 @@ pub struct Stream {
     log: Position,
     options: StreamOptions,
     primary_end: Lsn,
-    clock_offset: i64,
+    clock: Clock,
+    /// Since when there has been nothing to read.
+    silent_since: Option<Instant>,
     position: Acknowledgement,
     told: Acknowledgement,
     told_at: Instant,
@@ -133,7 +139,8 @@ impl Stream {
             },
             options,
             primary_end: from,
-            clock_offset: 0,
+            clock: Clock::default(),
+            silent_since: None,
             position,
             told: Acknowledgement::default(),
             told_at: Instant::now(),
@@ -143,9 +150,21 @@ impl Stream {
 
     /// Ends the session, so that the slot is free when this returns. What was not acknowledged comes again next time.
     pub fn finish(mut self) {
+        /// A primary in the middle of a large transaction sends all of it first. Its session ends as well when we just go, only a little later.
+        const PATIENCE: Duration = Duration::from_secs(5);
         // A primary that is gone has no session of ours either.
         let _ = self.tell();
-        let _ = self.session.finish();
+        let interrupter = self.session.interrupter();
+        let (ended, end) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                if end.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    interrupter.interrupt();
+                }
+            });
+            let _ = self.session.finish();
+            drop(ended);
+        });
     }
 
     pub fn interrupter(&self) -> Interrupter {
@@ -198,6 +217,11 @@ impl Stream {
         word(&mut message, 17, self.position.visible.0);
         let now = now_micros() - POSTGRES_EPOCH;
         word(&mut message, 25, now.cast_unsigned());
+        // Whether an answer is wanted.
+        let silence = self
+            .silent_since
+            .map_or(Duration::ZERO, |since| since.elapsed());
+        message[33] = u8::from(silence > self.options.silence_max / 4);
         self.session.write(&message).map_err(SourceError::Lost)?;
         self.told = self.position;
         self.told_at = Instant::now();
@@ -214,15 +238,21 @@ impl Log for Stream {
             return self.play().map(Some);
         }
         let Some(body) = self.session.read(deadline).map_err(SourceError::Lost)? else {
-            return Ok(None);
+            let since = self.silent_since.get_or_insert_with(Instant::now);
+            return match since.elapsed() {
+                silence if silence > self.options.silence_max => {
+                    Err(SourceError::Lost(Error::Timeout(silence.as_secs())))
+                }
+                _ => Ok(None),
+            };
         };
+        self.silent_since = None;
         let word = |at: usize| -> Result<u64, Malformed> {
             let bytes = body.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
             bytes.map(u64::from_be_bytes).ok_or_else(|| Malformed {
                 what: "a replication message that is cut off".to_owned(),
             })
         };
-        let clock = |sent: u64| sent.cast_signed() + POSTGRES_EPOCH - now_micros();
         match body.first() {
             // XLogData: where it begins, the end of WAL, when it was sent.
             Some(b'w') => {
@@ -234,7 +264,7 @@ impl Log for Stream {
                     return Ok(Some(Event::Nothing));
                 }
                 match decoded.message {
-                    Message::Begin(_) | Message::Commit(_) => self.clock_offset = clock(word(17)?),
+                    Message::Begin(_) | Message::Commit(_) => self.clock.sent(word(17)?),
                     Message::StreamStart { xid, .. } => self.spill.start(xid),
                     Message::StreamStop => self.spill.stop(),
                     Message::StreamAbort { xid, subxid } => self.spill.abort(xid, subxid)?,
@@ -257,7 +287,7 @@ impl Log for Stream {
             // Keepalive: the end of WAL, when it was sent, whether an answer is wanted.
             Some(b'k') => {
                 let end = Lsn(word(1)?);
-                self.clock_offset = clock(word(9)?);
+                self.clock.sent(word(9)?);
                 self.primary_end = self.primary_end.max(end);
                 // Everything committed before it was sent to us before it.
                 self.log.read_to = self.log.read_to.max(end);
@@ -288,7 +318,42 @@ impl Log for Stream {
     }
 
     fn clock_offset(&self) -> i64 {
-        self.clock_offset
+        self.clock.offset()
+    }
+}
+
+/// Compares the primary's clock with ours.
+///
+/// A message takes its time to us, on the way and in buffers, and looks as if the primary's clock were behind by that much. So the fastest message of the last
+/// seconds counts.
+#[derive(Debug, Default)]
+struct Clock {
+    /// The greatest difference since `since`, and the one of the window before.
+    best: Option<i64>,
+    before: Option<i64>,
+    /// In µs since 1970.
+    since: i64,
+}
+
+impl Clock {
+    const WINDOW: i64 = 10_000_000;
+
+    fn sent(&mut self, sent: u64) {
+        self.compare(sent.cast_signed() + POSTGRES_EPOCH, now_micros());
+    }
+
+    fn compare(&mut self, theirs: i64, ours: i64) {
+        if !(0..Self::WINDOW).contains(&(ours - self.since)) {
+            self.before = self.best.take();
+            self.since = ours;
+        }
+        let difference = theirs - ours;
+        self.best = Some(self.best.map_or(difference, |best| best.max(difference)));
+    }
+
+    /// The primary's clock minus ours, in µs.
+    fn offset(&self) -> i64 {
+        self.best.max(self.before).unwrap_or(0)
     }
 }
 
@@ -360,5 +425,37 @@ impl Position {
                 what: format!("a change of the table with oid {id}, which was never described"),
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_message_says_how_the_clocks_differ() {
+        const SECOND: i64 = 1_000_000;
+        let mut clock = Clock::default();
+        assert_eq!(clock.offset(), 0);
+        // Theirs is ahead by 5 s, and messages take between 0.01 and 2 s.
+        let message = |clock: &mut Clock, ours: i64, delay: i64| {
+            clock.compare(ours + 5 * SECOND - delay, ours);
+        };
+        let start = 1_000 * SECOND;
+        message(&mut clock, start, 2 * SECOND);
+        assert_eq!(clock.offset(), 3 * SECOND);
+        message(&mut clock, start + SECOND, 10_000);
+        for second in 2..18 {
+            message(&mut clock, start + second * SECOND, SECOND);
+            assert_eq!(clock.offset(), 5 * SECOND - 10_000, "{second}");
+        }
+        // It was long ago, and clocks drift.
+        message(&mut clock, start + 30 * SECOND, SECOND);
+        message(&mut clock, start + 45 * SECOND, SECOND);
+        assert_eq!(clock.offset(), 4 * SECOND);
+        // Ours was put back.
+        message(&mut clock, start - 100 * SECOND, SECOND);
+        message(&mut clock, start - 80 * SECOND, SECOND);
+        assert_eq!(clock.offset(), 4 * SECOND);
     }
 }

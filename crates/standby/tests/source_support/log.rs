@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use expect_test::expect;
 use hindcast_pg::{Error, Lsn};
 use hindcast_standby::follow::{Acknowledgement, Event, Log};
-use hindcast_standby::source::{SourceError, StreamOptions};
+use hindcast_standby::source::{SourceError, Stream, StreamOptions};
 
 use crate::support::{PATIENCE, Stage, eventually, read_to, words};
 
@@ -454,4 +454,68 @@ fn the_clocks_are_compared() {
     read_to(&mut stream, stage.end());
     // Both are this machine's.
     assert!(stream.clock_offset() <= 0 && stream.clock_offset() > -1_000_000);
+}
+
+#[test]
+fn a_primary_that_says_nothing_is_lost() {
+    let stage = Stage::with("mute", "CREATE TABLE t (k int PRIMARY KEY)");
+    let from = stage.prepare();
+    let options = StreamOptions {
+        status_interval: Duration::from_millis(50),
+        silence_max: Duration::from_millis(800),
+        ..StreamOptions::default()
+    };
+    let mut stream = stage.stream(from, options);
+    let read = |stream: &mut Stream| {
+        let event = stream.next(Instant::now() + Duration::from_millis(10));
+        event.map(drop)?;
+        stream.acknowledge(everywhere(from))
+    };
+    // It answers when it is asked.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2000) {
+        read(&mut stream).unwrap();
+    }
+    let pid =
+        stage.sql("SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'hindcast_mute'");
+    let signal = |name: &str| {
+        let sent = std::process::Command::new("kill")
+            .args([name, &pid])
+            .status();
+        assert!(sent.unwrap().success());
+    };
+    signal("-STOP");
+    let begun = Instant::now();
+    let error = loop {
+        assert!(begun.elapsed() < PATIENCE);
+        if let Err(error) = read(&mut stream) {
+            break error;
+        }
+    };
+    signal("-CONT");
+    assert!(
+        matches!(error, SourceError::Lost(Error::Timeout(_))) && error.is_transient(),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_stream_that_is_finished_has_left_its_slot() {
+    let stage = Stage::with("finished", "CREATE TABLE t (k int PRIMARY KEY, v text)");
+    let from = stage.prepare();
+    stage.sql("INSERT INTO t SELECT k, repeat('v', 1000) FROM generate_series(1, 20000) k; INSERT INTO t VALUES (0, '');");
+    let end = stage.end();
+    // In the middle of the first transaction, and after everything.
+    for to in [Lsn(0), end] {
+        let mut stream = stage.stream(from, StreamOptions::default());
+        stream.next(Instant::now() + PATIENCE).unwrap();
+        read_to(&mut stream, to);
+        stream.finish();
+        assert_eq!(
+            stage.sql(
+                "SELECT active FROM pg_replication_slots WHERE slot_name = 'hindcast_finished'"
+            ),
+            "f"
+        );
+    }
 }
