@@ -698,3 +698,69 @@ fn old_progress_is_deleted() {
         Lsn(primary.from.0 + 1001)
     );
 }
+
+/// As the backup is when the server stops between the commits of two workers: worker 1 has not come to the last epoch.
+fn set_back(side: &backup_support::BackupSide<'_>, workers: u64, before: &str) {
+    let rows = side.sql("SELECT id FROM t UNION SELECT id FROM was ORDER BY 1");
+    let of_worker: Vec<&str> = rows
+        .lines()
+        .filter(|id| {
+            let mut key = u32::try_from(id.len()).unwrap().to_le_bytes().to_vec();
+            key.extend_from_slice(id.as_bytes());
+            hindcast_standby::backup::net::hash_key(&key) % workers == 1
+        })
+        .collect();
+    assert!(of_worker.len() > 5, "worker 1 has rows");
+    side.sql(&format!(
+        "BEGIN; DELETE FROM t WHERE id IN ({0}); INSERT INTO t SELECT * FROM was WHERE id IN ({0}); \
+         DELETE FROM hindcast.standby_progress WHERE worker = 1 AND epoch > {before}; COMMIT",
+        of_worker.join(", ")
+    ));
+}
+
+#[test]
+fn workers_at_different_epochs_come_together_first() {
+    for later in [3, 1, 5] {
+        let primary = Primary::new(&format!("uneven{later}"), SIMPLE);
+        let side = primary.backup("b");
+        let options = Options {
+            workers: 3,
+            ..side.options()
+        };
+        primary.sql("UPDATE t SET v = 'even'");
+        drop(side.catch_up(options.clone()).unwrap());
+        side.sql("CREATE TABLE was AS SELECT * FROM t");
+        let greatest = "SELECT max(epoch) FROM hindcast.standby_progress";
+        let before = side.sql(greatest);
+        primary.sql(
+            "UPDATE t SET v = v || id WHERE id < 70; DELETE FROM t WHERE id BETWEEN 20 AND 50",
+        );
+        primary.sql("INSERT INTO t SELECT i, 'new' FROM generate_series(30, 40) i; INSERT INTO t SELECT i, 'x' FROM generate_series(200, 260) i");
+        drop(side.catch_up(options.clone()).unwrap());
+        side.same();
+        primary.sql("INSERT INTO t VALUES (5000, 'after'); UPDATE t SET v = 'after' WHERE id < 30");
+
+        set_back(&side, 3, &before);
+        let mut backup = side
+            .open(Options {
+                workers: later,
+                ..options
+            })
+            .unwrap();
+        assert_eq!(
+            backup.visible().to_string(),
+            side.sql("SELECT min(end_lsn) FROM (SELECT DISTINCT ON (worker) end_lsn FROM hindcast.standby_progress WHERE worker < 3 ORDER BY worker, epoch DESC) w")
+        );
+        let mut log = side.log(backup.resume_point());
+        pump(&mut log, &mut backup, primary.end()).unwrap();
+        backup.drain().unwrap();
+        assert_eq!(backup.visible(), backup.received());
+        side.same();
+        drop((backup, log));
+        side.catch_up(Options {
+            workers: 2,
+            ..side.options()
+        })
+        .unwrap();
+    }
+}

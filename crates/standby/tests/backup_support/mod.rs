@@ -131,6 +131,13 @@ impl BackupSide<'_> {
 
     pub fn log(&self, from: Lsn) -> Stream {
         let Names { slot, publication } = &self.primary.names;
+        // The reader before has ended, but its server's end may not know yet.
+        let active = format!("SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'");
+        let begun = Instant::now();
+        while self.primary.sql(&active) == "t" {
+            assert!(begun.elapsed() < PATIENCE, "the slot stays in use");
+            std::thread::yield_now();
+        }
         Stream::start(
             &url(&self.primary.name),
             slot,
