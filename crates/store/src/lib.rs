@@ -4,9 +4,12 @@
 //! Keeps Up", sections 4 and 7): writes to different rows are applied in parallel whatever transactions they belong to, and readers see
 //! only states that end with a commit (monotonic prefix consistency).
 
+mod deferred;
 mod history;
 mod index;
 mod log;
+#[doc(hidden)]
+pub mod measure;
 mod modes;
 mod reader;
 mod rows;

@@ -10,13 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
-use crate::log::{Base, Header, Kind, NO_ROW, Place, Segment};
+use crate::deferred::{Deferred, Write};
+use crate::log::{Header, Kind, NO_ROW, Place, Segment};
 use crate::modes::Done;
 use crate::rows::{Draft, Overwritten};
 use crate::shared::{Progress, Shared};
 
 /// With so many writes waiting, a worker takes no new segment: they would only make it longer.
 const DEFERRED_MAX: usize = 1 << 16;
+
+/// Behind so many transactions that have to wait, a worker does not look for one that has not. To look at all of them over and over
+/// would make transaction granularity look worse than it is.
+const LOOK_AHEAD: usize = 256;
 
 /// So often, in writes, a worker says how far it is.
 const PUBLISH_EVERY: usize = 512;
@@ -33,7 +38,7 @@ pub(crate) struct Worker {
     pub used: Sender<Box<Segment>>,
     /// The last write of the log that this worker has met.
     reached: u64,
-    deferred: VecDeque<Write>,
+    deferred: Deferred,
     /// Replaced versions, about in the order in which they can be freed.
     overwritten: VecDeque<Overwritten>,
     /// In Transaction mode.
@@ -49,14 +54,6 @@ struct Counts {
     applied: u64,
     deferred: u64,
     unresolved: u64,
-}
-
-/// A write that waits for its predecessor.
-struct Write {
-    row: u32,
-    prev: u64,
-    draft: Draft,
-    base: Option<Base>,
 }
 
 /// Transactions that wait for others, with their segments.
@@ -84,7 +81,7 @@ impl Worker {
             segments,
             used,
             reached: 0,
-            deferred: VecDeque::new(),
+            deferred: Deferred::default(),
             overwritten: VecDeque::new(),
             units: done.map(|done| Units {
                 done,
@@ -102,7 +99,7 @@ impl Worker {
             let busy = self.has_deferred();
             let next = if appender_gone || self.deferred.len() >= DEFERRED_MAX {
                 None
-            } else if busy && idle_rounds < 100 {
+            } else if busy && idle_rounds < 50 {
                 match self.segments.try_recv() {
                     Ok(segment) => Some(segment),
                     Err(TryRecvError::Empty) => None,
@@ -133,7 +130,10 @@ impl Worker {
             let progressed = if self.units.is_some() {
                 self.retry_units()
             } else {
-                self.retry_deferred()
+                let mut deferred = std::mem::take(&mut self.deferred);
+                let progressed = deferred.retry(|write| self.try_install(write));
+                self.deferred = deferred;
+                progressed
             };
             if got_one || progressed {
                 idle_rounds = 0;
@@ -143,10 +143,10 @@ impl Worker {
             }
             self.collect();
             if !got_one && !progressed && self.has_deferred() {
-                if idle_rounds < 20 {
-                    std::hint::spin_loop()
+                if idle_rounds < 10 {
+                    (0..32).for_each(|_| std::hint::spin_loop());
                 } else {
-                    std::thread::yield_now()
+                    std::thread::yield_now();
                 }
             }
             if appender_gone && !self.has_deferred() {
@@ -176,11 +176,18 @@ impl Worker {
         while at.header < segment.headers.len() {
             let end = (at.header + PUBLISH_EVERY).min(segment.headers.len());
             while at.header < end {
-                if let Some(write) = next_write(&segment, &mut at)
-                    && let Err(write) = self.try_install(write)
-                {
+                let Some(write) = next_write(&segment, &mut at) else {
+                    continue;
+                };
+                // Behind a deferred write to its row it cannot be next; no need to look at what another worker writes just now.
+                let write = match self.deferred.push_behind(write) {
+                    Ok(()) => Err(()),
+                    Err(write) => self
+                        .try_install(write)
+                        .map_err(|write| self.deferred.push(write)),
+                };
+                if write.is_err() {
                     self.counts.deferred += 1;
-                    self.deferred.push_back(write);
                 }
             }
             self.reached = segment.first + end as u64 - 1;
@@ -220,20 +227,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Looks at every deferred write once. In log order, so that the writes of one row follow each other in one go.
-    fn retry_deferred(&mut self) -> bool {
-        let count = self.deferred.len();
-        for _ in 0..count {
-            let Some(write) = self.deferred.pop_front() else {
-                break;
-            };
-            if let Err(write) = self.try_install(write) {
-                self.deferred.push_back(write);
-            }
-        }
-        self.deferred.len() < count
-    }
-
     fn start_units(&mut self, segment: Box<Segment>) {
         let Some(units) = &mut self.units else { return };
         self.reached = segment.first + segment.headers.len() as u64 - 1;
@@ -263,10 +256,14 @@ impl Worker {
         };
         let mut progressed = false;
         let mut index = from;
+        let mut blocked = 0;
         while let Some(waiting) = units.waiting.get_mut(index) {
             let segment = &waiting.segment;
             let before = waiting.units.len();
             waiting.units.retain(|&unit| {
+                if blocked >= LOOK_AHEAD {
+                    return true;
+                }
                 let start = segment.begin_of(unit);
                 let Some(own) = segment.units.get(unit) else {
                     return false;
@@ -276,8 +273,10 @@ impl Worker {
                     .iter()
                     .all(|&number| units.done.is_done(number))
                 {
+                    blocked += 1;
                     return true;
                 }
+                blocked = 0;
                 self.run_unit(segment, start, own.end);
                 units.done.set(own.number);
                 false
@@ -290,6 +289,9 @@ impl Worker {
                 }
             } else {
                 index += 1;
+            }
+            if blocked >= LOOK_AHEAD {
+                break;
             }
         }
         self.units = Some(units);
@@ -319,7 +321,7 @@ impl Worker {
                 let unit = *waiting.units.front()?;
                 Some(waiting.segment.first + waiting.segment.begin_of(unit).header as u64)
             }),
-            None => self.deferred.front().map(|write| write.draft.seq()),
+            None => self.deferred.oldest(),
         };
         let done = first_waiting.map_or(self.reached, |first| first - 1);
         let counts = std::mem::take(&mut self.counts);

@@ -1,0 +1,243 @@
+//! How fast a log is applied: the synthetic workloads of the C5 paper (section 6) on the in-memory store.
+//!
+//! ```text
+//! cargo run --release -p hindcast-store --example throughput -- insert-only
+//! cargo run --release -p hindcast-store --example throughput -- adversarial 16 --mode transaction --workers 2
+//! cargo run --release -p hindcast-store --example throughput -- scheduler --json
+//! ```
+//!
+//! The log is in memory before the clock starts. The clock stops when the last commit is visible.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use hindcast_store::{Appender, Cell, Mark, Metrics, Mode, Options, Store, TableId};
+
+const USAGE: &str = "\
+usage: throughput insert-only | adversarial N | scheduler  [options]
+
+  insert-only         transactions of 16 unique inserts each
+  adversarial N       transactions of N unique inserts and one update of the same row
+  scheduler           insert-only without workers: segments are thrown away as they come
+
+  --mode row|transaction|single   what runs in parallel (row)
+  --workers N                     threads that apply (2)
+  --rows N                        writes in the log (4000000)
+  --segment-kib N                 size of a segment
+  --retention-ms N                how much history is kept, at 10 µs per transaction (10)
+  --json                          one line of JSON";
+
+#[derive(Clone, Copy, PartialEq)]
+enum Workload {
+    InsertOnly,
+    Adversarial(u64),
+    Scheduler,
+}
+
+struct Arguments {
+    workload: Workload,
+    options: Options,
+    rows: u64,
+    json: bool,
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
+    let workload = match arguments.next()?.as_str() {
+        "insert-only" => Workload::InsertOnly,
+        "adversarial" => Workload::Adversarial(arguments.next()?.parse().ok()?),
+        "scheduler" => Workload::Scheduler,
+        _ => return None,
+    };
+    let options = Options {
+        retention: Duration::from_millis(10),
+        ..Options::default()
+    };
+    let mut parsed = Arguments {
+        workload,
+        options,
+        rows: 4_000_000,
+        json: false,
+    };
+    while let Some(argument) = arguments.next() {
+        if argument == "--json" {
+            parsed.json = true;
+            continue;
+        }
+        let value = arguments.next()?;
+        match argument.as_str() {
+            "--mode" => {
+                parsed.options.mode = match value.as_str() {
+                    "row" => Mode::Row,
+                    "transaction" => Mode::Transaction,
+                    "single" => Mode::Single,
+                    _ => return None,
+                }
+            }
+            "--workers" => parsed.options.workers = value.parse().ok()?,
+            "--rows" => parsed.rows = value.parse().ok()?,
+            "--segment-kib" => parsed.options.segment_bytes = value.parse::<usize>().ok()? << 10,
+            "--retention-ms" => {
+                parsed.options.retention = Duration::from_millis(value.parse().ok()?)
+            }
+            _ => return None,
+        }
+    }
+    Some(parsed)
+}
+
+/// One write of the log: a key and a value, or the end of a transaction.
+#[derive(Clone, Copy)]
+enum Record {
+    Write { key: u64, value: u64 },
+    Commit,
+}
+
+const HOT: u64 = u64::MAX;
+
+fn log(workload: Workload, rows: u64) -> Vec<Record> {
+    let (inserts, hot) = match workload {
+        Workload::InsertOnly | Workload::Scheduler => (16, false),
+        Workload::Adversarial(inserts) => (inserts, true),
+    };
+    let mut log = Vec::with_capacity((rows + rows / inserts.max(1) + 2 * inserts) as usize);
+    let mut written = 0;
+    let mut key = 0;
+    while written < rows {
+        for _ in 0..inserts {
+            log.push(Record::Write {
+                key,
+                value: key.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            });
+            key += 1;
+        }
+        if hot {
+            log.push(Record::Write {
+                key: HOT,
+                value: written,
+            });
+        }
+        written += inserts + u64::from(hot);
+        log.push(Record::Commit);
+    }
+    log
+}
+
+/// Returns the position of the last commit and how many rows there were.
+fn feed(appender: &mut Appender, log: &[Record]) -> (u64, u64) {
+    let (mut lsn, mut rows) = (0, 0);
+    for record in log {
+        match record {
+            Record::Write { key, value } => {
+                let key = key.to_be_bytes();
+                let cells = [Cell::Value(&key), Cell::Value(&value.to_be_bytes())];
+                appender.put(TableId(1), &key, 1, cells.into_iter(), None);
+                rows += 1;
+            }
+            Record::Commit => {
+                lsn += 1;
+                appender.commit(Mark {
+                    lsn,
+                    time: lsn as i64 * 10,
+                });
+            }
+        }
+    }
+    appender.flush();
+    (lsn, rows)
+}
+
+/// CPU time of this process so far, all threads.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the command's name in parentheses; user and system time are the 12th and 13th from there, in hundredths of a second.
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |i: usize| {
+        fields
+            .get(i)
+            .and_then(|field| field.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    Duration::from_millis((ticks(11) + ticks(12)) * 10)
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let log = log(arguments.workload, arguments.rows);
+    let (cpu_before, start) = (cpu(), Instant::now());
+    let (store, (lsn, rows)): (Option<Store>, _) = if arguments.workload == Workload::Scheduler {
+        let mut appender = hindcast_store::measure::scheduler_alone(arguments.options.clone());
+        (None, feed(&mut appender, &log))
+    } else {
+        let (store, mut appender) = hindcast_store::open(arguments.options.clone());
+        let fed = feed(&mut appender, &log);
+        if !store.wait_visible(fed.0, Instant::now() + Duration::from_secs(600)) {
+            eprintln!(
+                "Error: the log was not applied: {:?}, {:?}",
+                store.failure(),
+                store.metrics()
+            );
+            return ExitCode::FAILURE;
+        }
+        (Some(store), fed)
+    };
+    let elapsed = start.elapsed().as_secs_f64();
+    let cpu = (cpu() - cpu_before).as_secs_f64();
+    let metrics = store.as_ref().map(Store::metrics).unwrap_or_default();
+    print(&arguments, lsn, rows, elapsed, cpu, &metrics);
+    // Not worth the time it takes to free millions of rows one by one.
+    std::process::exit(0);
+}
+
+fn print(
+    arguments: &Arguments,
+    transactions: u64,
+    rows: u64,
+    seconds: f64,
+    cpu: f64,
+    metrics: &Metrics,
+) {
+    let workload = match arguments.workload {
+        Workload::InsertOnly => "insert-only".to_string(),
+        Workload::Adversarial(inserts) => format!("adversarial {inserts}"),
+        Workload::Scheduler => "scheduler".to_string(),
+    };
+    let mode = format!("{:?}", arguments.options.mode).to_lowercase();
+    let mut line = String::new();
+    let (rate, per_cpu) = (rows as f64 / seconds, rows as f64 / cpu.max(0.01));
+    let _ = if arguments.json {
+        write!(
+            line,
+            "{{\"workload\":\"{workload}\",\"mode\":\"{mode}\",\"workers\":{},\"rows\":{rows},\"transactions\":{transactions},\
+             \"seconds\":{seconds:.4},\"cpu_seconds\":{cpu:.2},\"rows_per_second\":{rate:.0},\"rows_per_cpu_second\":{per_cpu:.0},\
+             \"deferred\":{},\"collected\":{},\"versions\":{},\"bytes\":{},\"held_back_us\":{}}}",
+            arguments.options.workers,
+            metrics.deferred,
+            metrics.collected,
+            metrics.versions,
+            metrics.bytes,
+            metrics.held_back_us
+        )
+    } else {
+        write!(
+            line,
+            "{workload}, {mode}, {} workers: {rows} rows in {seconds:.2} s = {:.2} M rows/s ({:.2} M tx/s), {cpu:.2} CPU s \
+             ({:.2} M rows per CPU s), {} deferred, {} MiB",
+            arguments.options.workers,
+            rate / 1e6,
+            transactions as f64 / seconds / 1e6,
+            per_cpu / 1e6,
+            metrics.deferred,
+            metrics.bytes >> 20
+        )
+    };
+    println!("{line}");
+}
