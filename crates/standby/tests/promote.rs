@@ -432,3 +432,26 @@ fn a_slot_that_somebody_reads_is_told_about_and_left() {
         assert_eq!(report.findings.len(), 2, "{:?}", report.findings);
     });
 }
+
+#[test]
+fn a_slot_that_has_lost_its_log_does_not_tell_what_is_missing() {
+    let pair = with_copy(Pair::own("lost", SCHEMA));
+    pair.primary("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'; SELECT pg_reload_conf()");
+    let lost = "SELECT wal_status = 'lost' FROM pg_replication_slots";
+    while pair.primary(lost) != "t" {
+        pair.primary("INSERT INTO orders (v) VALUES ('more'); SELECT pg_switch_wal(); CHECKPOINT");
+    }
+    let error = promote(&options(&pair)).unwrap_err();
+    assert!(matches!(error, PromoteError::Behind { .. }), "{error}");
+    let report = promoted(&PromoteOptions {
+        wait: false,
+        ..options(&pair)
+    });
+    assert_eq!(report.missing, None);
+    assert!(
+        report.findings[0].contains("has lost WAL"),
+        "{:?}",
+        report.findings
+    );
+    assert_eq!(report.dropped.len(), 2);
+}

@@ -70,6 +70,7 @@ impl PromoteError {
             Self::Query { source, .. } => match source.code() {
                 Some("42501") => "let the owner of the tables or a superuser promote".to_owned(),
                 Some("25006") => "it is read-only: see default_transaction_read_only, and whether it is in recovery".to_owned(),
+                Some("42704") => "what the standby had on the primary is gone: promote without --from".to_owned(),
                 _ => "the server's log says more".to_owned(),
             },
             Self::Unknown { known, .. } => match known.first() {

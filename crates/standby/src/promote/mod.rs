@@ -286,12 +286,11 @@ fn look_for_missing(
     wanted: Option<Lsn>,
     report: &mut PromoteReport,
 ) -> Result<(), PromoteError> {
-    if !primary.wait_until_free(&known.slot, options.patience)? {
-        let text = format!(
-            "slot {} is gone from the primary, or somebody else reads it: whether anything is missing cannot be seen",
+    if let Err(why) = primary.wait_until_free(&known.slot, options.patience)? {
+        report.findings.push(format!(
+            "slot {} {why}: whether anything is missing cannot be seen",
             known.slot
-        );
-        report.findings.push(text);
+        ));
         return match wanted {
             Some(wanted) if report.applied < wanted => Err(PromoteError::Behind {
                 applied: report.applied,

@@ -81,15 +81,15 @@ impl Primary {
         row.parse(0).map_err(&failed)
     }
 
-    /// Waits until nobody reads the slot: the primary may notice late that a follower is gone. False if it still is, or if there is no slot.
+    /// Waits until nobody reads the slot, since the primary may notice late that a follower is gone. The inner error: why it cannot be read.
     pub fn wait_until_free(
         &mut self,
         slot: &str,
         patience: Duration,
-    ) -> Result<bool, PromoteError> {
+    ) -> Result<Result<(), &'static str>, PromoteError> {
         let deadline = Instant::now() + patience;
         let sql = format!(
-            "SELECT active FROM pg_catalog.pg_replication_slots WHERE slot_name = {}",
+            "SELECT active, wal_status = 'lost' FROM pg_catalog.pg_replication_slots WHERE slot_name = {}",
             quote_literal(slot)
         );
         loop {
@@ -98,9 +98,14 @@ impl Primary {
                 .query(&sql)
                 .map_err(PromoteError::query(Side::Primary, "look at the slot"))?;
             match rows.first() {
-                None => return Ok(false),
-                Some(row) if !row.is_true(0) => return Ok(true),
-                Some(_) if Instant::now() >= deadline => return Ok(false),
+                None => return Ok(Err("is gone from the primary")),
+                Some(row) if row.is_true(1) => {
+                    return Ok(Err("has lost WAL that it needed (max_slot_wal_keep_size)"));
+                }
+                Some(row) if !row.is_true(0) => return Ok(Ok(())),
+                Some(_) if Instant::now() >= deadline => {
+                    return Ok(Err("is in use by somebody else"));
+                }
                 Some(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         }
