@@ -225,38 +225,47 @@ pub fn preflight(
     };
     // One look at the catalog: the columns have to be those of the tables.
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
-    let found = tables(&mut connection, filter)?;
-    let unmatched = filter.without_match(&found);
-    if !unmatched.is_empty() {
-        let patterns = unmatched.into_iter().map(str::to_owned).collect();
-        return Err(PreflightError::NoMatch { patterns });
-    }
-    check_identities(&found)?;
-    if !superuser {
-        check_reading(&mut connection, &role, &found)?;
-        // Somebody may have made it for us: then it does not matter what the role may.
-        let published = published(&mut connection, slot)?;
-        let all = found
-            .tables
-            .iter()
-            .all(|table| published.contains(&table.oid));
-        if !all {
-            if !may_create {
-                let database = primary.database;
-                return Err(PreflightError::Create { role, database });
+    let mut found = tables(&mut connection, filter)?;
+    let published = published(&mut connection, slot)?;
+    let mut notices: Vec<String> = found
+        .left_out
+        .iter()
+        .map(|(table, why)| format!("{table} is not replicated: {why}"))
+        .collect();
+    match slot_exists {
+        // What somebody did to other tables since must not keep us from following on with ours.
+        true => notices.extend(leave_out_new(&mut found, &published)),
+        false => {
+            check_tables(filter, &found)?;
+            if !superuser {
+                check_reading(&mut connection, &role, &found)?;
+                let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
+                let ready = found.tables.iter().all(is_published);
+                if !ready && !may_create {
+                    let database = primary.database;
+                    return Err(PreflightError::Create { role, database });
+                }
+                // Somebody may have made it for us: then it does not matter what the role may.
+                if !ready {
+                    check_owner(&mut connection, &role, slot, &found)?;
+                }
             }
-            check_owner(&mut connection, &role, slot, &found)?;
         }
     }
     Ok(Primary {
-        notices: notices(&found),
+        notices,
         tables: found.tables,
         ..primary
     })
 }
 
 /// An update of a table without an identity fails once it is published: not here, on the primary, for its users.
-fn check_identities(found: &Tables) -> Result<(), PreflightError> {
+fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightError> {
+    let unmatched = filter.without_match(found);
+    if !unmatched.is_empty() {
+        let patterns = unmatched.into_iter().map(str::to_owned).collect();
+        return Err(PreflightError::NoMatch { patterns });
+    }
     if found.tables.is_empty() {
         return Err(PreflightError::NoTables);
     }
@@ -268,6 +277,26 @@ fn check_identities(found: &Tables) -> Result<(), PreflightError> {
             tables: names(tables),
         }),
     }
+}
+
+/// For a standby that is there already: tables without an identity are no reason to stop, as long as they are never published.
+fn leave_out_new(found: &mut Tables, published: &HashSet<u32>) -> Vec<String> {
+    let mut notices = Vec::new();
+    found.tables.retain(|table| {
+        let is_published = published.contains(&table.oid);
+        match (table.identity, is_published) {
+            ('n', true) => notices.push(format!(
+                "the primary refuses to update or delete rows of {table}, since it has lost its primary key: ALTER TABLE {} REPLICA IDENTITY FULL",
+                table.in_sql()
+            )),
+            ('n', false) => notices.push(format!(
+                "{table} is not replicated: it has no primary key or other replica identity"
+            )),
+            _ => {}
+        }
+        table.identity != 'n' || is_published
+    });
+    notices
 }
 
 fn check_reading(
@@ -344,12 +373,4 @@ fn unlike<'a>(
 
 fn names<'a>(tables: impl IntoIterator<Item = &'a ReplicatedTable>) -> Vec<String> {
     tables.into_iter().map(ReplicatedTable::in_sql).collect()
-}
-
-fn notices(found: &Tables) -> Vec<String> {
-    found
-        .left_out
-        .iter()
-        .map(|(table, why)| format!("{table} is not replicated: {why}"))
-        .collect()
 }

@@ -114,6 +114,29 @@ fn tables_that_could_not_be_updated_any_more_are_refused() {
 }
 
 #[test]
+fn what_happens_to_other_tables_keeps_nobody_from_following_on() {
+    let stage = Stage::with(
+        "later",
+        "CREATE TABLE t (k int PRIMARY KEY); CREATE TABLE u (k int PRIMARY KEY); CREATE TABLE gone (k int PRIMARY KEY)",
+    );
+    let look = || {
+        let filter = filter(&["*", "gone"], &[]);
+        preflight(&stage.url(), &filter, &stage.names.slot)
+    };
+    stage.prepare();
+    stage.sql("CREATE TABLE bare (k int); CREATE TABLE fine (k int PRIMARY KEY); ALTER TABLE u DROP CONSTRAINT u_pkey; DROP TABLE gone");
+    let primary = look().unwrap();
+    let tables: Vec<_> = primary.tables.iter().map(ToString::to_string).collect();
+    assert_eq!(tables, ["public.fine", "public.t", "public.u"]);
+    expect![[r#"
+        public.bare is not replicated: it has no primary key or other replica identity
+        the primary refuses to update or delete rows of public.u, since it has lost its primary key: ALTER TABLE public.u REPLICA IDENTITY FULL"#]].assert_eq(&primary.notices.join("\n"));
+    // A new standby is another matter.
+    let new = preflight(&stage.url(), &TableFilter::default(), "hindcast_later_2");
+    assert!(matches!(new, Err(PreflightError::NoIdentity { tables }) if tables.len() == 2));
+}
+
+#[test]
 fn patterns_that_fit_nothing_are_most_likely_misspelled() {
     let stage = Stage::with(
         "patterns",
