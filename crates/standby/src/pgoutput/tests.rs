@@ -384,9 +384,9 @@ fn whole() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(tag, kind, old, new, rest)| {
             let mut bytes = Bytes::tag(tag).u32(5).0;
             match tag {
-                b'I' => bytes.extend([&[b'N'], &new[..]].concat()),
+                b'I' => bytes.extend([&b"N"[..], &new[..]].concat()),
                 b'D' => bytes.extend([&[kind], &old[..]].concat()),
-                b'U' => bytes.extend([&[kind], &old[..], &[b'N'], &new[..]].concat()),
+                b'U' => bytes.extend([&[kind], &old[..], &b"N"[..], &new[..]].concat()),
                 _ => {
                     bytes.truncate(1);
                     bytes.extend(rest);
