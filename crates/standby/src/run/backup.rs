@@ -150,7 +150,12 @@ fn prepare(
         Start::Copy => {}
     }
     slot::publish(&common.from, names, &primary.tables)?;
-    let created = slot::create(&common.from, names)?;
+    let created = slot::create_unless(
+        &common.from,
+        names,
+        || control.is_stopping(),
+        |waiting| note(control, &[waiting]),
+    )?;
     initial::announce(&mut connection, &identity)?;
     let copy = BackupCopy {
         source: Source {

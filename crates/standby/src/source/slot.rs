@@ -227,7 +227,7 @@ pub fn create_unless(
             drop(ended);
             rows
         });
-        let begun = Instant::now();
+        let mut look_at = Instant::now() + PATIENCE;
         let mut stopped = false;
         // Nothing is ever sent: it is the drop that ends the wait.
         while end.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -235,10 +235,11 @@ pub fn create_unless(
                 stopped = true;
                 // Asked again until it helps; if the primary cannot be reached, creating fails by itself.
                 let _ = token.cancel();
-            } else if begun.elapsed() > PATIENCE
-                && let Ok(Some(text)) = blockers(url, pid)
-            {
-                waiting(text);
+            } else if Instant::now() > look_at {
+                if let Ok(Some(text)) = blockers(url, pid) {
+                    waiting(text);
+                }
+                look_at = Instant::now() + PATIENCE;
             }
         }
         let rows = creation
@@ -277,19 +278,16 @@ fn blockers(url: &DatabaseUrl, pid: u32) -> Result<Option<String>, SlotError> {
     let refused = refused("see what it waits for");
     let rows = connect(url)?
         .query(&format!(
-            "SELECT b.pid, a.state, a.application_name, date_trunc('second', pg_catalog.clock_timestamp() - a.xact_start) \
+            "SELECT b.pid, a.application_name, to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SS') \
                FROM unnest(pg_catalog.pg_blocking_pids({pid})) AS b(pid) LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid LIMIT 3"
         ))
         .map_err(&refused)?;
-    let blocker = |row: Row<'_>| match row.text(0) {
+    // The same words as long as it is the same transaction.
+    let blocker = |row: Row<'_>| match (row.text(0), row.text(2)) {
         // How Postgres writes the holder that has no process.
-        Some("0") | None => "a prepared transaction (pg_prepared_xacts)".to_owned(),
-        Some(pid) => format!(
-            "process {pid} {} ({}, for {})",
-            row.string(2),
-            row.text(1).unwrap_or("not ours to see"),
-            row.text(3).unwrap_or("some time")
-        ),
+        (Some("0") | None, _) => "a prepared transaction (pg_prepared_xacts)".to_owned(),
+        (Some(pid), Some(since)) => format!("process {pid} ({}, since {since} UTC)", row.string(1)),
+        (Some(pid), None) => format!("process {pid}"),
     };
     let blockers: Vec<_> = rows.iter().map(blocker).collect();
     Ok(match blockers.is_empty() {

@@ -117,7 +117,7 @@ fn a_slot_waits_for_transactions_that_run_and_says_so() {
     .unwrap_err();
     assert!(matches!(error, SlotError::Stopped), "{error:?}");
     assert!(
-        told.contains(&format!("process {pid} test (idle in transaction, for ")),
+        told.contains(&format!("process {pid} (test, since ")),
         "{told}"
     );
     let slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'hindcast_waits'";
