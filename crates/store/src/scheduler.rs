@@ -541,6 +541,21 @@ impl Appender {
     }
 }
 
+#[cfg(test)]
+impl Appender {
+    /// Puts something into the log that no worker can apply.
+    pub(crate) fn append_defect(&mut self) {
+        self.append(Header {
+            prev: 0,
+            row: NO_ROW,
+            len: 0,
+            layout: 0,
+            cells: 0,
+            kind: Kind::Delete,
+        });
+    }
+}
+
 impl Drop for Appender {
     fn drop(&mut self) {
         if !std::thread::panicking() {

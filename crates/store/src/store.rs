@@ -220,3 +220,53 @@ fn wait(shared: &Shared, deadline: Instant, reached: impl Fn(&History) -> bool) 
             .0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::types::{Cell, TableId};
+
+    #[test]
+    fn a_worker_that_panics_is_a_failure_and_nobody_hangs() {
+        let (store, mut appender) = open(Options {
+            workers: 2,
+            segment_bytes: 64,
+            ..Options::default()
+        });
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let put = |appender: &mut Appender, lsn: u64| {
+            appender.put(
+                TableId(1),
+                &lsn.to_be_bytes(),
+                0,
+                [Cell::Null].into_iter(),
+                None,
+            );
+            appender.commit(Mark { lsn, time: 0 });
+        };
+        put(&mut appender, 1);
+        appender.flush();
+        assert!(store.wait_visible(1, deadline));
+        appender.append_defect();
+        // Far more than the queues hold.
+        for lsn in 2..10_000 {
+            put(&mut appender, lsn);
+        }
+        appender.flush();
+        assert!(!store.wait_visible(9_999, deadline));
+        assert!(Instant::now() < deadline);
+        let Some(Failure::Panicked { thread, message }) = store.failure() else {
+            panic!("{:?}", store.failure());
+        };
+        assert!(thread.starts_with("store-worker-"), "{thread}");
+        assert_eq!(message, "row 4294967295 was never created");
+        assert!(
+            store
+                .snapshot()
+                .get(TableId(1), &1u64.to_be_bytes())
+                .is_some()
+        );
+    }
+}
