@@ -104,6 +104,11 @@ fn with_its_primary_a_backup_gets_everything_and_leaves_nothing_behind() {
     );
     assert_eq!(pair.primary("SELECT count(*) FROM pg_publication"), "0");
     assert_eq!(pair.state(), "promoted");
+    // What readers were offered by a backup that follows.
+    assert_eq!(
+        pair.backup("SELECT to_regproc('hindcast.standby_snapshot'), to_regclass('hindcast.standby_snapshots')"),
+        "|"
+    );
     pair.backup("INSERT INTO orders (v) VALUES ('new'); INSERT INTO lines (o) VALUES (13)");
     assert!(matches!(
         promote(&options(&pair)),

@@ -404,6 +404,13 @@ fn sequences_of(
     sequences::fit(backup, theirs, &schemas).map_err(failed(Side::Backup))
 }
 
+/// Nobody takes snapshots for readers any more, unless the database is somebody else's backup as well; ordinary ones do now.
+const FORGET_SNAPSHOTS: &str = "BEGIN \
+    IF NOT EXISTS (SELECT FROM hindcast.standby WHERE state <> 'promoted') THEN \
+      DROP FUNCTION IF EXISTS hindcast.standby_snapshot(text); \
+      DROP TABLE IF EXISTS hindcast.standby_snapshots; \
+    END IF; END";
+
 /// The transaction after which it is a database of its own.
 fn hand_over(
     backup: &mut Connection,
@@ -422,6 +429,7 @@ fn hand_over(
         report.applied,
         quote_literal(&known.slot)
     ));
+    pipeline.run_sql(&format!("DO {}", quote_literal(FORGET_SNAPSHOTS)));
     pipeline.run_sql("COMMIT");
     pipeline.finish().map(drop).map_err(failed)
 }
