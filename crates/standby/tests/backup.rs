@@ -764,3 +764,60 @@ fn workers_at_different_epochs_come_together_first() {
         .unwrap();
     }
 }
+
+#[test]
+fn readers_of_several_workers_see_states_that_the_primary_had() {
+    let primary = Primary::new(
+        "snapshots",
+        "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 200) i",
+    );
+    let side = primary.backup("b");
+    let options = Options {
+        workers: 3,
+        epoch_interval: Duration::ZERO,
+        snapshot_interval: Duration::from_millis(50),
+        ..side.options()
+    };
+    let mut backup = side.open(options).unwrap();
+    let mut log = side.log(backup.resume_point());
+    for _ in 0..300 {
+        primary.sql("UPDATE t SET v = v + 1");
+    }
+    let end = primary.end();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let seen = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let named = hindcast_pg::ConnectOptions::named("reader");
+            let mut reader = hindcast_pg::Connection::connect(&side.url(), &named).unwrap();
+            let mut seen = Vec::new();
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let rows = reader.query("SELECT hindcast.standby_snapshot()").unwrap();
+                let Some(snapshot) = rows.first().and_then(|row| row.text(0)).map(str::to_owned)
+                else {
+                    continue;
+                };
+                let rows = reader
+                    .query(&format!(
+                        "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'; SELECT min(v), max(v), count(*) FROM t"
+                    ))
+                    .unwrap();
+                let row = rows.first().unwrap();
+                assert_eq!(row.text(0), row.text(1), "half an epoch");
+                seen.push(row.parse::<u32>(0).unwrap());
+                reader.execute("ROLLBACK").unwrap();
+            }
+            seen
+        });
+        pump(&mut log, &mut backup, end).unwrap();
+        backup.drain().unwrap();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        reader.join().unwrap()
+    });
+    assert!(seen.is_sorted(), "nobody goes back: {seen:?}");
+    assert!(!seen.is_empty());
+    side.same();
+    assert_eq!(
+        side.sql("SELECT workers, even FROM hindcast.standby_state"),
+        "3|t"
+    );
+}

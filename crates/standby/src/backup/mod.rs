@@ -28,6 +28,7 @@ pub mod pending;
 pub mod progress;
 pub mod schema;
 mod session;
+pub mod snapshots;
 pub mod statements;
 pub mod table;
 mod target;
@@ -50,6 +51,7 @@ pub use error::BackupError;
 use epoch::{End, Part, Step};
 use pending::Pending;
 use progress::Progress;
+use snapshots::Snapshots;
 use table::Table;
 use worker::{Barrier, Job, Report, Worker};
 
@@ -71,6 +73,8 @@ pub struct Options {
     pub lock_timeout: Duration,
     /// So many insertions into one table are copied.
     pub copy_rows_min: usize,
+    /// With several workers: readers get a new snapshot that often. Each can be imported for ten seconds, and takes a connection until then.
+    pub snapshot_interval: Duration,
     /// Everything before the transaction that commits here is made visible before it is looked at: for a second
     /// attempt at a transaction that does not fit the backup.
     pub cut_before: Option<Lsn>,
@@ -87,6 +91,7 @@ impl Options {
             epoch_bytes_max: 64 << 20,
             lock_timeout: Duration::from_secs(10),
             copy_rows_min: 1000,
+            snapshot_interval: Duration::from_secs(1),
             cut_before: None,
         }
     }
@@ -123,6 +128,8 @@ pub struct Backup {
     /// Workers that are to write the epoch after the first one's position, and no other: the others have it.
     catching_up: Option<CatchUp>,
     in_flight: Option<InFlight>,
+    /// None where one worker writes, and every reader sees whole epochs.
+    snapshots: Option<Snapshots>,
     /// Of the epoch that was cut last.
     number: u64,
     received: Lsn,
@@ -193,7 +200,9 @@ impl Backup {
             );
         }
         let now = Instant::now();
+        let snapshots = (options.workers > 1).then(|| Snapshots::new(url, &options));
         let mut backup = Self {
+            snapshots,
             pending: Pending::new(partitions),
             pending_since: None,
             options,
@@ -290,8 +299,24 @@ impl Backup {
         Ok(())
     }
 
+    /// Gives readers a snapshot of what is visible, if it is time to and nothing is in flight.
+    fn publish_snapshot(&mut self, now: Instant) -> Result<(), BackupError> {
+        match &mut self.snapshots {
+            Some(snapshots)
+                if self.in_flight.is_none()
+                    && self.catching_up.is_none()
+                    && snapshots.is_due(now, self.visible) =>
+            {
+                let commit_time = self.status.visible_commit_time;
+                snapshots.take(&mut self.control, now, self.visible, commit_time)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Ends the epoch with this transaction and hands it over. Nothing may be in flight.
     fn cut(&mut self, last: Commit) -> Result<(), BackupError> {
+        self.publish_snapshot(Instant::now())?;
         self.number += 1;
         let end = End {
             number: self.number,

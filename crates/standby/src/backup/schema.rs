@@ -5,6 +5,9 @@
 //! hindcast.standby_tables    what the initial copy of a slot copies
 //! hindcast.standby_progress  how far each worker has applied, inserted by the transaction that applied it: an updated row would get ever more
 //!                            versions as long as a reader's snapshot is open. The row with the greatest epoch counts
+//! hindcast.standby_state     a view: what readers see, and whether they may look without a snapshot
+//! hindcast.standby_snapshots snapshots of states that the primary had, for the readers of a backup with several workers
+//! hindcast.standby_snapshot  a function: the newest of them, for SET TRANSACTION SNAPSHOT
 //! ```
 
 use hindcast_pg::{Connection, Error};
@@ -40,7 +43,28 @@ CREATE TABLE IF NOT EXISTS hindcast.standby_progress ( \
   end_lsn pg_lsn NOT NULL, \
   commit_time timestamptz, \
   written_at timestamptz NOT NULL DEFAULT now(), \
-  PRIMARY KEY (slot, worker, epoch))";
+  PRIMARY KEY (slot, worker, epoch)); \
+CREATE TABLE IF NOT EXISTS hindcast.standby_snapshots ( \
+  slot text NOT NULL, \
+  snapshot text NOT NULL, \
+  end_lsn pg_lsn NOT NULL, \
+  commit_time timestamptz, \
+  taken_at timestamptz NOT NULL DEFAULT clock_timestamp()); \
+DO $do$ BEGIN \
+  IF pg_catalog.to_regclass('hindcast.standby_state') IS NULL THEN \
+    CREATE VIEW hindcast.standby_state AS \
+      SELECT slot, count(*)::int AS workers, min(end_lsn) AS visible_lsn, min(commit_time) AS commit_time, max(written_at) AS written_at, \
+             count(*) = 1 OR min(epoch) = max(epoch) AS even \
+        FROM (SELECT DISTINCT ON (slot, worker) * FROM hindcast.standby_progress ORDER BY slot, worker, epoch DESC) AS w \
+       WHERE worker < (SELECT workers FROM hindcast.standby_progress AS p WHERE p.slot = w.slot ORDER BY epoch DESC LIMIT 1) \
+       GROUP BY slot; \
+  END IF; \
+  IF pg_catalog.to_regproc('hindcast.standby_snapshot') IS NULL THEN \
+    CREATE FUNCTION hindcast.standby_snapshot(slot_name text DEFAULT NULL) RETURNS text LANGUAGE sql VOLATILE AS $sql$ \
+      SELECT s.snapshot FROM hindcast.standby_snapshots AS s \
+       WHERE (slot_name IS NULL OR s.slot = slot_name) AND s.taken_at > clock_timestamp() - interval '9 s' ORDER BY s.taken_at DESC LIMIT 1 $sql$; \
+  END IF; \
+END $do$";
 
 /// Makes the schema `hindcast` and its tables where they are missing.
 pub fn create(connection: &mut Connection) -> Result<(), Error> {

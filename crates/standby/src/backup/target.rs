@@ -154,6 +154,7 @@ impl Target for Backup {
         self.go_on()?;
         let result = (|| {
             self.collect()?;
+            self.publish_snapshot(now)?;
             if self.transaction.is_none() {
                 self.cut_if_due(now)?;
             }
