@@ -125,7 +125,8 @@ pub struct CopyProgress {
 /// How far readers of the standby are behind the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// Since the oldest transaction was committed that readers do not see yet; zero when they see all.
+    /// Since the oldest transaction was committed that readers do not see yet, or, of what was not sent yet, since we knew that there is more; zero when they
+    /// see all.
     pub time: Duration,
     /// WAL that the primary has and readers do not see.
     pub bytes: u64,
@@ -138,6 +139,8 @@ pub struct Lag {
 pub(crate) struct LagMeter {
     /// Commits that are not visible: where they end, and when they were made by the primary's clock, in µs.
     waiting: VecDeque<(Lsn, i64)>,
+    /// Where the primary's log ended when we looked, by our clock in µs: what lies between that and what is visible may not have been sent yet.
+    ends: VecDeque<(Lsn, i64)>,
     /// The primary's clock minus ours, in µs.
     clock_offset: i64,
 }
@@ -159,19 +162,29 @@ impl LagMeter {
     }
 
     pub fn measure(&mut self, visible: Lsn, primary_end: Lsn, now: i64) -> Lag {
-        while self.waiting.front().is_some_and(|(end, _)| *end <= visible) {
+        let last = self.ends.back().map_or(Lsn(0), |(end, _)| *end);
+        if primary_end > last && self.ends.len() < ENDS_MAX {
+            self.ends.push_back((primary_end, now));
+        }
+        let seen = |(end, _): &(Lsn, i64)| *end <= visible;
+        while self.waiting.front().is_some_and(seen) {
             self.waiting.pop_front();
         }
-        let Some((_, since)) = self.waiting.front() else {
-            return Lag::default();
-        };
-        let micros = (now + self.clock_offset - since).max(0);
+        while self.ends.front().is_some_and(seen) {
+            self.ends.pop_front();
+        }
+        let committed = self.waiting.front();
+        let committed = committed.map_or(0, |(_, since)| now + self.clock_offset - since);
+        let known = self.ends.front().map_or(0, |(_, since)| now - since);
         Lag {
-            time: Duration::from_micros(micros.unsigned_abs()),
+            time: Duration::from_micros(committed.max(known).max(0).unsigned_abs()),
             bytes: primary_end.0.saturating_sub(visible.0),
         }
     }
 }
+
+/// More are not remembered: those that come later are then taken for newer than they are.
+const ENDS_MAX: usize = 100_000;
 
 /// A rate over the last few seconds.
 #[derive(Debug, Default)]
@@ -221,11 +234,11 @@ mod tests {
     #[test]
     fn lag_is_the_age_of_the_oldest_commit_that_nobody_sees() {
         let mut meter = LagMeter::default();
-        assert_eq!(meter.measure(Lsn(0), Lsn(100), 5_000_000), Lag::default());
+        assert_eq!(meter.measure(Lsn(9), Lsn(9), 900_000), Lag::default());
         meter.committed(Lsn(10), 1_000_000);
         meter.committed(Lsn(12), 1_000_500);
         meter.committed(Lsn(20), 3_000_000);
-        let lag = |meter: &mut LagMeter, visible| meter.measure(Lsn(visible), Lsn(100), 5_000_000);
+        let lag = |meter: &mut LagMeter, visible| meter.measure(Lsn(visible), Lsn(20), 5_000_000);
         assert_eq!(lag(&mut meter, 0).time, Duration::from_secs(4));
         // The first two are one sample, which goes with the later of them.
         assert_eq!(lag(&mut meter, 10).time, Duration::from_secs(4));
@@ -233,10 +246,25 @@ mod tests {
             lag(&mut meter, 12),
             Lag {
                 time: Duration::from_secs(2),
-                bytes: 88
+                bytes: 8
             }
         );
         assert_eq!(lag(&mut meter, 20), Lag::default());
+    }
+
+    /// The primary takes its time to decode a large transaction.
+    #[test]
+    fn log_that_was_not_sent_yet_counts_from_when_we_knew_of_it() {
+        let mut meter = LagMeter::default();
+        let mut lag = |visible, end, seconds: i64| {
+            let lag = meter.measure(Lsn(visible), Lsn(end), seconds * 1_000_000);
+            (lag.time.as_secs(), lag.bytes)
+        };
+        assert_eq!(lag(10, 10, 1), (0, 0));
+        assert_eq!(lag(10, 30, 2), (0, 20));
+        assert_eq!(lag(10, 40, 5), (3, 30));
+        assert_eq!(lag(30, 40, 6), (1, 10));
+        assert_eq!(lag(40, 40, 7), (0, 0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Everything towards the primary: whether it can be followed, what is kept for us there, and its log.
 
+mod end;
 pub mod error;
 pub mod preflight;
 pub mod slot;

@@ -12,6 +12,7 @@ use hindcast_pg::{
 
 use crate::follow::{Acknowledgement, Event, Log};
 use crate::pgoutput::{Begin, Decoder, Malformed, Message, POSTGRES_EPOCH, Relation};
+use crate::source::end::EndOfWal;
 use crate::source::error::SourceError;
 use crate::source::spill::{Playback, Spill, SpillError};
 use crate::status::now_micros;
@@ -27,6 +28,9 @@ pub struct StreamOptions {
     /// a large transaction that is nothing for us.
     pub silence_max: Duration,
 }
+
+/// How often the primary is asked where its log ends.
+const END_EVERY: Duration = Duration::from_millis(500);
 
 impl Default for StreamOptions {
     fn default() -> Self {
@@ -47,6 +51,7 @@ pub struct Stream {
     playing: Option<Playing>,
     log: Position,
     options: StreamOptions,
+    end: EndOfWal,
     primary_end: Lsn,
     clock: Clock,
     /// Since when there has been nothing to read.
@@ -138,6 +143,7 @@ impl Stream {
                 skipping: false,
             },
             options,
+            end: EndOfWal::watch(url, END_EVERY),
             primary_end: from,
             clock: Clock::default(),
             silent_since: None,
@@ -310,7 +316,7 @@ impl Log for Stream {
     }
 
     fn primary_end(&self) -> Lsn {
-        self.primary_end
+        self.primary_end.max(self.end.last())
     }
 
     fn read_to(&self) -> Lsn {

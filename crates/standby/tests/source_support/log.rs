@@ -446,6 +446,23 @@ fn a_stream_can_be_interrupted_and_a_terminated_one_is_lost() {
 }
 
 #[test]
+fn the_end_of_the_log_is_known_before_it_is_sent() {
+    let stage = Stage::with("ends", "CREATE TABLE t (k int PRIMARY KEY)");
+    let from = stage.prepare();
+    let stream = stage.stream(from, StreamOptions::default());
+    stage.sql("INSERT INTO t VALUES (1)");
+    let end = stage.end();
+    eventually("the stream knows although nobody reads it", || {
+        stream.primary_end() >= end
+    });
+    assert_eq!(stream.read_to(), from);
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'ends' AND application_name = 'hindcast standby lag'";
+    assert_eq!(stage.sql(sessions), "1");
+    drop(stream);
+    eventually("its session has ended", || stage.sql(sessions) == "0");
+}
+
+#[test]
 fn the_clocks_are_compared() {
     let stage = Stage::with("clocks", "CREATE TABLE t (k int PRIMARY KEY)");
     let from = stage.prepare();
