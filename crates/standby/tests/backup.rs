@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use backup_support::{Primary, check, pump};
 use hindcast_pg::Lsn;
-use hindcast_standby::backup::{BackupError, Options};
+use hindcast_standby::backup::{BackupError, Granularity, Options};
 use hindcast_standby::target::Target;
 
 #[test]
@@ -820,4 +820,27 @@ fn readers_of_several_workers_see_states_that_the_primary_had() {
         side.sql("SELECT workers, even FROM hindcast.standby_state"),
         "3|t"
     );
+}
+
+#[test]
+fn transaction_by_transaction_nothing_goes_on_after_a_crash() {
+    let primary = Primary::new("kuafu", SIMPLE);
+    let side = primary.backup("b");
+    let options = Options {
+        granularity: Granularity::Transaction,
+        workers: 2,
+        ..side.options()
+    };
+    primary.sql("UPDATE t SET v = 'x' WHERE id < 50");
+    let mut backup = side.catch_up(options.clone()).unwrap();
+    primary.sql("UPDATE t SET v = 'y' WHERE id < 50");
+    let mut log = side.log(backup.received());
+    pump(&mut log, &mut backup, primary.end()).unwrap();
+    // Far beyond the age at which it is cut, and never brought to an end.
+    backup
+        .tick(Instant::now() + Duration::from_secs(7200))
+        .unwrap();
+    drop((backup, log));
+    let error = side.open(side.options()).err().expect("it may be anywhere");
+    assert!(matches!(error, BackupError::Progress { .. }), "{error:?}");
 }

@@ -138,8 +138,9 @@ pub enum Body {
 }
 
 impl Work {
-    pub fn new(table: Arc<Table>) -> Self {
-        let body = match table.key.is_empty() {
+    /// `in_order`: every change is done as it was.
+    pub fn new(table: Arc<Table>, in_order: bool) -> Self {
+        let body = match in_order || table.key.is_empty() {
             true => Body::InOrder(Raw::default()),
             false => Body::Net {
                 net: Net::new(table.columns.len(), table.key.clone()),

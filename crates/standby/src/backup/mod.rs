@@ -26,6 +26,7 @@ pub mod net;
 pub mod orders;
 pub mod pending;
 pub mod progress;
+pub mod round;
 pub mod schema;
 mod session;
 pub mod snapshots;
@@ -51,15 +52,30 @@ pub use error::BackupError;
 use epoch::{End, Part, Step};
 use pending::Pending;
 use progress::Progress;
+use round::{Round, RoundBuilder};
 use snapshots::Snapshots;
 use table::Table;
-use worker::{Barrier, Job, Report, Worker};
+use worker::{Barrier, Job, PartJob, Report, Worker};
+
+/// What is applied as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Granularity {
+    /// Rows: the net change of each, in epochs.
+    #[default]
+    Row,
+    /// Transactions as they were, side by side where they write no common row. Only to measure against: the progress is noted by
+    /// [`Target::drain`](crate::target::Target::drain) and not before, and after a crash the backup must be made anew.
+    Transaction,
+    /// Transactions as they were, one after the other.
+    Single,
+}
 
 /// How the log is applied.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whose progress it is.
     pub slot: String,
+    pub granularity: Granularity,
     /// Connections that write. With more than one, readers that want a state of the primary must import a snapshot.
     pub workers: usize,
     /// An epoch is not cut before its first transaction is so old, unless it is large.
@@ -85,6 +101,7 @@ impl Options {
     pub fn new(slot: &str) -> Self {
         Self {
             slot: slot.to_owned(),
+            granularity: Granularity::Row,
             workers: 1,
             epoch_interval: Duration::from_millis(10),
             epoch_rows_max: 20_000,
@@ -115,6 +132,11 @@ pub struct Backup {
     tables: HashMap<u32, Arc<Table>>,
     serial: u64,
     pending: Pending,
+    /// Transactions that are complete, and the rows of the one under way; only with [`Granularity::Transaction`].
+    round: Option<RoundBuilder>,
+    written: Vec<round::Written>,
+    /// What is noted as progress does not count for the moment; only with [`Granularity::Transaction`].
+    suspended: bool,
     /// When the oldest transaction in `pending` was committed, by our clock.
     pending_since: Option<Instant>,
     transaction: Option<Begin>,
@@ -164,6 +186,10 @@ impl Backup {
     /// Connects, and reads how far the backup is. The initial copy must be complete.
     pub fn open(url: &DatabaseUrl, options: Options) -> Result<Self, BackupError> {
         assert!(options.workers > 0, "somebody must write");
+        assert!(
+            options.granularity != Granularity::Single || options.workers == 1,
+            "one after the other is for one worker"
+        );
         let mut control = session::open(url, &options)?;
         schema::create(&mut control).map_err(|error| BackupError::at(Lsn(0), error))?;
         let Some(mut progress) = progress::read(&mut control, &options.slot)? else {
@@ -173,7 +199,17 @@ impl Backup {
             });
         };
         let least = progress.least();
-        if progress.is_even() && progress.positions.len() != options.workers {
+        if options.granularity != Granularity::Row && !progress.is_even() {
+            return Err(BackupError::Progress {
+                slot: options.slot,
+                what: "the workers are at different epochs, and only epochs bring them together"
+                    .to_owned(),
+            });
+        }
+        if options.granularity != Granularity::Transaction
+            && progress.is_even()
+            && progress.positions.len() != options.workers
+        {
             progress = session::spread(&mut control, &options, &progress)?;
         }
         let catching_up = (!progress.is_even()).then(|| CatchUp {
@@ -203,7 +239,13 @@ impl Backup {
         let snapshots = (options.workers > 1).then(|| Snapshots::new(url, &options));
         let mut backup = Self {
             snapshots,
-            pending: Pending::new(partitions),
+            pending: match options.granularity {
+                Granularity::Row => Pending::new(partitions),
+                Granularity::Transaction | Granularity::Single => Pending::in_order(),
+            },
+            round: (options.granularity == Granularity::Transaction).then(RoundBuilder::default),
+            written: Vec::new(),
+            suspended: false,
             pending_since: None,
             options,
             control,
@@ -285,8 +327,12 @@ impl Backup {
             };
         }
         self.collect()?;
-        let full = self.pending.changes() >= self.options.epoch_rows_max
-            || self.pending.bytes() >= self.options.epoch_bytes_max;
+        let round = self.round.as_ref();
+        let changes = self.pending.changes() + round.map_or(0, RoundBuilder::changes);
+        let bytes = self.pending.bytes() + round.map_or(0, RoundBuilder::bytes);
+        let full = changes >= self.options.epoch_rows_max
+            || bytes >= self.options.epoch_bytes_max
+            || self.options.granularity == Granularity::Single;
         let old = self.pending_since.is_some_and(|since| {
             now.saturating_duration_since(since) >= self.options.epoch_interval
         });
@@ -326,6 +372,10 @@ impl Backup {
         };
         self.last = None;
         self.pending_since = None;
+        if let Some(round) = &mut self.round {
+            let round = std::mem::take(round);
+            return self.hand_over_round(round, end);
+        }
         if self.workers.len() == 1 || self.pending.is_ordered() || self.parts > 0 {
             self.parts = 0;
             return self.hand_over_ordered(last.lsn, Some(end));
@@ -335,7 +385,7 @@ impl Backup {
         let steps = self.pending.take_spread();
         self.in_flight = Some(InFlight::new(steps.len(), changes, bytes, Some(end)));
         for (number, steps) in steps.into_iter().enumerate() {
-            self.workers[number].give(Job {
+            self.workers[number].give(Job::Part(PartJob {
                 part: Part {
                     steps,
                     lsn: last.lsn,
@@ -344,7 +394,20 @@ impl Backup {
                 barrier: Some(Arc::clone(&barrier)),
                 workers: vec![number],
                 workers_total: self.workers.len(),
-            })?;
+            }))?;
+        }
+        Ok(())
+    }
+
+    fn hand_over_round(&mut self, round: RoundBuilder, end: End) -> Result<(), BackupError> {
+        if !std::mem::replace(&mut self.suspended, true) {
+            progress::suspend(&mut self.control, &self.options.slot)?;
+        }
+        let (workers, changes, bytes) = (self.workers.len(), round.changes(), round.bytes());
+        self.in_flight = Some(InFlight::new(workers, changes, bytes, Some(end)));
+        let round: Arc<Round> = Arc::new(round.finish());
+        for worker in &self.workers {
+            worker.give(Job::Round(Arc::clone(&round), end))?;
         }
         Ok(())
     }
@@ -370,12 +433,12 @@ impl Backup {
         bytes: usize,
     ) -> Result<(), BackupError> {
         self.in_flight = Some(InFlight::new(1, changes, bytes, end));
-        self.workers[0].give(Job {
+        self.workers[0].give(Job::Part(PartJob {
             part: Part { steps, lsn, end },
             barrier: None,
             workers,
             workers_total,
-        })
+        }))
     }
 
     /// A transaction is larger than an epoch may be: what there is of it goes first.
@@ -431,7 +494,9 @@ impl Backup {
                 .greatest()
                 .number;
         }
-        self.pending = Pending::new(self.workers.len());
+        if self.options.granularity == Granularity::Row {
+            self.pending = Pending::new(self.workers.len());
+        }
         Ok(())
     }
 
@@ -497,7 +562,9 @@ impl Backup {
         }
         if let Some(end) = flight.end {
             self.visible = end.end_lsn;
-            self.unflushed.push_back((flight.insert_lsn, end.end_lsn));
+            if self.round.is_none() {
+                self.unflushed.push_back((flight.insert_lsn, end.end_lsn));
+            }
             self.status.epochs += 1;
             self.status.epoch_changes = flight.changes;
             if end.commit_time > 0 {
@@ -522,6 +589,16 @@ impl Backup {
 
     /// What is visible becomes durable now. Nothing may be in flight.
     fn flush(&mut self) -> Result<(), BackupError> {
+        if std::mem::take(&mut self.suspended) {
+            self.number += 1;
+            let end = End {
+                number: self.number,
+                commit_lsn: self.visible,
+                end_lsn: self.visible,
+                commit_time: self.status.visible_commit_time.unwrap_or(0),
+            };
+            progress::resume(&mut self.control, &self.options.slot, &end)?;
+        }
         session::flush(&mut self.control).map_err(|error| BackupError::at(self.received, error))?;
         self.unflushed.clear();
         self.durable = self.visible;

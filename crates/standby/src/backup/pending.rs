@@ -23,6 +23,8 @@ pub struct Pending {
     open: Vec<Open>,
     /// Steps that come before what is open. There are none unless the epoch must be written by one worker.
     closed: Vec<Step>,
+    /// Changes are kept as they were, instead of what they amount to.
+    in_order: bool,
     changes: usize,
     bytes: usize,
     key: Vec<u8>,
@@ -37,10 +39,10 @@ struct Open {
 }
 
 impl Open {
-    fn work(&mut self, table: &Arc<Table>) -> &mut Work {
+    fn work(&mut self, table: &Arc<Table>, in_order: bool) -> &mut Work {
         let works = &mut self.works;
         let place = *self.places.entry(table.serial).or_insert_with(|| {
-            works.push(Work::new(Arc::clone(table)));
+            works.push(Work::new(Arc::clone(table), in_order));
             works.len() - 1
         });
         &mut works[place]
@@ -50,12 +52,21 @@ impl Open {
 impl Pending {
     pub fn new(workers: usize) -> Self {
         Self {
+            in_order: false,
             open: (0..workers).map(|_| Open::default()).collect(),
             closed: Vec::new(),
             changes: 0,
             bytes: 0,
             key: Vec::new(),
             old_key: Vec::new(),
+        }
+    }
+
+    /// For one worker that does each change as it was.
+    pub fn in_order() -> Self {
+        Self {
+            in_order: true,
+            ..Self::new(1)
         }
     }
 
@@ -90,7 +101,7 @@ impl Pending {
             self.in_place(table, lsn, change);
             return Ok(());
         };
-        let applied = match &mut self.open[worker].work(table).body {
+        let applied = match &mut self.open[worker].work(table, self.in_order).body {
             Body::InOrder(raw) => {
                 raw.push(lsn, change);
                 Applied::Done

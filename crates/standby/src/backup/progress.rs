@@ -81,6 +81,11 @@ pub fn read(connection: &mut Connection, slot: &str) -> Result<Option<Progress>,
         slot: slot.to_owned(),
         what,
     };
+    if workers == 0 {
+        return Err(wrong(
+            "it was applied transaction by transaction and not brought to an end".to_owned(),
+        ));
+    }
     let mut positions = Vec::new();
     for worker in 0..workers {
         let row = found.iter().find(|(number, ..)| *number == worker);
@@ -125,4 +130,26 @@ pub fn prune(connection: &mut Connection, slot: &str, number: u64) -> Result<(),
             number.saturating_sub(EPOCHS_KEPT)
         ))
         .map(drop)
+}
+
+/// From here on the backup may be anywhere: nothing can go on from what is noted.
+pub fn suspend(connection: &mut Connection, slot: &str) -> Result<(), BackupError> {
+    connection
+        .execute(&format!(
+            "UPDATE hindcast.standby_progress SET workers = 0 WHERE slot = {}",
+            quote_literal(slot)
+        ))
+        .map(drop)
+        .map_err(|error| BackupError::at(Lsn(0), error))
+}
+
+/// The backup is somewhere again.
+pub fn resume(connection: &mut Connection, slot: &str, end: &End) -> Result<(), BackupError> {
+    let Command::Sql(sql) = insert(slot, 0, 1, end) else {
+        panic!("progress is noted by SQL");
+    };
+    connection
+        .execute(&sql)
+        .map(drop)
+        .map_err(|error| BackupError::at(end.end_lsn, error))
 }

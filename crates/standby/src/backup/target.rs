@@ -5,9 +5,13 @@ use std::time::Instant;
 
 use hindcast_pg::Lsn;
 
-use crate::pgoutput::{Begin, Change, Commit, Relation, Truncate};
+use crate::pgoutput::{Begin, Change, Commit, Old, Relation, Truncate};
 use crate::target::{Target, TargetStatus};
 
+use super::epoch::Part;
+use super::net::{Contradiction, hash_key, write_key};
+use super::round::{WHOLE_TABLE, Written};
+use super::table::Table;
 use super::{Backup, BackupError, IDLE_NOTE, catalog};
 
 impl Backup {
@@ -48,6 +52,18 @@ impl Backup {
             .get(&relation.id)
             .expect("a relation is announced before its changes");
         let lsn = self.position();
+        if self.round.is_some() {
+            match rows_written(table, change) {
+                Ok(rows) => self.written.extend(rows),
+                Err(source) => {
+                    return Err(BackupError::Contradiction {
+                        table: relation.to_string(),
+                        lsn,
+                        source,
+                    });
+                }
+            }
+        }
         self.pending
             .change(table, lsn, change)
             .map_err(|source| BackupError::Contradiction {
@@ -57,7 +73,7 @@ impl Backup {
             })?;
         let full = self.pending.changes() >= self.options.epoch_rows_max
             || self.pending.bytes() >= self.options.epoch_bytes_max;
-        if full && self.catching_up.is_none() {
+        if full && self.catching_up.is_none() && self.round.is_none() {
             self.hand_over_part()?;
         }
         Ok(())
@@ -92,6 +108,17 @@ impl Backup {
             return Ok(());
         }
         let now = Instant::now();
+        if let Some(round) = &mut self.round {
+            // Truncations and the like are steps of their own.
+            let alone = self.pending.is_ordered();
+            let (changes, bytes) = (self.pending.changes(), self.pending.bytes());
+            let part = Part {
+                steps: self.pending.take_ordered(),
+                lsn: commit.lsn,
+                end: None,
+            };
+            round.push(part, self.written.drain(..), alone, changes, bytes);
+        }
         self.last = Some(*commit);
         self.pending_since.get_or_insert(now);
         self.cut_if_due(now)
@@ -107,6 +134,34 @@ impl Backup {
             self.wait()?;
         }
         Ok(())
+    }
+}
+
+/// Which rows a transaction has in common with others, if they write them.
+fn rows_written(table: &Table, change: &Change<'_>) -> Result<Vec<Written>, Contradiction> {
+    let id = table.relation.id;
+    if !table.spreadable {
+        return Ok(vec![(id, WHOLE_TABLE)]);
+    }
+    let key_of = |tuple, fallback| {
+        let mut key = Vec::new();
+        write_key(&table.key, tuple, fallback, &mut key)?;
+        Ok((id, hash_key(&key)))
+    };
+    match *change {
+        Change::Insert { new }
+        | Change::Update {
+            old: Old::None,
+            new,
+        } => Ok(vec![key_of(new, None)?]),
+        Change::Delete {
+            old: Old::Key(old) | Old::Full(old),
+        } => Ok(vec![key_of(old, None)?]),
+        Change::Update {
+            old: Old::Key(old) | Old::Full(old),
+            new,
+        } => Ok(vec![key_of(old, None)?, key_of(new, Some(old))?]),
+        Change::Delete { old: Old::None } => Err(Contradiction::NoKey),
     }
 }
 
@@ -173,6 +228,9 @@ impl Target for Backup {
             || read_to <= self.received
             || now.saturating_duration_since(self.idle_noted) < IDLE_NOTE
         {
+            return Ok(());
+        }
+        if self.round.is_some() {
             return Ok(());
         }
         self.idle_noted = now;

@@ -4,14 +4,21 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use hindcast_pg::{Connection, Interrupter};
+use hindcast_pg::{Connection, Interrupter, Lsn};
 
 use super::epoch::{End, Part};
 use super::error::BackupError;
+use super::round::Round;
 use super::writer::{Committed, Writer, Written};
 
+pub enum Job {
+    Part(PartJob),
+    /// Transactions that other workers take from as well. The epoch ends with the round; nobody's progress is noted.
+    Round(Arc<Round>, End),
+}
+
 /// What a worker is to write.
-pub struct Job {
+pub struct PartJob {
     pub part: Part,
     /// Others write other rows of the same epoch.
     pub barrier: Option<Arc<Barrier>>,
@@ -143,7 +150,11 @@ impl Drop for Worker {
 
 fn run(mut writer: Writer, queue: &Receiver<Job>, reports: &Sender<Report>) {
     while let Ok(job) = queue.recv() {
-        let report = match perform(&mut writer, &job) {
+        let result = match &job {
+            Job::Part(job) => perform(&mut writer, job),
+            Job::Round(round, end) => take_part(&mut writer, round, *end),
+        };
+        let report = match result {
             Ok(report) => report,
             Err(error) => Report::Failed(error),
         };
@@ -156,7 +167,7 @@ fn run(mut writer: Writer, queue: &Receiver<Job>, reports: &Sender<Report>) {
     }
 }
 
-fn perform(writer: &mut Writer, job: &Job) -> Result<Report, BackupError> {
+fn perform(writer: &mut Writer, job: &PartJob) -> Result<Report, BackupError> {
     let vote = Vote(job.barrier.as_deref());
     let result = writer.write(&job.part, &job.workers, job.workers_total);
     let all = vote.cast(result.is_ok());
@@ -169,5 +180,37 @@ fn perform(writer: &mut Writer, job: &Job) -> Result<Report, BackupError> {
         return Err(BackupError::Stopped);
     }
     let committed = writer.commit(job.part.lsn)?;
+    Ok(Report::Epoch(end, written, committed))
+}
+
+/// Fails the round, should its owner not come to its end.
+struct Taking<'a>(Option<&'a Round>);
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        if let Some(round) = self.0 {
+            round.fail();
+        }
+    }
+}
+
+fn take_part(writer: &mut Writer, round: &Round, end: End) -> Result<Report, BackupError> {
+    let mut taking = Taking(Some(round));
+    let mut written = Written::default();
+    let mut committed = Committed {
+        insert_lsn: Lsn(0),
+        flush_lsn: Lsn(0),
+    };
+    while let Some((number, part)) = round.next() {
+        let one = writer.write(&part, &[], 0)?;
+        committed = writer.commit(part.lsn)?;
+        written.rows += one.rows;
+        written.deferred += one.deferred;
+        round.done(number);
+    }
+    if round.has_failed() {
+        return Err(BackupError::Stopped);
+    }
+    taking.0 = None;
     Ok(Report::Epoch(end, written, committed))
 }

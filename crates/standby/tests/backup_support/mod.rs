@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Lsn};
 use hindcast_rewind::cluster::{Cluster, Options as ClusterOptions};
-use hindcast_standby::backup::{Backup, BackupError, Options, schema};
+use hindcast_standby::backup::{Backup, BackupError, Granularity, Options, schema};
 use hindcast_standby::follow::{Event, Log};
 use hindcast_standby::source::{Names, Stream, StreamOptions, TableFilter, preflight, slot};
 use hindcast_standby::target::Target;
@@ -214,7 +214,7 @@ pub fn check(name: &str, setup: &str, work: &[&str]) {
         primary.sql(statement);
     }
     type Way = (&'static str, fn(&mut Options));
-    let ways: [Way; 5] = [
+    let ways: [Way; 7] = [
         ("one", |_| {}),
         ("each", |options| options.epoch_interval = Duration::ZERO),
         ("pieces", |options| options.epoch_rows_max = 3),
@@ -222,6 +222,13 @@ pub fn check(name: &str, setup: &str, work: &[&str]) {
         ("three", |options| {
             options.workers = 3;
             options.epoch_rows_max = 50;
+        }),
+        ("single", |options| {
+            options.granularity = Granularity::Single
+        }),
+        ("kuafu", |options| {
+            options.granularity = Granularity::Transaction;
+            options.workers = 3;
         }),
     ];
     for (suffix, change) in ways {
