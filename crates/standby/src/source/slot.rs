@@ -218,6 +218,12 @@ pub fn create_unless(
         ..session("hindcast standby")
     };
     let mut keeper = Connection::connect(url, &options).map_err(SlotError::Connect)?;
+    // Not among the settings of the session, which an older server would refuse.
+    if keeper.server_version() >= 170_000 {
+        keeper
+            .execute("SET transaction_timeout = 0")
+            .map_err(refused())?;
+    }
     let (token, pid) = (keeper.cancel_token(), keeper.process());
     let rows = std::thread::scope(|scope| {
         let (ended, end) = mpsc::channel::<()>();

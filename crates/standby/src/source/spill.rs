@@ -13,6 +13,8 @@ use crate::pgoutput::Commit;
 
 /// Transactions larger than this go to a file.
 const MEMORY_BYTES_MAX: usize = 4 << 20;
+/// When all of them together are larger, the largest goes first.
+const MEMORY_BYTES_ALL_MAX: usize = 16 * MEMORY_BYTES_MAX;
 /// Length and subtransaction of a message.
 const HEADER: usize = 8;
 
@@ -31,6 +33,14 @@ pub struct Spill {
     open: HashMap<u32, Waiting>,
     /// The one whose messages are coming.
     current: Option<u32>,
+    limits: Limits,
+}
+
+/// In bytes of memory.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    each: usize,
+    all: usize,
 }
 
 /// A transaction that has not ended.
@@ -51,6 +61,10 @@ impl Spill {
             folder: folder.to_owned(),
             open: HashMap::new(),
             current: None,
+            limits: Limits {
+                each: MEMORY_BYTES_MAX,
+                all: MEMORY_BYTES_ALL_MAX,
+            },
         }
     }
 
@@ -78,12 +92,37 @@ impl Spill {
         let Some(waiting) = self.current.and_then(|xid| self.open.get_mut(&xid)) else {
             return Ok(());
         };
-        waiting
-            .keep(subxid, message, &self.folder)
-            .map_err(|source| SpillError {
-                folder: self.folder.clone(),
-                source,
-            })
+        let kept = waiting.keep(subxid, message).and_then(|()| {
+            match waiting.tail.len() > self.limits.each {
+                true => waiting.file(&self.folder),
+                false => Ok(()),
+            }
+        });
+        kept.map_err(|source| self.error(source))
+    }
+
+    /// Makes sure that many transactions together do not take too much memory either. Looks at all of them: not for every message.
+    pub fn settle(&mut self) -> Result<(), SpillError> {
+        let mut all: usize = self.open.values().map(|waiting| waiting.tail.len()).sum();
+        while all > self.limits.all {
+            let largest = self
+                .open
+                .values_mut()
+                .max_by_key(|waiting| waiting.tail.len());
+            let Some(largest) = largest else { break };
+            all -= largest.tail.len();
+            let filed = largest.file(&self.folder);
+            largest.tail.shrink_to_fit();
+            filed.map_err(|source| self.error(source))?;
+        }
+        Ok(())
+    }
+
+    fn error(&self, source: io::Error) -> SpillError {
+        SpillError {
+            folder: self.folder.clone(),
+            source,
+        }
     }
 
     /// A transaction or one of its subtransactions was rolled back.
@@ -92,22 +131,19 @@ impl Spill {
             self.open.remove(&xid);
             return Ok(());
         }
-        match self.open.get_mut(&xid) {
+        let cut = match self.open.get_mut(&xid) {
             None => Ok(()),
-            Some(waiting) => waiting.cut(subxid).map_err(|source| SpillError {
-                folder: self.folder.clone(),
-                source,
-            }),
-        }
+            Some(waiting) => waiting.cut(subxid),
+        };
+        cut.map_err(|source| self.error(source))
     }
 
     /// A transaction committed: what it did, from the beginning.
     pub fn commit(&mut self, xid: u32, commit: Commit) -> Result<Playback, SpillError> {
         let waiting = self.open.remove(&xid).unwrap_or_default();
-        waiting.play(xid, commit).map_err(|source| SpillError {
-            folder: self.folder.clone(),
-            source,
-        })
+        waiting
+            .play(xid, commit)
+            .map_err(|source| self.error(source))
     }
 }
 
@@ -116,7 +152,7 @@ impl Waiting {
         self.filed + self.tail.len() as u64
     }
 
-    fn keep(&mut self, subxid: u32, message: &[u8], folder: &Path) -> io::Result<()> {
+    fn keep(&mut self, subxid: u32, message: &[u8]) -> io::Result<()> {
         if self.begun.last().is_none_or(|(last, _)| *last != subxid) {
             let len = self.len();
             self.places.entry(subxid).or_insert_with(|| {
@@ -128,9 +164,6 @@ impl Waiting {
         self.tail.extend_from_slice(&length.to_le_bytes());
         self.tail.extend_from_slice(&subxid.to_le_bytes());
         self.tail.extend_from_slice(message);
-        if self.tail.len() > MEMORY_BYTES_MAX {
-            self.file(folder)?;
-        }
         Ok(())
     }
 
@@ -242,6 +275,8 @@ fn read_or_end(source: &mut impl Read, into: &mut [u8; HEADER]) -> io::Result<bo
 #[cfg(test)]
 mod tests {
     use hindcast_pg::Lsn;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -325,5 +360,94 @@ mod tests {
         let large = vec![0; MEMORY_BYTES_MAX + 1];
         let error = spill.keep(1, &large).unwrap_err();
         assert!(error.to_string().contains("/nowhere/at/all"));
+    }
+
+    /// What a transaction may do next; the number chooses how.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Write(usize),
+        Savepoint,
+        Release,
+        Rollback,
+        Commit,
+        RollbackAll,
+    }
+
+    /// A transaction as its author sees it: open subtransactions, with the ids of those that were released into them, and what is left of its messages.
+    struct Model {
+        xid: u32,
+        nested: Vec<(Vec<u32>, usize)>,
+        messages: Vec<Vec<u8>>,
+    }
+
+    fn step() -> impl Strategy<Value = (usize, Step)> {
+        let step = prop_oneof![
+            6 => (0..30_usize).prop_map(Step::Write),
+            3 => Just(Step::Savepoint),
+            2 => Just(Step::Release),
+            2 => Just(Step::Rollback),
+            1 => Just(Step::Commit),
+            1 => Just(Step::RollbackAll),
+        ];
+        (0..3_usize, step)
+    }
+
+    proptest! {
+        /// Whatever several transactions and their subtransactions do, in memory and in files, what was not rolled back comes out in order.
+        #[test]
+        fn what_was_not_rolled_back_comes_out(steps in vec(step(), 0..200), each in 0..200_usize, all in 0..400_usize) {
+            let mut spill = Spill::new(&std::env::temp_dir());
+            spill.limits = Limits { each, all };
+            let mut next = 0;
+            let mut new = || { next += 1; next };
+            let begin = |new: &mut dyn FnMut() -> u32| {
+                let xid = new();
+                Model { xid, nested: vec![(vec![xid], 0)], messages: Vec::new() }
+            };
+            let mut models: Vec<Model> = (0..3).map(|_| begin(&mut new)).collect();
+            for (at, (which, step)) in steps.into_iter().enumerate() {
+                let model = &mut models[which];
+                let depth = model.nested.len();
+                match step {
+                    Step::Write(length) => {
+                        let subxid = model.nested[depth - 1].0[0];
+                        let message = vec![at as u8; length];
+                        spill.start(model.xid);
+                        spill.keep(subxid, &message).unwrap();
+                        spill.stop();
+                        spill.settle().unwrap();
+                        let memory: usize = spill.open.values().map(|waiting| waiting.tail.len()).sum();
+                        prop_assert!(memory <= all);
+                        model.messages.push(message);
+                    }
+                    Step::Savepoint => model.nested.push((vec![new()], model.messages.len())),
+                    Step::Release if depth > 1 => {
+                        let (released, _) = model.nested.pop().unwrap();
+                        model.nested[depth - 2].0.extend(released);
+                    }
+                    Step::Rollback if depth > 1 => {
+                        let (subxids, before) = model.nested.pop().unwrap();
+                        model.messages.truncate(before);
+                        // The primary speaks of the children first.
+                        for subxid in subxids.into_iter().rev() {
+                            spill.abort(model.xid, subxid).unwrap();
+                        }
+                    }
+                    Step::Release | Step::Rollback => {}
+                    Step::Commit => {
+                        let model = std::mem::replace(model, begin(&mut new));
+                        prop_assert_eq!(played(&mut spill, model.xid), model.messages);
+                    }
+                    Step::RollbackAll => {
+                        let model = std::mem::replace(model, begin(&mut new));
+                        spill.abort(model.xid, model.xid).unwrap();
+                    }
+                }
+            }
+            for model in models {
+                prop_assert_eq!(played(&mut spill, model.xid), model.messages);
+            }
+            prop_assert_eq!(spill.bytes(), 0);
+        }
     }
 }

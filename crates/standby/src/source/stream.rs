@@ -272,7 +272,10 @@ impl Log for Stream {
                 match decoded.message {
                     Message::Begin(_) | Message::Commit(_) => self.clock.sent(word(17)?),
                     Message::StreamStart { xid, .. } => self.spill.start(xid),
-                    Message::StreamStop => self.spill.stop(),
+                    Message::StreamStop => {
+                        self.spill.stop();
+                        self.spill.settle()?;
+                    }
                     Message::StreamAbort { xid, subxid } => self.spill.abort(xid, subxid)?,
                     Message::StreamCommit { xid, commit } => {
                         self.playing = Some(Playing {

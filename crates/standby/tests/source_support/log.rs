@@ -4,10 +4,13 @@ use std::time::{Duration, Instant};
 
 use expect_test::expect;
 use hindcast_pg::{Error, Lsn};
+use hindcast_rewind::cluster::{Cluster, Shutdown};
 use hindcast_standby::follow::{Acknowledgement, Event, Log};
-use hindcast_standby::source::{SourceError, Stream, StreamOptions};
+use hindcast_standby::source::{
+    Names, SourceError, Stream, StreamOptions, TableFilter, preflight, slot,
+};
 
-use crate::support::{PATIENCE, Stage, eventually, read_to, words};
+use crate::support::{PATIENCE, Stage, cluster, eventually, options, read_to, words};
 
 fn everywhere(lsn: Lsn) -> Acknowledgement {
     Acknowledgement {
@@ -471,6 +474,92 @@ fn the_clocks_are_compared() {
     read_to(&mut stream, stage.end());
     // Both are this machine's.
     assert!(stream.clock_offset() <= 0 && stream.clock_offset() > -1_000_000);
+}
+
+#[test]
+fn a_primary_that_crashed_goes_on_where_we_were() {
+    let mut cluster = cluster(options());
+    cluster
+        .sql("postgres", "CREATE TABLE t (k int PRIMARY KEY)")
+        .unwrap();
+    let url = |cluster: &Cluster| cluster.socket_url("postgres").parse().unwrap();
+    let names = Names::new("crash").unwrap();
+    let tables = preflight(&url(&cluster), &TableFilter::default(), &names.slot)
+        .unwrap()
+        .tables;
+    slot::publish(&url(&cluster), &names, &tables).unwrap();
+    let mut progress = slot::create(&url(&cluster), &names)
+        .unwrap()
+        .consistent_point;
+    let mut seen = Vec::new();
+    for round in 0..3 {
+        // Half of it is read before the crash.
+        let sql: String = (0..20)
+            .map(|k| format!("INSERT INTO t VALUES ({});", 20 * round + k))
+            .collect();
+        cluster.sql("postgres", &sql).unwrap();
+        let mut stream = Stream::start(
+            &url(&cluster),
+            &names.slot,
+            &names.publication,
+            progress,
+            StreamOptions::default(),
+        )
+        .unwrap();
+        let begun = Instant::now();
+        let mut row = String::new();
+        while seen.len() < 20 * round + 10 {
+            assert!(begun.elapsed() < PATIENCE);
+            match stream
+                .next(Instant::now() + Duration::from_millis(50))
+                .unwrap()
+            {
+                Some(Event::Commit(commit)) => {
+                    seen.push(std::mem::take(&mut row));
+                    progress = commit.end_lsn;
+                }
+                Some(event @ Event::Change { .. }) => row = words(&event),
+                _ => {}
+            }
+            // What was acknowledged and what was not, both are followed on from.
+            if round == 1 {
+                stream.acknowledge(everywhere(progress)).unwrap();
+            }
+        }
+        cluster.stop(Shutdown::Immediate).unwrap();
+        let begun = Instant::now();
+        let error = loop {
+            assert!(begun.elapsed() < PATIENCE);
+            match stream.next(Instant::now() + Duration::from_millis(50)) {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(error.is_transient(), "{error:?}");
+        cluster.start().unwrap();
+        slot::check(&url(&cluster), &names, progress).unwrap();
+    }
+    let mut stream = Stream::start(
+        &url(&cluster),
+        &names.slot,
+        &names.publication,
+        progress,
+        StreamOptions::default(),
+    )
+    .unwrap();
+    let end = cluster
+        .sql("postgres", "SELECT pg_current_wal_flush_lsn()")
+        .unwrap()
+        .parse()
+        .unwrap();
+    seen.extend(
+        read_to(&mut stream, end)
+            .lines()
+            .filter(|line| line.contains("insert"))
+            .map(|line| format!("{line}\n")),
+    );
+    let expected: Vec<_> = (0..60).map(|k| format!("t insert ({k})\n")).collect();
+    assert_eq!(seen, expected);
 }
 
 #[test]
