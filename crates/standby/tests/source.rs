@@ -7,5 +7,7 @@ mod support;
 mod log;
 #[path = "source_support/preflight.rs"]
 mod preflight;
+#[path = "source_support/session.rs"]
+mod session;
 #[path = "source_support/slot.rs"]
 mod slot;

@@ -119,8 +119,8 @@ fn connect(url: &DatabaseUrl) -> Result<Connection, SlotError> {
     Connection::connect(url, &session("hindcast standby")).map_err(SlotError::Connect)
 }
 
-/// How long publishing waits for those who hold locks on a table. Everybody who comes later waits behind us meanwhile.
-const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
+/// Publishing waits for those who change or maintain one of the tables, but not for ever: better to say so.
+const LOCK_TIMEOUT: &str = "SET lock_timeout = '5s'";
 
 /// Makes the publication hold exactly these tables.
 ///
