@@ -844,3 +844,37 @@ fn transaction_by_transaction_nothing_goes_on_after_a_crash() {
     let error = side.open(side.options()).err().expect("it may be anywhere");
     assert!(matches!(error, BackupError::Progress { .. }), "{error:?}");
 }
+
+#[test]
+fn an_epoch_whose_order_mattered_is_counted() {
+    let primary = Primary::new(
+        "deferred",
+        "CREATE TABLE t (id int PRIMARY KEY, u int UNIQUE); INSERT INTO t VALUES (1, 1), (2, 2)",
+    );
+    let side = primary.backup("b");
+    primary.sql("UPDATE t SET u = u + 10");
+    let backup = side.catch_up(side.options()).unwrap();
+    assert_eq!(backup.status().deferred, 0);
+    drop(backup);
+    primary.sql("BEGIN; UPDATE t SET u = 0 WHERE id = 1; UPDATE t SET u = 11 WHERE id = 2; UPDATE t SET u = 12 WHERE id = 1; COMMIT");
+    let backup = side.catch_up(side.options()).unwrap();
+    assert_eq!(backup.status().deferred, 1);
+    side.same();
+}
+
+#[test]
+fn a_transaction_that_truncates_and_reshapes_can_be_larger_than_an_epoch() {
+    let primary = Primary::new("reborn", SIMPLE);
+    let side = primary.backup("b");
+    side.sql("ALTER TABLE t ADD COLUMN w int");
+    primary.sql(
+        "BEGIN; TRUNCATE t; INSERT INTO t SELECT i, 'x' FROM generate_series(1, 50) i; ALTER TABLE t ADD COLUMN w int; \
+         INSERT INTO t SELECT i, 'y', i FROM generate_series(51, 100) i; COMMIT",
+    );
+    let options = Options {
+        epoch_rows_max: 10,
+        ..side.options()
+    };
+    side.catch_up(options).unwrap();
+    side.same();
+}

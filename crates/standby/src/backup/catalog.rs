@@ -152,9 +152,12 @@ fn find(connection: &mut Connection, relation: &Relation) -> Result<Option<Found
             is_enum: row.is_true(11),
         });
     }
-    // Constraints of single partitions count, too: they are met by some rows.
+    // Constraints of single partitions count, too: they are met by some rows. Nothing here locks the table, which our own workers may have truncated
+    // in a transaction that is still open.
     let rows = connection.query(&format!(
-        "SELECT i.indexrelid, i.indisprimary, \
+        "WITH RECURSIVE tree AS (SELECT {oid}::oid AS relid UNION ALL \
+                SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.relid JOIN pg_class p ON p.oid = h.inhrelid AND p.relispartition) \
+         SELECT i.indexrelid, i.indisprimary, \
                 i.indrelid = {oid} AND i.indisunique AND i.indimmediate AND i.indisvalid AND NOT i.indisexclusion \
                 AND i.indpred IS NULL AND i.indexprs IS NULL, \
                 i.indimmediate, a.attname, quote_ident(s.nspname) || '.' || o.oprname \
@@ -165,7 +168,7 @@ fn find(connection: &mut Connection, relation: &Relation) -> Result<Option<Found
               AND m.amopstrategy = 3 AND m.amopmethod = 403 \
          LEFT JOIN pg_operator o ON o.oid = m.amopopr LEFT JOIN pg_namespace s ON s.oid = o.oprnamespace \
          WHERE (i.indisunique OR i.indisexclusion) \
-           AND (i.indrelid = {oid} OR (i.indrelid IN (SELECT relid FROM pg_partition_tree({oid})) \
+           AND (i.indrelid = {oid} OR (i.indrelid IN (SELECT relid FROM tree) \
                 AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = i.indexrelid))) \
          ORDER BY i.indexrelid, p"
     ))?;

@@ -71,6 +71,9 @@ pub enum Contradiction {
     AlreadyThere,
     #[error("it changes a row that it has just deleted")]
     NotThere,
+    /// Two rows had the same key for a moment.
+    #[error("it changes a row that is not as the change before left it")]
+    AnotherRow,
     #[error("it does not say which row it changes")]
     NoKey,
     #[error("it leaves out a value of a new row")]
@@ -109,6 +112,20 @@ fn whole(old: Old<'_>) -> Option<Tuple<'_>> {
     match old {
         Old::None => None,
         Old::Key(tuple) | Old::Full(tuple) => Some(tuple),
+    }
+}
+
+/// The whole row before a change, if the log has it.
+fn before_of<'a>(change: &Change<'a>) -> Option<Tuple<'a>> {
+    match *change {
+        Change::Update {
+            old: Old::Full(old),
+            ..
+        }
+        | Change::Delete {
+            old: Old::Full(old),
+        } => Some(old),
+        _ => None,
     }
 }
 
@@ -222,6 +239,7 @@ impl Net {
             Change::Delete { old } => {
                 let old = whole(old).ok_or(Contradiction::NoKey)?;
                 write_key(&self.key, old, None, key)?;
+                self.expect_as_left(key, before_of(change))?;
                 self.delete(lsn, key)?;
             }
             Change::Update { old, new } => {
@@ -230,6 +248,7 @@ impl Net {
                 if let Some(before) = before {
                     old_key.clear();
                     write_key(&self.key, before, None, old_key)?;
+                    self.expect_as_left(old_key, before_of(change))?;
                     if old_key != key {
                         return self.move_row(lsn, old_key, key, old, new);
                     }
@@ -238,6 +257,30 @@ impl Net {
             }
         }
         Ok(Applied::Done)
+    }
+
+    /// Where the log tells the whole row before a change, it must be the row that is pending: a key that may be there twice for a
+    /// moment, as with a primary key that is deferrable on the primary only, would mix rows up.
+    fn expect_as_left(&self, key: &[u8], before: Option<Tuple<'_>>) -> Result<(), Contradiction> {
+        let Some((before, row)) = before.zip(self.find(hash_key(key), key)) else {
+            return Ok(());
+        };
+        let row = &self.rows[row];
+        if matches!(row.kind, Kind::Delete | Kind::Gone) {
+            return Err(Contradiction::NotThere);
+        }
+        let cells = &self.cells[row.cells..][..self.columns];
+        let same = before.iter().zip(cells).all(|(value, &cell)| match value {
+            Datum::Text(bytes) => {
+                cell.is_unchanged() || (cell.length != Cell::NULL && self.slice(cell) == bytes)
+            }
+            Datum::Null => cell.is_unchanged() || cell.length == Cell::NULL,
+            Datum::Unchanged => true,
+        });
+        match same {
+            true => Ok(()),
+            false => Err(Contradiction::AnotherRow),
+        }
     }
 
     fn slice(&self, cell: Cell) -> &[u8] {

@@ -255,3 +255,22 @@ fn a_key_that_is_null_or_left_out_is_no_key() {
         assert_eq!(net.apply(Lsn(1), &change), Err(Contradiction::NoKey));
     }
 }
+
+#[test]
+fn rows_that_share_a_key_for_a_moment_are_not_mixed_up() {
+    let mut net = Net::new(3, vec![0]);
+    let whole = |key, value: &str| row(key, &[Some(None), Some(Some(value.to_owned()))]);
+    // id = id + 1 where nothing forbids that 2 is there twice in between.
+    let (one, two, two_moved) = (whole(1, "one"), whole(2, "one"), whole(3, "two"));
+    let change = Change::Update {
+        old: Old::Full(read(&one)),
+        new: read(&two),
+    };
+    assert_eq!(net.apply(Lsn(1), &change), Ok(Applied::Done));
+    let other = whole(2, "two");
+    let change = Change::Update {
+        old: Old::Full(read(&other)),
+        new: read(&two_moved),
+    };
+    assert_eq!(net.apply(Lsn(1), &change), Err(Contradiction::AnotherRow));
+}
