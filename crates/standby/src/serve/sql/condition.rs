@@ -1,0 +1,402 @@
+//! Values and conditions: what is compared with what, and as what.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AExprKind, BoolExprType, BoolTestType, Node, NullTestType};
+
+use crate::memory::order::Kind as Type;
+
+use super::SqlError;
+use super::predicate::{Comparison, Operand, Predicate};
+use super::scope::Scope;
+use super::tree::{Literal, LiteralKind, boxed, constant, inner, names};
+use super::types::{BOOL, INT4, NUMERIC, TEXT, type_named};
+
+/// A value in an expression, with what is known of its type.
+pub(super) struct Term {
+    pub operand: Operand,
+    literal: Option<LiteralKind>,
+    pub cast: Option<u32>,
+    /// `COLLATE "C"`.
+    pub in_byte_order: bool,
+}
+
+impl Term {
+    pub(super) fn column(number: usize) -> Self {
+        Self {
+            operand: Operand::Column(number),
+            literal: None,
+            cast: None,
+            in_byte_order: false,
+        }
+    }
+
+    pub(super) fn literal(literal: Option<Literal>) -> Self {
+        Self {
+            literal: literal.as_ref().map(|literal| literal.kind),
+            operand: Operand::Constant(literal.map(|literal| literal.text)),
+            cast: None,
+            in_byte_order: false,
+        }
+    }
+}
+
+impl Scope {
+    pub(super) fn term(&mut self, node: Option<&NodeEnum>) -> Result<Term, SqlError> {
+        let node = node.ok_or_else(|| SqlError::unsupported("an empty expression"))?;
+        if let Some(literal) = constant(node) {
+            return Ok(Term::literal(literal));
+        }
+        match node {
+            NodeEnum::ColumnRef(column) => {
+                let mut names = names(&column.fields);
+                if names.len() != column.fields.len() {
+                    return Err(SqlError::unsupported("* in an expression"));
+                }
+                let name = names.pop().unwrap_or_default();
+                let qualifier = (!names.is_empty()).then_some(names.as_slice());
+                Ok(Term::column(self.find(qualifier, &name)?))
+            }
+            NodeEnum::ParamRef(parameter) => {
+                let number = usize::try_from(parameter.number - 1)
+                    .map_err(|_| SqlError::new("42P02", "there is no parameter $0"))?;
+                if self.parameters.len() <= number {
+                    self.parameters.resize(number + 1, 0);
+                }
+                Ok(Term {
+                    operand: Operand::Parameter(number),
+                    literal: None,
+                    cast: None,
+                    in_byte_order: false,
+                })
+            }
+            NodeEnum::TypeCast(cast) => {
+                let mut term = self.term(boxed(&cast.arg))?;
+                let wanted = cast
+                    .type_name
+                    .as_ref()
+                    .map(|name| names(&name.names))
+                    .unwrap_or_default();
+                let oid = type_named(&wanted).ok_or_else(|| {
+                    SqlError::unsupported(format!("a cast to {}", wanted.join(".")))
+                })?;
+                match &term.operand {
+                    Operand::Column(number) => {
+                        let from = self.column(*number);
+                        let same = from.type_oid == oid;
+                        let to_text = matches!(oid, TEXT | 1043)
+                            && !matches!(from.kind, Type::Bool | Type::Padded);
+                        if !same && !to_text {
+                            return Err(SqlError::unsupported(format!(
+                                "a cast of column {}",
+                                from.name
+                            )));
+                        }
+                        if !same {
+                            return Err(SqlError::unsupported(format!(
+                                "a cast of column {} within an expression",
+                                from.name
+                            )));
+                        }
+                    }
+                    Operand::Parameter(number) => {
+                        let declared = &mut self.parameters[*number];
+                        if *declared == 0 {
+                            *declared = oid;
+                        }
+                    }
+                    Operand::Constant(_) => {}
+                }
+                term.cast = Some(oid);
+                Ok(term)
+            }
+            NodeEnum::CollateClause(collate) => {
+                let mut term = self.term(boxed(&collate.arg))?;
+                let name = names(&collate.collname).pop().unwrap_or_default();
+                if !matches!(name.as_str(), "C" | "POSIX") {
+                    return Err(SqlError::unsupported(format!("the collation {name}")));
+                }
+                term.in_byte_order = true;
+                Ok(term)
+            }
+            // A minus before a number.
+            NodeEnum::AExpr(expression)
+                if expression.kind == AExprKind::AexprOp as i32
+                    && expression.lexpr.is_none()
+                    && names(&expression.name) == ["-"] =>
+            {
+                match boxed(&expression.rexpr).and_then(constant) {
+                    Some(Some(literal)) if literal.kind != LiteralKind::Text => {
+                        Ok(Term::literal(Some(Literal {
+                            text: format!("-{}", literal.text),
+                            kind: literal.kind,
+                        })))
+                    }
+                    _ => Err(SqlError::unsupported("arithmetic")),
+                }
+            }
+            NodeEnum::AExpr(_) => Err(SqlError::unsupported("arithmetic or another operator")),
+            NodeEnum::FuncCall(call) => Err(SqlError::unsupported(format!(
+                "the function {}",
+                names(&call.funcname).join(".")
+            ))),
+            NodeEnum::SubLink(_) => Err(SqlError::unsupported("a subquery")),
+            NodeEnum::CaseExpr(_) => Err(SqlError::unsupported("CASE")),
+            NodeEnum::CoalesceExpr(_) => Err(SqlError::unsupported("COALESCE")),
+            _ => Err(SqlError::unsupported("an expression of this kind")),
+        }
+    }
+
+    /// The type of a term, where it has one of its own.
+    pub(super) fn type_of(&self, term: &Term) -> Option<u32> {
+        if let Some(oid) = term.cast {
+            return Some(oid);
+        }
+        match &term.operand {
+            Operand::Column(number) => Some(self.column(*number).type_oid),
+            Operand::Parameter(number) => self
+                .parameters
+                .get(*number)
+                .copied()
+                .filter(|oid| *oid != 0),
+            Operand::Constant(_) => match term.literal? {
+                LiteralKind::Integer => Some(INT4),
+                LiteralKind::Number => Some(NUMERIC),
+                LiteralKind::Bool => Some(BOOL),
+                LiteralKind::Text => None,
+            },
+        }
+    }
+
+    pub(super) fn compare(
+        &mut self,
+        comparison: Comparison,
+        left: Term,
+        right: Term,
+    ) -> Result<Predicate, SqlError> {
+        let kind = self.common(&left, &right, comparison.needs_order())?;
+        Ok(Predicate::Compare {
+            comparison,
+            left: left.operand,
+            right: right.operand,
+            kind,
+        })
+    }
+
+    /// As what two terms are compared. Parameters without a type get the other side's.
+    pub(super) fn common(
+        &mut self,
+        left: &Term,
+        right: &Term,
+        order: bool,
+    ) -> Result<Type, SqlError> {
+        for (one, other) in [(left, right), (right, left)] {
+            if let Operand::Parameter(number) = one.operand
+                && self.parameters[number] == 0
+            {
+                self.parameters[number] = self.type_of(other).unwrap_or(TEXT);
+            }
+        }
+        let types = (self.type_of(left), self.type_of(right));
+        let (one, other) = match types {
+            (Some(one), Some(other)) => (Type::of(one), Type::of(other)),
+            (Some(one), None) | (None, Some(one)) => (Type::of(one), Type::of(one)),
+            (None, None) => (Type::Text, Type::Text),
+        };
+        use Type::{Date, Float, Int, Numeric, Oid, Padded, Text, Timestamp};
+        let kind = match (one, other) {
+            (one, other) if one == other => one,
+            (Int, Numeric) | (Numeric, Int) => Numeric,
+            (Int | Numeric, Float) | (Float, Int | Numeric) => Float,
+            (Int, Oid) | (Oid, Int) => Int,
+            (Text, Padded) | (Padded, Text) => Text,
+            (Date, Timestamp) | (Timestamp, Date) => Timestamp,
+            _ => {
+                return Err(
+                    SqlError::unsupported(format!("comparing {one} with {other}"))
+                        .hint("write the constant in the column's own type"),
+                );
+            }
+        };
+        let collated = left.in_byte_order || right.in_byte_order;
+        for term in [left, right] {
+            if let Operand::Column(number) = term.operand {
+                self.must_compare(number, order && !collated)?;
+            }
+        }
+        if kind == Type::Other {
+            return Err(SqlError::unsupported("comparing values of this type"));
+        }
+        // What is constant must be a value: Postgres says so before it looks at a row.
+        for term in [left, right] {
+            if let Operand::Constant(Some(text)) = &term.operand {
+                super::predicate::encoded(kind, text.as_bytes(), &mut Vec::new())?;
+            }
+        }
+        Ok(kind)
+    }
+
+    pub(super) fn conjuncts(
+        &mut self,
+        node: &NodeEnum,
+        into: &mut Vec<Predicate>,
+    ) -> Result<(), SqlError> {
+        match self.predicate(node)? {
+            Predicate::And(all) => into.extend(all),
+            one => into.push(one),
+        }
+        Ok(())
+    }
+
+    pub(super) fn predicate(&mut self, node: &NodeEnum) -> Result<Predicate, SqlError> {
+        match node {
+            NodeEnum::BoolExpr(expression) => {
+                let mut args = Vec::new();
+                for arg in &expression.args {
+                    let node =
+                        inner(arg).ok_or_else(|| SqlError::unsupported("an empty condition"))?;
+                    args.push(self.predicate(node)?);
+                }
+                match BoolExprType::try_from(expression.boolop) {
+                    Ok(BoolExprType::AndExpr) => Ok(Predicate::And(
+                        args.into_iter()
+                            .flat_map(|arg| match arg {
+                                Predicate::And(all) => all,
+                                one => vec![one],
+                            })
+                            .collect(),
+                    )),
+                    Ok(BoolExprType::OrExpr) => Ok(Predicate::Or(args)),
+                    Ok(BoolExprType::NotExpr) if args.len() == 1 => {
+                        Ok(Predicate::Not(Box::new(args.remove(0))))
+                    }
+                    _ => Err(SqlError::unsupported("this condition")),
+                }
+            }
+            NodeEnum::NullTest(test) => {
+                let operand = self.term(boxed(&test.arg))?.operand;
+                let negated = test.nulltesttype == NullTestType::IsNotNull as i32;
+                Ok(Predicate::IsNull { operand, negated })
+            }
+            NodeEnum::BooleanTest(test) => {
+                let inner =
+                    boxed(&test.arg).ok_or_else(|| SqlError::unsupported("an empty condition"))?;
+                let inner = Box::new(self.predicate(inner)?);
+                let (wanted, negated) = match BoolTestType::try_from(test.booltesttype) {
+                    Ok(BoolTestType::IsTrue) => (Some(true), false),
+                    Ok(BoolTestType::IsNotTrue) => (Some(true), true),
+                    Ok(BoolTestType::IsFalse) => (Some(false), false),
+                    Ok(BoolTestType::IsNotFalse) => (Some(false), true),
+                    Ok(BoolTestType::IsUnknown) => (None, false),
+                    Ok(BoolTestType::IsNotUnknown) => (None, true),
+                    _ => return Err(SqlError::unsupported("this condition")),
+                };
+                Ok(Predicate::IsTruth {
+                    inner,
+                    wanted,
+                    negated,
+                })
+            }
+            NodeEnum::AExpr(expression) => self.operator(expression),
+            _ => {
+                let term = self.term(Some(node))?;
+                match self.type_of(&term) {
+                    Some(BOOL) | None => Ok(Predicate::Truth(term.operand)),
+                    Some(_) => Err(SqlError::new(
+                        "42804",
+                        "argument of WHERE must be type boolean",
+                    )),
+                }
+            }
+        }
+    }
+
+    pub(super) fn operator(
+        &mut self,
+        expression: &pg_query::protobuf::AExpr,
+    ) -> Result<Predicate, SqlError> {
+        let name = names(&expression.name).pop().unwrap_or_default();
+        let list = |node: &Option<Box<Node>>| match boxed(node) {
+            Some(NodeEnum::List(list)) => list.items.clone(),
+            _ => Vec::new(),
+        };
+        match AExprKind::try_from(expression.kind) {
+            Ok(AExprKind::AexprOp) if expression.lexpr.is_some() => {
+                let comparison = Comparison::named(&name)
+                    .ok_or_else(|| SqlError::unsupported(format!("the operator {name}")))?;
+                let left = self.term(boxed(&expression.lexpr))?;
+                let right = self.term(boxed(&expression.rexpr))?;
+                self.compare(comparison, left, right)
+            }
+            Ok(kind @ (AExprKind::AexprDistinct | AExprKind::AexprNotDistinct)) => {
+                let left = self.term(boxed(&expression.lexpr))?;
+                let right = self.term(boxed(&expression.rexpr))?;
+                let common = self.common(&left, &right, false)?;
+                Ok(Predicate::Distinct {
+                    left: left.operand,
+                    right: right.operand,
+                    kind: common,
+                    negated: kind == AExprKind::AexprNotDistinct,
+                })
+            }
+            Ok(AExprKind::AexprIn) => {
+                let mut any = Vec::new();
+                for item in list(&expression.rexpr) {
+                    let left = self.term(boxed(&expression.lexpr))?;
+                    let right = self.term(inner(&item))?;
+                    any.push(self.compare(Comparison::Equal, left, right)?);
+                }
+                let found = Predicate::Or(any);
+                Ok(match name.as_str() {
+                    "<>" => Predicate::Not(Box::new(found)),
+                    _ => found,
+                })
+            }
+            Ok(kind @ (AExprKind::AexprBetween | AExprKind::AexprNotBetween)) => {
+                let bounds = list(&expression.rexpr);
+                let [low, high] = bounds.as_slice() else {
+                    return Err(SqlError::unsupported("BETWEEN of this form"));
+                };
+                let mut both = Vec::new();
+                for (comparison, bound) in [
+                    (Comparison::GreaterOrEqual, low),
+                    (Comparison::LessOrEqual, high),
+                ] {
+                    let left = self.term(boxed(&expression.lexpr))?;
+                    let right = self.term(inner(bound))?;
+                    both.push(self.compare(comparison, left, right)?);
+                }
+                let within = Predicate::And(both);
+                Ok(match kind {
+                    AExprKind::AexprNotBetween => Predicate::Not(Box::new(within)),
+                    _ => within,
+                })
+            }
+            Ok(kind @ (AExprKind::AexprLike | AExprKind::AexprIlike)) => {
+                let left = self.term(boxed(&expression.lexpr))?;
+                let right = self.term(boxed(&expression.rexpr))?;
+                for term in [&left, &right] {
+                    if let Some(oid) = self.type_of(term)
+                        && !matches!(oid, TEXT | 1043 | 19)
+                    {
+                        return Err(SqlError::unsupported("LIKE on anything but text"));
+                    }
+                    if let Operand::Parameter(number) = term.operand
+                        && self.parameters[number] == 0
+                    {
+                        self.parameters[number] = TEXT;
+                    }
+                }
+                Ok(Predicate::Like {
+                    operand: left.operand,
+                    pattern: right.operand,
+                    ignore_case: kind == AExprKind::AexprIlike,
+                    negated: name.starts_with('!'),
+                })
+            }
+            Ok(AExprKind::AexprOpAny | AExprKind::AexprOpAll) => {
+                Err(SqlError::unsupported("ANY and ALL over an array").hint("write IN (…)"))
+            }
+            _ => Err(SqlError::unsupported("this operator")),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The SQL that the store answers: reads of one table, and of tables joined by primary key.
+//!
+//! ```text
+//!  text ─▶ AS OF cut out ─▶ Postgres' own grammar ─▶ resolve: names, types, what is not supported ─▶ Statement
+//!                                                                                                        │
+//!  rows ◀─ order, limit ◀─ group ◀─ filter ◀─ look up by key ◀─ point, range or whole table ◀─ snapshot ─┘
+//! ```
+//!
+//! What is answered is answered as Postgres would, type by type and NULL by NULL; what might not be is refused, with the construct's name. Values stay
+//! in text form from the log to the client; comparisons go by [`crate::memory::order`].
+//!
+//! Start reading at [`prepare`] and [`execute`].
+
+mod aggregate;
+mod as_of;
+mod condition;
+mod decimal;
+mod execute;
+mod output;
+mod predicate;
+mod resolve;
+mod scope;
+mod select;
+mod tree;
+mod types;
+
+use hindcast_store::Snapshot;
+
+use crate::memory::Catalog;
+
+pub use execute::execute;
+
+use select::Select;
+
+/// A statement that was understood; can be executed any number of times.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    kind: Kind,
+    plan: Plan,
+    columns: Vec<OutputColumn>,
+    parameters: Vec<u32>,
+    as_of: Option<String>,
+}
+
+/// What a session has to do about a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Returns rows, from a snapshot.
+    Select,
+    /// Returns a row, from the session.
+    Show,
+    Set {
+        name: String,
+        value: String,
+    },
+    /// `None`: all.
+    Reset {
+        name: Option<String>,
+    },
+    Begin,
+    Commit,
+    Rollback,
+    Empty,
+    DiscardAll,
+    /// `None`: all.
+    Deallocate {
+        name: Option<String>,
+    },
+}
+
+#[derive(Clone, Debug)]
+enum Plan {
+    Nothing,
+    Select(Box<Select>),
+    Show(String),
+    Explain(Box<Select>),
+    /// Columns of `hindcast.status`.
+    Status(Vec<String>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputColumn {
+    pub name: String,
+    pub type_oid: u32,
+}
+
+/// Why a statement is not executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SqlError {
+    /// The SQLSTATE.
+    pub code: &'static str,
+    pub message: String,
+    pub hint: Option<String>,
+    /// In characters from 1.
+    pub position: Option<u32>,
+}
+
+const SUPPORTED: &str = "this server answers SELECT over one table, or tables joined by primary key, with WHERE, GROUP BY, ORDER BY, LIMIT, count, sum, avg, min and max; \
+    for everything else follow into a Postgres backup (hindcast standby --to)";
+
+impl SqlError {
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+            position: None,
+        }
+    }
+
+    /// Something that Postgres has and this server has not.
+    pub fn unsupported(what: impl std::fmt::Display) -> Self {
+        Self {
+            hint: Some(SUPPORTED.to_owned()),
+            ..Self::new("0A000", format!("{what} is not supported here"))
+        }
+    }
+
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+}
+
+/// What a statement is executed against.
+pub struct View<'a> {
+    pub snapshot: &'a Snapshot,
+    pub catalog: &'a Catalog,
+    /// What `SHOW` can show, and the columns of `hindcast.status` among it.
+    pub status: &'a dyn Fn() -> Vec<(&'static str, String)>,
+}
+
+/// The columns of the table `hindcast.status`.
+pub const STATUS_COLUMNS: [&str; 7] = [
+    "visible_lsn",
+    "visible_time",
+    "lag_ms",
+    "oldest_lsn",
+    "oldest_time",
+    "rows_applied",
+    "deferred",
+];
+
+/// The statements of a text.
+pub fn split(text: &str) -> Result<Vec<String>, SqlError> {
+    let statements = pg_query::split_with_scanner(text).map_err(tree::syntax)?;
+    Ok(statements
+        .into_iter()
+        .map(|statement| statement.trim().to_owned())
+        .filter(|statement| !statement.is_empty())
+        .collect())
+}
+
+/// Understands one statement. `declared` are the parameters' types as far as the client named them.
+pub fn prepare(text: &str, declared: &[u32], catalog: &Catalog) -> Result<Statement, SqlError> {
+    let (text, as_of) = as_of::cut(text)?;
+    let mut statement = resolve::statement(&text, declared, catalog)?;
+    if as_of.is_some() && statement.kind != Kind::Select {
+        return Err(SqlError::new("42601", "AS OF belongs to a SELECT"));
+    }
+    statement.as_of = as_of;
+    Ok(statement)
+}
+
+impl Statement {
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    pub fn columns(&self) -> &[OutputColumn] {
+        &self.columns
+    }
+
+    /// The types of the parameters.
+    pub fn parameters(&self) -> &[u32] {
+        &self.parameters
+    }
+
+    /// `AS OF '…'` of its own.
+    pub fn as_of(&self) -> Option<&str> {
+        self.as_of.as_deref()
+    }
+
+    fn plain(kind: Kind) -> Self {
+        Self {
+            kind,
+            plan: Plan::Nothing,
+            columns: Vec::new(),
+            parameters: Vec::new(),
+            as_of: None,
+        }
+    }
+}
