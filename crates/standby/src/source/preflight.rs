@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use hindcast_pg::{ConnectError, Connection, DatabaseUrl, Error, quote_identifier, quote_literal};
+use hindcast_pg::{
+    ConnectError, ConnectOptions, Connection, DatabaseUrl, Error, quote_identifier, quote_literal,
+};
 
 use super::slot::published;
 use super::stream::session;
@@ -203,9 +205,6 @@ pub fn preflight(
     if row.text(0) != Some("logical") {
         return Err(PreflightError::WalLevel(row.string(0)));
     }
-    if !row.is_true(4) {
-        return Err(PreflightError::Role(role));
-    }
     let (superuser, slot_exists) = (row.is_true(5), row.is_true(12));
     let (slots, slots_used): (u64, u64) = (row.parse(6)?, row.parse(7)?);
     if !slot_exists && slots_used >= slots {
@@ -214,6 +213,9 @@ pub fn preflight(
     let (senders, senders_used): (u64, u64) = (row.parse(8)?, row.parse(9)?);
     if senders_used >= senders {
         return Err(PreflightError::Senders(senders));
+    }
+    if !row.is_true(4) {
+        may_replicate(url, &role, senders)?;
     }
     let may_create = row.is_true(11);
     let primary = Primary {
@@ -257,6 +259,22 @@ pub fn preflight(
         tables: found.tables,
         ..primary
     })
+}
+
+/// Whether a role may replicate that does not have the attribute: hosts give that right in ways of their own, so it is tried.
+fn may_replicate(url: &DatabaseUrl, role: &str, senders: u64) -> Result<(), PreflightError> {
+    let options = ConnectOptions {
+        replication: true,
+        ..session("hindcast standby")
+    };
+    let tried = Connection::connect(url, &options);
+    tried.map(drop).map_err(
+        |error| match error.server().map(|error| error.code.as_str()) {
+            Some("42501") => PreflightError::Role(role.to_owned()),
+            Some("53300") => PreflightError::Senders(senders),
+            _ => PreflightError::Connect(error),
+        },
+    )
 }
 
 /// An update of a table without an identity fails once it is published: not here, on the primary, for its users.

@@ -73,7 +73,7 @@ pub struct ReplicatedTable {
     /// What tells rows apart in the log, as in `pg_class.relreplident`: `d` the primary key, `i` another index, `f` the whole row; `n` also where the
     /// index is not there, or may be violated for a while (`DEFERRABLE`), so that the log cannot use it.
     pub identity: char,
-    /// What the primary's statistics say.
+    /// What the primary's statistics say, as do the sizes.
     pub rows_estimate: u64,
     pub bytes: u64,
     pub pages: u64,
@@ -134,7 +134,7 @@ pub struct Tables {
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// Tables of the user: not the system's, not our own.
+/// Tables of the user: not the system's, not our own. Sizes are those of the statistics: to look at the files is to wait for whoever has a table locked.
 const TABLES: &str = "\
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
        CASE WHEN c.relreplident = 'd' AND EXISTS (SELECT FROM pg_catalog.pg_index i \
@@ -142,7 +142,10 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
             WHEN c.relreplident = 'i' AND EXISTS (SELECT FROM pg_catalog.pg_index i \
                    WHERE i.indrelid = c.oid AND i.indisreplident AND i.indimmediate AND i.indisvalid) THEN 'i' \
             WHEN c.relreplident = 'f' THEN 'f' ELSE 'n' END, \
-       greatest(c.reltuples, 0)::bigint, pg_catalog.pg_table_size(c.oid), greatest(c.relpages, 0), \
+       greatest(c.reltuples, 0)::bigint, \
+       (c.relpages + coalesce((SELECT t.relpages FROM pg_catalog.pg_class t WHERE t.oid = c.reltoastrelid), 0))::bigint \
+           * current_setting('block_size')::bigint, \
+       greatest(c.relpages, 0), \
        coalesce((SELECT pg_catalog.string_agg(a.attname, E'\\x01' ORDER BY k.place) \
                    FROM pg_catalog.pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place), pg_catalog.pg_attribute a \
                   WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts \
