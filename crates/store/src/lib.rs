@@ -38,6 +38,7 @@ mod deferred;
 mod history;
 mod index;
 mod log;
+mod map;
 #[doc(hidden)]
 pub mod measure;
 mod modes;

@@ -74,6 +74,8 @@ pub(crate) struct Segment {
     pub first: u64,
     pub headers: Vec<Header>,
     pub data: Vec<u8>,
+    /// How much of `data` belongs to `headers`; behind that may lie what an interrupted write left.
+    pub data_used: usize,
     pub bases: Vec<Base>,
     pub commits: Vec<Commit>,
     pub units: Vec<Unit>,
@@ -92,6 +94,7 @@ impl Segment {
     pub fn clear(&mut self) {
         self.headers.clear();
         self.data.clear();
+        self.data_used = 0;
         self.bases.clear();
         self.commits.clear();
         self.units.clear();
@@ -105,7 +108,7 @@ impl Segment {
     pub fn end(&self) -> Place {
         Place {
             header: self.headers.len(),
-            data: self.data.len(),
+            data: self.data_used,
             base: self.bases.len(),
             dependency: self.dependencies.len(),
         }

@@ -11,7 +11,7 @@ use crate::log::{Segment, Unit};
 use crate::shared::Shared;
 
 /// So many transactions can be on their way at once.
-const WINDOW: usize = 1 << 16;
+const WINDOW: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
 /// Which transactions are done: transaction `n` is when the nth place, modulo the window, says `n` or more.
 pub(crate) struct Done(Box<[AtomicU64]>);

@@ -48,7 +48,7 @@ use crate::types::Cell;
 
 const CHUNK_BITS: u32 = if cfg!(miri) { 6 } else { 16 };
 const CHUNK_ROWS: usize = 1 << CHUNK_BITS;
-const CHUNKS: usize = 1 << 16;
+const CHUNKS: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
 /// How many rows there can be at once.
 pub(crate) const ROWS_MAX: u32 = if cfg!(miri) {

@@ -10,10 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use hashbrown::HashTable;
-use xxhash_rust::xxh3::xxh3_64;
-
 use crate::log::{Base, Commit, Header, Kind, NO_ROW, Segment, write_body};
+use crate::map::{Entry, Last, RowMap, hash_of};
 use crate::modes::Conflicts;
 use crate::rows::{ROWS_MAX, row_bytes};
 use crate::shared::{Shared, Table, lock};
@@ -49,6 +47,7 @@ pub struct Appender {
     /// Only in [`Mode::Transaction`].
     conflicts: Option<Conflicts>,
     born_bytes: i64,
+    map_bytes: u64,
     written: u64,
     committed: u64,
     /// The store failed or is gone: nobody will apply anything any more.
@@ -57,36 +56,13 @@ pub struct Appender {
 
 struct TableMap {
     shared: Arc<Table>,
-    rows: HashTable<Entry>,
+    rows: RowMap,
+    /// Memory of `rows`, when last looked at.
+    bytes: u64,
     /// Rows below this are gone, whatever their entry says.
     truncated: u64,
     born: Vec<u32>,
     dead: Vec<u32>,
-}
-
-/// 16 bytes, because the map is what the scheduler waits for.
-#[derive(Clone, Copy)]
-struct Entry {
-    /// Half of the key's hash; the table's own hash is made from it.
-    hash: u32,
-    row: u32,
-    /// The last write, and whether it deleted the row.
-    last: Last,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Last(u64);
-
-const DELETED: u64 = 1 << 63;
-
-impl Last {
-    fn seq(self) -> u64 {
-        self.0 & !DELETED
-    }
-
-    fn is_deleted(self) -> bool {
-        self.0 & DELETED != 0
-    }
 }
 
 struct Tombstone {
@@ -94,15 +70,6 @@ struct Tombstone {
     table: usize,
     hash: u32,
     row: u32,
-}
-
-fn hash_of(key: &[u8]) -> u32 {
-    xxh3_64(key) as u32
-}
-
-/// hashbrown wants good bits at both ends.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Appender {
@@ -129,6 +96,7 @@ impl Appender {
             next_row: 0,
             conflicts,
             born_bytes: 0,
+            map_bytes: 0,
             written: 0,
             committed: 0,
             ended: false,
@@ -150,19 +118,22 @@ impl Appender {
         if self.ended {
             return;
         }
+        // The values first: taking them from the caller is all that can go wrong, and then nothing was done yet.
+        let body = self.open.data_used;
+        self.open.data.truncate(body);
+        let cell_count = cells.len() as u32;
+        let unchanged = write_body(&mut self.open.data, cells);
+        let len = (self.open.data.len() - body) as u32;
+
         let table = self.table(table);
         let moved_from = moved_from.filter(|&old| old != key);
         let old = moved_from.and_then(|old| self.live(table, old));
         let Some((row, prev)) = self.claim(table, key) else {
             return;
         };
-
-        let body = self.open.data.len();
-        let cell_count = cells.len() as u32;
-        let kind = if write_body(&mut self.open.data, cells) {
+        if unchanged {
             let base = match (moved_from, old) {
-                (Some(_), Some(old)) => Some((old.row, old.last)),
-                (Some(_), None) => None,
+                (Some(_), old) => old.map(|old| (old.row, old.last)),
                 (None, _) => Some((row, prev)),
             };
             let base = base.filter(|(_, last)| {
@@ -181,11 +152,8 @@ impl Appender {
             if let (Some(conflicts), Some((_, last))) = (&mut self.conflicts, base) {
                 conflicts.touch(last.seq(), &mut self.open);
             }
-            Kind::PutOver
-        } else {
-            Kind::Put
-        };
-        let len = (self.open.data.len() - body) as u32;
+        }
+        let kind = if unchanged { Kind::PutOver } else { Kind::Put };
         self.append(Header {
             prev: prev.seq(),
             row,
@@ -194,8 +162,8 @@ impl Appender {
             cells: cell_count,
             kind,
         });
-        if let (Some(key), Some(old)) = (moved_from, old) {
-            self.bury(table, key, old);
+        if let Some(old) = old {
+            self.bury(table, old);
         }
         self.hand_over_if_full();
     }
@@ -207,7 +175,7 @@ impl Appender {
         }
         let table = self.table(table);
         if let Some(entry) = self.live(table, key) {
-            self.bury(table, key, entry);
+            self.bury(table, entry);
             self.hand_over_if_full();
         }
     }
@@ -281,7 +249,8 @@ impl Appender {
                 tables.insert(id, shared.clone());
                 self.tables.push(TableMap {
                     shared,
-                    rows: HashTable::new(),
+                    rows: RowMap::new(),
+                    bytes: 0,
                     truncated: 0,
                     born: Vec::new(),
                     dead: Vec::new(),
@@ -295,63 +264,53 @@ impl Appender {
     }
 
     /// The entry of a key that has a row now.
-    fn live(&self, table: usize, key: &[u8]) -> Option<Entry> {
-        let map = &self.tables[table];
-        let hash = hash_of(key);
+    fn live(&mut self, table: usize, key: &[u8]) -> Option<Entry> {
+        let map = &mut self.tables[table];
+        let rows = &self.shared.rows;
         // SAFETY: the map holds rows that this thread created and has not given up.
-        let same =
-            |entry: &Entry| entry.hash == hash && unsafe { self.shared.rows.key(entry.row) } == key;
-        let entry = map.rows.find(spread(hash), same)?;
+        let same = |row: u32| unsafe { rows.key(row) } == key;
+        let entry = map.rows.find(hash_of(key), same)?;
         (!entry.last.is_deleted() && entry.last.seq() > map.truncated).then_some(*entry)
     }
 
     /// The row for the next write, a put to `key`, and what was the last write to it. `None` when there is no room.
     fn claim(&mut self, table: usize, key: &[u8]) -> Option<(u32, Last)> {
-        let seq = self.seq + 1;
+        let this = Last::put(self.seq + 1);
         let hash = hash_of(key);
         let rows = &self.shared.rows;
         let map = &mut self.tables[table];
         // SAFETY: the map holds rows that this thread created and has not given up.
-        let same = |entry: &Entry| entry.hash == hash && unsafe { rows.key(entry.row) } == key;
-        match map
-            .rows
-            .entry(spread(hash), same, |entry| spread(entry.hash))
-        {
-            hashbrown::hash_table::Entry::Occupied(mut entry) => {
-                let entry = entry.get_mut();
-                let last = std::mem::replace(&mut entry.last, Last(seq));
-                Some((entry.row, last))
-            }
-            hashbrown::hash_table::Entry::Vacant(place) => {
-                let row = match self.free_rows.pop() {
-                    Some(row) => row,
-                    None if self.next_row < ROWS_MAX => {
-                        self.next_row += 1;
-                        self.next_row - 1
-                    }
-                    None => {
-                        self.shared.fail(Failure::TooManyRows {
-                            limit: u64::from(ROWS_MAX),
-                        });
-                        return None;
-                    }
-                };
-                // SAFETY: this is the scheduler, and the id is fresh or came back from the indexer.
-                unsafe { rows.create(row, key) };
-                place.insert(Entry {
-                    hash,
-                    row,
-                    last: Last(seq),
-                });
-                map.born.push(row);
-                self.born_bytes += row_bytes(key) as i64;
-                Some((row, Last(0)))
-            }
-        }
+        let same = |row: u32| unsafe { rows.key(row) } == key;
+        let entry = map.rows.find_or_insert(hash, same, || {
+            let row = match self.free_rows.pop() {
+                Some(row) => row,
+                None if self.next_row < ROWS_MAX => {
+                    self.next_row += 1;
+                    self.next_row - 1
+                }
+                None => return None,
+            };
+            // SAFETY: this is the scheduler, and the id is fresh or came back from the indexer.
+            unsafe { rows.create(row, key) };
+            map.born.push(row);
+            self.born_bytes += row_bytes(key) as i64;
+            Some(Entry {
+                hash,
+                row,
+                last: Last::none(),
+            })
+        });
+        let Some(entry) = entry else {
+            self.shared.fail(Failure::TooManyRows {
+                limit: u64::from(ROWS_MAX),
+            });
+            return None;
+        };
+        Some((entry.row, std::mem::replace(&mut entry.last, this)))
     }
 
     /// Appends the deletion of a row that is there.
-    fn bury(&mut self, table: usize, key: &[u8], entry: Entry) {
+    fn bury(&mut self, table: usize, entry: Entry) {
         self.append(Header {
             prev: entry.last.seq(),
             row: entry.row,
@@ -361,12 +320,9 @@ impl Appender {
             kind: Kind::Delete,
         });
         let seq = self.seq;
-        let hash = hash_of(key);
-        if let Some(entry) = self.tables[table]
-            .rows
-            .find_mut(spread(hash), |other| other.row == entry.row)
-        {
-            entry.last = Last(seq | DELETED);
+        let hash = entry.hash;
+        if let Some(entry) = self.tables[table].rows.find(hash, |row| row == entry.row) {
+            entry.last = Last::deleted(seq);
         }
         self.tombstones.push_back(Tombstone {
             seq,
@@ -382,6 +338,7 @@ impl Appender {
         if let Some(conflicts) = &mut self.conflicts {
             conflicts.touch(header.prev, &mut self.open);
         }
+        self.open.data_used += header.len as usize;
         self.open.headers.push(header);
     }
 
@@ -478,14 +435,11 @@ impl Appender {
             .filter(|tombstone| tombstone.seq <= horizon)
         {
             let map = &mut self.tables[tombstone.table];
-            let found = map
+            // Otherwise the key has a row again, or lost this one to a truncation.
+            if map
                 .rows
-                .find_entry(spread(tombstone.hash), |entry| entry.row == tombstone.row);
-            // Another entry than the tombstone's: the key has a row again, or lost this one to a truncation.
-            if let Ok(entry) = found
-                && entry.get().last == Last(tombstone.seq | DELETED)
+                .remove(tombstone.hash, tombstone.row, Last::deleted(tombstone.seq))
             {
-                entry.remove();
                 map.dead.push(tombstone.row);
             }
             self.tombstones.pop_front();
@@ -512,11 +466,6 @@ impl Appender {
         if self.free_rows.is_empty() {
             std::mem::swap(&mut self.free_rows, &mut lock(&self.shared.free_rows));
         }
-        // The table's own size is near enough: entries and a control byte each.
-        let slots: usize = self.tables.iter().map(|map| map.rows.capacity()).sum();
-        self.shared
-            .map_bytes
-            .store((slots * (size_of::<Entry>() + 1)) as u64, Ordering::Relaxed);
     }
 
     /// Tells readers and the indexer which rows are new and which are dead. Before the segment goes out: whoever sees a
@@ -528,6 +477,9 @@ impl Appender {
             if map.born.is_empty() && map.dead.is_empty() {
                 continue;
             }
+            let bytes = map.rows.bytes() as u64;
+            self.map_bytes = self.map_bytes - map.bytes + bytes;
+            map.bytes = bytes;
             let mut arrivals = lock(&map.shared.arrivals);
             arrivals.born.append(&mut map.born);
             arrivals.dead.append(&mut map.dead);
@@ -535,6 +487,9 @@ impl Appender {
             map.shared.arrived.store(count, Ordering::Relaxed);
             many |= count >= ARRIVALS_MANY;
         }
+        self.shared
+            .map_bytes
+            .store(self.map_bytes, Ordering::Relaxed);
         if many {
             self.shared.wake_indexer();
         }

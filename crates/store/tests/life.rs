@@ -306,6 +306,33 @@ fn who_waits_need_not_flush_what_is_committed_later() {
 }
 
 #[test]
+fn a_write_whose_values_cannot_be_had_never_was() {
+    let (store, mut appender) = open(options());
+    put(&mut appender, 1, b"one");
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let cells = (0..2).map(|i| {
+            if i == 0 {
+                Cell::Value(b"two")
+            } else {
+                panic!("no value")
+            }
+        });
+        appender.put(TABLE, &2u64.to_be_bytes(), 1, cells, None);
+    }));
+    assert!(failed.is_err());
+    put(&mut appender, 2, b"three");
+    commit(&mut appender, 1);
+    appender.flush();
+    assert!(store.wait_visible(1, deadline()));
+    let snapshot = store.snapshot();
+    let values: Vec<_> = snapshot
+        .scan(TABLE, Bound::Unbounded, Bound::Unbounded)
+        .filter_map(|(_, row)| row.cell(0))
+        .collect();
+    assert_eq!(values, [&b"one"[..], b"three"]);
+}
+
+#[test]
 fn a_wait_ends_at_its_deadline() {
     let (store, _appender) = open(options());
     assert!(!store.wait_visible(1, Instant::now() + Duration::from_millis(20)));

@@ -113,10 +113,10 @@ proptest! {
 #[test]
 fn a_long_log_with_hot_rows_under_small_retention() {
     for mode in [Mode::Row, Mode::Transaction, Mode::Single] {
-        let rounds = if cfg!(debug_assertions) {
-            3_000
-        } else {
-            40_000
+        let rounds = match (cfg!(miri), cfg!(debug_assertions)) {
+            (true, _) => 25,
+            (_, true) => 3_000,
+            _ => 40_000,
         };
         let log = Log::random(rounds, 7);
         run(
