@@ -8,7 +8,6 @@
 //!
 //! The log is in memory before the clock starts. The clock stops when the last commit is visible.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -147,6 +146,26 @@ fn feed(appender: &mut Appender, log: &[Record]) -> (u64, u64) {
     (lsn, rows)
 }
 
+/// CPU seconds of the threads of one kind, by the beginning of their name.
+fn cpu_of(name: &str) -> f64 {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return 0.0;
+    };
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let nanoseconds: u64 = threads
+        .flatten()
+        .filter(|thread| read(thread.path().join("comm")).starts_with(name))
+        .filter_map(|thread| {
+            read(thread.path().join("schedstat"))
+                .split(' ')
+                .next()?
+                .parse::<u64>()
+                .ok()
+        })
+        .sum();
+    nanoseconds as f64 / 1e9
+}
+
 /// CPU time of this process so far, all threads.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -172,72 +191,99 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let log = log(arguments.workload, arguments.rows);
-    let (cpu_before, start) = (cpu(), Instant::now());
-    let (store, (lsn, rows)): (Option<Store>, _) = if arguments.workload == Workload::Scheduler {
-        let mut appender = hindcast_store::measure::scheduler_alone(arguments.options.clone());
-        (None, feed(&mut appender, &log))
-    } else {
-        let (store, mut appender) = hindcast_store::open(arguments.options.clone());
-        let fed = feed(&mut appender, &log);
-        if !store.wait_visible(fed.0, Instant::now() + Duration::from_secs(600)) {
-            eprintln!(
-                "Error: the log was not applied: {:?}, {:?}",
-                store.failure(),
-                store.metrics()
-            );
-            return ExitCode::FAILURE;
-        }
-        (Some(store), fed)
-    };
+    let (cpu_before, feeder_before, start) = (cpu(), cpu_of("throughput"), Instant::now());
+    // The appender stays: without it the workers would end, and their share could not be told.
+    let (store, _appender, (lsn, rows)): (Option<Store>, Appender, _) =
+        if arguments.workload == Workload::Scheduler {
+            let mut appender = hindcast_store::measure::scheduler_alone(arguments.options.clone());
+            let fed = feed(&mut appender, &log);
+            (None, appender, fed)
+        } else {
+            let (store, mut appender) = hindcast_store::open(arguments.options.clone());
+            let fed = feed(&mut appender, &log);
+            if !store.wait_visible(fed.0, Instant::now() + Duration::from_secs(600)) {
+                eprintln!(
+                    "Error: the log was not applied: {:?}, {:?}",
+                    store.failure(),
+                    store.metrics()
+                );
+                return ExitCode::FAILURE;
+            }
+            (Some(store), appender, fed)
+        };
     let elapsed = start.elapsed().as_secs_f64();
     let cpu = (cpu() - cpu_before).as_secs_f64();
     let metrics = store.as_ref().map(Store::metrics).unwrap_or_default();
-    print(&arguments, lsn, rows, elapsed, cpu, &metrics);
+    let scheduler = cpu_of("throughput") - feeder_before;
+    let workers = cpu_of("store-worker");
+    let cost = Cost {
+        seconds: elapsed,
+        cpu,
+        scheduler,
+        workers,
+        others: cpu_of("store-") - workers,
+    };
+    print(&arguments, lsn, rows, &cost, &metrics);
     // Not worth the time it takes to free millions of rows one by one.
     std::process::exit(0);
 }
 
-fn print(
-    arguments: &Arguments,
-    transactions: u64,
-    rows: u64,
+/// What it took, in seconds.
+struct Cost {
     seconds: f64,
+    /// All threads.
     cpu: f64,
-    metrics: &Metrics,
-) {
+    /// The appender's thread, which also reads the log.
+    scheduler: f64,
+    workers: f64,
+    /// Snapshotter and indexer.
+    others: f64,
+}
+
+fn print(arguments: &Arguments, transactions: u64, rows: u64, cost: &Cost, metrics: &Metrics) {
     let workload = match arguments.workload {
         Workload::InsertOnly => "insert-only".to_string(),
         Workload::Adversarial(inserts) => format!("adversarial {inserts}"),
         Workload::Scheduler => "scheduler".to_string(),
     };
     let mode = format!("{:?}", arguments.options.mode).to_lowercase();
-    let mut line = String::new();
-    let (rate, per_cpu) = (rows as f64 / seconds, rows as f64 / cpu.max(0.01));
-    let _ = if arguments.json {
-        write!(
-            line,
-            "{{\"workload\":\"{workload}\",\"mode\":\"{mode}\",\"workers\":{},\"rows\":{rows},\"transactions\":{transactions},\
-             \"seconds\":{seconds:.4},\"cpu_seconds\":{cpu:.2},\"rows_per_second\":{rate:.0},\"rows_per_cpu_second\":{per_cpu:.0},\
-             \"deferred\":{},\"collected\":{},\"versions\":{},\"bytes\":{},\"held_back_us\":{}}}",
-            arguments.options.workers,
-            metrics.deferred,
-            metrics.collected,
-            metrics.versions,
-            metrics.bytes,
-            metrics.held_back_us
-        )
+    let workers = arguments.options.workers;
+    let Cost {
+        seconds,
+        cpu,
+        scheduler,
+        workers: workers_cpu,
+        others,
+    } = cost;
+    let rate = rows as f64 / seconds;
+    let per_cpu = rows as f64 / cpu.max(0.01);
+    if arguments.json {
+        let Metrics {
+            deferred,
+            collected,
+            versions,
+            bytes,
+            held_back_us,
+            ..
+        } = metrics;
+        println!(
+            "{{\"workload\":\"{workload}\",\"mode\":\"{mode}\",\"workers\":{workers},\"rows\":{rows},\
+             \"transactions\":{transactions},\"seconds\":{seconds:.4},\"cpu_seconds\":{cpu:.2},\
+             \"scheduler_cpu_seconds\":{scheduler:.3},\"worker_cpu_seconds\":{workers_cpu:.3},\
+             \"other_cpu_seconds\":{others:.3},\"rows_per_second\":{rate:.0},\"rows_per_cpu_second\":{per_cpu:.0},\
+             \"deferred\":{deferred},\"collected\":{collected},\"versions\":{versions},\"bytes\":{bytes},\
+             \"held_back_us\":{held_back_us}}}"
+        );
     } else {
-        write!(
-            line,
-            "{workload}, {mode}, {} workers: {rows} rows in {seconds:.2} s = {:.2} M rows/s ({:.2} M tx/s), {cpu:.2} CPU s \
-             ({:.2} M rows per CPU s), {} deferred, {} MiB",
-            arguments.options.workers,
+        println!(
+            "{workload}, {mode}, {workers} workers: {rows} rows in {seconds:.2} s = {:.2} M rows/s ({:.2} M tx/s); \
+             {cpu:.2} CPU s (scheduler {scheduler:.2}, workers {workers_cpu:.2}, snapshots and index {others:.2}) = \
+             {:.2} M rows per CPU s; {} deferred, {} MiB",
             rate / 1e6,
             transactions as f64 / seconds / 1e6,
             per_cpu / 1e6,
             metrics.deferred,
             metrics.bytes >> 20
-        )
-    };
-    println!("{line}");
+        );
+    }
 }
