@@ -1,5 +1,7 @@
 //! One private server with a primary's database and, for each way to apply its log, a backup's.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,9 @@ static SERVER: LazyLock<Cluster> = LazyLock::new(|| {
         .set("max_wal_senders", 60);
     Cluster::temporary(options).unwrap_or_else(|error| panic!("no private Postgres: {error}"))
 });
+
+/// A table with a few rows.
+pub const SIMPLE: &str = "CREATE TABLE t (id int PRIMARY KEY, v text, CHECK (id > 0)); INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 100) i";
 
 /// A primary's database, and where its log begins.
 pub struct Primary {
