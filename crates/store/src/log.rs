@@ -127,9 +127,11 @@ const UNCHANGED: u32 = 1 << 30;
 
 /// Writes the values of one row behind `data`: where each ends (with two flags), then all the bytes. A version in memory
 /// has the same form. Says whether a value is `Unchanged`.
+///
+/// The iterator is borrowed for a reason: to copy it, just made, in other pieces than it was made in, would wait for all earlier stores.
 pub(crate) fn write_body<'a>(
     data: &mut Vec<u8>,
-    cells: impl ExactSizeIterator<Item = Cell<'a>>,
+    cells: &mut impl ExactSizeIterator<Item = Cell<'a>>,
 ) -> bool {
     let ends = data.len();
     let bytes = ends + cells.len() * 4;
@@ -201,7 +203,7 @@ mod tests {
             Cell::Value(b"five"),
         ];
         let mut data = b"before".to_vec();
-        assert!(write_body(&mut data, cells.iter().copied()));
+        assert!(write_body(&mut data, &mut cells.iter().copied()));
         let read: Vec<_> = (0..5).map(|i| body_cell(&data[6..], 5, i)).collect();
         assert_eq!(read, cells);
     }
@@ -209,7 +211,7 @@ mod tests {
     #[test]
     fn a_row_may_have_no_cells() {
         let mut data = Vec::new();
-        assert!(!write_body(&mut data, [].into_iter()));
+        assert!(!write_body(&mut data, &mut [].into_iter()));
         assert!(data.is_empty());
     }
 
@@ -217,7 +219,7 @@ mod tests {
     #[should_panic(expected = "cell 2 of a row that has 2")]
     fn a_cell_beyond_the_row_is_a_defect() {
         let mut data = Vec::new();
-        write_body(&mut data, [Cell::Null, Cell::Null].into_iter());
+        write_body(&mut data, &mut [Cell::Null, Cell::Null].into_iter());
         body_cell(&data, 2, 2);
     }
 }

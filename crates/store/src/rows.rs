@@ -171,17 +171,19 @@ impl Rows {
         }
         let len =
             u32::try_from(key.len()).unwrap_or_else(|_| panic!("a key of {} bytes", key.len()));
-        let bytes = if key.len() <= KEY_INLINE {
-            let mut inline = [0; KEY_INLINE];
-            inline[..key.len()].copy_from_slice(key);
-            KeyBytes { inline }
-        } else {
-            KeyBytes {
-                heap: Box::into_raw(Box::<[u8]>::from(key)).cast(),
+        // SAFETY: nobody else looks at this slot, says the caller, and a short key fits. It is written right where it stays: a copy made on the
+        // stack first would be read in other pieces than it was written in, and wait for all earlier stores.
+        unsafe {
+            let slot = self.slot(row).key.get();
+            (&raw mut (*slot).len).write(len);
+            let bytes = &raw mut (*slot).bytes;
+            if key.len() <= KEY_INLINE {
+                ptr::copy_nonoverlapping(key.as_ptr(), bytes.cast(), key.len());
+            } else {
+                (&raw mut (*bytes).heap)
+                    .write_unaligned(Box::into_raw(Box::<[u8]>::from(key)).cast());
             }
-        };
-        // SAFETY: nobody else looks at this slot, says the caller.
-        unsafe { *self.slot(row).key.get() = Key { len, bytes } };
+        }
     }
 
     /// A row's key.
@@ -393,7 +395,7 @@ impl Draft {
         let own = self.version();
         let base = base.filter(|base| !base.is_tombstone());
         let mut unresolved = 0;
-        let cells = (0..own.cells() as usize).map(|i| match own.cell(i) {
+        let mut cells = (0..own.cells() as usize).map(|i| match own.cell(i) {
             Cell::Unchanged => match base.filter(|base| i < base.cells() as usize) {
                 Some(base) => base.cell(i),
                 None => {
@@ -404,7 +406,7 @@ impl Draft {
             cell => cell,
         });
         let mut body = Vec::new();
-        write_body(&mut body, cells);
+        write_body(&mut body, &mut cells);
         (
             Draft::row(own.seq(), own.layout(), own.cells(), &body),
             unresolved,
