@@ -21,8 +21,10 @@ pub struct Table {
     pub schema: String,
     pub name: String,
     pub columns: Vec<Column>,
-    /// Places of the primary key's columns, in the key's order.
+    /// Places of the primary key's columns, in the key's order; empty too if one of them is generated, which the log does not have.
     pub key: Vec<usize>,
+    /// What tells rows apart in the log, as [`ReplicatedTable`] has it.
+    pub identity: char,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +111,13 @@ impl Table {
             id: TableId(table.oid),
             schema: table.schema.clone(),
             name: table.name.clone(),
-            key: table.primary_key.iter().filter_map(place).collect(),
+            key: table
+                .primary_key
+                .iter()
+                .map(place)
+                .collect::<Option<_>>()
+                .unwrap_or_default(),
+            identity: table.identity,
             columns,
         }
     }

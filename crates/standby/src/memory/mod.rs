@@ -23,7 +23,7 @@ use hindcast_pg::Lsn;
 use hindcast_store::{Appender, Cell, Failure, Mark, Store, TableId};
 
 use crate::initial::Fields;
-use crate::pgoutput::{Begin, Change, Commit, Datum, Old, Relation, Truncate, Tuple};
+use crate::pgoutput::{Begin, Change, Commit, Datum, Identity, Old, Relation, Truncate, Tuple};
 use crate::source::ReplicatedTable;
 use crate::target::{Target, TargetStatus};
 
@@ -39,6 +39,8 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
 pub enum MemoryError {
     #[error("{} cannot be kept in memory: a row needs a primary key there", tables.join(", "))]
     NoKey { tables: Vec<String> },
+    #[error("{} cannot be kept in memory: the log names rows there by another index than the primary key", tables.join(", "))]
+    OtherIndex { tables: Vec<String> },
     #[error("{table} was changed at {lsn}: {what}, and the rows in memory cannot follow that")]
     Reshaped {
         table: String,
@@ -66,6 +68,12 @@ impl MemoryError {
             MemoryError::NoKey { tables } => {
                 format!(
                     "give it one, or leave it out: --exclude-table {}",
+                    tables[0]
+                )
+            }
+            MemoryError::OtherIndex { tables } => {
+                format!(
+                    "ALTER TABLE {0} REPLICA IDENTITY DEFAULT on the primary, or leave it out: --exclude-table {0}",
                     tables[0]
                 )
             }
@@ -101,7 +109,7 @@ pub struct Memory {
 
 impl Memory {
     /// # Errors
-    /// If a table has no primary key.
+    /// If a table has no primary key, or another index tells its rows apart in the log.
     pub fn new(
         store: Store,
         appender: Appender,
@@ -115,6 +123,16 @@ impl Memory {
             .collect();
         if !keyless.is_empty() {
             return Err(MemoryError::NoKey { tables: keyless });
+        }
+        let other_index: Vec<String> = tables
+            .iter()
+            .filter(|table| table.identity == 'i')
+            .map(|table| table.to_string())
+            .collect();
+        if !other_index.is_empty() {
+            return Err(MemoryError::OtherIndex {
+                tables: other_index,
+            });
         }
         Ok(Self {
             store,
@@ -236,6 +254,18 @@ fn known<'a>(
     })
 }
 
+/// Whether changes say which row of the store they are about. A changed key whose old row is not told would leave that row behind.
+fn names_rows_by_key(table: &Table, relation: &Relation) -> bool {
+    match relation.identity {
+        // The old row is there whole; and without an identity there are no changes of rows.
+        Identity::Full | Identity::Nothing => true,
+        Identity::Default | Identity::Index => relation.columns.iter().all(|column| {
+            let place = table.column(&column.name);
+            column.key == place.is_some_and(|place| table.key.contains(&place))
+        }),
+    }
+}
+
 fn text(datum: Datum<'_>) -> Option<&[u8]> {
     match datum {
         Datum::Text(text) => Some(text),
@@ -275,6 +305,11 @@ impl Target for Memory {
         if let Some(place) = (0..table.columns.len()).find(|place| !places.contains(place)) {
             let name = &table.columns[place].name;
             return Err(reshaped(format!("its column {name} is gone")));
+        }
+        if !names_rows_by_key(table, relation) {
+            return Err(reshaped(
+                "the log names its rows by other columns than the primary key's".to_owned(),
+            ));
         }
         if table.schema != relation.schema || table.name != relation.name {
             let renamed = Arc::new(Table {
