@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use hindcast_store::{Appender, Cell, Mark, Metrics, Mode, Options, Store, TableId};
 
 const USAGE: &str = "\
-usage: throughput insert-only | adversarial N | scheduler  [options]
+usage: throughput insert-only | adversarial N | update | scheduler  [options]
 
   insert-only         transactions of 16 unique inserts each
   adversarial N       transactions of N unique inserts and one update of the same row
+  update              transactions of 16 updates of random rows, as many as there are rows
   scheduler           insert-only without workers: segments are thrown away as they come
 
   --mode row|transaction|single   what runs in parallel (row)
@@ -31,6 +32,7 @@ usage: throughput insert-only | adversarial N | scheduler  [options]
 enum Workload {
     InsertOnly,
     Adversarial(u64),
+    Update,
     Scheduler,
 }
 
@@ -45,6 +47,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
     let workload = match arguments.next()?.as_str() {
         "insert-only" => Workload::InsertOnly,
         "adversarial" => Workload::Adversarial(arguments.next()?.parse().ok()?),
+        "update" => Workload::Update,
         "scheduler" => Workload::Scheduler,
         _ => return None,
     };
@@ -96,7 +99,7 @@ const HOT: u64 = u64::MAX;
 
 fn log(workload: Workload, rows: u64) -> Vec<Record> {
     let (inserts, hot) = match workload {
-        Workload::InsertOnly | Workload::Scheduler => (16, false),
+        Workload::InsertOnly | Workload::Update | Workload::Scheduler => (16, false),
         Workload::Adversarial(inserts) => (inserts, true),
     };
     let mut log = Vec::with_capacity((rows + rows / inserts.max(1) + 2 * inserts) as usize);
@@ -122,9 +125,38 @@ fn log(workload: Workload, rows: u64) -> Vec<Record> {
     log
 }
 
+/// The rows of an insert-only log in another order, with other values.
+fn updates(inserts: &[Record]) -> Vec<Record> {
+    let mut random = 1u64;
+    let mut keys: Vec<u64> = inserts
+        .iter()
+        .filter_map(|record| match record {
+            Record::Write { key, .. } => Some(*key),
+            Record::Commit => None,
+        })
+        .collect();
+    for i in (1..keys.len()).rev() {
+        random = random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        keys.swap(i, (random >> 33) as usize % (i + 1));
+    }
+    let mut keys = keys.into_iter();
+    inserts
+        .iter()
+        .map(|record| match record {
+            Record::Write { value, .. } => Record::Write {
+                key: keys.next().unwrap_or(0),
+                value: !value,
+            },
+            Record::Commit => Record::Commit,
+        })
+        .collect()
+}
+
 /// Returns the position of the last commit and how many rows there were.
-fn feed(appender: &mut Appender, log: &[Record]) -> (u64, u64) {
-    let (mut lsn, mut rows) = (0, 0);
+fn feed(appender: &mut Appender, log: &[Record], mut lsn: u64) -> (u64, u64) {
+    let mut rows = 0;
     for record in log {
         match record {
             Record::Write { key, value } => {
@@ -190,40 +222,55 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let log = log(arguments.workload, arguments.rows);
-    let (cpu_before, feeder_before, start) = (cpu(), cpu_of("throughput"), Instant::now());
-    // The appender stays: without it the workers would end, and their share could not be told.
-    let (store, _appender, (lsn, rows)): (Option<Store>, Appender, _) =
-        if arguments.workload == Workload::Scheduler {
-            let mut appender = hindcast_store::measure::scheduler_alone(arguments.options.clone());
-            let fed = feed(&mut appender, &log);
-            (None, appender, fed)
-        } else {
-            let (store, mut appender) = hindcast_store::open(arguments.options.clone());
-            let fed = feed(&mut appender, &log);
-            if !store.wait_visible(fed.0, Instant::now() + Duration::from_secs(600)) {
-                eprintln!(
-                    "Error: the log was not applied: {:?}, {:?}",
-                    store.failure(),
-                    store.metrics()
-                );
-                return ExitCode::FAILURE;
-            }
-            (Some(store), appender, fed)
-        };
+    let mut log = log(arguments.workload, arguments.rows);
+    let (store, mut appender) = match arguments.workload {
+        Workload::Scheduler => (
+            None,
+            hindcast_store::measure::scheduler_alone(arguments.options.clone()),
+        ),
+        _ => {
+            let (store, appender) = hindcast_store::open(arguments.options.clone());
+            (Some(store), appender)
+        }
+    };
+    let visible = |lsn: u64| match &store {
+        Some(store) if !store.wait_visible(lsn, Instant::now() + Duration::from_secs(600)) => {
+            eprintln!(
+                "Error: the log was not applied: {:?}, {:?}",
+                store.failure(),
+                store.metrics()
+            );
+            std::process::exit(1);
+        }
+        _ => {}
+    };
+    let mut position = 0;
+    if arguments.workload == Workload::Update {
+        position = feed(&mut appender, &log, 0).0;
+        visible(position);
+        log = updates(&log);
+    }
+    let (cpu_before, start) = (cpu(), Instant::now());
+    let before = [
+        cpu_of("throughput"),
+        cpu_of("store-worker"),
+        cpu_of("store-"),
+    ];
+    let (lsn, rows) = feed(&mut appender, &log, position);
+    visible(lsn);
     let elapsed = start.elapsed().as_secs_f64();
     let cpu = (cpu() - cpu_before).as_secs_f64();
     let metrics = store.as_ref().map(Store::metrics).unwrap_or_default();
-    let scheduler = cpu_of("throughput") - feeder_before;
-    let workers = cpu_of("store-worker");
+    let scheduler = cpu_of("throughput") - before[0];
+    let workers = cpu_of("store-worker") - before[1];
     let cost = Cost {
         seconds: elapsed,
         cpu,
         scheduler,
         workers,
-        others: cpu_of("store-") - workers,
+        others: cpu_of("store-") - before[2] - workers,
     };
-    print(&arguments, lsn, rows, &cost, &metrics);
+    print(&arguments, lsn - position, rows, &cost, &metrics);
     // Not worth the time it takes to free millions of rows one by one.
     std::process::exit(0);
 }
@@ -244,6 +291,7 @@ fn print(arguments: &Arguments, transactions: u64, rows: u64, cost: &Cost, metri
     let workload = match arguments.workload {
         Workload::InsertOnly => "insert-only".to_string(),
         Workload::Adversarial(inserts) => format!("adversarial {inserts}"),
+        Workload::Update => "update".to_string(),
         Workload::Scheduler => "scheduler".to_string(),
     };
     let mode = format!("{:?}", arguments.options.mode).to_lowercase();

@@ -43,7 +43,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use crate::log::{body_cell, write_body};
+use crate::log::{NO_ROW, body_cell, write_body};
 use crate::types::Cell;
 
 const CHUNK_BITS: u32 = if cfg!(miri) { 6 } else { 16 };
@@ -128,6 +128,18 @@ pub(crate) fn row_bytes(key: &[u8]) -> u64 {
     size_of::<Slot>() as u64 + heap
 }
 
+/// A hint to the processor; never an access.
+fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: prefetching may be done with any address at all.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 unsafe fn free_version(version: *mut Version) -> u64 {
     // SAFETY: the caller owns the version, which was allocated with this layout.
     unsafe {
@@ -201,6 +213,13 @@ impl Rows {
             } else {
                 std::slice::from_raw_parts(key.bytes.heap, len)
             }
+        }
+    }
+
+    /// Fetches a row's slot into the cache, for someone who needs it soon.
+    pub fn prefetch(&self, row: u32) {
+        if row != NO_ROW {
+            prefetch(self.slot(row));
         }
     }
 
@@ -439,6 +458,11 @@ unsafe impl Send for Overwritten {}
 impl Overwritten {
     pub fn by(&self) -> u64 {
         self.by
+    }
+
+    /// Fetches the version into the cache; freeing it will write there.
+    pub fn prefetch(&self) {
+        prefetch(self.version.as_ptr());
     }
 
     /// Frees it; returns the bytes given back.

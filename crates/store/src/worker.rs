@@ -23,6 +23,9 @@ const DEFERRED_MAX: usize = 1 << 16;
 /// would make transaction granularity look worse than it is.
 const LOOK_AHEAD: usize = 256;
 
+/// How far ahead memory is asked for. A row of a large table is in no cache, and waiting for each in turn is most of what there is to do.
+const PREFETCH_AHEAD: usize = 12;
+
 /// So often, in writes, a worker says how far it is.
 const PUBLISH_EVERY: usize = 512;
 
@@ -176,6 +179,9 @@ impl Worker {
         while at.header < segment.headers.len() {
             let end = (at.header + PUBLISH_EVERY).min(segment.headers.len());
             while at.header < end {
+                if let Some(header) = segment.headers.get(at.header + PREFETCH_AHEAD) {
+                    self.shared.rows.prefetch(header.row);
+                }
                 let Some(write) = next_write(&segment, &mut at) else {
                     continue;
                 };
@@ -354,6 +360,9 @@ impl Worker {
             .is_some_and(|overwritten| overwritten.by() <= horizon)
             && let Some(overwritten) = self.overwritten.pop_front()
         {
+            if let Some(soon) = self.overwritten.get(PREFETCH_AHEAD) {
+                soon.prefetch();
+            }
             // SAFETY: the horizon was acquired and is not below the write that replaced this version.
             bytes += unsafe { overwritten.free() } as i64;
             count += 1;
