@@ -20,6 +20,9 @@ use crate::types::{Cell, Failure, Mark, Mode, TableId};
 /// How many segments wait for each worker before the appender does.
 pub(crate) const QUEUE_SEGMENTS: usize = 8;
 
+/// So many puts are looked up together.
+const UNSETTLED_MAX: usize = 16;
+
 /// So many changes to a table's set of rows are worth the indexer's attention at once.
 pub(crate) const ARRIVALS_MANY: usize = 1 << 16;
 
@@ -39,6 +42,9 @@ pub struct Appender {
     table_numbers: HashMap<TableId, usize>,
     /// The table of the last write; most often the next one's too.
     last_table: (TableId, usize),
+    /// Puts whose values are in the open segment and whose headers are not, in order; and their keys, one behind the other.
+    unsettled: Vec<Put>,
+    unsettled_keys: Vec<u8>,
     /// Deletions whose rows are not forgotten yet, in log order.
     tombstones: VecDeque<Tombstone>,
     truncations: VecDeque<(usize, u64)>,
@@ -52,6 +58,18 @@ pub struct Appender {
     committed: u64,
     /// The store failed or is gone: nobody will apply anything any more.
     ended: bool,
+}
+
+/// A put that was taken in.
+struct Put {
+    table: usize,
+    hash: u32,
+    /// Where its key ends among the keys of unsettled puts.
+    key_end: usize,
+    layout: u32,
+    cells: u32,
+    unchanged: bool,
+    len: u32,
 }
 
 struct TableMap {
@@ -90,6 +108,8 @@ impl Appender {
             tables: Vec::new(),
             table_numbers: HashMap::new(),
             last_table: (TableId(0), usize::MAX),
+            unsettled: Vec::with_capacity(UNSETTLED_MAX),
+            unsettled_keys: Vec::new(),
             tombstones: VecDeque::new(),
             truncations: VecDeque::new(),
             free_rows: Vec::new(),
@@ -121,51 +141,34 @@ impl Appender {
         // The values first: taking them from the caller is all that can go wrong, and then nothing was done yet.
         let body = self.open.data_used;
         self.open.data.truncate(body);
-        let cell_count = cells.len() as u32;
-        let unchanged = write_body(&mut self.open.data, &mut cells);
-        let len = (self.open.data.len() - body) as u32;
-
-        let table = self.table(table);
-        let moved_from = moved_from.filter(|&old| old != key);
-        let old = moved_from.and_then(|old| self.live(table, old));
-        let Some((row, prev)) = self.claim(table, key) else {
-            return;
+        let put = Put {
+            table: self.table(table),
+            hash: hash_of(key),
+            key_end: self.unsettled_keys.len() + key.len(),
+            layout,
+            cells: cells.len() as u32,
+            unchanged: write_body(&mut self.open.data, &mut cells),
+            len: (self.open.data.len() - body) as u32,
         };
-        if unchanged {
-            let base = match (moved_from, old) {
-                (Some(_), old) => old.map(|old| (old.row, old.last)),
-                (None, _) => Some((row, prev)),
-            };
-            let base = base.filter(|(_, last)| {
-                last.seq() > self.tables[table].truncated && !last.is_deleted()
-            });
-            self.open.bases.push(match base {
-                Some((row, last)) => Base {
-                    row,
-                    seq: last.seq(),
-                },
-                None => Base {
-                    row: NO_ROW,
-                    seq: 0,
-                },
-            });
-            if let (Some(conflicts), Some((_, last))) = (&mut self.conflicts, base) {
-                conflicts.touch(last.seq(), &mut self.open);
+        self.open.data_used = self.open.data.len();
+        match moved_from.filter(|&old| old != key) {
+            Some(old) => {
+                self.settle();
+                let old = self.live(put.table, old);
+                self.append_put(&put, key, Some(old));
+                self.hand_over_if_full();
+            }
+            None => {
+                self.unsettled_keys.extend_from_slice(key);
+                self.unsettled.push(put);
+                if self.unsettled.len() >= UNSETTLED_MAX
+                    || self.open.bytes() >= self.shared.options.segment_bytes
+                {
+                    self.settle();
+                    self.hand_over_if_full();
+                }
             }
         }
-        let kind = if unchanged { Kind::PutOver } else { Kind::Put };
-        self.append(Header {
-            prev: prev.seq(),
-            row,
-            len,
-            layout,
-            cells: cell_count,
-            kind,
-        });
-        if let Some(old) = old {
-            self.bury(table, old);
-        }
-        self.hand_over_if_full();
     }
 
     /// Deletes a row. Nothing happens if there is none.
@@ -173,6 +176,7 @@ impl Appender {
         if self.ended {
             return;
         }
+        self.settle();
         let table = self.table(table);
         if let Some(entry) = self.live(table, key) {
             self.bury(table, entry);
@@ -185,6 +189,7 @@ impl Appender {
         if self.ended {
             return;
         }
+        self.settle();
         let table = self.table(table);
         self.append(Header {
             prev: 0,
@@ -207,6 +212,7 @@ impl Appender {
         if self.ended {
             return;
         }
+        self.settle();
         self.open.commits.push(Commit {
             seq: self.seq,
             mark,
@@ -230,6 +236,7 @@ impl Appender {
 
     /// Hands what was written so far to the workers now instead of when a segment is full, and tidies up.
     pub fn flush(&mut self) {
+        self.settle();
         self.hand_over();
     }
 
@@ -273,12 +280,87 @@ impl Appender {
         (!entry.last.is_deleted() && entry.last.seq() > map.truncated).then_some(*entry)
     }
 
-    /// The row for the next write, a put to `key`, and what was the last write to it. `None` when there is no room.
-    fn claim(&mut self, table: usize, key: &[u8]) -> Option<(u32, Last)> {
-        let this = Last::put(self.seq + 1);
-        let hash = hash_of(key);
+    /// Gives the puts that were taken in their places in the log.
+    ///
+    /// Each needs the map, and for a row that exists its slot: memory that is in no cache. So all of them are looked up first, just to
+    /// have it on its way for all at once.
+    fn settle(&mut self) {
+        let mut puts = std::mem::take(&mut self.unsettled);
+        let mut keys = std::mem::take(&mut self.unsettled_keys);
         let rows = &self.shared.rows;
-        let map = &mut self.tables[table];
+        let mut start = 0;
+        for put in &puts {
+            let key = &keys[start..put.key_end];
+            start = put.key_end;
+            // SAFETY: the map holds rows that this thread created and has not given up.
+            let same = |row: u32| unsafe { rows.key(row) } == key;
+            std::hint::black_box(self.tables[put.table].rows.find(put.hash, same).is_some());
+        }
+        start = 0;
+        for put in &puts {
+            self.append_put(put, &keys[start..put.key_end], None);
+            start = put.key_end;
+        }
+        puts.clear();
+        keys.clear();
+        self.unsettled = puts;
+        self.unsettled_keys = keys;
+    }
+
+    /// Appends a put whose values are in the open segment already. `moved_from`: the row had another key, that of this entry if there
+    /// is one; it is deleted.
+    fn append_put(&mut self, put: &Put, key: &[u8], moved_from: Option<Option<Entry>>) {
+        let Some((row, prev)) = self.claim(put, key) else {
+            return;
+        };
+        if put.unchanged {
+            let base = match moved_from {
+                Some(old) => old.map(|old| (old.row, old.last)),
+                None => Some((row, prev)),
+            };
+            let truncated = self.tables[put.table].truncated;
+            let base = base.filter(|(_, last)| last.seq() > truncated && !last.is_deleted());
+            self.open.bases.push(match base {
+                Some((row, last)) => Base {
+                    row,
+                    seq: last.seq(),
+                },
+                None => Base {
+                    row: NO_ROW,
+                    seq: 0,
+                },
+            });
+            if let (Some(conflicts), Some((_, last))) = (&mut self.conflicts, base) {
+                conflicts.touch(last.seq(), &mut self.open);
+            }
+        }
+        let kind = if put.unchanged {
+            Kind::PutOver
+        } else {
+            Kind::Put
+        };
+        let Put {
+            len, layout, cells, ..
+        } = *put;
+        self.append(Header {
+            prev: prev.seq(),
+            row,
+            len,
+            layout,
+            cells,
+            kind,
+        });
+        if let Some(Some(old)) = moved_from {
+            self.bury(put.table, old);
+        }
+    }
+
+    /// The row for the next write, a put to `key`, and what was the last write to it. `None` when there is no room.
+    fn claim(&mut self, put: &Put, key: &[u8]) -> Option<(u32, Last)> {
+        let this = Last::put(self.seq + 1);
+        let hash = put.hash;
+        let rows = &self.shared.rows;
+        let map = &mut self.tables[put.table];
         // SAFETY: the map holds rows that this thread created and has not given up.
         let same = |row: u32| unsafe { rows.key(row) } == key;
         let entry = map.rows.find_or_insert(hash, same, || {
@@ -304,6 +386,8 @@ impl Appender {
             self.shared.fail(Failure::TooManyRows {
                 limit: u64::from(ROWS_MAX),
             });
+            // What is open now lacks a header and will go nowhere.
+            self.ended = true;
             return None;
         };
         Some((entry.row, std::mem::replace(&mut entry.last, this)))
@@ -342,7 +426,6 @@ impl Appender {
         if let Some(conflicts) = &mut self.conflicts {
             conflicts.touch(header.prev, &mut self.open);
         }
-        self.open.data_used += header.len as usize;
         self.open.headers.push(header);
     }
 
@@ -518,7 +601,7 @@ impl Appender {
 impl Drop for Appender {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.hand_over();
+            self.flush();
         }
     }
 }
