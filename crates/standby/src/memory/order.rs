@@ -14,7 +14,9 @@ pub enum Kind {
     Int,
     /// Unsigned: `oid`, `xid`.
     Oid,
-    /// `real`, `double precision`.
+    /// `real`: compares with `double precision` as the number that it is, not as the one that its text means there.
+    Real,
+    /// `double precision`.
     Float,
     Numeric,
     /// `text`, `varchar`: in the order of their bytes, which is the collation `C`.
@@ -37,7 +39,8 @@ impl Kind {
             16 => Kind::Bool,
             20 | 21 | 23 => Kind::Int,
             26 | 28 => Kind::Oid,
-            700 | 701 => Kind::Float,
+            700 => Kind::Real,
+            701 => Kind::Float,
             1700 => Kind::Numeric,
             19 | 25 | 1043 => Kind::Text,
             1042 => Kind::Padded,
@@ -75,6 +78,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::Bool => "boolean",
         Kind::Int => "bigint",
         Kind::Oid => "oid",
+        Kind::Real => "real",
         Kind::Float => "double precision",
         Kind::Numeric => "numeric",
         Kind::Text | Kind::Padded | Kind::Other => "text",
@@ -105,9 +109,9 @@ pub fn encode(kind: Kind, text: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid>
             .unwrap_or("\u{fffd}")
     };
     match kind {
-        Kind::Bool => out.push(match trimmed() {
-            "t" | "true" | "y" | "yes" | "on" | "1" => 1,
-            "f" | "false" | "n" | "no" | "off" | "0" => 0,
+        Kind::Bool => out.push(match trimmed().to_ascii_lowercase().as_str() {
+            "t" | "tr" | "tru" | "true" | "y" | "ye" | "yes" | "on" | "1" => 1,
+            "f" | "fa" | "fal" | "fals" | "false" | "n" | "no" | "of" | "off" | "0" => 0,
             _ => return Err(invalid()),
         }),
         Kind::Int => signed(parse_int(text).ok_or_else(invalid)?, out),
@@ -115,6 +119,7 @@ pub fn encode(kind: Kind, text: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid>
             let value: u32 = trimmed().parse().map_err(|_| invalid())?;
             out.extend_from_slice(&value.to_be_bytes());
         }
+        Kind::Real => float(parse_real(trimmed()).ok_or_else(invalid)?.into(), out),
         Kind::Float => float(parse_float(trimmed()).ok_or_else(invalid)?, out),
         Kind::Numeric => numeric(trimmed(), out).ok_or_else(invalid)?,
         Kind::Text | Kind::Other => terminated(text, out),
@@ -126,9 +131,8 @@ pub fn encode(kind: Kind, text: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid>
         Kind::Uuid => out.extend_from_slice(&parse_uuid(trimmed()).ok_or_else(invalid)?),
         Kind::Date => signed(parse_date(trimmed()).ok_or_else(invalid)?, out),
         Kind::Time => signed(parse_time(trimmed()).ok_or_else(invalid)?, out),
-        Kind::Timestamp | Kind::TimestampTz => {
-            signed(parse_timestamp(trimmed()).ok_or_else(invalid)?, out);
-        }
+        Kind::Timestamp => signed(parse_zoned(trimmed(), false).ok_or_else(invalid)?, out),
+        Kind::TimestampTz => signed(parse_timestamp(trimmed()).ok_or_else(invalid)?, out),
     }
     Ok(())
 }
@@ -159,6 +163,15 @@ pub fn parse_float(text: &str) -> Option<f64> {
         "infinity" | "inf" | "+infinity" => Some(f64::INFINITY),
         "-infinity" | "-inf" => Some(f64::NEG_INFINITY),
         other => other.parse().ok().filter(|value: &f64| value.is_finite()),
+    }
+}
+
+pub fn parse_real(text: &str) -> Option<f32> {
+    let wide = parse_float(text)?;
+    match wide.is_finite() {
+        // By way of `double precision` it would be rounded twice.
+        true => text.parse().ok().filter(|value: &f32| value.is_finite()),
+        false => Some(wide as f32),
     }
 }
 
@@ -346,16 +359,22 @@ fn parse_time(text: &str) -> Option<i64> {
 }
 
 fn parse_fraction(text: &str) -> Option<i64> {
-    if text.is_empty() || text.len() > 6 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    text.parse::<i64>()
-        .ok()
-        .map(|value| value * 10_i64.pow(6 - text.len() as u32))
+    let (kept, more) = text.split_at(text.len().min(6));
+    let value = kept.parse::<i64>().ok()? * 10_i64.pow(6 - kept.len() as u32);
+    let up = more.bytes().next().is_some_and(|digit| digit >= b'5');
+    Some(value + i64::from(up))
 }
 
 /// Microseconds since 1970; a zone is subtracted, and none is UTC. `2026-11-21 10:15:00.5+02`, `…T10:15Z`, `44-03-15 12:00:00 BC`, a day alone.
 pub fn parse_timestamp(text: &str) -> Option<i64> {
+    parse_zoned(text, true)
+}
+
+/// Where a type has no zone, one that is given means nothing.
+fn parse_zoned(text: &str, zone_counts: bool) -> Option<i64> {
     match text.to_ascii_lowercase().as_str() {
         "infinity" => return Some(i64::MAX),
         "-infinity" => return Some(i64::MIN),
@@ -376,7 +395,7 @@ pub fn parse_timestamp(text: &str) -> Option<i64> {
     };
     date.checked_mul(DAY)?
         .checked_add(parse_time(time.trim())?)?
-        .checked_sub(zone)
+        .checked_sub(if zone_counts { zone } else { 0 })
 }
 
 /// `+02`, `-05:30`, `+00:19:32`, `Z`, in microseconds east of Greenwich.
@@ -419,7 +438,20 @@ mod tests {
     /// Each list is in ascending order, as Postgres sorts it.
     #[test]
     fn encodings_are_in_the_order_of_the_values() {
-        let lists: [(Kind, &[&str]); 12] = [
+        let lists: [(Kind, &[&str]); 13] = [
+            (
+                Kind::Real,
+                &[
+                    "-Infinity",
+                    "-1",
+                    "0",
+                    "1e-10",
+                    "0.1",
+                    "1e+10",
+                    "Infinity",
+                    "NaN",
+                ],
+            ),
             (Kind::Bool, &["f", "t"]),
             (
                 Kind::Int,
@@ -564,6 +596,13 @@ mod tests {
             assert_eq!(encoded(kind, one), encoded(kind, other), "{one} {other}");
         }
         assert_ne!(encoded(Kind::Text, "ab"), encoded(Kind::Text, "ab "));
+        // Numbers that are the same in both types, and one that is not.
+        assert_eq!(encoded(Kind::Real, "0.5"), encoded(Kind::Float, "0.5"));
+        assert!(encoded(Kind::Real, "0.1") > encoded(Kind::Float, "0.1"));
+        assert_eq!(
+            encoded(Kind::Timestamp, "2026-11-21 10:00+02"),
+            encoded(Kind::Timestamp, "2026-11-21 10:00:00")
+        );
     }
 
     #[test]

@@ -6,10 +6,11 @@ use pg_query::protobuf::{AExprKind, BoolExprType, BoolTestType, Node, NullTestTy
 use crate::memory::order::Kind as Type;
 
 use super::SqlError;
-use super::predicate::{Comparison, Operand, Predicate};
+use super::literal::{canonical, converts, plain_type};
+use super::predicate::{Comparison, Operand, Predicate, encoded};
 use super::scope::Scope;
 use super::tree::{Literal, LiteralKind, boxed, constant, inner, names};
-use super::types::{BOOL, INT4, NUMERIC, TEXT, type_named};
+use super::types::{BOOL, INT4, INT8, NUMERIC, TEXT, type_named};
 
 /// A value in an expression, with what is known of its type.
 pub(super) struct Term {
@@ -79,7 +80,8 @@ impl Scope {
                 let oid = type_named(&wanted).ok_or_else(|| {
                     SqlError::unsupported(format!("a cast to {}", wanted.join(".")))
                 })?;
-                match &term.operand {
+                plain_type(cast)?;
+                match &mut term.operand {
                     Operand::Column(number) => {
                         let from = self.column(*number);
                         let same = from.type_oid == oid;
@@ -104,7 +106,17 @@ impl Scope {
                             *declared = oid;
                         }
                     }
-                    Operand::Constant(_) => {}
+                    Operand::Constant(None) => {}
+                    Operand::Constant(Some(text)) => {
+                        let from = term.literal.filter(|_| term.cast.is_none());
+                        if !converts(from, oid, text) {
+                            return Err(SqlError::unsupported(format!(
+                                "a cast of {text} to {}",
+                                wanted.last().map_or("", String::as_str)
+                            )));
+                        }
+                        *text = canonical(oid, text)?;
+                    }
                 }
                 term.cast = Some(oid);
                 Ok(term)
@@ -160,6 +172,7 @@ impl Scope {
                 .filter(|oid| *oid != 0),
             Operand::Constant(_) => match term.literal? {
                 LiteralKind::Integer => Some(INT4),
+                LiteralKind::Long => Some(INT8),
                 LiteralKind::Number => Some(NUMERIC),
                 LiteralKind::Bool => Some(BOOL),
                 LiteralKind::Text => None,
@@ -173,12 +186,12 @@ impl Scope {
         left: Term,
         right: Term,
     ) -> Result<Predicate, SqlError> {
-        let kind = self.common(&left, &right, comparison.needs_order())?;
+        let kinds = self.common(&left, &right, comparison.needs_order())?;
         Ok(Predicate::Compare {
             comparison,
             left: left.operand,
             right: right.operand,
-            kind,
+            kinds,
         })
     }
 
@@ -188,7 +201,7 @@ impl Scope {
         left: &Term,
         right: &Term,
         order: bool,
-    ) -> Result<Type, SqlError> {
+    ) -> Result<(Type, Type), SqlError> {
         for (one, other) in [(left, right), (right, left)] {
             if let Operand::Parameter(number) = one.operand
                 && self.parameters[number] == 0
@@ -202,14 +215,22 @@ impl Scope {
             (Some(one), None) | (None, Some(one)) => (Type::of(one), Type::of(one)),
             (None, None) => (Type::Text, Type::Text),
         };
-        use Type::{Date, Float, Int, Numeric, Oid, Padded, Text, Timestamp};
-        let kind = match (one, other) {
-            (one, other) if one == other => one,
-            (Int, Numeric) | (Numeric, Int) => Numeric,
-            (Int | Numeric, Float) | (Float, Int | Numeric) => Float,
-            (Int, Oid) | (Oid, Int) => Int,
-            (Text, Padded) | (Padded, Text) => Text,
-            (Date, Timestamp) | (Timestamp, Date) => Timestamp,
+        use Type::{Date, Float, Int, Numeric, Oid, Padded, Real, Text, Timestamp};
+        let kinds = match (one, other) {
+            (one, other) if one == other => (one, other),
+            (Int, Numeric) | (Numeric, Int) => (Numeric, Numeric),
+            (Int | Numeric, Float) | (Float, Int | Numeric) => (Float, Float),
+            (Int | Numeric, Real) => (Float, Real),
+            (Real, Int | Numeric) => (Real, Float),
+            // `varchar` becomes `char` for it, `text` does not: then blanks at the end mean nothing on the one side only.
+            (Text, Padded) | (Padded, Text)
+                if matches!(types, (Some(1043), _) | (_, Some(1043))) =>
+            {
+                (Padded, Padded)
+            }
+            (Real, Float) | (Float, Real) | (Text, Padded) | (Padded, Text) => (one, other),
+            (Int, Oid) | (Oid, Int) => (Int, Int),
+            (Date, Timestamp) | (Timestamp, Date) => (Timestamp, Timestamp),
             _ => {
                 return Err(
                     SqlError::unsupported(format!("comparing {one} with {other}"))
@@ -223,16 +244,29 @@ impl Scope {
                 self.must_compare(number, order && !collated)?;
             }
         }
-        if kind == Type::Other {
+        if kinds.0 == Type::Other {
             return Err(SqlError::unsupported("comparing values of this type"));
         }
         // What is constant must be a value: Postgres says so before it looks at a row.
-        for term in [left, right] {
+        for (term, kind, other) in [(left, kinds.0, types.1), (right, kinds.1, types.0)] {
             if let Operand::Constant(Some(text)) = &term.operand {
-                super::predicate::encoded(kind, text.as_bytes(), &mut Vec::new())?;
+                match (self.type_of(term), other) {
+                    (None, Some(oid)) => drop(canonical(oid, text)?),
+                    _ => encoded(kind, text.as_bytes(), &mut Vec::new())?,
+                }
             }
         }
-        Ok(kind)
+        if (one, other) != kinds
+            && matches!((one, other), (Int, Oid) | (Oid, Int))
+            && [left, right].iter().any(|term| {
+                matches!(&term.operand, Operand::Constant(Some(text)) if text.starts_with('-'))
+            })
+        {
+            return Err(SqlError::unsupported(
+                "comparing oid with a negative number",
+            ));
+        }
+        Ok(kinds)
     }
 
     pub(super) fn conjuncts(
@@ -334,7 +368,7 @@ impl Scope {
                 Ok(Predicate::Distinct {
                     left: left.operand,
                     right: right.operand,
-                    kind: common,
+                    kinds: common,
                     negated: kind == AExprKind::AexprNotDistinct,
                 })
             }

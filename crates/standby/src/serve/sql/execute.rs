@@ -409,12 +409,14 @@ fn known(
             comparison,
             left,
             right,
-            kind,
+            kinds,
         } = predicate
         else {
             return None;
         };
-        if *kind != table.columns[place].kind {
+        // Otherwise the value is no part of a key.
+        let kind = table.columns[place].kind;
+        if *kinds != (kind, kind) {
             return None;
         }
         let value = match (left, right) {

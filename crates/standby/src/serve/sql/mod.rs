@@ -16,6 +16,7 @@ mod as_of;
 mod condition;
 mod decimal;
 mod execute;
+mod literal;
 mod output;
 mod predicate;
 mod resolve;

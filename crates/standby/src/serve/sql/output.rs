@@ -6,6 +6,7 @@ use pg_query::protobuf::{Node, SortByDir, SortByNulls};
 use crate::memory::order::Kind as Type;
 
 use super::condition::Term;
+use super::literal::{is_written_plainly, plain_type};
 use super::predicate::Operand;
 use super::scope::Scope;
 use super::select::{Aggregate, Function, Order, OrderBy, Output};
@@ -72,6 +73,13 @@ impl Scope {
                     Some(NodeEnum::TypeCast(cast)) => self.cast_output(cast)?,
                     _ => self.term(value)?,
                 };
+                if let (Operand::Constant(Some(_)), Some(oid)) = (&term.operand, term.cast)
+                    && !is_written_plainly(oid)
+                {
+                    return Err(SqlError::unsupported(
+                        "a constant of this type in the output",
+                    ));
+                }
                 let (default, type_oid) = match &term.operand {
                     Operand::Column(number) => {
                         let column = self.column(*number);
@@ -105,6 +113,7 @@ impl Scope {
             .map(|name| names(&name.names))
             .unwrap_or_default();
         let to_text = matches!(type_named(&wanted), Some(TEXT | 1043));
+        plain_type(cast)?;
         let mut term = self.term(boxed(&cast.arg))?;
         match term.operand {
             Operand::Column(number) if to_text => {

@@ -73,14 +73,14 @@ pub(super) enum Predicate {
         comparison: Comparison,
         left: Operand,
         right: Operand,
-        /// As what the two are compared.
-        kind: Kind,
+        /// As what each of the two is compared: kinds that are ordered together.
+        kinds: (Kind, Kind),
     },
     /// `IS [NOT] DISTINCT FROM`.
     Distinct {
         left: Operand,
         right: Operand,
-        kind: Kind,
+        kinds: (Kind, Kind),
         negated: bool,
     },
     IsNull {
@@ -132,19 +132,19 @@ impl Bound<'_> {
                 comparison,
                 left,
                 right,
-                kind,
+                kinds,
             } => match (self.value(left, row), self.value(right, row)) {
-                (Some(left), Some(right)) => Some(comparison.holds(compare(*kind, left, right)?)),
+                (Some(left), Some(right)) => Some(comparison.holds(compare(*kinds, left, right)?)),
                 _ => None,
             },
             Predicate::Distinct {
                 left,
                 right,
-                kind,
+                kinds,
                 negated,
             } => {
                 let same = match (self.value(left, row), self.value(right, row)) {
-                    (Some(left), Some(right)) => compare(*kind, left, right)?.is_eq(),
+                    (Some(left), Some(right)) => compare(*kinds, left, right)?.is_eq(),
                     (None, None) => true,
                     _ => false,
                 };
@@ -164,7 +164,7 @@ impl Bound<'_> {
             },
             Predicate::Truth(operand) => match self.value(operand, row) {
                 None => None,
-                Some(text) => Some(compare(Kind::Bool, text, b"t")?.is_eq()),
+                Some(text) => Some(compare((Kind::Bool, Kind::Bool), text, b"t")?.is_eq()),
             },
             Predicate::IsTruth {
                 inner,
@@ -199,26 +199,37 @@ impl Bound<'_> {
 }
 
 pub(super) fn encoded(kind: Kind, text: &[u8], out: &mut Vec<u8>) -> Result<(), SqlError> {
-    encode(kind, text, out).map_err(|error| SqlError::new("22P02", error.to_string()))
+    encode(kind, text, out).map_err(|error| {
+        let code = match kind {
+            Kind::Date | Kind::Time | Kind::Timestamp | Kind::TimestampTz => "22007",
+            _ => "22P02",
+        };
+        SqlError::new(code, error.to_string())
+    })
 }
 
-fn compare(kind: Kind, left: &[u8], right: &[u8]) -> Result<Ordering, SqlError> {
+fn compare(kinds: (Kind, Kind), left: &[u8], right: &[u8]) -> Result<Ordering, SqlError> {
     // Equal texts are equal values; so far as order goes, those of texts are their bytes'.
-    if kind == Kind::Text {
+    if kinds == (Kind::Text, Kind::Text) {
         return Ok(left.cmp(right));
     }
     let (mut one, mut other) = (Vec::new(), Vec::new());
-    encoded(kind, left, &mut one)?;
-    encoded(kind, right, &mut other)?;
+    encoded(kinds.0, left, &mut one)?;
+    encoded(kinds.1, right, &mut other)?;
     Ok(one.cmp(&other))
 }
 
 /// `LIKE`: `%` stands for anything, `_` for one character, a backslash takes the next one as it is.
 fn like(text: &[u8], pattern: &[u8], ignore_case: bool) -> Result<bool, SqlError> {
+    if ignore_case && !pattern.is_ascii() {
+        return Err(SqlError::unsupported(
+            "ILIKE with letters whose case depends on a locale",
+        ));
+    }
     let fold = |bytes: &[u8]| -> String {
         let text = String::from_utf8_lossy(bytes);
         match ignore_case {
-            true => text.to_lowercase(),
+            true => text.to_ascii_lowercase(),
             false => Cow::into_owned(text),
         }
     };

@@ -131,7 +131,7 @@ impl Scope {
                 comparison: Comparison::Equal,
                 left,
                 right,
-                kind,
+                kinds,
             } = &predicate
             {
                 let known = |operand: &Operand| !matches!(operand, Operand::Column(number) if *number >= first);
@@ -141,7 +141,8 @@ impl Scope {
                         && known(other)
                         && let Some(at) =
                             table.key.iter().position(|place| first + place == *number)
-                        && table.columns[table.key[at]].kind == *kind
+                        && kinds.0 == kinds.1
+                        && table.columns[table.key[at]].kind == kinds.0
                     {
                         key[at].get_or_insert_with(|| other.clone());
                     }

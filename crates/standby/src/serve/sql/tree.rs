@@ -4,6 +4,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SelectStmt, a_const::Val};
 
 use super::SqlError;
+use super::literal::plain_decimal;
 
 pub(super) fn syntax(error: pg_query::Error) -> SqlError {
     match error {
@@ -60,7 +61,7 @@ pub(super) fn constant(node: &NodeEnum) -> Option<Option<Literal>> {
     }
     let (text, kind) = match constant.val.as_ref()? {
         Val::Ival(value) => (value.ival.to_string(), LiteralKind::Integer),
-        Val::Fval(value) => (value.fval.clone(), LiteralKind::Number),
+        Val::Fval(value) => number(&value.fval)?,
         Val::Boolval(value) => (
             if value.boolval { "t" } else { "f" }.to_owned(),
             LiteralKind::Bool,
@@ -69,6 +70,14 @@ pub(super) fn constant(node: &NodeEnum) -> Option<Option<Literal>> {
         Val::Bsval(_) => return None,
     };
     Some(Some(Literal { text, kind }))
+}
+
+/// A number that is no `integer`, as Postgres would write it.
+fn number(text: &str) -> Option<(String, LiteralKind)> {
+    match text.parse::<i64>() {
+        Ok(value) => Some((value.to_string(), LiteralKind::Long)),
+        Err(_) => Some((plain_decimal(text)?, LiteralKind::Number)),
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +89,8 @@ pub(super) struct Literal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LiteralKind {
     Integer,
+    /// A whole number that only `bigint` has.
+    Long,
     Number,
     Bool,
     /// Of whatever type is wanted.
