@@ -265,6 +265,83 @@ fn rows_that_do_not_fit_are_a_failure_and_nobody_hangs() {
 }
 
 #[test]
+fn a_large_table_stays_in_order_while_its_runs_are_merged() {
+    // Each transaction inserts as many new keys, in no order, and deletes half of what the one before it inserted.
+    const EACH: u64 = 128;
+    let transactions = if cfg!(debug_assertions) { 5_000 } else { 20_000 };
+    let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    let (store, mut appender) = open(Options {
+        segment_bytes: 64 << 10,
+        ..options()
+    });
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let scans = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2u64)
+            .map(|reader| {
+                let (store, stop) = (&store, &stop);
+                scope.spawn(move || {
+                    let mut scans = 0;
+                    while !stop.load(std::sync::atomic::Ordering::Acquire) {
+                        let snapshot = store.snapshot();
+                        let lsn = snapshot.mark().lsn;
+                        let scan = snapshot.scan(TABLE, Bound::Unbounded, Bound::Unbounded);
+                        let keys: Vec<&[u8]> = if reader == 0 {
+                            scan.map(|row| row.0).collect()
+                        } else {
+                            scan.rev().map(|row| row.0).collect()
+                        };
+                        assert!(
+                            keys.windows(2)
+                                .all(|pair| (pair[0] < pair[1]) == (reader == 0)),
+                            "in order, none twice"
+                        );
+                        let deleted = lsn.saturating_sub(1) * EACH / 2;
+                        assert_eq!(keys.len() as u64, lsn * EACH - deleted);
+                        for n in (lsn * EACH).saturating_sub(2 * EACH)..(lsn + 1) * EACH {
+                            let there = n < lsn * EACH && (n + EACH >= lsn * EACH || n % 2 == 0);
+                            assert_eq!(
+                                snapshot.get(TABLE, &key(n)).is_some(),
+                                there,
+                                "{n} at {lsn}"
+                            );
+                        }
+                        scans += 1;
+                    }
+                    scans
+                })
+            })
+            .collect();
+        for lsn in 1..=transactions {
+            for n in (lsn - 1) * EACH..lsn * EACH {
+                appender.put(TABLE, &key(n), 1, [Cell::Value(b"value")].into_iter(), None);
+                if let Some(old) = n.checked_sub(EACH).filter(|old| old % 2 == 1) {
+                    appender.delete(TABLE, &key(old));
+                }
+            }
+            commit(&mut appender, lsn);
+        }
+        appender.flush();
+        let visible = store.wait_visible(transactions, deadline());
+        stop.store(true, std::sync::atomic::Ordering::Release);
+        assert!(visible, "{:?}", store.failure());
+        readers
+            .into_iter()
+            .map(|reader| {
+                reader
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .sum::<u64>()
+    });
+    assert!(scans > 0);
+    // Dead rows go when they are a quarter of all.
+    let rows = transactions * EACH / 2;
+    until(&store, &mut appender, |metrics| {
+        metrics.recycled > 0 && metrics.versions < rows * 3 / 2 + 4000
+    });
+}
+
+#[test]
 fn a_commit_without_writes_moves_the_position() {
     let (store, mut appender) = open(options());
     commit(&mut appender, 5);
