@@ -8,6 +8,7 @@ pub mod metrics;
 pub mod pgoutput;
 pub mod promote;
 pub mod run;
+pub mod serve;
 pub mod source;
 pub mod status;
 pub mod target;

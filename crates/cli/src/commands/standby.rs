@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use hindcast_standby::promote::PromoteOptions;
-use hindcast_standby::run::{self, BackupOptions, Ended, Granularity, Options, StandbyError};
+use hindcast_standby::run::{
+    self, BackupOptions, Ended, Granularity, MemoryOptions, Options, StandbyError,
+};
 use hindcast_standby::source::TableFilter;
 use hindcast_standby::status::Control;
 use tokio::signal::unix::{SignalKind, signal};
@@ -114,7 +116,15 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
             };
             Ok(Box::new(move |control| run::to_backup(&options, control)))
         }
-        None => Err(CliError::failed("following into memory is not built yet")),
+        None => {
+            let options = MemoryOptions {
+                common: options,
+                serve: args.serve.unwrap_or_default(),
+                retention: args.retention,
+                memory_max: args.memory_max,
+            };
+            Ok(Box::new(move |control| run::to_memory(&options, control)))
+        }
     }
 }
 

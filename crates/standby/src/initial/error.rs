@@ -38,6 +38,13 @@ pub enum InitialError {
         #[source]
         source: Error,
     },
+    #[error("the role {role} of the backup {lacks}")]
+    Role {
+        role: String,
+        lacks: String,
+        /// What to run on the backup.
+        grant: String,
+    },
     /// What the backup says about itself does not let this standby use it.
     #[error("the backup cannot be used: {0}")]
     Unfit(Unfit),
@@ -97,6 +104,10 @@ pub enum InitialError {
 /// Why a backup is not for this standby.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
+    /// It is the primary.
+    Itself,
+    /// It copies another server.
+    InRecovery,
     /// It follows somebody else under this name.
     OtherPrimary {
         source: String,
@@ -117,6 +128,8 @@ pub enum Unfit {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Unfit::Itself => write!(f, "it is the primary's own database"),
+            Unfit::InRecovery => write!(f, "it is in recovery, and nothing can be written to it"),
             Unfit::OtherPrimary { source } => {
                 write!(f, "it is the backup of another primary, {source}")
             }
@@ -154,7 +167,9 @@ impl InitialError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connect { source, .. } => source.is_transient(),
-            Self::Query { source, .. } | Self::Copy { source, .. } => source.is_connection(),
+            Self::Query { source, .. }
+            | Self::Copy { source, .. }
+            | Self::Schema { source, .. } => source.is_connection(),
             Self::Rewritten { .. } | Self::Unfit(Unfit::InUse { .. }) => true,
             _ => false,
         }
@@ -165,6 +180,11 @@ impl InitialError {
         match self {
             Self::Connect { source, .. } => source.hint(),
             Self::Query { side, source, .. } => advice(*side, source),
+            Self::Role { grant, .. } => format!("as a superuser on the backup: {grant}"),
+            Self::Unfit(Unfit::Itself) => "give --to another database, best of another server".to_owned(),
+            Self::Unfit(Unfit::InRecovery) => {
+                "the backup must be a server of its own: end its replication with SELECT pg_promote(), or choose another".to_owned()
+            }
             Self::Unfit(Unfit::OtherPrimary { .. }) => {
                 "choose another --name, or another database".to_owned()
             }

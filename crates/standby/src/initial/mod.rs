@@ -19,6 +19,7 @@
 mod copy;
 mod dump;
 mod error;
+pub mod rights;
 mod rows;
 mod schema;
 pub mod state;

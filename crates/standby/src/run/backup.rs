@@ -2,14 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use hindcast_pg::{Connection, Lsn};
+use hindcast_pg::{Connection, DatabaseUrl, Lsn};
 
 use super::retry::Retry;
-use super::{BackupOptions, Ended, StandbyError};
+use super::{BackupOptions, Ended, StandbyError, note};
 use crate::backup::{self, Backup, BackupError};
 use crate::follow::{self, FollowError, Wish, follow};
-use crate::initial::{self, BackupCopy, Hold, Identity, InitialError, Side, Source, Start, Unfit};
-use crate::source::{Names, Primary, Stream, StreamOptions, preflight, session, slot};
+use crate::initial::{
+    self, BackupCopy, Hold, Identity, InitialError, Side, Source, Start, Unfit, rights,
+};
+use crate::source::slot::Created;
+use crate::source::{Names, Primary, SlotError, Stream, StreamOptions, preflight, session, slot};
 use crate::status::{Control, State};
 
 /// How often it is asked whether somebody wants to promote.
@@ -60,7 +63,7 @@ fn once(
             slot: names.slot.clone(),
         })
     })?;
-    prepare(options, names, &primary, control)?;
+    prepare(options, names, &primary, control, retry)?;
 
     let mut backup = Backup::open(&options.to, applying(options, names, cut_before))?;
     let from = backup.resume_point();
@@ -103,6 +106,7 @@ fn once(
 fn applying(options: &BackupOptions, names: &Names, cut_before: Option<Lsn>) -> backup::Options {
     backup::Options {
         workers: options.common.workers.unwrap_or(1),
+        granularity: options.common.granularity,
         epoch_interval: options.epoch_interval,
         epoch_rows_max: options.epoch_rows,
         cut_before,
@@ -116,6 +120,7 @@ fn prepare(
     names: &Names,
     primary: &Primary,
     control: &Control,
+    retry: &mut Retry,
 ) -> Result<(), StandbyError> {
     let common = &options.common;
     let identity = Identity {
@@ -125,14 +130,11 @@ fn prepare(
         system_identifier: primary.system_identifier.clone(),
         source_database: primary.database.clone(),
     };
-    let mut connection =
-        Connection::connect(&options.to, &session("hindcast standby")).map_err(|source| {
-            InitialError::Connect {
-                side: Side::Backup,
-                source: Box::new(source),
-            }
-        })?;
+    let mut connection = connect(&options.to, Side::Backup)?;
+    rights::check(&mut connection, &mut connect(&common.from, Side::Primary)?)?;
     let start = initial::start(&mut connection, &identity)?;
+    // Both are there and fit: whatever breaks from here on may come back.
+    retry.worked();
     match start {
         Start::Follow => {
             let unpublished = slot::unpublished(&common.from, names, &primary.tables)?;
@@ -147,7 +149,15 @@ fn prepare(
         }
         // Its log begins before what will be copied now.
         Start::CopyAgain => drop(slot::remove(&common.from, names)?),
-        Start::Copy => {}
+        // Somebody else's, whose WAL and publication must not be touched.
+        Start::Copy => match slot::check(&common.from, names, Lsn(u64::MAX)) {
+            Err(SlotError::Gone { .. }) => {}
+            Err(error) => return Err(error.into()),
+            Ok(()) => {
+                let slot = names.slot.clone();
+                return Err(SlotError::Exists { slot }.into());
+            }
+        },
     }
     slot::publish(&common.from, names, &primary.tables)?;
     let created = slot::create_unless(
@@ -156,7 +166,25 @@ fn prepare(
         || control.is_stopping(),
         |waiting| note(control, &[waiting]),
     )?;
-    initial::announce(&mut connection, &identity)?;
+    let copied = initial::announce(&mut connection, &identity)
+        .and_then(|()| copy(options, &created, &identity, primary, control));
+    drop(created);
+    if copied.is_err() {
+        // Nobody goes on from this slot: the next copy makes its own, and until then the primary should keep nothing for us. If it cannot be reached
+        // either, the next start does it.
+        let _ = slot::remove(&common.from, names);
+    }
+    Ok(copied?)
+}
+
+fn copy(
+    options: &BackupOptions,
+    created: &Created,
+    identity: &Identity,
+    primary: &Primary,
+    control: &Control,
+) -> Result<(), InitialError> {
+    let common = &options.common;
     let copy = BackupCopy {
         source: Source {
             primary: &common.from,
@@ -165,20 +193,16 @@ fn prepare(
             chunk_bytes: Source::CHUNK_BYTES,
         },
         backup: &options.to,
-        identity: &identity,
+        identity,
         consistent_point: created.consistent_point,
         make_schema: options.schema,
     };
-    initial::to_backup(&copy, &primary.tables, control)?;
-    Ok(())
+    initial::to_backup(&copy, &primary.tables, control).map(drop)
 }
 
-fn note(control: &Control, notices: &[String]) {
-    control.update(|status| {
-        for notice in notices {
-            if !status.notices.contains(notice) {
-                status.notices.push(notice.clone());
-            }
-        }
-    });
+fn connect(url: &DatabaseUrl, side: Side) -> Result<Connection, InitialError> {
+    Connection::connect(url, &session("hindcast standby")).map_err(|source| InitialError::Connect {
+        side,
+        source: Box::new(source),
+    })
 }

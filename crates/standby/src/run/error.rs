@@ -2,6 +2,8 @@
 
 use crate::backup::BackupError;
 use crate::initial::{InitialError, Unfit};
+use crate::memory::MemoryError;
+use crate::serve::ServeError;
 use crate::source::{PreflightError, SlotError, SourceError};
 
 /// Each part has errors of its own; this is where they meet.
@@ -17,6 +19,10 @@ pub enum StandbyError {
     Source(#[from] SourceError),
     #[error(transparent)]
     Backup(#[from] BackupError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
 }
 
 impl StandbyError {
@@ -28,6 +34,8 @@ impl StandbyError {
             StandbyError::Initial(error) => Some(error.hint()),
             StandbyError::Source(error) => error.hint(),
             StandbyError::Backup(error) => Some(error.hint()),
+            StandbyError::Memory(error) => Some(error.hint()),
+            StandbyError::Serve(error) => Some(error.hint()),
         }
     }
 
@@ -39,6 +47,7 @@ impl StandbyError {
             StandbyError::Initial(error) => error.is_transient(),
             StandbyError::Source(error) => error.is_transient(),
             StandbyError::Backup(error) => error.is_transient(),
+            StandbyError::Memory(_) | StandbyError::Serve(_) => false,
         }
     }
 

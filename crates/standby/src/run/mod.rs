@@ -8,6 +8,7 @@
 
 mod backup;
 mod error;
+mod memory;
 mod retry;
 mod status;
 
@@ -16,9 +17,12 @@ use std::time::Duration;
 use hindcast_pg::{DatabaseUrl, Lsn};
 
 use crate::source::{Names, SlotError, TableFilter, slot};
+use crate::status::Control;
 
+pub use crate::backup::Granularity;
 pub use backup::to_backup;
 pub use error::StandbyError;
+pub use memory::to_memory;
 pub use status::{BackupStatus, status};
 
 /// What all standbys have in common.
@@ -49,15 +53,16 @@ pub struct BackupOptions {
     pub schema: bool,
 }
 
-/// What is applied as one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Granularity {
-    /// A write waits only for the write before it of the same row (C5).
-    #[default]
-    Row,
-    /// Transactions with a common row wait for each other (KuaFu).
-    Transaction,
-    Single,
+/// A standby in memory.
+#[derive(Clone, Debug)]
+pub struct MemoryOptions {
+    pub common: Options,
+    /// Where reads are served.
+    pub serve: String,
+    /// How far back states can be read.
+    pub retention: Duration,
+    /// Bytes.
+    pub memory_max: Option<u64>,
 }
 
 /// Why a standby ended without an error.
@@ -74,4 +79,15 @@ pub enum Ended {
 /// Removes slot and publication from a primary; says what there was.
 pub fn drop(from: &DatabaseUrl, name: &str) -> Result<Vec<String>, SlotError> {
     slot::remove(from, &Names::new(name)?)
+}
+
+/// Tells whoever watches, once.
+fn note(control: &Control, notices: &[String]) {
+    control.update(|status| {
+        for notice in notices {
+            if !status.notices.contains(notice) {
+                status.notices.push(notice.clone());
+            }
+        }
+    });
 }

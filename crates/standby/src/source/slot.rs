@@ -49,6 +49,9 @@ pub enum SlotError {
     },
     #[error("stopped before the replication slot was made")]
     Stopped,
+    /// Of a backup that is not this one.
+    #[error("slot {slot} exists on the primary already, and this backup knows nothing of it")]
+    Exists { slot: String },
     #[error("slot {slot} is in use by another session (process {pid} on the primary)")]
     Active { slot: String, pid: String },
     #[error("slot {slot} is gone from the primary, and with it the WAL since {since}")]
@@ -79,6 +82,7 @@ impl SlotError {
                 Some("42501") => "let a superuser or the tables' owner with the attribute REPLICATION follow".to_owned(),
                 _ => "the primary's log says more".to_owned(),
             },
+            SlotError::Exists { .. } => "another backup follows under this name: choose another --name; or, if that backup is gone for good, `hindcast standby drop`".to_owned(),
             SlotError::Active { pid, .. } => format!(
                 "another standby runs with this --name: stop it, or choose another name; if it is dead, SELECT pg_terminate_backend({pid}) on the primary"
             ),
