@@ -1,0 +1,29 @@
+//! Serves reads of the store in memory to Postgres clients: a thread for each session, and no authentication.
+//!
+//! ```text
+//!  listener ─▶ thread: startup ─▶ session ─▶ sql::prepare ─▶ sql::execute ─▶ values ─▶ link ─▶ client
+//!                                   │  ▲                          │
+//!                        settings, portals, transaction       Snapshot of the store
+//! ```
+//!
+//! - [`Server`] accepts connections and ends them; `link` is the socket with its buffers.
+//! - `session` speaks the protocol: simple and extended queries, transactions, cancelling.
+//! - `settings` is what `SET` and `SHOW` know, `values` turns text into binary values and back, `portal` keeps results that are fetched in parts.
+//! - [`sql`] understands and executes statements.
+//!
+//! It does not authenticate and does not encrypt: an address without a host is one of the loopback interface, and whoever gives another host opens
+//! the data to everybody who can reach it. It does not write, and has no functions, cursors or `COPY`.
+//!
+//! The one invariant: **a statement reads one snapshot**. Outside a transaction block that is the newest one (or the one that `AS OF` names), inside
+//! a block the one that the block's first read took.
+
+mod link;
+mod listener;
+mod portal;
+mod session;
+mod settings;
+pub mod sql;
+mod startup;
+mod values;
+
+pub use listener::{SESSIONS_MAX, ServeError, Server};
