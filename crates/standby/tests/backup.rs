@@ -130,6 +130,22 @@ fn keys_of_every_type_find_their_rows() {
 }
 
 #[test]
+fn types_of_extensions_arrive_and_find_their_rows() {
+    check(
+        "extensions",
+        "CREATE SCHEMA ext; CREATE EXTENSION citext SCHEMA ext; CREATE EXTENSION hstore SCHEMA ext; CREATE EXTENSION btree_gist SCHEMA ext; \
+         CREATE TABLE t (k ext.citext PRIMARY KEY, h ext.hstore, n int); INSERT INTO t VALUES ('Abc', 'a=>1', 1), ('def', NULL, 2); \
+         CREATE TABLE rooms (id int PRIMARY KEY, room int, during int4range, EXCLUDE USING gist (room WITH =, during WITH &&))",
+        &[
+            "SET search_path = public, ext; UPDATE t SET n = n + 1; UPDATE t SET k = 'ABC' WHERE k = 'abc'; UPDATE t SET h = '\"x y\"=>NULL' WHERE k = 'DEF'",
+            "SET search_path = public, ext; DELETE FROM t WHERE k = 'aBc'; INSERT INTO t VALUES ('abC', '', 5), ('ghi', 'b=>\"2,3\"', 6)",
+            "INSERT INTO rooms VALUES (1, 1, '[1,5)'), (2, 2, '[1,5)'); BEGIN; UPDATE rooms SET room = 3 WHERE id = 1; UPDATE rooms SET room = 1 WHERE id = 2; \
+             UPDATE rooms SET room = 2 WHERE id = 1; COMMIT",
+        ],
+    );
+}
+
+#[test]
 fn large_values_that_are_not_sent_stay_as_they_are() {
     check(
         "toast",

@@ -253,3 +253,26 @@ fn a_role_without_the_right_is_told_what_it_needs() {
         error.hint()
     );
 }
+
+#[test]
+fn a_label_that_the_backups_enum_lacks_is_asked_for() {
+    let primary = Primary::new(
+        "labels",
+        "CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE t (id int PRIMARY KEY, m mood)",
+    );
+    let backup = primary.backup("b");
+    primary.sql("ALTER TYPE mood ADD VALUE 'happy'");
+    primary.sql("INSERT INTO t VALUES (1, 'happy')");
+    let error = backup
+        .catch_up(backup.options())
+        .err()
+        .expect("there is no such label");
+    assert!(
+        matches!(&error, BackupError::Refused { table: Some(table), .. } if table == "public.t"),
+        "{error:?}"
+    );
+    assert!(error.hint().contains("ADD VALUE"), "{}", error.hint());
+    backup.sql("ALTER TYPE mood ADD VALUE 'happy'");
+    backup.catch_up(backup.options()).unwrap();
+    backup.same();
+}

@@ -145,6 +145,9 @@ impl BackupError {
                 Some("23505" | "23P01") => {
                     "the backup has a constraint that the primary has not, or somebody else wrote to it".to_owned()
                 }
+                Some("22P02" | "22001" | "22003") => {
+                    "a type of the backup cannot hold the value: make it as on the primary (a new label of an enum: ALTER TYPE … ADD VALUE)".to_owned()
+                }
                 Some(code) if code.starts_with("23") => {
                     "the backup has a constraint that the primary has not: drop it".to_owned()
                 }
@@ -158,6 +161,14 @@ impl BackupError {
             }
             BackupError::Stopped => "see the first error".to_owned(),
         }
+    }
+
+    /// Names the table that was being written, where the server did not say it.
+    pub(super) fn about(mut self, relation: impl std::fmt::Display) -> Self {
+        if let BackupError::Refused { table, .. } | BackupError::Changed { table, .. } = &mut self {
+            table.get_or_insert_with(|| relation.to_string());
+        }
+        self
     }
 
     /// An error of the connection while the log was applied up to a place.

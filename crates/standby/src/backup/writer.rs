@@ -409,7 +409,10 @@ impl Writer {
                         what: error.to_string(),
                     };
                 }
-                BackupError::at(lsn, error)
+                match order {
+                    Some(order) => BackupError::at(lsn, error).about(&order.table.relation),
+                    None => BackupError::at(lsn, error),
+                }
             }
             Failure::Count(at, found) => match &commands[at] {
                 Command::Order(order) => self.missing(order, found, lsn, savepoint),

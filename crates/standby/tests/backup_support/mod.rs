@@ -83,16 +83,26 @@ impl Primary {
 
     /// A backup as the initial copy leaves it.
     pub fn backup(&self, suffix: &str) -> BackupSide<'_> {
-        let database = format!("{}_{suffix}", self.name);
-        create_database(&database);
-        sql(&database, &self.setup);
-        let options = ConnectOptions::named("test");
-        let mut connection = Connection::connect(&url(&database), &options).unwrap();
-        schema::create(&mut connection).unwrap();
-        let side = BackupSide {
+        self.backup_on(&SERVER, suffix)
+    }
+
+    /// One that exists.
+    pub fn backup_again<'a>(&'a self, cluster: &'a Cluster, suffix: &str) -> BackupSide<'a> {
+        BackupSide {
             primary: self,
-            database,
-        };
+            cluster,
+            database: format!("{}_{suffix}", self.name),
+        }
+    }
+
+    pub fn backup_on<'a>(&'a self, cluster: &'a Cluster, suffix: &str) -> BackupSide<'a> {
+        let side = self.backup_again(cluster, suffix);
+        let create = format!("CREATE DATABASE {}", side.database);
+        cluster.sql("postgres", &create).unwrap();
+        side.sql(&self.setup);
+        let options = ConnectOptions::named("test");
+        let mut connection = Connection::connect(&side.url(), &options).unwrap();
+        schema::create(&mut connection).unwrap();
         side.sql(&format!(
             "INSERT INTO hindcast.standby_progress (slot, worker, workers, epoch, commit_lsn, end_lsn) VALUES ('{}', 0, 1, 0, '{1}', '{1}')",
             self.names.slot, self.from
@@ -103,16 +113,17 @@ impl Primary {
 
 pub struct BackupSide<'a> {
     primary: &'a Primary,
+    cluster: &'a Cluster,
     pub database: String,
 }
 
 impl BackupSide<'_> {
     pub fn url(&self) -> DatabaseUrl {
-        url(&self.database)
+        self.cluster.url(&self.database).parse().unwrap()
     }
 
     pub fn url_of(&self, role: &str) -> DatabaseUrl {
-        let url = SERVER.url(&self.database);
+        let url = self.cluster.url(&self.database);
         url.replace("postgres@", &format!("{role}@"))
             .parse()
             .unwrap()
@@ -120,7 +131,9 @@ impl BackupSide<'_> {
 
     #[track_caller]
     pub fn sql(&self, text: &str) -> String {
-        sql(&self.database, text)
+        self.cluster
+            .sql(&self.database, text)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.database))
     }
 
     pub fn open(&self, options: Options) -> Result<Backup, BackupError> {
