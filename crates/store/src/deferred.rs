@@ -123,12 +123,13 @@ impl Deferred {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spare::Spare;
 
     fn write(row: u32, seq: u64) -> Write {
         Write {
             row,
             prev: 0,
-            draft: Draft::tombstone(seq),
+            draft: Draft::tombstone(&mut Spare::default(), seq),
             base: None,
         }
     }

@@ -47,6 +47,7 @@ mod rows;
 mod scheduler;
 mod shared;
 mod snapshotter;
+mod spare;
 mod store;
 mod types;
 mod worker;

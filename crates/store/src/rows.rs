@@ -36,7 +36,7 @@
 //!    scheduler has forgotten: there will be no more writes to it. Its slot is recycled when no set of runs that names it is held
 //!    by anyone. Until then readers may look at its key and find it invisible.
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -44,6 +44,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::log::{NO_ROW, body_cell, write_body};
+use crate::spare::{self, Spare, block_bytes, prefetch};
 use crate::types::Cell;
 
 const CHUNK_BITS: u32 = if cfg!(miri) { 6 } else { 16 };
@@ -105,17 +106,13 @@ struct Version {
     tombstone: u32,
 }
 
-fn version_layout(len: u32) -> Layout {
-    // Cannot fail: `len` is below 2^32 and the sum below isize::MAX on the 64-bit machines that this runs on.
-    match Layout::from_size_align(size_of::<Version>() + len as usize, align_of::<Version>()) {
-        Ok(layout) => layout,
-        Err(_) => unreachable!("a version of {len} bytes has a layout"),
-    }
+fn version_size(len: u32) -> usize {
+    size_of::<Version>() + len as usize
 }
 
-/// What an allocation of `len` body bytes takes from the allocator, about.
+/// What a version with `len` body bytes takes from the allocator, about.
 fn version_bytes(len: u32) -> u64 {
-    (size_of::<Version>() as u64 + u64::from(len) + 8).next_multiple_of(16)
+    block_bytes(version_size(len))
 }
 
 /// What a row costs beside its versions: its slot, its share of the scheduler's map, and its key when it is long.
@@ -128,23 +125,15 @@ pub(crate) fn row_bytes(key: &[u8]) -> u64 {
     size_of::<Slot>() as u64 + heap
 }
 
-/// A hint to the processor; never an access.
-fn prefetch<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: prefetching may be done with any address at all.
+/// Frees a version and returns the bytes given back.
+///
+/// # Safety
+/// The version is the caller's.
+unsafe fn free_version(version: NonNull<Version>) -> u64 {
+    // SAFETY: as the caller promised; the block was taken for this size.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}
-
-unsafe fn free_version(version: *mut Version) -> u64 {
-    // SAFETY: the caller owns the version, which was allocated with this layout.
-    unsafe {
-        let len = (*version).len;
-        dealloc(version.cast(), version_layout(len));
+        let len = version.as_ref().len;
+        spare::free(version.cast(), version_size(len));
         version_bytes(len)
     }
 }
@@ -290,7 +279,7 @@ impl Rows {
         unsafe {
             let mut bytes = row_bytes(self.key(row));
             self.free_key(slot);
-            if !head.is_null() {
+            if let Some(head) = NonNull::new(head) {
                 bytes += free_version(head);
             }
             (bytes, u64::from(!head.is_null()))
@@ -334,7 +323,7 @@ impl Drop for Rows {
         );
         for overwritten in leftovers {
             // SAFETY: with `self` all readers are gone.
-            unsafe { free_version(overwritten.version.as_ptr()) };
+            unsafe { free_version(overwritten.version) };
         }
         for chunk in &self.chunks {
             let chunk = chunk.load(Ordering::Acquire);
@@ -346,7 +335,7 @@ impl Drop for Rows {
                 unsafe {
                     let slot = &*chunk.add(i);
                     let head = slot.head.load(Ordering::Acquire);
-                    if !head.is_null() {
+                    if let Some(head) = NonNull::new(head) {
                         free_version(head);
                     }
                     self.free_key(slot);
@@ -365,23 +354,27 @@ pub(crate) struct Draft(NonNull<Version>);
 unsafe impl Send for Draft {}
 
 impl Draft {
-    pub fn row(seq: u64, layout: u32, cells: u32, body: &[u8]) -> Draft {
-        Draft::new(seq, layout, cells, false, body)
+    pub fn row(spare: &mut Spare, seq: u64, layout: u32, cells: u32, body: &[u8]) -> Draft {
+        Draft::new(spare, seq, layout, cells, false, body)
     }
 
-    pub fn tombstone(seq: u64) -> Draft {
-        Draft::new(seq, 0, 0, true, &[])
+    pub fn tombstone(spare: &mut Spare, seq: u64) -> Draft {
+        Draft::new(spare, seq, 0, 0, true, &[])
     }
 
-    fn new(seq: u64, layout: u32, cells: u32, tombstone: bool, body: &[u8]) -> Draft {
+    fn new(
+        spare: &mut Spare,
+        seq: u64,
+        layout: u32,
+        cells: u32,
+        tombstone: bool,
+        body: &[u8],
+    ) -> Draft {
         let len =
             u32::try_from(body.len()).unwrap_or_else(|_| panic!("a row of {} bytes", body.len()));
-        let allocation = version_layout(len);
-        // SAFETY: the layout is not empty; the body has room behind the header.
+        let version = spare.take(version_size(len)).cast::<Version>();
+        // SAFETY: the block is ours, aligned for a version, and the body has room behind the header.
         unsafe {
-            let Some(version) = NonNull::new(alloc(allocation).cast::<Version>()) else {
-                handle_alloc_error(allocation);
-            };
             version.write(Version {
                 seq,
                 prev: ptr::null_mut(),
@@ -410,7 +403,7 @@ impl Draft {
     }
 
     /// The same row with its `Unchanged` values filled in from `base`; also how many found none there.
-    pub fn resolve(&self, base: Option<VersionRef<'_>>) -> (Draft, u64) {
+    pub fn resolve(&self, spare: &mut Spare, base: Option<VersionRef<'_>>) -> (Draft, u64) {
         let own = self.version();
         let base = base.filter(|base| !base.is_tombstone());
         let mut unresolved = 0;
@@ -427,7 +420,7 @@ impl Draft {
         let mut body = Vec::new();
         write_body(&mut body, &mut cells);
         (
-            Draft::row(own.seq(), own.layout(), own.cells(), &body),
+            Draft::row(spare, own.seq(), own.layout(), own.cells(), &body),
             unresolved,
         )
     }
@@ -442,7 +435,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         // SAFETY: the draft owns its version.
-        unsafe { free_version(self.0.as_ptr()) };
+        unsafe { free_version(self.0) };
     }
 }
 
@@ -465,13 +458,17 @@ impl Overwritten {
         prefetch(self.version.as_ptr());
     }
 
-    /// Frees it; returns the bytes given back.
+    /// Gives its memory to `spare`; returns how many bytes that were.
     ///
     /// # Safety
     /// The horizon, acquired, is not below `by`.
-    pub unsafe fn free(self) -> u64 {
-        // SAFETY: points 2 and 3 of the essay.
-        unsafe { free_version(self.version.as_ptr()) }
+    pub unsafe fn free(self, spare: &mut Spare) -> u64 {
+        // SAFETY: points 2 and 3 of the essay: it is the caller's alone.
+        unsafe {
+            let len = self.version.as_ref().len;
+            spare.give(self.version.cast(), version_size(len));
+            version_bytes(len)
+        }
     }
 }
 

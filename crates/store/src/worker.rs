@@ -15,6 +15,7 @@ use crate::log::{Header, Kind, NO_ROW, Place, Segment};
 use crate::modes::Done;
 use crate::rows::{Draft, Overwritten};
 use crate::shared::{Progress, Shared};
+use crate::spare::Spare;
 
 /// With so many writes waiting, a worker takes no new segment: they would only make it longer.
 const DEFERRED_MAX: usize = 1 << 16;
@@ -44,6 +45,7 @@ pub(crate) struct Worker {
     deferred: Deferred,
     /// Replaced versions, about in the order in which they can be freed.
     overwritten: VecDeque<Overwritten>,
+    spare: Spare,
     /// In Transaction mode.
     units: Option<Units>,
     counts: Counts,
@@ -86,6 +88,7 @@ impl Worker {
             reached: 0,
             deferred: Deferred::default(),
             overwritten: VecDeque::new(),
+            spare: Spare::default(),
             units: done.map(|done| Units {
                 done,
                 waiting: VecDeque::new(),
@@ -182,7 +185,7 @@ impl Worker {
                 if let Some(header) = segment.headers.get(at.header + PREFETCH_AHEAD) {
                     self.shared.rows.prefetch(header.row);
                 }
-                let Some(write) = next_write(&segment, &mut at) else {
+                let Some(write) = next_write(&segment, &mut at, &mut self.spare) else {
                     continue;
                 };
                 // Behind a deferred write to its row it cannot be next; no need to look at what another worker writes just now.
@@ -220,7 +223,7 @@ impl Worker {
                 // write or the tombstone that the scheduler put behind it.
                 unsafe { rows.base(base.row, base.seq) }
             };
-            let (draft, unresolved) = write.draft.resolve(found);
+            let (draft, unresolved) = write.draft.resolve(&mut self.spare, found);
             self.counts.unresolved += unresolved;
             write.draft = draft;
         }
@@ -306,7 +309,7 @@ impl Worker {
 
     fn run_unit(&mut self, segment: &Segment, mut at: Place, end: Place) {
         while at.header < end.header {
-            if let Some(write) = next_write(segment, &mut at)
+            if let Some(write) = next_write(segment, &mut at, &mut self.spare)
                 && let Err(write) = self.try_install(write)
             {
                 panic!(
@@ -364,7 +367,7 @@ impl Worker {
                 soon.prefetch();
             }
             // SAFETY: the horizon was acquired and is not below the write that replaced this version.
-            bytes += unsafe { overwritten.free() } as i64;
+            bytes += unsafe { overwritten.free(&mut self.spare) } as i64;
             count += 1;
         }
         if count > 0 {
@@ -388,7 +391,7 @@ impl Drop for Worker {
 }
 
 /// The write at this place of a segment, ready to be installed; the place moves behind it. `None` for what only takes a number.
-fn next_write(segment: &Segment, at: &mut Place) -> Option<Write> {
+fn next_write(segment: &Segment, at: &mut Place, spare: &mut Spare) -> Option<Write> {
     let Header {
         prev,
         row,
@@ -402,15 +405,15 @@ fn next_write(segment: &Segment, at: &mut Place) -> Option<Write> {
     at.header += 1;
     at.data += len as usize;
     let (draft, base) = match kind {
-        Kind::Put => (Draft::row(seq, layout, cells, body), None),
+        Kind::Put => (Draft::row(spare, seq, layout, cells, body), None),
         Kind::PutOver => {
             at.base += 1;
             (
-                Draft::row(seq, layout, cells, body),
+                Draft::row(spare, seq, layout, cells, body),
                 Some(segment.bases[at.base - 1]),
             )
         }
-        Kind::Delete => (Draft::tombstone(seq), None),
+        Kind::Delete => (Draft::tombstone(spare, seq), None),
         Kind::Nothing => return None,
     };
     Some(Write {

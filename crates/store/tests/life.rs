@@ -268,7 +268,11 @@ fn rows_that_do_not_fit_are_a_failure_and_nobody_hangs() {
 fn a_large_table_stays_in_order_while_its_runs_are_merged() {
     // Each transaction inserts as many new keys, in no order, and deletes half of what the one before it inserted.
     const EACH: u64 = 128;
-    let transactions = if cfg!(debug_assertions) { 5_000 } else { 20_000 };
+    let transactions = if cfg!(debug_assertions) {
+        5_000
+    } else {
+        20_000
+    };
     let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     let (store, mut appender) = open(Options {
         segment_bytes: 64 << 10,
