@@ -201,7 +201,8 @@ fn cpu_of(name: &str) -> f64 {
 /// CPU time of this process so far, all threads.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the command's name in parentheses; user and system time are the 12th and 13th from there, in hundredths of a second.
+    // After the command's name in parentheses; user and system time are the 12th and 13th from there, in hundredths
+    // of a second.
     let fields: Vec<&str> = stat
         .rsplit(')')
         .next()

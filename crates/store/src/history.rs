@@ -1,8 +1,8 @@
 //! The commits that can be read at, and the readers that read.
 //!
-//! Everything here is under one lock, which only readers (once per snapshot) and the snapshotter take. A registry without locks would
-//! save a reader some tens of nanoseconds and cost the argument that a reader can never register below a horizon that is
-//! just being computed.
+//! Everything here is under one lock, which only readers (once per snapshot) and the snapshotter take. A registry
+//! without locks would save a reader some tens of nanoseconds and cost the argument that a reader can never register
+//! below a horizon that is just being computed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

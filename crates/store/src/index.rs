@@ -5,10 +5,11 @@
 //!                          (per table)                      └─ merge ─┘
 //! ```
 //!
-//! Readers turn what has arrived into a small run when they first touch a table; the indexer, a thread of its own, merges runs so that
-//! each is at least twice as long as the next, and takes dead rows out. Workers know nothing of it: a row is in the index before its first write is
-//! handed to any of them, and invisible until the snapshot has that write. A key whose row was forgotten and that came back has
-//! two rows in the index for a while; the dead one is invisible to every reader there is.
+//! Readers turn what has arrived into a small run when they first touch a table; the indexer, a thread of its own,
+//! merges runs so that each is at least twice as long as the next, and takes dead rows out. Workers know nothing of
+//! it: a row is in the index before its first write is handed to any of them, and invisible until the snapshot has
+//! that write. A key whose row was forgotten and that came back has two rows in the index for a while; the dead one
+//! is invisible to every reader there is.
 
 use std::cmp::Ordering as Order;
 use std::collections::{HashSet, VecDeque};

@@ -1,8 +1,8 @@
 //! The log: what the scheduler hands to the workers.
 //!
-//! Headers and data are apart, so that the scheduler touches only what it needs (paper, section 7.1). Neither a header's
-//! sequence number nor the place of its data is stored: the nth header of a segment has the segment's first number
-//! plus n, and its data follows that of the header before.
+//! Headers and data are apart, so that the scheduler touches only what it needs (paper, section 7.1). Neither a
+//! header's sequence number nor the place of its data is stored: the nth header of a segment has the segment's first
+//! number plus n, and its data follows that of the header before.
 
 use crate::types::{Cell, Mark};
 
@@ -125,10 +125,11 @@ impl Segment {
 const NULL: u32 = 1 << 31;
 const UNCHANGED: u32 = 1 << 30;
 
-/// Writes the values of one row behind `data`: where each ends (with two flags), then all the bytes. A version in memory
-/// has the same form. Says whether a value is `Unchanged`.
+/// Writes the values of one row behind `data`: where each ends (with two flags), then all the bytes. A version in
+/// memory has the same form. Says whether a value is `Unchanged`.
 ///
-/// The iterator is borrowed for a reason: to copy it, just made, in other pieces than it was made in, would wait for all earlier stores.
+/// The iterator is borrowed for a reason: to copy it, just made, in other pieces than it was made in, would wait for
+/// all earlier stores.
 pub(crate) fn write_body<'a>(
     data: &mut Vec<u8>,
     cells: &mut impl ExactSizeIterator<Item = Cell<'a>>,

@@ -1,7 +1,7 @@
 //! Transaction granularity, as in KuaFu: what C5 is measured against.
 //!
-//! A transaction is one unit for one worker and begins when every earlier transaction that wrote one of its rows is done. The
-//! scheduler knows those transactions from the same map that gives every write its predecessor.
+//! A transaction is one unit for one worker and begins when every earlier transaction that wrote one of its rows is
+//! done. The scheduler knows those transactions from the same map that gives every write its predecessor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -28,7 +28,8 @@ struct View {
 }
 
 impl Snapshot {
-    /// A snapshot at a commit at which the caller has registered a reader, under the lock under which it found the commit.
+    /// A snapshot at a commit at which the caller has registered a reader, under the lock under which it found the
+    /// commit.
     pub(crate) fn registered(shared: Arc<Shared>, commit: Commit) -> Snapshot {
         Snapshot {
             shared,
@@ -132,7 +133,8 @@ impl Snapshot {
     }
 
     fn row(&self, view: &View, row: u32) -> Option<RowRef<'_>> {
-        // SAFETY: `self` is registered at this number until it is dropped, and the row id comes from the runs of `views`.
+        // SAFETY: `self` is registered at this number until it is dropped, and the row id comes from the runs of
+        // `views`.
         let version = unsafe { self.shared.rows.visible(row, self.commit.seq) }?;
         (!version.is_tombstone() && version.seq() > view.truncated).then_some(RowRef { version })
     }

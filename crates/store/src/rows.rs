@@ -1,4 +1,7 @@
-//! Rows and their versions: all the `unsafe` code of the crate, and why it is sound.
+//! Rows and their versions: the `unsafe` heart of the crate, and why it is sound.
+//!
+//! Elsewhere there are only calls of what is here, each saying which of the points below it relies on, and `spare`,
+//! which keeps raw blocks of memory.
 //!
 //! ```text
 //! row id ──▶ Slot ──head──▶ Version 9 ──prev──▶ Version 4 ──prev──▶ Version 2
@@ -8,33 +11,35 @@
 //!
 //! Who does what:
 //! - the **scheduler** gives out row ids and writes a slot's key (`create`);
-//! - a **worker** installs a version when the head is the write that the log says comes before it (`install`), and frees
-//!   what its own writes replaced (`Overwritten::free`);
+//! - a **worker** installs a version when the head is the write that the log says comes before it (`install`), and
+//!   frees what its own writes replaced (`Overwritten::free`);
 //! - a **reader** that registered a snapshot looks for the newest version within it (`visible`);
 //! - the **indexer** makes slots of dead rows free again (`recycle`).
 //!
-//! Words: *c* is the last write of the current snapshot, the *horizon* is the least of the registered readers' snapshots and the
-//! start of the retention. The horizon never decreases, and horizon ≤ c. All writes up to c are installed.
+//! Words: *c* is the last write of the current snapshot, the *horizon* is the least of the registered readers'
+//! snapshots and the start of the retention. The horizon never decreases, and horizon ≤ c. All writes up to c are
+//! installed.
 //!
 //! Why it is sound:
-//! 1. **One writer per row at any moment.** Every write names its predecessor, and no two writes name the same one (the
-//!    scheduler is one thread). The slot's `seq` equals that predecessor only after it was installed and before its only
-//!    successor is. So whoever finds its predecessor there is the only one who may replace the head: plain
-//!    release stores (first the head, then `seq`) are enough. Whoever reads one of them acquires it, and with it everything behind.
-//! 2. **Nobody reaches a freed version.** A version that was replaced by write *b* is freed once the horizon ≥ b. A reader at
-//!    s ≥ horizon walks from the head to the first version with a number ≤ s and goes no further; since b is in
-//!    the chain in front of it and b ≤ horizon ≤ s, it stops at b or earlier. A reader registers under the lock under which
-//!    the horizon is computed, with an s that is not below it.
-//! 3. **A freed version was let go.** A reader's last access happens before it unregisters (lock), that happens before the horizon
-//!    passes (same lock), and that before the worker that acquires the horizon frees.
-//! 4. **A worker's own reads.** To learn whether a write is next, a worker looks at the slot's `seq` only, never into a version: the
-//!    head of a row with an outstanding write may well be replaced, and even freed, while it looks. It does look into a version to
-//!    take values over (`base`), for a write *w* that is not installed, and only once `seq` says that this version is in. What replaces
-//!    it is *w* itself or comes after it (the tombstone of a row that moved), thus above c and above the horizon.
-//!    And a row with an outstanding write is not dead.
-//! 5. **A dead row** is one whose last write is a tombstone (or older than a truncation) at or below the horizon, and which the
-//!    scheduler has forgotten: there will be no more writes to it. Its slot is recycled when no set of runs that names it is held
-//!    by anyone. Until then readers may look at its key and find it invisible.
+//! 1. **One writer per row at any moment.** Every write names its predecessor, and no two writes name the same one
+//!    (the scheduler is one thread). The slot's `seq` equals that predecessor only after it was installed and before
+//!    its only successor is. So whoever finds its predecessor there is the only one who may replace the head: plain
+//!    release stores (first the head, then `seq`) are enough. Whoever reads one of them acquires it, and with it
+//!    everything behind.
+//! 2. **Nobody reaches a freed version.** A version that was replaced by write *b* is freed once the horizon ≥ b. A
+//!    reader at s ≥ horizon walks from the head to the first version with a number ≤ s and goes no further; since b
+//!    is in the chain in front of it and b ≤ horizon ≤ s, it stops at b or earlier. A reader registers under the lock
+//!    under which the horizon is computed, with an s that is not below it.
+//! 3. **A freed version was let go.** A reader's last access happens before it unregisters (lock), that happens
+//!    before the horizon passes (same lock), and that before the worker that acquires the horizon frees.
+//! 4. **A worker's own reads.** To learn whether a write is next, a worker looks at the slot's `seq` only, never into
+//!    a version: the head of a row with an outstanding write may well be replaced, and even freed, while it looks. It
+//!    does look into a version to take values over (`base`), for a write *w* that is not installed, and only once
+//!    `seq` says that this version is in. What replaces it is *w* itself or comes after it (the tombstone of a row
+//!    that moved), thus above c and above the horizon. And a row with an outstanding write is not dead.
+//! 5. **A dead row** is one whose last write is a tombstone (or older than a truncation) at or below the horizon, and
+//!    which the scheduler has forgotten: there will be no more writes to it. Its slot is recycled when no set of runs
+//!    that names it is held by anyone. Until then readers may look at its key and find it invisible.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -172,8 +177,9 @@ impl Rows {
         }
         let len =
             u32::try_from(key.len()).unwrap_or_else(|_| panic!("a key of {} bytes", key.len()));
-        // SAFETY: nobody else looks at this slot, says the caller, and a short key fits. It is written right where it stays: a copy made on the
-        // stack first would be read in other pieces than it was written in, and wait for all earlier stores.
+        // SAFETY: nobody else looks at this slot, says the caller, and a short key fits. It is written right where it
+        // stays: a copy made on the stack first would be read in other pieces than it was written in, and wait for
+        // all earlier stores.
         unsafe {
             let slot = self.slot(row).key.get();
             (&raw mut (*slot).len).write(len);
@@ -190,10 +196,11 @@ impl Rows {
     /// A row's key.
     ///
     /// # Safety
-    /// The row was created before (with a synchronisation in between) and is not recycled as long as the key is borrowed:
-    /// the scheduler has it in its map, or a set of runs that names it is held.
+    /// The row was created before (with a synchronisation in between) and is not recycled as long as the key is
+    /// borrowed: the scheduler has it in its map, or a set of runs that names it is held.
     pub unsafe fn key(&self, row: u32) -> &[u8] {
-        // SAFETY: nobody writes the key while this borrow lasts, says the caller. The length tells which field is there.
+        // SAFETY: nobody writes the key while this borrow lasts, says the caller. The length tells which field is
+        // there.
         unsafe {
             let key = &*self.slot(row).key.get();
             let len = key.len as usize;
@@ -236,8 +243,9 @@ impl Rows {
     /// The version that write `seq` made.
     ///
     /// # Safety
-    /// The caller is a worker that holds a write, not installed yet, that takes values from this version. What replaces this version in its
-    /// row is that write or one with a greater number. `installed` said that `seq` is in.
+    /// The caller is a worker that holds a write, not installed yet, that takes values from this version. What
+    /// replaces this version in its row is that write or one with a greater number. `installed` said that `seq` is
+    /// in.
     pub unsafe fn base(&self, row: u32, seq: u64) -> Option<VersionRef<'_>> {
         let mut at = self.slot(row).head.load(Ordering::Acquire);
         // SAFETY: point 4 of the essay.
@@ -254,8 +262,8 @@ impl Rows {
     /// The newest version of a row with a number not above `seq`; it may be a tombstone.
     ///
     /// # Safety
-    /// `seq` is registered as a reader's snapshot for as long as the version is borrowed, and the row id comes from a set of runs that
-    /// is held.
+    /// `seq` is registered as a reader's snapshot for as long as the version is borrowed, and the row id comes from a
+    /// set of runs that is held.
     pub unsafe fn visible(&self, row: u32, seq: u64) -> Option<VersionRef<'_>> {
         let mut at = self.slot(row).head.load(Ordering::Acquire);
         // SAFETY: point 2 of the essay.

@@ -1,8 +1,8 @@
 //! The scheduler: it runs on the appender's thread.
 //!
-//! While a write goes into the log it learns which write comes before it in its row (the paper's `prev_timestamp`, section 7.2). That is
-//! all the scheduling there is: workers find out on their own when a write is next, and the queue of every row lies in
-//! the log. The map from keys to rows is private to this thread.
+//! While a write goes into the log it learns which write comes before it in its row (the paper's `prev_timestamp`,
+//! section 7.2). That is all the scheduling there is: workers find out on their own when a write is next, and the
+//! queue of every row lies in the log. The map from keys to rows is private to this thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub(crate) const ARRIVALS_MANY: usize = 1 << 16;
 
 /// The one writer. Everything is given in commit order; what was not committed is never visible.
 ///
-/// After the store failed ([`crate::Store::failure`]) everything is ignored. Dropping the appender hands over what was
-/// written; what is committed becomes visible, and the store goes on serving reads.
+/// After the store failed ([`crate::Store::failure`]) everything is ignored. Dropping the appender hands over what
+/// was written; what is committed becomes visible, and the store goes on serving reads.
 pub struct Appender {
     shared: Arc<Shared>,
     queues: Vec<SyncSender<Box<Segment>>>,
@@ -42,7 +42,8 @@ pub struct Appender {
     table_numbers: HashMap<TableId, usize>,
     /// The table of the last write; most often the next one's too.
     last_table: (TableId, usize),
-    /// Puts whose values are in the open segment and whose headers are not, in order; and their keys, one behind the other.
+    /// Puts whose values are in the open segment and whose headers are not, in order; and their keys, one behind the
+    /// other.
     unsettled: Vec<Put>,
     unsettled_keys: Vec<u8>,
     /// Deletions whose rows are not forgotten yet, in log order.
@@ -123,8 +124,8 @@ impl Appender {
         }
     }
 
-    /// Inserts or replaces a row. With `moved_from`, the row had that key before: `Unchanged` cells come from there and
-    /// the old key is deleted.
+    /// Inserts or replaces a row. With `moved_from`, the row had that key before: `Unchanged` cells come from there
+    /// and the old key is deleted.
     ///
     /// Panics when the values take more than 1 GiB, which no row of Postgres can.
     pub fn put<'a>(
@@ -282,8 +283,8 @@ impl Appender {
 
     /// Gives the puts that were taken in their places in the log.
     ///
-    /// Each needs the map, and for a row that exists its slot: memory that is in no cache. So all of them are looked up first, just to
-    /// have it on its way for all at once.
+    /// Each needs the map, and for a row that exists its slot: memory that is in no cache. So all of them are looked
+    /// up first, just to have it on its way for all at once.
     fn settle(&mut self) {
         let mut puts = std::mem::take(&mut self.unsettled);
         let mut keys = std::mem::take(&mut self.unsettled_keys);
@@ -307,8 +308,8 @@ impl Appender {
         self.unsettled_keys = keys;
     }
 
-    /// Appends a put whose values are in the open segment already. `moved_from`: the row had another key, that of this entry if there
-    /// is one; it is deleted.
+    /// Appends a put whose values are in the open segment already. `moved_from`: the row had another key, that of
+    /// this entry if there is one; it is deleted.
     fn append_put(&mut self, put: &Put, key: &[u8], moved_from: Option<Option<Entry>>) {
         let Some((row, prev)) = self.claim(put, key) else {
             return;
@@ -416,9 +417,9 @@ impl Appender {
         });
     }
 
-    /// Inlined, so that a header is written field by field where it stays. Copied from the stack in larger pieces than it was written in, it
-    /// would wait until all earlier stores are through, above all the one to the map, which misses every cache: a third of
-    /// the scheduler's time.
+    /// Inlined, so that a header is written field by field where it stays. Copied from the stack in larger pieces
+    /// than it was written in, it would wait until all earlier stores are through, above all the one to the map,
+    /// which misses every cache: a third of the scheduler's time.
     #[inline(always)]
     fn append(&mut self, header: Header) {
         self.seq += 1;
@@ -555,8 +556,8 @@ impl Appender {
         }
     }
 
-    /// Tells readers and the indexer which rows are new and which are dead. Before the segment goes out: whoever sees a
-    /// snapshot with a row finds the row here.
+    /// Tells readers and the indexer which rows are new and which are dead. Before the segment goes out: whoever sees
+    /// a snapshot with a row finds the row here.
     fn publish_rows(&mut self) {
         self.shared.account(std::mem::take(&mut self.born_bytes), 0);
         let mut many = false;

@@ -11,8 +11,8 @@ use crate::log::Commit;
 use crate::rows::Rows;
 use crate::types::{Failure, Options, TableId};
 
-/// Locks, and takes what a thread that panicked left behind: each lock guards data that is right at every point where its
-/// holder can panic.
+/// Locks, and takes what a thread that panicked left behind: each lock guards data that is right at every point where
+/// its holder can panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

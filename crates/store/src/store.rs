@@ -147,10 +147,11 @@ impl Store {
         lock(&self.shared().history).oldest().mark
     }
 
-    /// Waits until the current snapshot includes everything up to `lsn`. False at the deadline or when the store failed.
+    /// Waits until the current snapshot includes everything up to `lsn`. False at the deadline or when the store
+    /// failed.
     ///
-    /// While someone waits, every commit is handed to the workers at once. What was committed before is not, so whoever appends has to
-    /// flush when the log runs dry.
+    /// While someone waits, every commit is handed to the workers at once. What was committed before is not, so
+    /// whoever appends has to flush when the log runs dry.
     pub fn wait_visible(&self, lsn: u64, deadline: Instant) -> bool {
         let shared = self.shared();
         shared.waiting.fetch_add(1, Ordering::SeqCst);

@@ -12,8 +12,8 @@ pub struct Seq(pub u64);
 
 /// What a commit is known by outside: its position in the primary's log and its time there.
 ///
-/// `lsn` never decreases from one commit to the next. `time` is in microseconds since 1970 and may step back a little,
-/// as commit times of a real primary do.
+/// `lsn` never decreases from one commit to the next. `time` is in microseconds since 1970 and may step back a
+/// little, as commit times of a real primary do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark {
     pub lsn: u64,
@@ -54,7 +54,8 @@ pub struct Options {
     pub retention: Duration,
     /// How often the current snapshot moves on when nobody waits for it.
     pub snapshot_interval: Duration,
-    /// Above this the store first holds the appender back, then gives up retention, then fails.
+    /// Above this the store first holds the appender back, then gives up retention, then fails. While it is a
+    /// reader's old snapshot that needs the memory, the appender is held back for as long as the reader has it.
     pub memory_max: Option<u64>,
 }
 

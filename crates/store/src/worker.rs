@@ -1,8 +1,9 @@
 //! A worker: installs the writes of its segments, each as soon as its predecessor is in (paper, section 7.2).
 //!
-//! It takes no lock. What is not safe yet goes into the worker's own queue of deferred writes, looked at again after every segment and
-//! while there is nothing else to do. That always ends: of all the writes that are not installed the oldest is safe, and its worker
-//! comes to it, because both the segments and the deferred writes of a worker are in log order.
+//! It takes no lock. What is not safe yet goes into the worker's own queue of deferred writes, looked at again after
+//! every segment and while there is nothing else to do. That always ends: of all the writes that are not installed
+//! the oldest is safe, and its worker comes to it, because both the segments and the deferred writes of a worker are
+//! in log order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,18 +21,19 @@ use crate::spare::Spare;
 /// With so many writes waiting, a worker takes no new segment: they would only make it longer.
 const DEFERRED_MAX: usize = 1 << 16;
 
-/// Behind so many transactions that have to wait, a worker does not look for one that has not. To look at all of them over and over
-/// would make transaction granularity look worse than it is.
+/// Behind so many transactions that have to wait, a worker does not look for one that has not. To look at all of them
+/// over and over would make transaction granularity look worse than it is.
 const LOOK_AHEAD: usize = 256;
 
-/// How far ahead memory is asked for. A row of a large table is in no cache, and waiting for each in turn is most of what there is to do.
+/// How far ahead memory is asked for. A row of a large table is in no cache, and waiting for each in turn is most of
+/// what there is to do.
 const PREFETCH_AHEAD: usize = 12;
 
 /// So often, in writes, a worker says how far it is.
 const PUBLISH_EVERY: usize = 512;
 
-/// How long an idle worker sleeps at most, before it looks whether there is something to free or the store ends; and how long
-/// when it waits for other workers.
+/// How long an idle worker sleeps at most, before it looks whether there is something to free or the store ends; and
+/// how long when it waits for other workers.
 const NAP: Duration = Duration::from_millis(10);
 const NAP_DEFERRED: Duration = Duration::from_micros(50);
 
@@ -188,7 +190,8 @@ impl Worker {
                 let Some(write) = next_write(&segment, &mut at, &mut self.spare) else {
                     continue;
                 };
-                // Behind a deferred write to its row it cannot be next; no need to look at what another worker writes just now.
+                // Behind a deferred write to its row it cannot be next; no need to look at what another worker writes
+                // just now.
                 let write = match self.deferred.push_behind(write) {
                     Ok(()) => Err(()),
                     Err(write) => self
@@ -219,8 +222,8 @@ impl Worker {
             } else if rows.installed(base.row) < base.seq {
                 return Err(write);
             } else {
-                // SAFETY: this write takes values from there and is not installed; what comes after that version in its row is this
-                // write or the tombstone that the scheduler put behind it.
+                // SAFETY: this write takes values from there and is not installed; what comes after that version in
+                // its row is this write or the tombstone that the scheduler put behind it.
                 unsafe { rows.base(base.row, base.seq) }
             };
             let (draft, unresolved) = write.draft.resolve(&mut self.spare, found);
@@ -390,7 +393,8 @@ impl Drop for Worker {
     }
 }
 
-/// The write at this place of a segment, ready to be installed; the place moves behind it. `None` for what only takes a number.
+/// The write at this place of a segment, ready to be installed; the place moves behind it. `None` for what only takes
+/// a number.
 fn next_write(segment: &Segment, at: &mut Place, spare: &mut Spare) -> Option<Write> {
     let Header {
         prev,
