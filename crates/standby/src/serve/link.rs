@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -41,7 +42,8 @@ impl From<io::Error> for LinkError {
 }
 
 pub struct Link {
-    stream: TcpStream,
+    /// One file descriptor, with the list of sessions: there may be hundreds.
+    stream: Arc<TcpStream>,
     input: BytesMut,
     /// Messages are built here, and written when it is much or when the client waits for them.
     pub out: BytesMut,
@@ -49,7 +51,7 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(stream: TcpStream) -> io::Result<Self> {
+    pub fn new(stream: Arc<TcpStream>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(WRITE_PATIENCE))?;
         Ok(Self {
@@ -95,7 +97,7 @@ impl Link {
 
     fn fill(&mut self) -> Result<(), LinkError> {
         loop {
-            match self.stream.read(&mut self.part) {
+            match (&*self.stream).read(&mut self.part) {
                 Ok(0) => return Err(LinkError::Closed),
                 Ok(count) => {
                     self.input.extend_from_slice(&self.part[..count]);
@@ -109,7 +111,7 @@ impl Link {
 
     /// Writes what was built.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.stream.write_all(&self.out)?;
+        (&*self.stream).write_all(&self.out)?;
         self.out.clear();
         if self.out.capacity() > 2 * PART_BYTES {
             // A long value made it grow.

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream}
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hindcast_store::Store;
 use socket2::{SockRef, TcpKeepalive};
@@ -22,6 +22,9 @@ pub const SESSIONS_MAX: usize = 500;
 const CONNECTIONS_MAX: usize = SESSIONS_MAX + 50;
 /// How long a connection that says nothing stays before the other side is asked whether it is there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// How long sessions have to end by themselves.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +76,7 @@ pub(super) struct Shared {
 struct Entry {
     secret: [u8; 4],
     cancelled: Arc<AtomicBool>,
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     /// It is past its startup, and counts.
     admitted: bool,
 }
@@ -190,6 +193,15 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             Err(error) => tracing::warn!(%error, "a connection could not be served"),
         }
     }
+    // Nothing more is heard. Who is listening is told why; who is not after a moment, is not waited for.
+    for entry in shared.sessions().values() {
+        entry.cancelled.store(true, Ordering::SeqCst);
+        let _ = entry.socket.shutdown(Shutdown::Read);
+    }
+    let deadline = Instant::now() + FAREWELL;
+    while Instant::now() < deadline && threads.iter().any(|thread| !thread.is_finished()) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
     for entry in shared.sessions().values() {
         entry.cancelled.store(true, Ordering::SeqCst);
         let _ = entry.socket.shutdown(Shutdown::Both);
@@ -208,12 +220,13 @@ fn serve(
 ) -> io::Result<JoinHandle<()>> {
     // A client that vanished would keep its snapshot, and with it every version since.
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    let stream = Arc::new(stream);
     let secret = (secret as u32).to_be_bytes();
     let cancelled = Arc::new(AtomicBool::new(false));
     let entry = Entry {
         secret,
         cancelled: cancelled.clone(),
-        socket: stream.try_clone()?,
+        socket: stream.clone(),
         admitted: false,
     };
     shared.sessions().insert(process, entry);
@@ -279,7 +292,41 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use hindcast_pg::{ConnectOptions, Connection};
+
     use super::*;
+
+    #[test]
+    fn one_session_more_than_the_limit_is_told_so() {
+        let (store, _appender) = hindcast_store::open(hindcast_store::Options::default());
+        let server = Server::start(
+            ":0",
+            store,
+            Arc::default(),
+            "db".to_owned(),
+            "15.4".to_owned(),
+        )
+        .unwrap();
+        // They share a socket: so many files not everybody may open.
+        let socket = Arc::new(TcpStream::connect(server.address()).unwrap());
+        for process in 0..SESSIONS_MAX as u32 {
+            let entry = Entry {
+                secret: [0; 4],
+                cancelled: Arc::default(),
+                socket: socket.clone(),
+                admitted: true,
+            };
+            server.shared.sessions().insert(1_000_000 + process, entry);
+        }
+        let connect = || {
+            let url = format!("postgres://ann@{}/db", server.address());
+            Connection::connect(&url.parse().unwrap(), &ConnectOptions::named("test"))
+        };
+        let error = connect().err().unwrap();
+        assert_eq!(error.server().unwrap().code, "53300");
+        server.shared.sessions().remove(&1_000_000);
+        assert!(connect().is_ok());
+    }
 
     #[test]
     fn an_address_without_a_host_is_one_of_this_machine_only() {

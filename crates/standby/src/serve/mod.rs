@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`Server`] accepts connections and ends them; `link` is the socket with its buffers.
-//! - `session` speaks the protocol: simple and extended queries, transactions, cancelling.
+//! - `session` speaks the protocol: simple queries, transactions, cancelling; `extended` the rest of it, `answer` builds what is said.
 //! - `settings` is what `SET` and `SHOW` know, `values` turns text into binary values and back, `portal` keeps results that are fetched in parts.
 //! - [`sql`] understands and executes statements.
 //!
@@ -17,6 +17,8 @@
 //! The one invariant: **a statement reads one snapshot**. Outside a transaction block that is the newest one (or the one that `AS OF` names), inside
 //! a block the one that the block's first read took.
 
+mod answer;
+mod extended;
 mod link;
 mod listener;
 mod portal;

@@ -3,30 +3,30 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::{Buf, BytesMut};
 use hindcast_pg::Lsn;
-use hindcast_store::{AsOfError, Snapshot};
+use hindcast_store::Snapshot;
 use hindcast_wire::frame::Frame;
-use hindcast_wire::limits::PREPARED_MAX;
 use hindcast_wire::message::Malformed;
-use hindcast_wire::message::backend::{self, Column, Status};
-use hindcast_wire::message::frontend::{self, Bind, Formats, Parse, Target};
+use hindcast_wire::message::backend::{self, Status};
+use hindcast_wire::message::frontend::{self, Formats, Target};
 
+use super::answer::{
+    aborted, not_there, put_complete, put_description, put_error, put_notice, put_row, utf8,
+};
 use super::link::{Link, LinkError};
 use super::listener::Place;
-use super::portal::{Kept, Portal};
+use super::portal::Portal;
 use super::settings::{Settings, parse_as_of};
-use super::sql::{self, Kind, OutputColumn, SqlError, Statement, View};
+use super::sql::{self, Kind, SqlError, Statement, View};
 use super::startup::startup;
 use super::values;
 
 /// Serves a connection until either side ends it.
-pub fn run(stream: TcpStream, place: &Place) {
+pub fn run(stream: Arc<TcpStream>, place: &Place) {
     let Ok(mut link) = Link::new(stream) else {
         return;
     };
@@ -53,7 +53,7 @@ pub fn run(stream: TcpStream, place: &Place) {
 }
 
 /// Why a session is over.
-enum End {
+pub(super) enum End {
     /// Nobody listens.
     Over,
     Fatal(SqlError),
@@ -66,7 +66,7 @@ impl From<io::Error> for End {
 }
 
 /// Why something was not done.
-enum Failure {
+pub(super) enum Failure {
     Sql(SqlError),
     End(End),
 }
@@ -90,7 +90,7 @@ impl From<Malformed> for Failure {
 }
 
 /// A transaction block.
-struct Block {
+pub(super) struct Block {
     failed: bool,
     /// What its reads see, and the setting with which that was taken.
     snapshot: Option<(Option<String>, Arc<Snapshot>)>,
@@ -98,15 +98,15 @@ struct Block {
     settings: Settings,
 }
 
-struct Session<'p> {
-    link: Link,
+pub(super) struct Session<'p> {
+    pub link: Link,
     place: &'p Place,
     settings: Settings,
     block: Option<Block>,
     /// After an error of the extended protocol, until `Sync`.
     skipping: bool,
-    statements: HashMap<Vec<u8>, Statement>,
-    portals: HashMap<Vec<u8>, Portal>,
+    pub statements: HashMap<Vec<u8>, Statement>,
+    pub portals: HashMap<Vec<u8>, Portal>,
 }
 
 impl Session<'_> {
@@ -253,7 +253,7 @@ impl Session<'_> {
         self.run(&statement, &[], &Formats::Text)
     }
 
-    fn prepare(&self, text: &str, declared: &[u32]) -> Result<Statement, SqlError> {
+    pub(super) fn prepare(&self, text: &str, declared: &[u32]) -> Result<Statement, SqlError> {
         let prepared = sql::prepare(text, declared, &self.place.shared.catalog);
         match &prepared {
             Ok(statement) => self.check_block(statement)?,
@@ -269,7 +269,7 @@ impl Session<'_> {
     }
 
     /// In a block that failed, only its end is possible.
-    fn check_block(&self, statement: &Statement) -> Result<(), SqlError> {
+    pub(super) fn check_block(&self, statement: &Statement) -> Result<(), SqlError> {
         match statement.kind() {
             Kind::Commit | Kind::Rollback | Kind::Empty => Ok(()),
             _ if self.is_failed() => Err(aborted()),
@@ -277,190 +277,8 @@ impl Session<'_> {
         }
     }
 
-    fn parse(&mut self, body: &[u8]) -> Result<(), Failure> {
-        let message = Parse::parse(body)?;
-        let text = utf8(message.text)?;
-        let mut types = message.types;
-        let count = types.get_u16();
-        let declared: Vec<u32> = (0..count).map(|_| types.get_u32()).collect();
-        if !message.name.is_empty() && self.statements.contains_key(message.name) {
-            return Err(Failure::Sql(SqlError::new(
-                "42P05",
-                format!(
-                    "prepared statement \"{}\" already exists",
-                    shown(message.name)
-                ),
-            )));
-        }
-        if self.statements.len() >= PREPARED_MAX {
-            return Err(Failure::Sql(SqlError::new(
-                "53400",
-                "too many prepared statements",
-            )));
-        }
-        let several = sql::split(text)?.len() > 1;
-        if several {
-            return Err(Failure::Sql(SqlError::new(
-                "42601",
-                "cannot insert multiple commands into a prepared statement",
-            )));
-        }
-        let statement = self.prepare(text, &declared)?;
-        self.statements.insert(message.name.to_vec(), statement);
-        backend::parse_complete(&mut self.link.out);
-        Ok(())
-    }
-
-    fn statement(&self, name: &[u8]) -> Result<&Statement, SqlError> {
-        self.statements.get(name).ok_or_else(|| {
-            SqlError::new(
-                "26000",
-                format!("prepared statement \"{}\" does not exist", shown(name)),
-            )
-        })
-    }
-
-    fn bind(&mut self, body: &[u8]) -> Result<(), Failure> {
-        let bind = Bind::parse(body)?;
-        let statement = self.statement(bind.statement)?.clone();
-        self.check_block(&statement)?;
-        let types = statement.parameters();
-        if bind.parameters.len() != types.len() {
-            return Err(Failure::Sql(SqlError::new(
-                "08P01",
-                format!(
-                    "bind message supplies {} parameters, but the prepared statement requires {}",
-                    bind.parameters.len(),
-                    types.len()
-                ),
-            )));
-        }
-        let formats = &bind.parameter_formats;
-        if formats.len() > 1 && formats.len() != types.len() {
-            return Err(Failure::Sql(SqlError::new(
-                "08P01",
-                format!(
-                    "bind message has {} parameter formats but {} parameters",
-                    formats.len(),
-                    types.len()
-                ),
-            )));
-        }
-        let mut parameters = Vec::with_capacity(types.len());
-        for (i, (value, &type_oid)) in bind.parameters.iter().zip(types).enumerate() {
-            let format = match formats.as_slice() {
-                [] => 0,
-                [all] => *all,
-                each => each[i],
-            };
-            values::check(type_oid, format)?;
-            parameters.push(match value {
-                None => None,
-                Some(value) if format == 0 => Some(values::utf8(value)?),
-                Some(value) => Some(values::to_text(type_oid, value)?),
-            });
-        }
-        if let Formats::Each(formats) = &bind.result_formats
-            && formats.len() != statement.columns().len()
-        {
-            return Err(Failure::Sql(SqlError::new(
-                "08P01",
-                format!(
-                    "bind message has {} result formats but query has {} columns",
-                    formats.len(),
-                    statement.columns().len()
-                ),
-            )));
-        }
-        for (i, column) in statement.columns().iter().enumerate() {
-            values::check(column.type_oid, bind.result_formats.of(i))?;
-        }
-        if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
-            return Err(Failure::Sql(SqlError::new(
-                "42P03",
-                format!("cursor \"{}\" already exists", shown(bind.portal)),
-            )));
-        }
-        if self.portals.len() >= PREPARED_MAX {
-            return Err(Failure::Sql(SqlError::new("53400", "too many portals")));
-        }
-        let portal = Portal {
-            statement,
-            parameters,
-            formats: bind.result_formats,
-            kept: None,
-        };
-        self.portals.insert(bind.portal.to_vec(), portal);
-        backend::bind_complete(&mut self.link.out);
-        Ok(())
-    }
-
-    fn describe(&mut self, body: &[u8]) -> Result<(), Failure> {
-        match Target::parse(body)? {
-            Target::Statement(name) => {
-                let statement = self.statement(name)?.clone();
-                backend::parameter_description(&mut self.link.out, statement.parameters());
-                put_description(&mut self.link.out, statement.columns(), None);
-            }
-            Target::Portal(name) => {
-                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-                put_description(&mut self.link.out, portal.columns(), Some(&portal.formats));
-            }
-        }
-        Ok(())
-    }
-
-    fn execute_portal(&mut self, body: &[u8]) -> Result<(), Failure> {
-        let (name, rows_max) = frontend::parse_execute(body)?;
-        // A statement may end its transaction, and with it the portals.
-        let mut portal = self.portals.remove(name).ok_or_else(|| no_portal(name))?;
-        self.check_block(&portal.statement)?;
-        let reads = matches!(portal.statement.kind(), Kind::Select | Kind::Show);
-        if !reads {
-            self.run(&portal.statement, &portal.parameters, &portal.formats)?;
-            return Ok(());
-        }
-        if portal.kept.is_none() && rows_max == 0 {
-            self.run(&portal.statement, &portal.parameters, &portal.formats)?;
-            // Executed again it has no more rows.
-            portal.kept = Some(Kept::default());
-        } else {
-            if portal.kept.is_none() {
-                let mut kept = Kept::default();
-                let mut row = BytesMut::new();
-                self.read(&portal.statement, &portal.parameters, |_, values| {
-                    put_row(&mut row, portal.columns(), &portal.formats, values)?;
-                    kept.push(&mut row)?;
-                    Ok(())
-                })?;
-                portal.kept = Some(kept);
-            }
-            let kept = portal.kept.get_or_insert_default();
-            let mut count = 0;
-            while (rows_max == 0 || count < rows_max)
-                && let Some(row) = kept.next()
-            {
-                self.link.out.extend_from_slice(&row);
-                self.link.flush_if_much()?;
-                count += 1;
-            }
-            // As Postgres has it: suspended if as many came as were asked for, even if these were the last.
-            if rows_max != 0 && count == rows_max {
-                backend::portal_suspended(&mut self.link.out);
-            } else {
-                put_complete(
-                    &mut self.link.out,
-                    portal.statement.kind(),
-                    u64::from(count),
-                );
-            }
-        }
-        self.portals.insert(name.to_vec(), portal);
-        Ok(())
-    }
-
     /// Does what a statement says, and tells that it is done.
-    fn run(
+    pub(super) fn run(
         &mut self,
         statement: &Statement,
         parameters: &[Option<Vec<u8>>],
@@ -589,7 +407,7 @@ impl Session<'_> {
     }
 
     /// Executes a statement that has rows.
-    fn read(
+    pub(super) fn read(
         &mut self,
         statement: &Statement,
         parameters: &[Option<Vec<u8>>],
@@ -671,142 +489,4 @@ fn status(settings: &Settings, place: &Place, snapshot: &Snapshot) -> Vec<(&'sta
         ("hindcast.deferred", metrics.deferred.to_string()),
     ]);
     all
-}
-
-fn not_there(text: &str, error: &AsOfError) -> SqlError {
-    let message = match error {
-        AsOfError::TooOld { oldest } => format!(
-            "the state of {text} is not kept any more: the oldest is that of {}, {}",
-            Lsn(oldest.lsn),
-            values::timestamp(oldest.time, true)
-        ),
-        AsOfError::NotYet { newest } => format!(
-            "the state of {text} is not here yet: the newest is that of {}, {}",
-            Lsn(newest.lsn),
-            values::timestamp(newest.time, true)
-        ),
-    };
-    SqlError::new("22023", message).hint(error.hint())
-}
-
-fn aborted() -> SqlError {
-    SqlError::new(
-        "25P02",
-        "current transaction is aborted, commands ignored until end of transaction block",
-    )
-}
-
-fn no_portal(name: &[u8]) -> SqlError {
-    SqlError::new(
-        "34000",
-        format!("portal \"{}\" does not exist", shown(name)),
-    )
-}
-
-fn shown(name: &[u8]) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(name)
-}
-
-fn utf8(text: &[u8]) -> Result<&str, SqlError> {
-    std::str::from_utf8(text)
-        .map_err(|_| SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\""))
-}
-
-fn put_complete(out: &mut BytesMut, kind: &Kind, rows: u64) {
-    let tag = match kind {
-        Kind::Select => format!("SELECT {rows}"),
-        Kind::Show => "SHOW".to_owned(),
-        Kind::Set { .. } => "SET".to_owned(),
-        Kind::Reset { .. } => "RESET".to_owned(),
-        Kind::Begin => "BEGIN".to_owned(),
-        Kind::Commit => "COMMIT".to_owned(),
-        Kind::Rollback => "ROLLBACK".to_owned(),
-        Kind::DiscardAll => "DISCARD ALL".to_owned(),
-        Kind::Deallocate { name: None } => "DEALLOCATE ALL".to_owned(),
-        Kind::Deallocate { name: Some(_) } => "DEALLOCATE".to_owned(),
-        Kind::Empty => String::new(),
-    };
-    backend::command_complete(out, tag.as_bytes());
-}
-
-fn put_description(out: &mut BytesMut, columns: &[OutputColumn], formats: Option<&Formats>) {
-    if columns.is_empty() {
-        return backend::no_data(out);
-    }
-    let columns: Vec<Column<'_>> = columns
-        .iter()
-        .enumerate()
-        .map(|(i, column)| Column {
-            name: column.name.as_bytes(),
-            table: 0,
-            attribute: 0,
-            type_oid: column.type_oid,
-            format: formats.map_or(0, |formats| formats.of(i)),
-        })
-        .collect();
-    backend::row_description(out, &columns);
-}
-
-fn put_row(
-    out: &mut BytesMut,
-    columns: &[OutputColumn],
-    formats: &Formats,
-    row: &[Option<&[u8]>],
-) -> Result<(), SqlError> {
-    if matches!(formats, Formats::Text | Formats::All(0)) {
-        backend::data_row(out, row);
-        return Ok(());
-    }
-    // Where the binary values are in one buffer.
-    let mut buffer = Vec::new();
-    let mut places: Vec<Option<Range<usize>>> = vec![None; row.len()];
-    for (i, (value, column)) in row.iter().zip(columns).enumerate() {
-        if let Some(value) = value
-            && formats.of(i) == 1
-        {
-            let start = buffer.len();
-            values::to_binary(column.type_oid, value, &mut buffer)?;
-            places[i] = Some(start..buffer.len());
-        }
-    }
-    let converted: Vec<Option<&[u8]>> = row
-        .iter()
-        .zip(places)
-        .map(|(value, place)| match place {
-            Some(place) => Some(&buffer[place]),
-            None => *value,
-        })
-        .collect();
-    backend::data_row(out, &converted);
-    Ok(())
-}
-
-fn put_notice(out: &mut BytesMut, code: &str, text: &str) {
-    let fields = [
-        (b'S', "WARNING"),
-        (b'V', "WARNING"),
-        (b'C', code),
-        (b'M', text),
-    ];
-    let fields = fields.map(|(field, value)| (field, value.as_bytes()));
-    backend::error_fields(out, backend::NOTICE_RESPONSE, fields.into_iter());
-}
-
-pub fn put_error(out: &mut BytesMut, severity: &str, error: &SqlError) {
-    let position = error.position.map(|position| position.to_string());
-    // A zero byte would end the field.
-    let clean = |text: &str| text.replace('\0', "");
-    let (message, hint) = (clean(&error.message), error.hint.as_deref().map(clean));
-    let fields = [
-        (b'S', Some(severity)),
-        (b'V', Some(severity)),
-        (b'C', Some(error.code)),
-        (b'M', Some(message.as_str())),
-        (b'H', hint.as_deref()),
-        (b'P', position.as_deref()),
-    ];
-    let given = fields
-        .into_iter()
-        .filter_map(|(field, value)| value.map(|value| (field, value.as_bytes())));
-    backend::error_fields(out, backend::ERROR_RESPONSE, given);
 }

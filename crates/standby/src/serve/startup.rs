@@ -8,9 +8,9 @@ use hindcast_wire::message::frontend::{
     CANCEL_REQUEST, GSSENC_REQUEST, PROTOCOL_3_0, SSL_REQUEST, Startup,
 };
 
+use super::answer::put_error;
 use super::link::{Link, LinkError};
 use super::listener::Place;
-use super::session::put_error;
 use super::settings::Settings;
 use super::sql::SqlError;
 
