@@ -26,6 +26,7 @@ mod tree;
 mod types;
 
 use hindcast_store::Snapshot;
+use hindcast_wire::sql::lexer::{Dialect, Lexer, TokenKind};
 
 use crate::memory::Catalog;
 
@@ -145,14 +146,33 @@ pub const STATUS_COLUMNS: [&str; 7] = [
     "deferred",
 ];
 
-/// The statements of a text.
+/// The statements of a text: by semicolons, which are nowhere else in what is supported.
+///
+/// # Errors
+/// If one of several is none: then nothing is to be done at all.
 pub fn split(text: &str) -> Result<Vec<String>, SqlError> {
-    let statements = pg_query::split_with_scanner(text).map_err(tree::syntax)?;
-    Ok(statements
+    let bytes = text.as_bytes();
+    let mut places = Vec::new();
+    // The first and the last token of the statement under way.
+    let mut part: Option<(usize, usize)> = None;
+    for token in Lexer::new(bytes, Dialect::default()) {
+        match token.kind {
+            TokenKind::Space | TokenKind::Comment => {}
+            TokenKind::Semicolon => places.extend(part.take()),
+            _ => part = Some((part.map_or(token.start, |(start, _)| start), token.end)),
+        }
+    }
+    places.extend(part);
+    let statements: Vec<String> = places
         .into_iter()
-        .map(|statement| statement.trim().to_owned())
-        .filter(|statement| !statement.is_empty())
-        .collect())
+        .map(|(start, end)| text[start..end].to_owned())
+        .collect();
+    if statements.len() > 1 {
+        for statement in &statements {
+            tree::parse(&as_of::cut(statement)?.0)?;
+        }
+    }
+    Ok(statements)
 }
 
 /// Understands one statement. `declared` are the parameters' types as far as the client named them.
@@ -193,5 +213,28 @@ impl Statement {
             parameters: Vec::new(),
             as_of: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn statements_end_at_semicolons_and_only_there() {
+        let split = |text| split(text).unwrap();
+        assert_eq!(split("SELECT 1;; SHOW x"), ["SELECT 1", "SHOW x"]);
+        assert_eq!(split("SELEC -- ;\n; /* ; */ "), ["SELEC"]);
+        assert_eq!(
+            split("SELECT ';', $$;$$, 'ä;' AS \";\""),
+            ["SELECT ';', $$;$$, 'ä;' AS \";\""]
+        );
+        assert!(split(" ; -- nothing").is_empty());
+    }
+
+    #[test]
+    fn of_several_statements_all_must_be_statements() {
+        assert!(split("SELECT 1 FROM t AS OF '0/1'; SELECT 2").is_ok());
+        assert_eq!(split("SELECT 1; SELEC").unwrap_err().code, "42601");
     }
 }
