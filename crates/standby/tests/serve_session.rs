@@ -119,6 +119,9 @@ impl Fixture {
     }
 }
 
+/// A name and a value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
 struct Raw {
     socket: TcpStream,
     input: BytesMut,
@@ -232,6 +235,26 @@ fn an_error_ends_a_text_and_fails_a_block() {
         "0A000"
     );
     assert_eq!(one(&mut session, ""), "");
+    for (name, value) in [
+        ("my.own", "x"),
+        ("search_path", "shop"),
+        ("DateStyle", "iso"),
+    ] {
+        one(&mut session, &format!("SET {name} = '{value}'"));
+    }
+    assert_eq!(one(&mut session, "SHOW my.own"), "x");
+    assert_eq!(one(&mut session, "SHOW search_path"), "shop");
+    assert_eq!(one(&mut session, "SHOW datestyle"), "ISO, MDY");
+    assert_eq!(
+        one(&mut session, "SHOW transaction_isolation"),
+        "repeatable read"
+    );
+    assert_eq!(
+        one(&mut session, "SELECT visible_lsn FROM hindcast.status"),
+        "0/10"
+    );
+    one(&mut session, "DISCARD ALL");
+    assert_eq!(code(&mut session, "SHOW my.own"), "42704");
 }
 
 #[test]
@@ -322,7 +345,11 @@ fn a_running_statement_can_be_cancelled() {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Until it hits a moment in which the other runs.
-        scope.spawn(|| while !done.load(Ordering::SeqCst) && token.cancel().is_ok() {});
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) && token.cancel().is_ok() {
+                std::thread::yield_now();
+            }
+        });
         let deadline = Instant::now() + Duration::from_secs(60);
         let end = loop {
             match session.query("SELECT * FROM t") {
@@ -344,7 +371,7 @@ fn what_is_no_session_is_answered_and_ended() {
     let mut answer = [0];
     socket.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"N");
-    let refused: [(&[(&[u8], &[u8])], &[u8]); 4] = [
+    let refused: [(&[Pair<'_>], &[u8]); 4] = [
         (&[(b"user", b"a"), (b"replication", b"true")], b"0A000"),
         (&[(b"user", b"a"), (b"database", b"other")], b"3D000"),
         (

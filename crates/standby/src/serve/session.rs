@@ -302,7 +302,7 @@ impl Session<'_> {
             }
             Kind::Reset { name } => {
                 self.settings.reset(name.as_deref())?;
-                self.report("application_name");
+                self.report_all();
             }
             Kind::Begin if self.block.is_some() => put_notice(
                 &mut self.link.out,
@@ -329,7 +329,7 @@ impl Session<'_> {
             }
             Kind::DiscardAll => {
                 self.settings.reset(None)?;
-                self.report("application_name");
+                self.report_all();
                 self.statements.clear();
                 self.portals.clear();
             }
@@ -357,7 +357,7 @@ impl Session<'_> {
                 let back = block.failed || *kind == Kind::Rollback;
                 if back {
                     self.settings = block.settings;
-                    self.report("application_name");
+                    self.report_all();
                 }
                 back
             }
@@ -374,6 +374,12 @@ impl Session<'_> {
         for (known, value) in settings.filter(|(known, _)| known.eq_ignore_ascii_case(name)) {
             backend::parameter_status(&mut self.link.out, known.as_bytes(), value.as_bytes());
         }
+    }
+
+    /// Those that can have changed when many do.
+    fn report_all(&mut self) {
+        self.report("application_name");
+        self.report("client_encoding");
     }
 
     /// Which state a statement reads.
