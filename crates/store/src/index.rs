@@ -175,14 +175,10 @@ impl TableIndex {
     }
 
     fn replace(&mut self, runs: Runs, dead: Vec<u32>) {
-        let old = std::mem::replace(&mut self.runs, Arc::new(runs));
-        self.replaced.push_back((old, dead));
-        // Most replaced sets are held by nobody: let go of those at once unless there are rows to recycle.
-        while let Some((runs, dead)) = self.replaced.front_mut() {
-            if !dead.is_empty() || Arc::get_mut(runs).is_none() {
-                break;
-            }
-            self.replaced.pop_front();
+        let mut old = std::mem::replace(&mut self.runs, Arc::new(runs));
+        // What nobody holds guards nothing. So there are never many more of these than readers.
+        if !dead.is_empty() || Arc::get_mut(&mut old).is_none() {
+            self.replaced.push_back((old, dead));
         }
     }
 
@@ -303,6 +299,10 @@ impl Indexer {
     fn recycle(&self, table: &Table) {
         let mut free = Vec::new();
         let mut index = lock(&table.index);
+        index
+            .replaced
+            .retain_mut(|(runs, dead)| !dead.is_empty() || Arc::get_mut(runs).is_none());
+        // A dead row may be in any set up to the one that it was taken out of.
         while let Some((runs, _)) = index.replaced.front_mut() {
             if Arc::get_mut(runs).is_none() {
                 break;
@@ -327,5 +327,30 @@ impl Indexer {
             .recycled
             .fetch_add(free.len() as u64, Ordering::Relaxed);
         lock(&self.shared.free_rows).append(&mut free);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_stays_holds_one_set_of_runs_and_not_those_that_came_later() {
+        let mut index = TableIndex::default();
+        let held = index.runs.clone();
+        for _ in 0..1000 {
+            index.replace(Runs::default(), Vec::new());
+        }
+        assert_eq!(index.replaced.len(), 1);
+        assert!(Arc::ptr_eq(&held, &index.replaced[0].0));
+    }
+
+    #[test]
+    fn prefixes_are_in_the_order_of_their_keys() {
+        let keys: [&[u8]; 7] = [b"", b"\0", b"a", b"a\0b", b"abcdefgh", b"abcdefghi", b"b"];
+        for pair in keys.windows(2) {
+            assert!(pair[0] < pair[1]);
+            assert!(prefix_of(pair[0]) <= prefix_of(pair[1]), "{pair:?}");
+        }
     }
 }
