@@ -134,8 +134,8 @@ impl BackupError {
                     "the backup is read-only: check default_transaction_read_only for the role and the database".to_owned()
                 }
                 Some("42501") => {
-                    "the role needs INSERT, UPDATE, DELETE, SELECT and TRUNCATE on the tables, must not be subject to row security, and must be allowed to set \
-                     session_replication_role (a superuser, or GRANT SET ON PARAMETER)"
+                    "the role needs INSERT, UPDATE, DELETE, SELECT and TRUNCATE on the tables, CREATE on the database for the schema hindcast, must not be subject to row \
+                     security, and must be allowed to set session_replication_role (a superuser, or GRANT SET ON PARAMETER)"
                         .to_owned()
                 }
                 Some("55P03") => {
@@ -182,7 +182,7 @@ impl BackupError {
         });
         match source.code() {
             // A column, table, schema, function or type is not there; its type is another; a plan is out of date.
-            Some("42703" | "42P01" | "3F000" | "42883" | "42704" | "42804" | "0A000" | "428C9") => {
+            Some("42703" | "42P01" | "3F000" | "42883" | "42704" | "42804" | "0A000") => {
                 BackupError::Changed { table, lsn, source }
             }
             _ => BackupError::Refused { lsn, table, source },
