@@ -26,6 +26,7 @@ usage: throughput insert-only | adversarial N | update | scheduler  [options]
   --rows N                        writes in the log (4000000)
   --segment-kib N                 size of a segment
   --retention-ms N                how much history is kept, at 10 µs per transaction (10)
+  --write-us N                    every write takes so much longer, asleep (0)
   --json                          one line of JSON";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -40,6 +41,7 @@ struct Arguments {
     workload: Workload,
     options: Options,
     rows: u64,
+    write_cost: Duration,
     json: bool,
 }
 
@@ -59,6 +61,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
         workload,
         options,
         rows: 4_000_000,
+        write_cost: Duration::ZERO,
         json: false,
     };
     while let Some(argument) = arguments.next() {
@@ -77,6 +80,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
                 }
             }
             "--workers" => parsed.options.workers = value.parse().ok()?,
+            "--write-us" => parsed.write_cost = Duration::from_micros(value.parse().ok()?),
             "--rows" => parsed.rows = value.parse().ok()?,
             "--segment-kib" => parsed.options.segment_bytes = value.parse::<usize>().ok()? << 10,
             "--retention-ms" => {
@@ -223,6 +227,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    hindcast_store::measure::set_write_cost(arguments.write_cost);
     let mut log = log(arguments.workload, arguments.rows);
     let (store, mut appender) = match arguments.workload {
         Workload::Scheduler => (
@@ -316,16 +321,17 @@ fn print(arguments: &Arguments, transactions: u64, rows: u64, cost: &Cost, metri
             ..
         } = metrics;
         println!(
-            "{{\"workload\":\"{workload}\",\"mode\":\"{mode}\",\"workers\":{workers},\"rows\":{rows},\
+            "{{\"workload\":\"{workload}\",\"mode\":\"{mode}\",\"workers\":{workers},\"write_us\":{},\"rows\":{rows},\
              \"transactions\":{transactions},\"seconds\":{seconds:.4},\"cpu_seconds\":{cpu:.2},\
              \"scheduler_cpu_seconds\":{scheduler:.3},\"worker_cpu_seconds\":{workers_cpu:.3},\
              \"other_cpu_seconds\":{others:.3},\"rows_per_second\":{rate:.0},\"rows_per_cpu_second\":{per_cpu:.0},\
              \"deferred\":{deferred},\"collected\":{collected},\"versions\":{versions},\"bytes\":{bytes},\
-             \"held_back_us\":{held_back_us}}}"
+             \"held_back_us\":{held_back_us}}}",
+            arguments.write_cost.as_micros()
         );
     } else {
         println!(
-            "{workload}, {mode}, {workers} workers: {rows} rows in {seconds:.2} s = {:.2} M rows/s ({:.2} M tx/s); \
+            "{workload}, {mode}, {workers} workers: {rows} rows in {seconds:.2} s = {:.3} M rows/s ({:.3} M tx/s); \
              {cpu:.2} CPU s (scheduler {scheduler:.2}, workers {workers_cpu:.2}, snapshots and index {others:.2}) = \
              {:.2} M rows per CPU s; {} deferred, {} MiB",
             rate / 1e6,

@@ -48,6 +48,8 @@ pub(crate) struct Worker {
     /// Replaced versions, about in the order in which they can be freed.
     overwritten: VecDeque<Overwritten>,
     spare: Spare,
+    /// See `measure`.
+    write_cost: Option<Duration>,
     /// In Transaction mode.
     units: Option<Units>,
     counts: Counts,
@@ -91,6 +93,7 @@ impl Worker {
             deferred: Deferred::default(),
             overwritten: VecDeque::new(),
             spare: Spare::default(),
+            write_cost: crate::measure::write_cost(),
             units: done.map(|done| Units {
                 done,
                 waiting: VecDeque::new(),
@@ -229,6 +232,9 @@ impl Worker {
             let (draft, unresolved) = write.draft.resolve(&mut self.spare, found);
             self.counts.unresolved += unresolved;
             write.draft = draft;
+        }
+        if let Some(cost) = self.write_cost {
+            std::thread::sleep(cost);
         }
         self.counts.bytes += write.draft.bytes() as i64;
         self.counts.versions += 1;
