@@ -202,6 +202,14 @@ fn harmless_settings_are_as_clients_expect_them() {
         .query("BEGIN; SET application_name = 'y'; ROLLBACK")
         .unwrap();
     assert_eq!(one(&mut client, "SHOW application_name"), "test");
+    client
+        .query("BEGIN; SET LOCAL hindcast.as_of = '0/3E8'; COMMIT")
+        .unwrap();
+    assert_eq!(
+        one(&mut client, "SHOW hindcast.as_of"),
+        "",
+        "SET LOCAL ends with its block"
+    );
 }
 
 #[test]
@@ -543,6 +551,19 @@ fn the_server_ends_its_sessions_when_it_ends() {
     assert!(before.elapsed() < Duration::from_secs(5));
     assert_eq!(store.metrics().readers, 0);
     assert!(idle.query("SELECT 1").is_err());
+}
+
+/// Also where no row of many fits, and nothing is to be sent.
+#[test]
+fn a_statement_takes_no_longer_than_it_may() {
+    let standby = Standby::filled(20_000);
+    let mut client = standby.connect();
+    client.query("SET statement_timeout = '1ms'").unwrap();
+    let sql =
+        "SELECT id FROM account WHERE owner LIKE '%x%' OR owner LIKE '%y%' OR since < '2001-01-01'";
+    assert_eq!(code(&mut client, sql), "57014");
+    client.query("SET statement_timeout = 0").unwrap();
+    assert!(client.query(sql).unwrap().is_empty());
 }
 
 #[tokio::test]

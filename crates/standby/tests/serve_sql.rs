@@ -105,6 +105,7 @@ impl Both {
             snapshot: &snapshot,
             catalog: &self.catalog,
             status: &status,
+            interrupted: &|| Ok(()),
         };
         let mut rows = Vec::new();
         sql::execute(&statement, parameters, &view, &mut |row| {

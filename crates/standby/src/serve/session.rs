@@ -96,6 +96,8 @@ pub(super) struct Block {
     snapshot: Option<(Option<String>, Arc<Snapshot>)>,
     /// What a rollback goes back to.
     settings: Settings,
+    /// What a commit leaves: all but what was set for the block alone.
+    lasting: Settings,
 }
 
 pub(super) struct Session<'p> {
@@ -293,8 +295,16 @@ impl Session<'_> {
                     Ok(link.flush_if_much()?)
                 })?;
             }
-            Kind::Set { name, value } => {
+            Kind::Set { local: true, .. } if self.block.is_none() => put_notice(
+                &mut self.link.out,
+                "25P01",
+                "SET LOCAL can only be used in transaction blocks",
+            ),
+            Kind::Set { name, value, local } => {
                 let warning = self.settings.set(name, value)?;
+                if let Some(block) = self.block.as_mut().filter(|_| !local) {
+                    block.lasting.set(name, value)?;
+                }
                 if let Some(warning) = warning {
                     put_notice(&mut self.link.out, "01000", &warning);
                 }
@@ -302,6 +312,9 @@ impl Session<'_> {
             }
             Kind::Reset { name } => {
                 self.settings.reset(name.as_deref())?;
+                if let Some(block) = &mut self.block {
+                    block.lasting.reset(name.as_deref())?;
+                }
                 self.report_all();
             }
             Kind::Begin if self.block.is_some() => put_notice(
@@ -314,6 +327,7 @@ impl Session<'_> {
                     failed: false,
                     snapshot: None,
                     settings: self.settings.clone(),
+                    lasting: self.settings.clone(),
                 });
             }
             Kind::Commit | Kind::Rollback => return self.end_block(&kind),
@@ -355,10 +369,8 @@ impl Session<'_> {
             }
             Some(block) => {
                 let back = block.failed || *kind == Kind::Rollback;
-                if back {
-                    self.settings = block.settings;
-                    self.report_all();
-                }
+                self.settings = if back { block.settings } else { block.lasting };
+                self.report_all();
                 back
             }
         };
@@ -434,14 +446,8 @@ impl Session<'_> {
             .and_then(|limit| Instant::now().checked_add(limit));
         let (settings, link) = (&self.settings, &mut self.link);
         let status = || status(settings, place, &snapshot);
-        let view = View {
-            snapshot: &snapshot,
-            catalog: &place.shared.catalog,
-            status: &status,
-        };
         let cancelled = || SqlError::new("57014", "canceling statement due to user request");
-        let mut end = None;
-        let result = sql::execute(statement, parameters, &view, &mut |values| {
+        let interrupted = || {
             if place.cancelled.load(Ordering::Relaxed) {
                 return Err(cancelled());
             }
@@ -451,6 +457,17 @@ impl Session<'_> {
                     "canceling statement due to statement timeout",
                 ));
             }
+            Ok(())
+        };
+        let view = View {
+            snapshot: &snapshot,
+            catalog: &place.shared.catalog,
+            status: &status,
+            interrupted: &interrupted,
+        };
+        let mut end = None;
+        let result = sql::execute(statement, parameters, &view, &mut |values| {
+            interrupted()?;
             match row(link, values) {
                 Ok(()) => Ok(()),
                 Err(Failure::Sql(error)) => Err(error),

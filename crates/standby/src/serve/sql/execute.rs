@@ -12,6 +12,9 @@ use super::predicate::{Bound, Comparison, Operand, Predicate, Row, encoded};
 use super::select::{Order, OrderBy, Output, Select, Source};
 use super::{Plan, SqlError, Statement, View};
 
+/// After how many rows it is asked whether to go on.
+const ROWS_PER_LOOK: usize = 1024;
+
 type Values = Vec<Option<Vec<u8>>>;
 type Emit<'e> = &'e mut dyn FnMut(&[Option<&[u8]>]) -> Result<(), SqlError>;
 
@@ -71,7 +74,7 @@ pub fn execute(
             }
             Ok(lines.len() as u64)
         }
-        Plan::Select(select) => run(select, &Bound { parameters }, view.snapshot, emit),
+        Plan::Select(select) => run(select, &Bound { parameters }, view, emit),
     }
 }
 
@@ -96,7 +99,7 @@ impl Row for Joined<'_, '_> {
 fn run(
     select: &Select,
     bound: &Bound<'_>,
-    snapshot: &Snapshot,
+    view: &View<'_>,
     emit: Emit<'_>,
 ) -> Result<u64, SqlError> {
     let limit = number(select.limit.as_ref(), bound, "LIMIT")?.unwrap_or(u64::MAX);
@@ -119,7 +122,7 @@ fn run(
     }
     let path = Path::choose(select, bound)?;
     if let Some(group) = &select.group {
-        for values in grouped(select, group, bound, snapshot, &path)? {
+        for values in grouped(select, group, bound, view, &path)? {
             let values: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
             if !send(&values)? {
                 break;
@@ -128,7 +131,7 @@ fn run(
         return Ok(sent);
     }
     if select.order.is_empty() || path.in_order {
-        scan(select, bound, snapshot, &path, &mut |row| {
+        scan(select, bound, view, &path, &mut |row| {
             let values: Vec<Option<&[u8]>> = select
                 .output
                 .iter()
@@ -142,7 +145,7 @@ fn run(
         return Ok(sent);
     }
     let mut rows: Vec<(Vec<SortKey>, Values)> = Vec::new();
-    scan(select, bound, snapshot, &path, &mut |row| {
+    scan(select, bound, view, &path, &mut |row| {
         let values: Values = select
             .output
             .iter()
@@ -223,7 +226,7 @@ fn grouped(
     select: &Select,
     group: &[usize],
     bound: &Bound<'_>,
-    snapshot: &Snapshot,
+    view: &View<'_>,
     path: &Path,
 ) -> Result<Vec<Values>, SqlError> {
     struct Group {
@@ -247,7 +250,7 @@ fn grouped(
         // There is one even without rows.
         groups.insert(Vec::new(), begin(Vec::new()));
     }
-    scan(select, bound, snapshot, path, &mut |row| {
+    scan(select, bound, view, path, &mut |row| {
         let mut key = Vec::new();
         for &number in group {
             match row.column(number) {
@@ -464,10 +467,11 @@ fn fits_order(select: &Select, first: &Source, fixed: usize, backward: &mut bool
 fn scan(
     select: &Select,
     bound: &Bound<'_>,
-    snapshot: &Snapshot,
+    view: &View<'_>,
     path: &Path,
     each: &mut dyn FnMut(&Joined<'_, '_>) -> Result<bool, SqlError>,
 ) -> Result<(), SqlError> {
+    let snapshot = view.snapshot;
     let mut joined = Joined {
         select,
         rows: Vec::with_capacity(select.tables.len()),
@@ -495,7 +499,10 @@ fn scan(
         path.from.as_ref().map(Vec::as_slice),
         path.to.as_ref().map(Vec::as_slice),
     );
-    loop {
+    for looked_at in 0_usize.. {
+        if looked_at % ROWS_PER_LOOK == 0 {
+            (view.interrupted)()?;
+        }
         let next = match path.backward {
             true => rows.next_back(),
             false => rows.next(),
@@ -509,6 +516,7 @@ fn scan(
             return Ok(());
         }
     }
+    Ok(())
 }
 
 /// Adds the rows of the other tables, if there are all of them. False when no more are wanted.

@@ -54,6 +54,8 @@ pub enum Kind {
     Set {
         name: String,
         value: String,
+        /// Until the end of the block.
+        local: bool,
     },
     /// `None`: all.
     Reset {
@@ -133,6 +135,8 @@ pub struct View<'a> {
     pub catalog: &'a Catalog,
     /// What `SHOW` can show, and the columns of `hindcast.status` among it.
     pub status: &'a dyn Fn() -> Vec<(&'static str, String)>,
+    /// Asked now and then while rows are looked at, also where none of them fits: an error ends the statement.
+    pub interrupted: &'a dyn Fn() -> Result<(), SqlError>,
 }
 
 /// The columns of the table `hindcast.status`.

@@ -61,6 +61,7 @@ pub(super) fn statement(
                     .map(setting)
                     .collect::<Result<Vec<_>, _>>()?
                     .join(", "),
+                local: set.is_local,
             })),
             Ok(VariableSetKind::VarSetDefault | VariableSetKind::VarReset) => {
                 Ok(Statement::plain(Kind::Reset {
@@ -72,6 +73,7 @@ pub(super) fn statement(
             Ok(VariableSetKind::VarSetMulti) => Ok(Statement::plain(Kind::Set {
                 name: set.name,
                 value: String::new(),
+                local: false,
             })),
             _ => Err(SqlError::unsupported("SET of this form")),
         },
