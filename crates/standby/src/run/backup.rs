@@ -35,6 +35,9 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
                 cut_before = error.lsn();
             }
             Err(error) if retry.may_help(&error) => {
+                if is_promoted(options, &names) {
+                    break Ended::Promoted;
+                }
                 if retry.wait(control, error.in_a_line()) {
                     break Ended::Stopped;
                 }
@@ -44,6 +47,16 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
     };
     control.update(|status| status.state = State::Stopped);
     Ok(ended)
+}
+
+/// Whether somebody has promoted the backup while the primary could not be reached.
+fn is_promoted(options: &BackupOptions, names: &Names) -> bool {
+    let stored = connect(&options.to, Side::Backup)
+        .ok()
+        .and_then(|mut backup| initial::state::stored(&mut backup, &names.slot).ok());
+    stored
+        .flatten()
+        .is_some_and(|stored| stored.state == "promoted")
 }
 
 /// From looking at both servers to the first loss of one of them.
