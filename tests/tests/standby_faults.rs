@@ -175,10 +175,18 @@ fn a_session_that_an_administrator_ends_is_opened_again() {
     let mut follower = pair.follow(&[]);
     pair.wait_until_it_has_all(&mut follower);
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'hindcast%' AND datname = current_database()";
-    assert_ne!(pair.primary(end), "0");
+    follower
+        .process
+        .wait_until("a session on the primary to be ended", || {
+            (pair.primary(end) != "0").then_some(())
+        });
     pair.primary("UPDATE plain SET v = 'y'");
     pair.wait_until_it_has_all(&mut follower);
-    assert_ne!(pair.backup(end), "0");
+    follower
+        .process
+        .wait_until("a session on the backup to be ended", || {
+            (pair.backup(end) != "0").then_some(())
+        });
     pair.primary("UPDATE plain SET v = 'z'");
     pair.wait_until_equal(&mut follower);
     follower.interrupt().assert_code(0);

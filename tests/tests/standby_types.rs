@@ -2,7 +2,7 @@
 
 use hindcast_tests::session::Session;
 use hindcast_tests::stage::free_port;
-use hindcast_tests::standby::{Pair, assert_refused, number};
+use hindcast_tests::standby::{Follower, Pair, assert_refused, number};
 use hindcast_tests::wait_for;
 
 /// Types of core Postgres and values of them, the odd ones among them. The second field says whether a primary key may have the type.
@@ -314,7 +314,7 @@ fn every_type_is_served_from_memory_as_postgres_writes_it() {
     pair.primary(&copied);
     let port = free_port();
     let mut memory = pair.remember(port, &[]);
-    let session = wait_for_memory(&mut memory, port);
+    let session = wait_for_memory(&pair, &mut memory, port);
     for change in changes() {
         pair.primary(&change);
         let marker = pair.mark();
@@ -339,8 +339,8 @@ fn every_type_is_served_from_memory_as_postgres_writes_it() {
 }
 
 /// A session of a memory server, once it takes one.
-fn wait_for_memory(memory: &mut hindcast_tests::standby::Follower, port: u16) -> Session {
-    let url = format!("postgres://reader@127.0.0.1:{port}/any");
+fn wait_for_memory(pair: &Pair, memory: &mut Follower, port: u16) -> Session {
+    let url = pair.memory_url(port);
     memory
         .process
         .wait_until("the memory server to take sessions", || {

@@ -158,6 +158,11 @@ impl Pair {
         self.servers().primary.url(&self.database)
     }
 
+    /// Of a memory server that listens on this port.
+    pub fn memory_url(&self, port: u16) -> String {
+        format!("postgres://reader@127.0.0.1:{port}/{}", self.database)
+    }
+
     pub fn backup_url(&self) -> String {
         self.servers().backup.url(&self.database)
     }
