@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::pgoutput::POSTGRES_EPOCH;
+
 /// How a type's values compare, and what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -132,7 +134,7 @@ pub fn encode(kind: Kind, text: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid>
         Kind::Date => signed(parse_date(trimmed()).ok_or_else(invalid)?, out),
         Kind::Time => signed(parse_time(trimmed()).ok_or_else(invalid)?, out),
         Kind::Timestamp => signed(parse_zoned(trimmed(), false).ok_or_else(invalid)?, out),
-        Kind::TimestampTz => signed(parse_timestamp(trimmed()).ok_or_else(invalid)?, out),
+        Kind::TimestampTz => signed(parse_zoned(trimmed(), true).ok_or_else(invalid)?, out),
     }
     Ok(())
 }
@@ -370,9 +372,13 @@ fn parse_fraction(text: &str) -> Option<i64> {
 
 /// Microseconds since 1970; a zone is subtracted, and none is UTC. `2026-11-21 10:15:00.5+02`, `…T10:15Z`, `44-03-15 12:00:00 BC`, a day alone.
 pub fn parse_timestamp(text: &str) -> Option<i64> {
-    parse_zoned(text, true)
+    match parse_zoned(text, true)? {
+        infinite @ (i64::MAX | i64::MIN) => Some(infinite),
+        since_2000 => since_2000.checked_add(POSTGRES_EPOCH),
+    }
 }
 
+/// Microseconds since 2000: counted from 1970 the last timestamps would not fit.
 /// Where a type has no zone, one that is given means nothing.
 fn parse_zoned(text: &str, zone_counts: bool) -> Option<i64> {
     match text.to_ascii_lowercase().as_str() {
@@ -385,9 +391,12 @@ fn parse_zoned(text: &str, zone_counts: bool) -> Option<i64> {
         None => (text, ""),
     };
     let Some((date, time)) = text.split_once([' ', 'T']) else {
-        return parse_date(&format!("{text}{era}"))?.checked_mul(DAY);
+        return match parse_date(&format!("{text}{era}"))? {
+            infinite @ (i64::MAX | i64::MIN) => Some(infinite),
+            days => days.checked_sub(POSTGRES_EPOCH / DAY)?.checked_mul(DAY),
+        };
     };
-    let date = parse_date(&format!("{date}{era}"))?;
+    let date = parse_date(&format!("{date}{era}"))?.checked_sub(POSTGRES_EPOCH / DAY)?;
     let time = time.trim();
     let (time, zone) = match time.find(['+', '-', 'Z']) {
         Some(at) => (&time[..at], parse_zone(&time[at..])?),
@@ -544,6 +553,7 @@ mod tests {
                     "0044-03-15 12:00:00 BC",
                     "2026-11-21 10:15:00",
                     "2026-11-21 10:15:00.5",
+                    "294276-12-31 23:59:59.999999",
                     "infinity",
                 ],
             ),
