@@ -700,7 +700,7 @@ class Probe:
 
 
 def live(stage, options):
-    seconds = 5 if options.quick else 60
+    seconds = 4 if options.quick else 60
     clients = ["-c", 2, "-j", 1, "-M", "prepared", "-b", "tpcb-like"]
     most = stage.tps(stage.pgbench(stage.primary, "bench", *clients, "-T", 2 if options.quick else 15))
     rate = most * 0.8
