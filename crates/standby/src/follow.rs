@@ -150,8 +150,15 @@ pub fn follow<L: Log, T: Target>(
                 status.changes_per_second = per_second;
             });
         }
-        // Whether it is durable is not waited for: draining makes it so, and some targets only do so then.
-        let reached = until.is_some_and(|until| visible >= until);
+        let reached = match until.filter(|&until| visible >= until) {
+            None => false,
+            Some(until) if target.durable() >= until.min(target.received()) => true,
+            Some(_) => {
+                // Some targets make durable what is visible only when they are drained.
+                target.drain().map_err(FollowError::Target)?;
+                false
+            }
+        };
         if reached || control.is_stopping() {
             target.drain().map_err(FollowError::Target)?;
             acknowledge(log, target)?;
