@@ -292,6 +292,11 @@ CREATE TABLE district (w int, id int, name text NOT NULL, ytd numeric(12,2) NOT 
 CREATE TABLE customer (w int, d int, id int, data text NOT NULL, balance numeric(12,2) NOT NULL, paid numeric(12,2) NOT NULL,
     payments int NOT NULL, PRIMARY KEY (w, d, id));
 CREATE TABLE history (id bigserial PRIMARY KEY, w int, d int, c int, at timestamptz NOT NULL, amount numeric(6,2) NOT NULL, data text NOT NULL);
+CREATE TABLE next_order (w int, d int, id int NOT NULL, PRIMARY KEY (w, d));
+CREATE TABLE stock (w int, i int, quantity int NOT NULL, ytd int NOT NULL, orders int NOT NULL, data text NOT NULL, PRIMARY KEY (w, i));
+CREATE TABLE orders (w int, d int, id int, c int NOT NULL, at timestamptz NOT NULL, lines int NOT NULL, PRIMARY KEY (w, d, id));
+CREATE TABLE new_order (w int, d int, o int, PRIMARY KEY (w, d, o));
+CREATE TABLE order_line (w int, d int, o int, line int, i int NOT NULL, quantity int NOT NULL, amount numeric(6,2) NOT NULL, PRIMARY KEY (w, d, o, line));
 CREATE TABLE marker (id int PRIMARY KEY, n bigint NOT NULL);
 CREATE TABLE probe (n int PRIMARY KEY, at timestamptz NOT NULL);
 INSERT INTO acc SELECT g, 0, repeat('x', 80) FROM generate_series(1, 100000) g;
@@ -301,6 +306,8 @@ INSERT INTO marker VALUES (1, 0);
 INSERT INTO warehouse VALUES (1, 'w1', 0);
 INSERT INTO district SELECT 1, g, 'd' || g, 0 FROM generate_series(1, 10) g;
 INSERT INTO customer SELECT 1, d, c, repeat('x', 200), 0, 0, 0 FROM generate_series(1, 10) d, generate_series(1, 3000) c;
+INSERT INTO next_order SELECT 1, g, 1 FROM generate_series(1, 10) g;
+INSERT INTO stock SELECT 1, g, 50, 0, 0, repeat('x', 50) FROM generate_series(1, 20000) g;
 CREATE PROCEDURE payment_first(d_ int, c_ int, amount_ numeric) LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE warehouse SET ytd = ytd + amount_ WHERE id = 1;
@@ -314,6 +321,37 @@ BEGIN
     UPDATE customer SET balance = balance - amount_, paid = paid + amount_, payments = payments + 1 WHERE w = 1 AND d = d_ AND id = c_;
     UPDATE district SET ytd = ytd + amount_ WHERE w = 1 AND id = d_;
     UPDATE warehouse SET ytd = ytd + amount_ WHERE id = 1;
+END $$;
+CREATE PROCEDURE order_stock(seed_ int, lines_ int) LANGUAGE plpgsql AS $$
+BEGIN
+    -- In ascending order: no deadlocks.
+    FOR line_ IN 1 .. lines_ LOOP
+        UPDATE stock SET quantity = CASE WHEN quantity > 15 THEN quantity - 5 ELSE quantity + 86 END, ytd = ytd + 5, orders = orders + 1
+            WHERE w = 1 AND i = (line_ - 1) * 1300 + 1 + seed_ % 1300;
+    END LOOP;
+END $$;
+CREATE PROCEDURE order_lines(d_ int, o_ int, c_ int, seed_ int, lines_ int) LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO orders VALUES (1, d_, o_, c_, now(), lines_);
+    INSERT INTO new_order VALUES (1, d_, o_);
+    FOR line_ IN 1 .. lines_ LOOP
+        INSERT INTO order_line VALUES (1, d_, o_, line_, (line_ - 1) * 1300 + 1 + seed_ % 1300, 5, 9.99);
+    END LOOP;
+END $$;
+CREATE PROCEDURE order_first(d_ int, c_ int, seed_ int, lines_ int) LANGUAGE plpgsql AS $$
+DECLARE o_ int;
+BEGIN
+    UPDATE next_order SET id = id + 1 WHERE w = 1 AND d = d_ RETURNING id INTO o_;
+    CALL order_stock(seed_, lines_);
+    CALL order_lines(d_, o_, c_, seed_, lines_);
+END $$;
+CREATE PROCEDURE order_last(d_ int, c_ int, seed_ int, lines_ int) LANGUAGE plpgsql AS $$
+DECLARE o_ int;
+BEGIN
+    CALL order_stock(seed_, lines_);
+    -- What is inserted depends on it: later is not possible.
+    UPDATE next_order SET id = id + 1 WHERE w = 1 AND d = d_ RETURNING id INTO o_;
+    CALL order_lines(d_, o_, c_, seed_, lines_);
 END $$;
 """
 
@@ -329,6 +367,11 @@ def payment(procedure):
     return script, "prepared", ["warehouse", "district", "customer", "history"]
 
 
+def new_order(procedure):
+    script = f"\\set d random(1, 10)\n\\set c random(1, 3000)\n\\set seed random(0, 1299)\n\\set lines random(5, 15)\nCALL {procedure}(:d, :c, :seed, :lines);"
+    return script, "prepared", ["next_order", "stock", "orders", "new_order", "order_line"]
+
+
 # Name: script, protocol, tables that it changes.
 WORKLOADS = {
     "single-row updates": ("\\set id random(1, 100000)\nUPDATE acc SET v = v + 1 WHERE id = :id;", "prepared", ["acc"]),
@@ -337,9 +380,14 @@ WORKLOADS = {
     "adversarial, n = 1": adversarial(1),
     "adversarial, n = 4": adversarial(4),
     "adversarial, n = 16": adversarial(16),
+    "adversarial, n = 64": adversarial(64),
     "Payment, hot rows first": payment("payment_first"),
     "Payment, hot rows last": payment("payment_last"),
+    "NewOrder, hot row first": new_order("order_first"),
+    "NewOrder, hot row last": new_order("order_last"),
 }
+# Where a transaction has many rows, there are fewer: of 100.
+SHARES = {"adversarial, n = 16": 30, "adversarial, n = 64": 10, "NewOrder, hot row first": 20, "NewOrder, hot row last": 20}
 PGBENCH = ["pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history"]
 
 
@@ -525,6 +573,20 @@ class Stage:
         used["process"] = ours.cpu if ours else 0.0
         return {"wall": wall, "visible": visible, "cpu": sum(used.values()), **used}
 
+    def floor(self, until):
+        """The same backlog decoded and thrown away: nobody who follows this primary can be faster."""
+        self.sql.query("SELECT pg_copy_logical_replication_slot('stock', 'floor')")
+        sampler, began = Sampler(self), time.monotonic()
+        try:
+            self.program(
+                "pg_recvlogical", "--slot", "floor", "--start", "--no-loop", "--file", "/dev/null", "--endpos", until,
+                "-o", "proto_version=1", "-o", "publication_names=stock", "--dbname", self.primary.url("bench"),
+            )  # fmt: skip
+            return {"wall": time.monotonic() - began, "walsender": sampler.stop()["walsender"]}
+        finally:
+            wait_until("the floor's walsender to end", lambda: self.sql.value("SELECT active FROM pg_replication_slots WHERE slot_name = 'floor'") == "f", 60)
+            self.sql.query("SELECT pg_drop_replication_slot('floor')")
+
     def even(self):
         """Both up to now, not measured."""
         until, marker = self.mark()
@@ -557,7 +619,7 @@ def both_catch_up(stage, name, transactions, turn, reader=None):
     tables = WORKLOADS[name][2]
     stage.tidy(tables)
     rate, until, marker = stage.work(name, transactions)
-    result = {"rate": rate}
+    result = {"rate": rate, "floor": stage.floor(until)}
     for side in in_turn(turn):
         with Session(stage.backup.port, side) as session:
             if reader:
@@ -571,10 +633,11 @@ def both_catch_up(stage, name, transactions, turn, reader=None):
 
 
 def catch_up(stage, options):
-    transactions = 5_000 if options.quick else 100_000
+    most = 2_500 if options.quick else 100_000
     summary, walls, cpus = [], [], []
     for index, name in enumerate(WORKLOADS):
-        runs = {"ours": [], "stock": [], "rate": []}
+        transactions = most * SHARES.get(name, 100) // 100
+        runs = {"ours": [], "stock": [], "rate": [], "floor": []}
         for turn in range(options.rounds):
             for key, value in both_catch_up(stage, name, transactions, turn + index).items():
                 runs[key].append(value)
@@ -584,26 +647,27 @@ def catch_up(stage, options):
         rate = {side: middle([transactions / run["wall"] for run in runs[side]], 0) for side in ("ours", "stock")}
         walls.append(
             say(
-                f"| {name} | {statistics.median(runs['rate']):,.0f} | {column(runs['ours'], 'wall')} | {column(runs['stock'], 'wall')} | "
+                f"| {name} | {transactions:,} | {statistics.median(runs['rate']):,.0f} | {column(runs['floor'], 'wall')} | {column(runs['ours'], 'wall')} | {column(runs['stock'], 'wall')} | "
                 f"{rate['ours']} | {rate['stock']} | {wall} | {column(runs['ours'], 'visible')} | {column(runs['stock'], 'visible')} | {visible} |"
             )
         )
         parts = [column(runs[side], what) for side, what in CPU_COLUMNS]
+        parts.insert(0, column(runs["floor"], "walsender"))
         cpus.append(say(f"| {name} | {' | '.join(parts)} | {column(runs['ours'], 'cpu')} | {column(runs['stock'], 'cpu')} | {cpu} |"))
     return summary, f"""## Catching up
 
-{transactions:,} transactions of 2 clients while nobody followed; then both sides caught up, one after the other. From the start of `hindcast standby --until` to its end, from
+A backlog from 2 clients while nobody followed; then both sides caught up, one after the other. From the start of `hindcast standby --until` to its end, from
 `ALTER SUBSCRIPTION … ENABLE` to `confirmed_flush_lsn`: everything visible and durable. The last columns are until the last row is visible only, seen by polling in both.
-The start is counted: of a process with its checks and connections here, of a worker there. Tables were compared with the primary's after each (count and hash).
+The floor is `pg_recvlogical` that throws the same backlog away: what decoding on the primary takes. The start is counted: of a process with its checks and connections here, of a worker there. Tables were compared with the primary's after each (count and hash).
 
-| workload | on the primary, transactions/s | ours, s | stock, s | ours, transactions/s | stock, transactions/s | time, stock ÷ ours | ours, until visible, s | stock, until visible, s | until visible, stock ÷ ours |
-|---|---|---|---|---|---|---|---|---|---|
+| workload | transactions | on the primary, transactions/s | floor, s | ours, s | stock, s | ours, transactions/s | stock, transactions/s | time, stock ÷ ours | ours, until visible, s | stock, until visible, s | until visible, stock ÷ ours |
+|---|---|---|---|---|---|---|---|---|---|---|---|
 {chr(10).join(walls)}
 
 CPU seconds of the same.
 
-| workload | ours, walsender | ours, sessions on the backup | hindcast | stock, walsender | stock, apply worker | ours, all | stock, all | all, stock ÷ ours |
-|---|---|---|---|---|---|---|---|---|
+| workload | floor, walsender | ours, walsender | ours, sessions on the backup | hindcast | stock, walsender | stock, apply worker | ours, all | stock, all | all, stock ÷ ours |
+|---|---|---|---|---|---|---|---|---|---|
 {chr(10).join(cpus)}
 """
 
@@ -616,7 +680,7 @@ def reader(stage, options):
     sizes = [1_000, 2_000, 4_000] if options.quick else [10_000, 20_000, 40_000]
     summary, rows, medians = [], [], []
     for index, transactions in enumerate(sizes):
-        runs = {"ours": [], "stock": [], "rate": []}
+        runs = {"ours": [], "stock": [], "rate": [], "floor": []}
         for turn in range(options.rounds):
             for key, value in both_catch_up(stage, name, transactions, turn + index, reader="hot").items():
                 runs[key].append(value)
@@ -700,7 +764,7 @@ class Probe:
 
 
 def live(stage, options):
-    seconds = 4 if options.quick else 60
+    seconds = 2 if options.quick else options.live_seconds
     clients = ["-c", 2, "-j", 1, "-M", "prepared", "-b", "tpcb-like"]
     most = stage.tps(stage.pgbench(stage.primary, "bench", *clients, "-T", 2 if options.quick else 15))
     rate = most * 0.8
@@ -745,9 +809,10 @@ def live(stage, options):
         }  # fmt: skip
 
     summary, rows = [], []
-    for readers in (0, 4):
+    # A minute has thousands of samples: one round.
+    for readers in (0, 4, 16):
         runs = {"ours": [], "stock": []}
-        for turn in range(options.rounds):
+        for turn in range(1):
             for side in in_turn(turn + readers // 4):
                 runs[side].append(one(side, readers))
         # Nobody follows: what came meanwhile is caught up before it is compared.
@@ -765,8 +830,8 @@ def live(stage, options):
             summary.append((f"lag {what}, {readers} readers: ms", column(runs["ours"], what, 1), column(runs["stock"], what, 1), middle(ratios(runs, what))))
     return summary, f"""## Lag under load
 
-pgbench's TPC-B (2 clients) at 80 % of what the primary did with nobody following ({most:,.0f}/s, so {rate:,.0f}/s) for {seconds} s. Every {PROBE_EVERY * 1e3:.0f} ms a row with its time is committed on the primary; the lag is
-until a poller (every 2 ms) sees it on the backup, by one clock. Readers are clients of `pgbench -S` on the backup, as fast as they can; everything shares the machine's cores. Growth is from the median of the first
+pgbench's TPC-B (2 clients) at 80 % of what the primary did with nobody following ({most:,.0f}/s, so {rate:,.0f}/s) for {seconds:g} s. Every {PROBE_EVERY * 1e3:.0f} ms a row with its time is committed on the primary; the lag is
+until a poller (every 2 ms) sees it on the backup, by one clock. One round. Readers are clients of `pgbench -S` on the backup, as fast as they can; everything shares the machine's cores. Growth is from the median of the first
 half to that of the second, per second: where it is not about zero, the standby falls behind for good. CPU is that of walsender, sessions or apply worker on the backup, and hindcast.
 
 | | readers | lag p50, ms | p99, ms | most, ms | first half, p50, ms | second half, p50, ms | growth, ms/s | written, transactions/s | read, transactions/s | CPU, cores |
@@ -776,7 +841,7 @@ half to that of the second, per second: where it is not about zero, the standby 
 
 
 def granularity(stage, options):
-    name, transactions = "adversarial, n = 4", 5_000 if options.quick else 100_000
+    name, transactions = "adversarial, n = 4", 2_500 if options.quick else 50_000
     variants = [(what, workers) for what in ("row", "transaction", "single") for workers in (1, 2)]
     runs, failed = {variant: [] for variant in variants}, {}
     for turn in range(options.rounds):
@@ -825,7 +890,7 @@ def store(options):
         if built.returncode:
             raise Failed(f"{' '.join(command)}: {built.stderr[-800:]}")
         program = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "throughput"
-    size = 400_000 if options.quick else 4_000_000
+    size = 400_000 if options.quick else 2_000_000
     modes = ["row", "transaction", "single"]
     loads = [["insert-only"], *(["adversarial", str(n)] for n in (1, 4, 16, 64, 128))]
     rows, summary, first = [], [], {}
@@ -909,7 +974,7 @@ Above 1 is in favour of hindcast. Tables of the backup were vacuumed and analyse
 
 def footer(options):
     words = ["bench/figures standby", f"--rounds {options.rounds}"]
-    words += ["--quick"] if options.quick else []
+    words += ["--quick"] if options.quick else [f"--live-seconds {options.live_seconds:g}"]
     words += [f"--part {name}" for name in options.parts or ()]
     return (
         f"\nMade with `{' '.join(words)}` on {time.strftime('%Y-%m-%d')}: {machine(SETTINGS)}, shared and noisy; "
