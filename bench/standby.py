@@ -633,7 +633,7 @@ def both_catch_up(stage, name, transactions, turn, reader=None):
 
 
 def catch_up(stage, options):
-    most = 2_500 if options.quick else 100_000
+    most = 2_500 if options.quick else options.transactions
     summary, walls, cpus = [], [], []
     for index, name in enumerate(WORKLOADS):
         transactions = most * SHARES.get(name, 100) // 100
@@ -841,7 +841,7 @@ half to that of the second, per second: where it is not about zero, the standby 
 
 
 def granularity(stage, options):
-    name, transactions = "adversarial, n = 4", 2_500 if options.quick else 50_000
+    name, transactions = "adversarial, n = 4", 2_500 if options.quick else options.transactions // 2
     variants = [(what, workers) for what in ("row", "transaction", "single") for workers in (1, 2)]
     runs, failed = {variant: [] for variant in variants}, {}
     for turn in range(options.rounds):
@@ -1001,7 +1001,7 @@ Above 1 is in favour of hindcast. Tables of the backup were vacuumed and analyse
 
 def footer(options):
     words = ["bench/figures standby", f"--rounds {options.rounds}"]
-    words += ["--quick"] if options.quick else [f"--live-seconds {options.live_seconds:g}"]
+    words += ["--quick"] if options.quick else [f"--transactions {options.transactions} --live-seconds {options.live_seconds:g}"]
     words += [f"--part {name}" for name in options.parts or ()]
     return (
         f"\nMade with `{' '.join(words)}` on {time.strftime('%Y-%m-%d')}: {machine(SETTINGS)}, shared and noisy; "
