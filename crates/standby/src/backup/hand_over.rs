@@ -12,7 +12,7 @@ use super::pending::Pending;
 use super::progress::{self, Progress};
 use super::round::{Round, RoundBuilder};
 use super::worker::{Barrier, Job, PartJob};
-use super::{Backup, BackupError, CatchUp, Granularity, InFlight, session};
+use super::{Backup, BackupError, CatchUp, EPOCH_STEPS_MAX, Granularity, InFlight, session};
 
 impl Backup {
     /// Hands over what is pending if it is time to, and waits for the workers if it is too much. Between transactions only.
@@ -39,6 +39,7 @@ impl Backup {
         let bytes = self.pending.bytes() + round.map_or(0, RoundBuilder::bytes);
         let full = changes >= self.options.epoch_rows_max
             || bytes >= self.options.epoch_bytes_max
+            || self.pending.steps() >= EPOCH_STEPS_MAX
             || self.options.granularity == Granularity::Single;
         let old = self.pending_since.is_some_and(|since| {
             now.saturating_duration_since(since) >= self.options.epoch_interval

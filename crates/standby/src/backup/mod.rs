@@ -114,6 +114,9 @@ impl Options {
     }
 }
 
+/// An epoch has at most so many steps that must be done in order, not counting those of its last transaction. Versions that a transaction writes cannot be pruned
+/// while it runs, so a row that is written in each of many steps costs the square of their number.
+const EPOCH_STEPS_MAX: usize = 64;
 /// Flushes are asked for no more often than this.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
 /// How often an idle backup notes that it has seen the log.

@@ -147,14 +147,37 @@ fn columns(
         .collect()
 }
 
+/// How a step is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The net change of each row.
+    Net,
+    /// The same, with rows deleted and inserted where they could be updated: all old values are gone before the first new one comes, so that rows may exchange
+    /// values of which there can be only one. Only for tables that have such.
+    Replacing,
+    /// One change after the other, as the primary made them.
+    InOrder,
+}
+
 /// Writes the net changes of a table: deletions, updates, insertions. Insertions of many rows are copied.
 pub fn net_commands<'a>(
     table: &'a Table,
     net: &'a Net,
+    replacing: bool,
     copy_rows_min: usize,
     into: &mut Vec<Command<'a>>,
 ) -> Result<(), BackupError> {
     let mut plan = net.plan(|rows| table.sort(net, rows));
+    if replacing && !table.extra_columns {
+        // Only of these all values are known.
+        let whole: Vec<usize> = (0..table.columns.len())
+            .filter(|column| !table.key.contains(column))
+            .collect();
+        let rows = plan.updates.remove(&whole).unwrap_or_default();
+        let rows: Vec<u32> = rows.into_iter().chain(plan.replaces.drain(..)).collect();
+        plan.deletes.extend_from_slice(&rows);
+        plan.inserts.extend(rows);
+    }
     if !plan.replaces.is_empty() {
         if table.replaces_by_two() {
             plan.deletes.extend_from_slice(&plan.replaces);

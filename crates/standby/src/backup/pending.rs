@@ -80,6 +80,11 @@ impl Pending {
         self.bytes
     }
 
+    /// Steps that are complete.
+    pub fn steps(&self) -> usize {
+        self.closed.len()
+    }
+
     /// Rows must be written by one worker, in the order of the steps.
     pub fn is_ordered(&self) -> bool {
         !self.closed.is_empty()

@@ -7,7 +7,7 @@ use hindcast_pg::{Connection, Error, Lsn, Parameter};
 use super::epoch::{Body, End, Part, Step, Work};
 use super::error::BackupError;
 use super::net::Net;
-use super::orders::{Command, Order, Statement, Who, net_commands, orderly_commands};
+use super::orders::{Command, Order, Statement, Way, Who, net_commands, orderly_commands};
 use super::progress;
 use super::statements;
 use super::table::Table;
@@ -22,7 +22,7 @@ const COPY_BYTES: usize = 256 * 1024;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Written {
     pub rows: u64,
-    /// Steps that were done again in commit order.
+    /// Steps that were done again, change by change in commit order.
     pub deferred: u64,
 }
 
@@ -215,34 +215,40 @@ impl Writer {
         if savepoint {
             commands.push(Command::sql("SAVEPOINT hindcast"));
         }
-        self.commands(step, false, &mut commands)?;
-        let after_at = commands.len();
+        self.commands(step, Way::Net, &mut commands)?;
+        let mut after_at = commands.len();
         commands.extend(after);
-        let failure = match self.run(&commands) {
+        let mut failure = match self.run(&commands) {
             Ok(rows) => {
                 written.rows += rows;
                 return Ok(());
             }
             Err(failure) => failure,
         };
-        let conflict = matches!(&failure, Failure::Server(error) if matches!(error.code(), Some("23505" | "23P01")));
-        if !(may_reorder && conflict) {
-            return Err(self.explain(failure, &commands, lsn, savepoint));
-        }
-        // The rows' last states fit together, but not the order in which they were written. The order of the primary did.
-        written.deferred += 1;
-        self.return_to_savepoint()
-            .map_err(|error| BackupError::at(lsn, error))?;
-        let mut in_order = Vec::new();
-        self.commands(step, true, &mut in_order)?;
-        in_order.extend(commands.drain(after_at..));
-        match self.run(&in_order) {
-            Ok(rows) => {
-                written.rows += rows;
-                Ok(())
+        // The rows' last states fit together, but not the order in which they were written. Those that were updated may all go first; and the order of the
+        // primary fits in any case, but has each change and not only the last.
+        for way in [Way::Replacing, Way::InOrder] {
+            let conflict = matches!(&failure, Failure::Server(error) if matches!(error.code(), Some("23505" | "23P01")));
+            if !(may_reorder && conflict) {
+                break;
             }
-            Err(failure) => Err(self.explain(failure, &in_order, lsn, true)),
+            written.deferred += u64::from(way == Way::InOrder);
+            self.return_to_savepoint()
+                .map_err(|error| BackupError::at(lsn, error))?;
+            let after = commands.split_off(after_at);
+            commands.clear();
+            self.commands(step, way, &mut commands)?;
+            after_at = commands.len();
+            commands.extend(after);
+            failure = match self.run(&commands) {
+                Ok(rows) => {
+                    written.rows += rows;
+                    return Ok(());
+                }
+                Err(failure) => failure,
+            };
         }
+        Err(self.explain(failure, &commands, lsn, savepoint))
     }
 
     fn return_to_savepoint(&mut self) -> Result<(), Error> {
@@ -252,11 +258,11 @@ impl Writer {
             .map(drop)
     }
 
-    /// `in_order`: where the raw changes were kept, they are done one by one.
+    /// Ways other than the net change are those of tables whose raw changes were kept.
     fn commands<'a>(
         &self,
         step: &'a Step,
-        in_order: bool,
+        way: Way,
         into: &mut Vec<Command<'a>>,
     ) -> Result<(), BackupError> {
         match step {
@@ -271,11 +277,12 @@ impl Writer {
             Step::Tables(works) => {
                 for Work { table, body } in works {
                     match body {
-                        Body::Net { raw: Some(raw), .. } if in_order => {
+                        Body::Net { raw: Some(raw), .. } if way == Way::InOrder => {
                             orderly_commands(table, raw, into)?
                         }
-                        Body::Net { net, .. } => {
-                            net_commands(table, net, self.copy_rows_min, into)?;
+                        Body::Net { net, raw } => {
+                            let replacing = way == Way::Replacing && raw.is_some();
+                            net_commands(table, net, replacing, self.copy_rows_min, into)?;
                         }
                         Body::InOrder(raw) => orderly_commands(table, raw, into)?,
                     }

@@ -6,7 +6,7 @@ use hindcast_pg::{Connection, DatabaseUrl, Lsn};
 
 use super::retry::Retry;
 use super::{BackupOptions, Ended, StandbyError, note};
-use crate::backup::{self, Backup, BackupError};
+use crate::backup::{self, Backup, BackupError, Granularity};
 use crate::follow::{self, FollowError, Wish, follow};
 use crate::initial::{
     self, BackupCopy, Hold, Identity, InitialError, Side, Source, Start, Unfit, rights,
@@ -118,7 +118,11 @@ fn once(
 
 fn applying(options: &BackupOptions, names: &Names, cut_before: Option<Lsn>) -> backup::Options {
     backup::Options {
-        workers: options.common.workers.unwrap_or(1),
+        // One after the other is for one.
+        workers: match options.common.granularity {
+            Granularity::Single => 1,
+            _ => options.common.workers.unwrap_or(1),
+        },
         granularity: options.common.granularity,
         epoch_interval: options.epoch_interval,
         epoch_rows_max: options.epoch_rows,
