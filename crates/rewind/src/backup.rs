@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use hindcast_pg::Lsn;
 use hindcast_trace::{Base, BaseKind, Snapshot, Xid};
 
 use crate::check;
@@ -10,7 +11,6 @@ use crate::cluster::{Binaries, RunAs, supervised};
 use crate::error::RewindError;
 use crate::server::Server;
 use crate::template::now;
-use hindcast_pg::Lsn;
 
 /// A file that we put beside the backup's own: settings of its server that decide how values look and how statements behave, and
 /// the name of a superuser. Debian keeps the configuration outside of the data folder, so the backup alone does not say.

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use hindcast_pg::Lsn;
 use hindcast_trace::Xid;
 
 use crate::cluster::ClusterError;
-use hindcast_pg::Lsn;
 
 /// Why taking a base or rewinding to a point failed.
 #[derive(Debug, thiserror::Error)]

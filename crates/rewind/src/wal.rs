@@ -8,13 +8,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use hindcast_pg::Lsn;
 use hindcast_trace::{Snapshot, Xid};
 
 use crate::backup::{Backup, near, text_of};
 use crate::cluster::RunAs;
 use crate::error::RewindError;
-use hindcast_pg::Lsn;
-
 use crate::point::{Point, Progress, Step};
 
 /// One commit record.
