@@ -386,8 +386,8 @@ WORKLOADS = {
     "NewOrder, hot row first": new_order("order_first"),
     "NewOrder, hot row last": new_order("order_last"),
 }
-# Where a transaction has many rows, there are fewer: of 100.
-SHARES = {"adversarial, n = 16": 30, "adversarial, n = 64": 10, "NewOrder, hot row first": 20, "NewOrder, hot row last": 20}
+# Where a transaction has many rows there are fewer, where it has one there are more: of 100.
+SHARES = {"single-row updates": 300, "single-row inserts": 300, "Zipf updates": 300, "adversarial, n = 16": 30, "adversarial, n = 64": 10, "NewOrder, hot row first": 20, "NewOrder, hot row last": 20}
 PGBENCH = ["pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history"]
 
 
@@ -856,7 +856,7 @@ half to that of the second, per second: where it is not about zero, the standby 
 
 def granularity(stage, options):
     name, transactions = "adversarial, n = 4", 2_500 if options.quick else options.transactions // 2
-    variants = [(what, workers) for what in ("row", "transaction", "single") for workers in (1, 2)]
+    variants = [(what, workers) for what in ("row", "transaction", "single") for workers in ((1,) if what == "single" else (1, 2))]
     runs, failed = {variant: [] for variant in variants}, {}
     for turn in range(options.rounds):
         shift = turn % len(variants)
