@@ -49,7 +49,7 @@ async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     render::announce(&args);
     let mut ticks = tokio::time::interval(STATUS_EVERY);
     ticks.tick().await;
-    let mut shown = render::Shown::new(args.json);
+    let mut shown = render::Shown::new(args.json, args.memory);
     let work = {
         let control = control.clone();
         let start = start(args)?;

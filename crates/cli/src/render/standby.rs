@@ -20,12 +20,18 @@ pub fn announce(args: &FollowArgs) {
         (None, Some(serve)) => format!("memory, served at {serve}"),
         (None, None) => "memory".to_owned(),
     };
-    println!("Standby {}: {} → {to}", args.name, shown(&args.from));
+    let slot = match args.memory {
+        true => format!("hindcast_memory_{}", args.name),
+        false => format!("hindcast_{}", args.name),
+    };
+    println!("Standby: {} → {to} (slot {slot})", shown(&args.from));
 }
 
 /// Shows one status after the other.
 pub struct Shown {
     json: bool,
+    /// In memory: nothing is left to go on from.
+    memory: bool,
     /// On a terminal the line is written over; elsewhere only what changed is worth a line.
     terminal: bool,
     last: std::cell::RefCell<String>,
@@ -37,9 +43,10 @@ pub struct Shown {
 const QUIET_SECONDS: u32 = 10;
 
 impl Shown {
-    pub fn new(json: bool) -> Self {
+    pub fn new(json: bool, memory: bool) -> Self {
         Self {
             json,
+            memory,
             terminal: std::io::stdout().is_terminal(),
             last: std::cell::RefCell::default(),
             notices: 0,
@@ -86,6 +93,9 @@ impl Shown {
             return;
         }
         match ended {
+            Ended::Stopped if self.memory => {
+                println!("Stopped. Nothing is left on the primary; the next start copies again.");
+            }
             Ended::Stopped => println!(
                 "Stopped. The primary keeps its WAL from here on: start again to go on, or `hindcast standby drop` to let it go."
             ),
