@@ -574,7 +574,7 @@ class Stage:
         return {"wall": wall, "visible": visible, "cpu": sum(used.values()), **used}
 
     def floor(self, until):
-        """The same backlog decoded and thrown away: nobody who follows this primary can be faster."""
+        """The same backlog decoded, sent and thrown away: what following costs without applying."""
         self.sql.query("SELECT pg_copy_logical_replication_slot('stock', 'floor')")
         sampler, began = Sampler(self), time.monotonic()
         try:
@@ -634,7 +634,7 @@ def both_catch_up(stage, name, transactions, turn, reader=None):
 
 def catch_up(stage, options):
     most = 2_500 if options.quick else options.transactions
-    summary, walls, cpus, shares = [], [], [], {"floor": [], "walsender": [], "apply": []}
+    summary, walls, cpus, shares = [], [], [], {"floor": [], "walsender": [], "sender": [], "apply": []}
     for index, name in enumerate(WORKLOADS):
         transactions = most * SHARES.get(name, 100) // 100
         runs = {"ours": [], "stock": [], "rate": [], "floor": []}
@@ -654,6 +654,7 @@ def catch_up(stage, options):
         spent = {(side, what): statistics.median(run[what] for run in runs[side]) for side, what in [*CPU_COLUMNS, ("ours", "cpu"), ("ours", "wall")]}
         shares["floor"].append(statistics.median(run["wall"] for run in runs["floor"]) / spent["ours", "wall"])
         shares["walsender"].append(spent["ours", "walsender"] / spent["ours", "cpu"])
+        shares["sender"].append(spent["ours", "walsender"] / spent["stock", "walsender"])
         shares["apply"].append(spent["stock", "applier"] / (spent["ours", "applier"] + spent["ours", "process"]))
         parts = [column(runs[side], what) for side, what in CPU_COLUMNS]
         parts.insert(0, column(runs["floor"], "walsender"))
@@ -662,7 +663,8 @@ def catch_up(stage, options):
 
 A backlog from 2 clients while nobody followed; then both sides caught up, one after the other. From the start of `hindcast standby --until` to its end, from
 `ALTER SUBSCRIPTION … ENABLE` to `confirmed_flush_lsn`: everything visible and durable. The last columns are until the last row is visible only, seen by polling in both.
-The floor is `pg_recvlogical` that throws the same backlog away: what decoding on the primary takes. The start is counted: of a process with its checks and connections here, of a worker there. Tables were compared with the primary's after each (count and hash).
+The floor is `pg_recvlogical` that throws the same backlog away: decoding, sending and reading without applying. Whoever applies can be a little faster than it, as its own reading costs something too.
+The start is counted: of a process with its checks and connections here, of a worker there. Tables were compared with the primary's after each (count and hash).
 
 | workload | transactions | on the primary, transactions/s | floor, s | ours, s | stock, s | ours, transactions/s | stock, transactions/s | time, stock ÷ ours | ours, until visible, s | stock, until visible, s | until visible, stock ÷ ours |
 |---|---|---|---|---|---|---|---|---|---|---|---|
@@ -681,8 +683,8 @@ Where the time goes: {where_it_goes(shares)}
 def where_it_goes(shares):
     """Medians of the workloads and their range."""
     return (
-        f"decoding and throwing away alone takes {middle(shares['floor'])} of the time hindcast takes, start and end included, and the walsender's CPU is {middle(shares['walsender'])} of all of ours; "
-        f"it is the same work for stock. Applying by itself, hindcast and its sessions, takes {middle(shares['apply'])} times less CPU than stock's apply worker."
+        f"decoding and throwing away alone takes {middle(shares['floor'])} of the time hindcast takes, start and end included, and the walsender's CPU is {middle(shares['walsender'])} of all of ours, "
+        f"{middle(shares['sender'])} times what it is with stock. Applying by itself, hindcast and its sessions, takes {middle(shares['apply'])} times less CPU than stock's apply worker."
     )
 
 
