@@ -683,7 +683,7 @@ Where the time goes: {where_it_goes(shares)}
 def where_it_goes(shares):
     """Medians of the workloads and their range."""
     return (
-        f"decoding and throwing away alone takes {middle(shares['floor'])} of the time hindcast takes, start and end included, and the walsender's CPU is {middle(shares['walsender'])} of all of ours, "
+        f"reading and throwing away alone takes {middle(shares['floor'])} of the time hindcast takes, start and end included, and the walsender's CPU is {middle(shares['walsender'])} of all of ours, "
         f"{middle(shares['sender'])} times what it is with stock. Applying by itself, hindcast and its sessions, takes {middle(shares['apply'])} times less CPU than stock's apply worker."
     )
 
