@@ -71,13 +71,13 @@ pub struct FollowArgs {
     #[arg(long)]
     pub streaming: bool,
     /// Where reads of the memory are served, e.g. :5433
-    #[arg(long, value_name = "ADDRESS", requires = "memory")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "to")]
     pub serve: Option<String>,
     /// How long past states can be read AS OF, e.g. 30s or 5m
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = span, requires = "memory")]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = span, conflicts_with = "to")]
     pub retention: Duration,
     /// Stop taking changes in above this much memory, e.g. 8GB
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "memory")]
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "to")]
     pub memory_max: Option<u64>,
     /// Serve metrics for Prometheus here, e.g. :9187
     #[arg(long, value_name = "ADDRESS")]

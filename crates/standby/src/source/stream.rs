@@ -59,9 +59,14 @@ pub struct Stream {
     position: Acknowledgement,
     told: Acknowledgement,
     told_at: Instant,
+    /// When the socket was read last.
+    read_at: Instant,
     /// The primary wants an answer now.
     asked: bool,
 }
+
+/// The socket is read no more often.
+const READ_PAUSE: Duration = Duration::from_millis(1);
 
 struct Playing {
     playback: Playback,
@@ -150,6 +155,7 @@ impl Stream {
             position,
             told: Acknowledgement::default(),
             told_at: Instant::now(),
+            read_at: Instant::now(),
             asked: false,
         })
     }
@@ -175,6 +181,15 @@ impl Stream {
 
     pub fn interrupter(&self) -> Interrupter {
         self.session.interrupter()
+    }
+
+    /// Waits until a millisecond has passed since the last read. A reader that takes each message as it comes makes the primary send each by itself,
+    /// which costs it more than decoding does; on a machine that is busy the two also take turns on a core for each.
+    fn let_some_come(&mut self) {
+        if let Some(early) = READ_PAUSE.checked_sub(self.read_at.elapsed()) {
+            std::thread::sleep(early);
+        }
+        self.read_at = Instant::now();
     }
 
     /// The next event of a transaction that waited until it committed.
@@ -242,6 +257,9 @@ impl Log for Stream {
     fn next(&mut self, deadline: Instant) -> Result<Option<Event<'_>>, SourceError> {
         if self.playing.is_some() {
             return self.play().map(Some);
+        }
+        if !self.session.buffered() {
+            self.let_some_come();
         }
         let Some(body) = self.session.read(deadline).map_err(SourceError::Lost)? else {
             let since = self.silent_since.get_or_insert_with(Instant::now);
