@@ -99,10 +99,8 @@ pub fn to_binary(type_oid: u32, text: &[u8], out: &mut Vec<u8>) -> Result<(), Sq
             days => i32::try_from(days - EPOCH_DAYS).map_err(|_| invalid())?,
         }),
         1083 => out.put_i64(number(Kind::Time)?),
-        1114 | 1184 => out.put_i64(match number(Kind::Timestamp)? {
-            end @ (i64::MAX | i64::MIN) => end,
-            time => time.checked_sub(EPOCH).ok_or_else(invalid)?,
-        }),
+        // Encoded, it counts from 2000 as well.
+        1114 | 1184 => out.put_i64(number(Kind::Timestamp)?),
         1700 => numeric_to_binary(plain(), out).ok_or_else(invalid)?,
         2950 => out.extend_from_slice(&parse_uuid(plain()).ok_or_else(invalid)?),
         3802 => {
