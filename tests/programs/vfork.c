@@ -1,0 +1,25 @@
+/* vfork: the child runs on its parent's stack until it executes something else or ends. */
+#include "see.h"
+#include <sys/wait.h>
+
+int main(void) {
+    volatile int shared = 1;
+    int status;
+    pid_t child = must(vfork());
+    if (child == 0) {
+        shared = 2;
+        _exit(3);
+    }
+    must(waitpid(child, &status, 0));
+    seen("child %d", child);
+    /* Whether the child's write is seen is what a vfork that is a fork changes, and what no program may depend on. */
+    same("ended with %d", WEXITSTATUS(status));
+    child = must(vfork());
+    if (child == 0) {
+        execlp("sh", "sh", "-c", "echo from the shell; date +%s.%N | sed 's/^/~ /'; exit 4", (char *)NULL);
+        _exit(127);
+    }
+    must(waitpid(child, &status, 0));
+    same("the shell ended with %d", WEXITSTATUS(status));
+    return 0;
+}
