@@ -1,0 +1,138 @@
+//! What the runtime tells the launcher while a process runs: where each thread is, and the first divergence.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::{Text, VERSION};
+
+pub const SLOTS: usize = 1024;
+
+/// What a thread of a process in replay is doing.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No thread has this slot.
+    Free = 0,
+    Running = 1,
+    /// For acquisition `awaited_acquisition` of thread `awaited_thread` (`u64::MAX`: of all threads together).
+    Waiting = 2,
+    /// In a real lock, join or wait for a child.
+    Blocked = 3,
+    Ended = 4,
+}
+
+/// One thread. Written by that thread alone.
+#[repr(C)]
+pub struct Slot {
+    pub state: AtomicU32,
+    pub pid: AtomicU32,
+    pub thread: AtomicU32,
+    /// The function or kind it is in.
+    pub function: AtomicU32,
+    /// Events replayed so far: the thread's logical time.
+    pub event: AtomicU64,
+    pub awaited_thread: AtomicU64,
+    pub awaited_acquisition: AtomicU64,
+    pub process: Text<256>,
+}
+
+impl Slot {
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            1 => State::Running,
+            2 => State::Waiting,
+            3 => State::Blocked,
+            4 => State::Ended,
+            _ => State::Free,
+        }
+    }
+}
+
+/// What ended a run that did not end as the program would have.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportKind {
+    None = 0,
+    /// Replay did something else than the recording says.
+    Divergence = 1,
+    /// The recording ends here: the program was killed or recording stopped. Everything before was replayed.
+    RecordingEnds = 2,
+    /// The recording cannot be read or is not for this program or runtime.
+    Unusable = 3,
+    /// The policy says that a system call that no stub covers ends the program.
+    Policy = 4,
+    /// The runtime itself failed.
+    Broken = 5,
+}
+
+/// The first report wins; it is complete once `state` is 2.
+#[repr(C)]
+pub struct Report {
+    /// 0 none, 1 being written, 2 complete.
+    pub state: AtomicU32,
+    pub kind: AtomicU32,
+    pub pid: AtomicU32,
+    pub thread: AtomicU32,
+    pub event: AtomicU64,
+    pub process: Text<256>,
+    pub expected: Text<1024>,
+    pub actual: Text<1024>,
+    /// The place in the program: `module+0xoffset` lines, innermost first.
+    pub site: Text<1024>,
+    pub hint: Text<512>,
+}
+
+#[repr(C)]
+pub struct Board {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// Slots given out so far.
+    pub slots_used: AtomicU32,
+    pub report: Report,
+    pub slots: [Slot; SLOTS],
+}
+
+impl Board {
+    pub const MAGIC: [u8; 8] = *b"HCBOARD\0";
+
+    /// The bytes that make a fresh board: write them into a memory file of [`Board::bytes`] bytes; the rest is zero.
+    pub fn prefix() -> [u8; 12] {
+        let mut prefix = [0; 12];
+        prefix[..8].copy_from_slice(&Self::MAGIC);
+        prefix[8..].copy_from_slice(&VERSION.to_ne_bytes());
+        prefix
+    }
+
+    pub const fn bytes() -> usize {
+        size_of::<Self>()
+    }
+
+    /// A slot for a new thread; `None` when there have been too many, which only costs the launcher's view.
+    pub fn take_slot(&self) -> Option<&Slot> {
+        let index = self.slots_used.fetch_add(1, Ordering::Relaxed) as usize;
+        self.slots.get(index)
+    }
+
+    /// Whether the caller is the first to report; if so it fills the report in and calls [`Board::complete_report`].
+    pub fn begin_report(&self) -> bool {
+        self.report.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    pub fn complete_report(&self) {
+        self.report.state.store(2, Ordering::Release);
+    }
+
+    pub fn report(&self) -> Option<(ReportKind, &Report)> {
+        if self.report.state.load(Ordering::Acquire) != 2 {
+            return None;
+        }
+        let kind = match self.report.kind.load(Ordering::Relaxed) {
+            1 => ReportKind::Divergence,
+            2 => ReportKind::RecordingEnds,
+            3 => ReportKind::Unusable,
+            4 => ReportKind::Policy,
+            5 => ReportKind::Broken,
+            _ => ReportKind::None,
+        };
+        Some((kind, &self.report))
+    }
+}

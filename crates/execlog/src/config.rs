@@ -1,0 +1,210 @@
+//! What the launcher tells the runtime: one page in a memory file that the process inherits.
+
+use crate::{Text, VERSION};
+
+/// File descriptors of ours in the recorded process. They are so high that they do not disturb the numbers that the
+/// program gets, and below 1024, where a soft limit on open files usually ends.
+pub mod descriptors {
+    /// The runtime itself: `LD_PRELOAD=/proc/self/fd/960`, the same text wherever the library was installed.
+    pub const LIBRARY: i32 = 960;
+    /// The memory file with the [`Config`](super::Config).
+    pub const CONFIG: i32 = 961;
+    /// The memory file with the [`Board`](crate::Board).
+    pub const BOARD: i32 = 962;
+    /// The folder of the recording.
+    pub const FOLDER: i32 = 963;
+    /// In replay, where output goes that the program wrote to its standard output.
+    pub const STDOUT: i32 = 964;
+    /// In replay, where output goes that the program wrote to its standard error.
+    pub const STDERR: i32 = 965;
+    /// Libraries of the user's own interfaces follow from here.
+    pub const INTERFACES: i32 = 966;
+    /// All of ours are below.
+    pub const END: i32 = 980;
+}
+
+/// The address range that the runtime keeps for itself and for what must be at equal addresses in both runs.
+/// It lies in the middle of the address space, far from the program, its heap by `brk`, its libraries and its stack.
+pub mod addresses {
+    /// Thread states, logs, tables, the runtime's own heap. 16 TiB.
+    pub const RUNTIME: usize = 0x1000_0000_0000;
+    pub const RUNTIME_END: usize = 0x1e00_0000_0000;
+    /// What the two heaps keep about their blocks, and the runtime's own memory. 2 TiB.
+    pub const HEAP_TABLES: usize = 0x1e00_0000_0000;
+    pub const HEAP_TABLES_END: usize = 0x2000_0000_0000;
+    /// Blocks of the replay heap: 16 GiB for each of the first 1536 threads that live at the same time, then ranges for those that need more.
+    pub const HEAPS: usize = 0x2000_0000_0000;
+    pub const HEAPS_END: usize = 0x4000_0000_0000;
+    /// Blocks of the system heap. 8 TiB.
+    pub const SYSTEM_HEAP: usize = 0x4000_0000_0000;
+    pub const SYSTEM_HEAP_END: usize = 0x4800_0000_0000;
+    /// Stacks of threads. 8 TiB.
+    pub const STACKS: usize = 0x4800_0000_0000;
+    pub const STACKS_END: usize = 0x5000_0000_0000;
+}
+
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Run {
+    /// Everything passes through: the runtime is loaded and does nothing.
+    #[default]
+    Off = 0,
+    Record = 1,
+    Replay = 2,
+}
+
+/// Which order of acquisitions is recorded and enforced.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Where a lock changes hands, its previous owner and how many acquisitions that one had made.
+    #[default]
+    Edge = 0,
+    /// The paper's relaxed total order: the global vector clock where a lock changes hands.
+    Relaxed = 1,
+    /// A ticket from one global counter at every acquisition.
+    Total = 2,
+    /// The global vector clock at every acquisition.
+    Vector = 3,
+}
+
+/// What to do with a system call from replay space that no stub covers.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Record it by its number, as a stub would.
+    #[default]
+    Record = 0,
+    /// Record it and name it, once for each place it comes from.
+    Report = 1,
+    /// End the program with a report.
+    Abort = 2,
+}
+
+/// How a thread in replay waits for its turn.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    #[default]
+    Adaptive = 0,
+    Spin = 1,
+    Wait = 2,
+}
+
+/// Bits of [`Config::optimizations`].
+pub mod optimizations {
+    /// R2's `cache`: a status that is the same as the last one of the same function is not logged again.
+    pub const CACHE: u32 = 1;
+    /// R2's `reproduce`: reads of files below [`Config::reproduce`](super::Config::reproduce) are executed again instead of logged.
+    pub const REPRODUCE: u32 = 2;
+}
+
+/// Bits of [`Config::interfaces`]: the higher interfaces that are built in.
+pub mod interfaces {
+    pub const SQLITE3: u32 = 1;
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    pub magic: [u8; 8],
+    pub version: u32,
+    pub run: u32,
+    pub order: u32,
+    pub policy: u32,
+    pub waiting: u32,
+    pub optimizations: u32,
+    pub interfaces: u32,
+    /// Whether `rdtsc` and `cpuid` trap.
+    pub trap_instructions: u32,
+    /// Device and inode of what standard output and standard error are, to know which bytes replay writes again.
+    pub stdout: FileId,
+    pub stderr: FileId,
+    /// The folder of this process image in the recording, such as `p0.2+`.
+    pub process: Text<256>,
+    /// The folder of the image that forked or executed this one; empty for the first.
+    pub parent: Text<256>,
+    /// Below which folder files are reproduced instead of logged.
+    pub reproduce: Text<1024>,
+    /// Replay: call `hindcast_breakpoint` when this thread reaches this event. `u64::MAX`: never.
+    pub break_thread: u64,
+    pub break_event: u64,
+    /// What the environment's `LD_PRELOAD` is for the images that this one executes.
+    pub preload: Text<1024>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileId {
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl Config {
+    pub const MAGIC: [u8; 8] = *b"HCCONFIG";
+
+    pub fn new(run: Run) -> Self {
+        Config {
+            magic: Self::MAGIC,
+            version: VERSION,
+            run: run as u32,
+            order: Order::default() as u32,
+            policy: Policy::default() as u32,
+            waiting: Waiting::default() as u32,
+            optimizations: 0,
+            interfaces: 0,
+            trap_instructions: 1,
+            stdout: FileId::default(),
+            stderr: FileId::default(),
+            process: Text::from_text("p0"),
+            parent: Text::new(),
+            reproduce: Text::new(),
+            break_thread: u64::MAX,
+            break_event: u64::MAX,
+            preload: Text::new(),
+        }
+    }
+
+    pub fn is_valid(&self) -> bool {
+        self.magic == Self::MAGIC && self.version == VERSION
+    }
+
+    /// The bytes to write into the memory file.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: a `repr(C)` struct of integers and byte arrays; padding, if any, is only ever written to our own file.
+        unsafe { std::slice::from_raw_parts((self as *const Self).cast(), size_of::<Self>()) }
+    }
+
+    pub fn run(&self) -> Run {
+        match self.run {
+            1 => Run::Record,
+            2 => Run::Replay,
+            _ => Run::Off,
+        }
+    }
+
+    pub fn order(&self) -> Order {
+        match self.order {
+            1 => Order::Relaxed,
+            2 => Order::Total,
+            3 => Order::Vector,
+            _ => Order::Edge,
+        }
+    }
+
+    pub fn policy(&self) -> Policy {
+        match self.policy {
+            1 => Policy::Report,
+            2 => Policy::Abort,
+            _ => Policy::Record,
+        }
+    }
+
+    pub fn waiting(&self) -> Waiting {
+        match self.waiting {
+            1 => Waiting::Spin,
+            2 => Waiting::Wait,
+            _ => Waiting::Adaptive,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The two files of a process folder, as far as they are not events.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::{Text, VERSION};
+
+/// The first 64 bytes of a thread log.
+#[repr(C)]
+pub struct LogHeader {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// The thread's number in its process.
+    pub thread: u32,
+    /// Identifies the table of functions with which the events were written.
+    pub functions: u64,
+    /// Bytes of complete events behind this header. Moves only forward, by the thread that writes, after an event is complete.
+    pub committed: AtomicU64,
+    pub reserved: [u64; 4],
+}
+
+impl LogHeader {
+    pub const MAGIC: [u8; 8] = *b"HCTHREAD";
+    pub const BYTES: usize = 64;
+
+    pub fn new(thread: u32, functions: u64) -> Self {
+        LogHeader { magic: Self::MAGIC, version: VERSION, thread, functions, committed: AtomicU64::new(0), reserved: [0; 4] }
+    }
+}
+
+/// How a process image ended. Written by the process itself, so a kill leaves [`End::Running`].
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It never said: killed, or still running.
+    Running = 0,
+    /// `code` is the exit status.
+    Exited = 1,
+    /// `code` is the signal, sent by the process to itself or fatal by default.
+    Signalled = 2,
+    /// It became another image, whose folder has this one's name and a `+`.
+    Executed = 3,
+    /// Recording ended before the process did; `reason` says why.
+    Detached = 4,
+}
+
+/// The file `process` of a process folder.
+#[repr(C)]
+pub struct ProcessHeader {
+    pub magic: [u8; 8],
+    pub version: u32,
+    pub pid: u32,
+    pub parent: Text<256>,
+    /// Threads so far; their logs are `t0` to `t{threads - 1}`.
+    pub threads: AtomicU32,
+    /// Children forked so far; their folders end in `.1` to `.{children}`.
+    pub children: AtomicU32,
+    pub end: AtomicU32,
+    pub code: AtomicU32,
+    pub reason: Text<512>,
+    /// What a person should know about this recording, a line each.
+    pub warnings: Text<4096>,
+    /// Interfaces of the user's own, a name per line, in the order in which their function numbers were given out.
+    pub interfaces: Text<1024>,
+}
+
+impl ProcessHeader {
+    pub const MAGIC: [u8; 8] = *b"HCPROCES";
+
+    pub fn new(pid: u32, parent: &str) -> Self {
+        ProcessHeader {
+            magic: Self::MAGIC,
+            version: VERSION,
+            pid,
+            parent: Text::from_text(parent),
+            threads: AtomicU32::new(0),
+            children: AtomicU32::new(0),
+            end: AtomicU32::new(End::Running as u32),
+            code: AtomicU32::new(0),
+            reason: Text::new(),
+            warnings: Text::new(),
+            interfaces: Text::new(),
+        }
+    }
+
+    pub fn end(&self) -> (End, u32) {
+        let end = match self.end.load(Ordering::Acquire) {
+            1 => End::Exited,
+            2 => End::Signalled,
+            3 => End::Executed,
+            4 => End::Detached,
+            _ => End::Running,
+        };
+        (end, self.code.load(Ordering::Acquire))
+    }
+
+    /// Reads the header from the bytes of the file; `None` when they are not one of this version.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Box<Self>> {
+        if bytes.len() < size_of::<Self>() || bytes[..8] != Self::MAGIC || bytes[8..12] != VERSION.to_ne_bytes() {
+            return None;
+        }
+        let mut header = Box::new(Self::new(0, ""));
+        // SAFETY: the struct is plain data, valid for every bit pattern, and there are enough bytes.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut *header).cast::<u8>(), size_of::<Self>()) };
+        Some(header)
+    }
+}

@@ -1,0 +1,445 @@
+//! One call through the interface. The same body of a stub serves both runs:
+//!
+//! ```text
+//!   let Some(mut call) = Call::enter(functions::READ) else { return pass through };
+//!   call.input(fd);                      record: into the check        replay: into the check
+//!   call.input(count);
+//!   let n = call.run_kernel(|| raw …);   record: does it, logs n       replay: compares function and check, takes n from the log
+//!   call.out(buffer, n);                 record: memory → log          replay: log → memory
+//!   call.leave();                        record: commits the event     replay: nothing left over?
+//! ```
+//!
+//! Between `enter` and `leave` the thread is in system space. At the end of `leave` it is back in replay space and gets
+//! the signals that arrived meanwhile.
+
+use std::ffi::c_char;
+
+use hindcast_execlog::event::{FLAG_ECHO, FLAG_RESULT, Kind, ResultClass};
+use hindcast_execlog::{Event, board};
+
+use crate::divergence::{self, Actual};
+use crate::mode::{Mode, mode};
+use crate::thread::{self, Thread};
+use crate::{files, heap, raw, signals, sync};
+
+/// The number of a function of the interface. The constants are in `generated::functions`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function(pub u16);
+
+/// How a function of libc says that it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// -1, with `errno`.
+    Minus1,
+    /// NULL, with `errno`.
+    Null,
+    /// By its result alone, which is not -1 or NULL with `errno`: an error number, say.
+    NonZero,
+    Never,
+}
+
+/// Scalar inputs that are kept for the report of a divergence.
+const INPUTS_KEPT: usize = 6;
+
+pub struct Call {
+    pub thread: &'static mut Thread,
+    function: Function,
+    /// Hash of all inputs so far.
+    check: u64,
+    recording: bool,
+    /// Recording: the event has a long header. Replay: unused.
+    long: bool,
+    /// Recording: recording ended in the middle of this call.
+    dead: bool,
+    flags: u8,
+    sync_after: Option<u64>,
+    /// Replay: what is left of the bytes that the call wrote.
+    outs: &'static [u8],
+    inputs: [u64; INPUTS_KEPT],
+    inputs_used: u8,
+}
+
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Call {
+    /// `None`: pass through to the real function.
+    #[inline(always)]
+    pub fn enter(function: Function) -> Option<Call> {
+        let thread = thread::in_replay_space()?;
+        thread.enter_system();
+        Some(Call::within(thread, function))
+    }
+
+    /// For a thread that is in system space already because it trapped.
+    #[inline(always)]
+    pub fn within(thread: &'static mut Thread, function: Function) -> Call {
+        Call {
+            thread,
+            function,
+            check: function.0.into(),
+            recording: mode() == Mode::Record,
+            long: false,
+            dead: false,
+            flags: 0,
+            sync_after: None,
+            outs: &[],
+            inputs: [0; INPUTS_KEPT],
+            inputs_used: 0,
+        }
+    }
+
+    pub fn is_recording(&self) -> bool {
+        self.recording
+    }
+
+    #[inline(always)]
+    pub fn input(&mut self, value: u64) {
+        self.check = (self.check.rotate_left(23) ^ value).wrapping_mul(MULTIPLIER);
+        if (self.inputs_used as usize) < INPUTS_KEPT {
+            self.inputs[self.inputs_used as usize] = value;
+            self.inputs_used += 1;
+        }
+    }
+
+    /// What the program passes in a buffer.
+    ///
+    /// # Safety
+    /// `length` bytes must be readable, or the pointer null.
+    #[inline]
+    pub unsafe fn input_bytes(&mut self, bytes: *const u8, length: usize) {
+        let hash = if bytes.is_null() {
+            0
+        } else {
+            // SAFETY: the caller's promise.
+            xxhash_rust::xxh3::xxh3_64(unsafe { std::slice::from_raw_parts(bytes, length) })
+        };
+        self.check = (self.check.rotate_left(23) ^ hash).wrapping_mul(MULTIPLIER);
+    }
+
+    /// A string; null is allowed.
+    ///
+    /// # Safety
+    /// NUL-terminated, or null.
+    #[inline]
+    pub unsafe fn input_str(&mut self, text: *const c_char) {
+        let length = if text.is_null() { 0 } else { unsafe { libc::strlen(text) } };
+        // SAFETY: a C string is readable up to its NUL.
+        unsafe { self.input_bytes(text.cast(), length) };
+    }
+
+    /// R2's `sync` for what must come after all earlier calls on the resource before it begins: a write, a post.
+    #[inline]
+    pub fn sync_before(&mut self, key: u64) {
+        sync::object(self.thread, key);
+    }
+
+    /// R2's `sync` for what comes after the calls on the resource that it has seen the effect of: a read, a wait.
+    #[inline]
+    pub fn sync_after(&mut self, key: u64) {
+        self.sync_after = Some(key);
+    }
+
+    /// Runs a system call, or takes its result from the log. `-errno` when it failed.
+    #[inline(always)]
+    pub fn run_kernel(&mut self, mut real: impl FnMut(&Thread) -> isize) -> isize {
+        if !self.recording {
+            return match self.next_result() {
+                Ok(result) => result as isize,
+                Err(code) => -(code as isize),
+            };
+        }
+        let mut result = real(self.thread);
+        while result == -(libc::EINTR as isize) && signals::deliver_and_restart(self.thread) {
+            result = real(self.thread);
+        }
+        match raw::error_of(result) {
+            Some(code) => self.log_result(Err(code)),
+            None => self.log_result(Ok(result as i64)),
+        }
+        result
+    }
+
+    /// Runs a function of libc or of another library, or takes its result from the log. `errno` is part of it.
+    #[inline]
+    pub fn run_libc(&mut self, failure: Failure, real: impl FnOnce() -> i64) -> i64 {
+        self.run_calling_back(failure, real, |call, event| call.unexpected(event))
+    }
+
+    /// As [`Call::run_libc`] for a function that calls the program back: `replay_callback` does again what the callee did,
+    /// for each [`Kind::Callback`] event.
+    pub fn run_calling_back(
+        &mut self,
+        failure: Failure,
+        real: impl FnOnce() -> i64,
+        mut replay_callback: impl FnMut(&mut Call, Event<'static>),
+    ) -> i64 {
+        let failed = match failure {
+            Failure::Minus1 => Some(-1),
+            Failure::Null => Some(0),
+            Failure::NonZero | Failure::Never => None,
+        };
+        if !self.recording {
+            while let Some(event) = self.thread.reader.peek()
+                && event.kind == Kind::Callback as u16
+            {
+                replay_callback(self, event);
+            }
+            return match self.next_result() {
+                Ok(result) => result,
+                Err(code) => {
+                    set_errno(code);
+                    failed.unwrap_or(-1)
+                }
+            };
+        }
+        let result = real();
+        if Some(result) == failed {
+            self.log_result(Err(errno()));
+        } else {
+            self.log_result(Ok(result));
+        }
+        result
+    }
+
+    #[inline(always)]
+    fn log_result(&mut self, result: Result<i64, i32>) {
+        if let Some(key) = self.sync_after {
+            sync::object(self.thread, key);
+        }
+        self.long = matches!(result, Ok(bytes) if bytes > 0x7000);
+        let writer = &mut self.thread.writer;
+        let check = fold(self.check).to_ne_bytes();
+        let written = writer.begin(self.long)
+            && writer.put(&check)
+            && match result {
+                Ok(0) => true,
+                Ok(value) if i64::from(value as i32) == value => {
+                    self.flags |= ResultClass::Small as u8;
+                    writer.put(&(value as i32).to_ne_bytes())
+                }
+                Ok(value) => {
+                    self.flags |= ResultClass::Large as u8;
+                    writer.put(&value.to_ne_bytes())
+                }
+                Err(code) => {
+                    self.flags |= ResultClass::Failed as u8;
+                    writer.put(&code.to_ne_bytes())
+                }
+            };
+        self.dead = !written;
+    }
+
+    /// The next event of the log, which must be this call with these inputs.
+    #[inline]
+    fn next_result(&mut self) -> Result<i64, i32> {
+        if let Some(key) = self.sync_after {
+            sync::object(self.thread, key);
+        }
+        let mut event = divergence::expect_event(self.thread, self.function.0);
+        while event.kind == Kind::Signal as u16 {
+            signals::replay_inside(self.thread, event);
+            event = divergence::expect_event(self.thread, self.function.0);
+        }
+        let Some((check, result, outs)) = event.call().filter(|_| event.kind == self.function.0) else {
+            self.unexpected(event)
+        };
+        if check != fold(self.check) {
+            self.unexpected(event);
+        }
+        self.thread.reader.advance(&event);
+        self.flags = event.flags;
+        self.outs = outs;
+        result
+    }
+
+    #[cold]
+    fn unexpected(&self, event: Event<'static>) -> ! {
+        let inputs = &self.inputs[..self.inputs_used as usize];
+        divergence::diverged(self.thread, Some(event), Actual::Call { function: self.function, inputs })
+    }
+
+    /// What the call wrote into memory of the program. A null pointer is no memory.
+    ///
+    /// # Safety
+    /// `length` bytes must be readable (recording) and writable (replay).
+    #[inline(always)]
+    pub unsafe fn out(&mut self, memory: *mut u8, length: usize) {
+        if memory.is_null() || length == 0 {
+            return;
+        }
+        if self.recording {
+            if !self.dead {
+                // SAFETY: the caller's promise.
+                self.dead = !unsafe { self.thread.writer.put_memory(memory, length) };
+            }
+        } else {
+            let from = self.take(length);
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), memory, length) };
+        }
+    }
+
+    /// As [`Call::out`] for a whole value.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn out_value<T>(&mut self, memory: *mut T) {
+        // SAFETY: the caller's promise.
+        unsafe { self.out(memory.cast(), size_of::<T>()) };
+    }
+
+    /// The first `total` bytes of a vector of buffers.
+    ///
+    /// # Safety
+    /// `count` valid buffers.
+    pub unsafe fn out_iovec(&mut self, buffers: *const libc::iovec, count: usize, total: usize) {
+        let mut left = total;
+        for index in 0..count {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let buffer = &*buffers.add(index);
+                let length = buffer.iov_len.min(left);
+                self.out(buffer.iov_base.cast(), length);
+                left -= length;
+            }
+        }
+    }
+
+    /// What the program passes in a vector of buffers.
+    ///
+    /// # Safety
+    /// `count` valid buffers.
+    pub unsafe fn input_iovec(&mut self, buffers: *const libc::iovec, count: usize) {
+        for index in 0..count {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let buffer = &*buffers.add(index);
+                self.input_bytes(buffer.iov_base.cast(), buffer.iov_len);
+            }
+        }
+    }
+
+    /// What `recvmsg` wrote: name, buffers, control data, flags.
+    ///
+    /// # Safety
+    /// A valid message.
+    pub unsafe fn out_msghdr(&mut self, message: *mut libc::msghdr, result: isize) {
+        if result < 0 || message.is_null() {
+            return;
+        }
+        // SAFETY: the caller's promise; lengths are written before what they measure.
+        unsafe {
+            let room = ((*message).msg_namelen as usize, (*message).msg_controllen);
+            self.out_value(&raw mut (*message).msg_namelen);
+            self.out_value(&raw mut (*message).msg_controllen);
+            self.out_value(&raw mut (*message).msg_flags);
+            let name = if self.recording { (*message).msg_namelen as usize } else { room.0.min((*message).msg_namelen as usize) };
+            self.out((*message).msg_name.cast(), name);
+            self.out((*message).msg_control.cast(), (*message).msg_controllen);
+            self.out_iovec((*message).msg_iov, (*message).msg_iovlen, result as usize);
+        }
+    }
+
+    /// R2's `xpointer`: a copy in the replay heap of what the callee allocated for itself, at the same address in both runs.
+    ///
+    /// # Safety
+    /// Recording: `length` bytes must be readable.
+    pub unsafe fn shadow(&mut self, memory: *const u8, length: usize) -> *mut u8 {
+        let copy = heap::allocate_for_replay(self.thread, length.max(1));
+        if self.recording && !copy.is_null() {
+            // SAFETY: the caller's promise, and a block of that size.
+            unsafe { std::ptr::copy_nonoverlapping(memory, copy, length) };
+        }
+        // SAFETY: as above.
+        unsafe { self.out(copy, length) };
+        copy
+    }
+
+    /// The next bytes that the call wrote.
+    #[inline(always)]
+    fn take(&mut self, length: usize) -> &'static [u8] {
+        let Some((taken, rest)) = self.outs.split_at_checked(length) else {
+            divergence::diverged(self.thread, None, Actual::Outputs { function: self.function, wanted: length, left: self.outs.len() })
+        };
+        self.outs = rest;
+        taken
+    }
+
+    /// Output that replay writes again, if it went to where the launcher's own output goes. After `run_*`.
+    ///
+    /// # Safety
+    /// `length` bytes must be readable.
+    #[inline]
+    pub unsafe fn echo(&mut self, descriptor: i32, bytes: *const u8, length: usize) {
+        if self.recording {
+            if files::echo_target(descriptor).is_some() {
+                self.flags |= FLAG_ECHO;
+            }
+        } else if self.flags & FLAG_ECHO != 0
+            && let Some(target) = files::echo_target(descriptor)
+        {
+            // SAFETY: the caller's promise.
+            raw::write_all(target, unsafe { std::slice::from_raw_parts(bytes, length) });
+        }
+    }
+
+    /// Makes the event visible and goes back to replay space, where signals that arrived meanwhile are delivered.
+    #[inline(always)]
+    pub fn leave(self) {
+        let thread = self.finish();
+        thread.enter_replay();
+        signals::at_boundary(thread);
+    }
+
+    /// As [`Call::leave`] for the trap, which leaves system space itself.
+    #[inline(always)]
+    pub fn finish(self) -> &'static mut Thread {
+        if self.recording {
+            if !self.dead {
+                self.thread.writer.finish(self.function.0, self.flags, self.long);
+            }
+        } else if !self.outs.is_empty() {
+            let actual = Actual::Outputs { function: self.function, wanted: 0, left: self.outs.len() };
+            divergence::diverged(self.thread, None, actual);
+        }
+        self.thread
+    }
+
+    /// Tells the launcher that the thread may now be in the kernel for long.
+    pub fn blocks(&self) {
+        self.thread.show(board::State::Blocked, self.function.0);
+    }
+}
+
+/// The 32 bits of the check that are logged.
+#[inline(always)]
+fn fold(check: u64) -> u32 {
+    (check ^ check >> 32) as u32
+}
+
+const _: () = assert!(FLAG_RESULT == ResultClass::Failed as u8);
+
+#[inline(always)]
+pub fn errno() -> i32 {
+    // SAFETY: libc's errno of this thread.
+    unsafe { *libc::__errno_location() }
+}
+
+#[inline(always)]
+pub fn set_errno(code: i32) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = code };
+}
+
+/// A result of the kernel in libc's convention: -1 and `errno`.
+#[inline(always)]
+pub fn libc_result(result: isize) -> isize {
+    match raw::error_of(result) {
+        Some(code) => {
+            set_errno(code);
+            -1
+        }
+        None => result,
+    }
+}

@@ -1,0 +1,59 @@
+//! The end of recording before the end of the program.
+//!
+//! Whatever cannot be recorded ends recording, never the program: the log says where and why, every stub passes through
+//! from then on, and replay goes up to here.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hindcast_execlog::event::Kind;
+use hindcast_execlog::files::End;
+
+use crate::mode::{Mode, mode, set_mode};
+use crate::{init, thread};
+
+#[derive(Clone, Copy, Debug)]
+pub enum Reason {
+    LogCannotGrow { code: i32 },
+    Seccomp,
+    IoUring,
+    TooManyThreads,
+    /// Something else, in words that complete "recording ended because …".
+    Other(&'static str),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::LogCannotGrow { code: libc::ENOSPC } => write!(formatter, "the disk with the recording is full"),
+            Reason::LogCannotGrow { code: libc::EFBIG } => write!(formatter, "a log reached the largest size that a file may have"),
+            Reason::LogCannotGrow { code } => write!(formatter, "a log cannot grow (error {code})"),
+            Reason::Seccomp => write!(formatter, "the program raised a seccomp filter, which may forbid what recording needs"),
+            Reason::IoUring => write!(formatter, "the program uses io_uring, which moves data without calls that could be recorded"),
+            Reason::TooManyThreads => write!(formatter, "the process has had more than 65,536 threads"),
+            Reason::Other(words) => write!(formatter, "{words}"),
+        }
+    }
+}
+
+/// Ends recording of this process. Does nothing in replay and when it has ended already.
+pub fn detach(reason: Reason) {
+    static DETACHED: AtomicBool = AtomicBool::new(false);
+    if mode() != Mode::Record || DETACHED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let mut words = hindcast_execlog::Text::<512>::new();
+    let _ = fmt::Write::write_fmt(&mut words, format_args!("{reason}"));
+    if let Some(thread) = thread::current()
+        && !matches!(reason, Reason::LogCannotGrow { .. })
+    {
+        thread.writer.append(Kind::Ended, &[words.as_str().as_bytes()]);
+    }
+    init::with_header(|header| header.reason.set(words.as_str()));
+    init::ended(End::Detached, 0);
+    set_mode(Mode::Off);
+    // Other threads may be in replay space and trap once more each; the trap lets them through.
+    for thread in thread::all() {
+        thread.enter_system();
+    }
+}

@@ -1,0 +1,277 @@
+//! What is said when replay and recording differ, and when a recording is over.
+//!
+//! The first thread to find something writes it on the launcher's board; the launcher renders it.
+
+use std::fmt::{self, Write};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hindcast_execlog::board::{ReportKind, State};
+use hindcast_execlog::event::{FUNCTIONS, Kind};
+use hindcast_execlog::files::End;
+use hindcast_execlog::{Event, Text};
+
+use crate::call::Function;
+use crate::generated::functions;
+use crate::thread::{self, Thread};
+use crate::{init, raw, syscall};
+
+/// The exit status of a process in replay that ended with a report. The launcher looks at the board, not at this.
+pub const REPORTED: i32 = 86;
+
+/// What the program did where the log says something else.
+pub enum Actual<'a> {
+    Call { function: Function, inputs: &'a [u64] },
+    /// The call was right and what it wrote has another size.
+    Outputs { function: Function, wanted: usize, left: usize },
+    /// An acquisition of a lock or another ordered step.
+    Step(&'a str),
+    /// A system call that nothing covers.
+    SystemCall { number: i64, arguments: [usize; 6] },
+}
+
+impl fmt::Display for Actual<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Actual::Call { function, inputs } => {
+                write!(formatter, "{}(", name(function.0))?;
+                for (index, input) in inputs.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(formatter, "{comma}{}", Number(*input))?;
+                }
+                write!(formatter, ")")
+            }
+            Actual::Outputs { function, wanted: 0, left } => write!(formatter, "{} wrote {left} bytes less", name(function.0)),
+            Actual::Outputs { function, wanted, left } => {
+                write!(formatter, "{} wrote {wanted} bytes where {left} were left", name(function.0))
+            }
+            Actual::Step(what) => write!(formatter, "{what}"),
+            Actual::SystemCall { number, arguments } => {
+                write!(formatter, "system call {number}({}, {}, {}, …)", Number(arguments[0] as u64), Number(arguments[1] as u64), Number(arguments[2] as u64))
+            }
+        }
+    }
+}
+
+/// Small numbers as such, addresses in hexadecimal.
+struct Number(u64);
+
+impl fmt::Display for Number {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 as i64 {
+            small @ -1_000_000..=100_000_000 => write!(formatter, "{small}"),
+            _ => write!(formatter, "{:#x}", self.0),
+        }
+    }
+}
+
+/// The name of a function or of a kind of event.
+pub fn name(kind: u16) -> &'static str {
+    if kind >= FUNCTIONS {
+        return functions::NAMES.get((kind - FUNCTIONS) as usize).copied().unwrap_or("a function of a user's interface");
+    }
+    match Kind::from_number(kind) {
+        Some(Kind::Relaxed | Kind::Edge | Kind::Ticket | Kind::Clock) => "an acquisition",
+        Some(Kind::Busy) => "an acquisition that failed",
+        Some(Kind::Signal) => "delivery of a signal",
+        Some(Kind::Callback | Kind::CallbackReturn) => "a callback",
+        Some(Kind::Fork) => "fork",
+        Some(Kind::Exec) => "exec",
+        Some(Kind::Exit) => "exit",
+        Some(Kind::Ended) => "the end of recording",
+        Some(Kind::Mapping) => "mmap of a file",
+        Some(Kind::Thread) => "creation of a thread",
+        Some(Kind::ThreadEnd) => "the end of the thread",
+        Some(Kind::Tsc) => "rdtsc",
+        Some(Kind::Cpuid) => "cpuid",
+        Some(Kind::Fatal) => "a fatal signal",
+        _ => "something else",
+    }
+}
+
+/// The next event of the thread's log; does not return when there is none.
+#[inline]
+pub fn expect_event(thread: &mut Thread, doing: u16) -> Event<'static> {
+    match thread.reader.peek() {
+        Some(event) if event.kind != Kind::Ended as u16 => event,
+        _ => recording_ends(thread, doing),
+    }
+}
+
+/// The log has `expected` here and the program does something else.
+#[cold]
+pub fn diverged(thread: &Thread, expected: Option<Event<'static>>, actual: Actual<'_>) -> ! {
+    thread.enter_system();
+    report(ReportKind::Divergence, Some(thread), |report| {
+        if let Some(event) = expected {
+            describe(&mut report.expected, &event);
+        } else if let Actual::Outputs { function, .. } = &actual {
+            let _ = write!(report.expected, "what {} wrote when it was recorded", name(function.0));
+        }
+        let _ = write!(report.actual, "{actual}");
+        let same = matches!((&expected, &actual), (Some(event), Actual::Call { function, .. }) if event.kind == function.0);
+        report.hint.set(if same {
+            "The call is the recorded one with other inputs: something before it was not captured, or threads race for memory."
+        } else {
+            "Something before this was not captured, or threads race for memory without a lock."
+        });
+    });
+    raw::exit_process(REPORTED)
+}
+
+fn describe(text: &mut Text<1024>, event: &Event<'_>) {
+    let _ = write!(text, "{}", name(event.kind));
+    if let Some((_, result, written)) = event.call().filter(|_| event.is_call()) {
+        let _ = match result {
+            Ok(value) => write!(text, " → {}", Number(value as u64)),
+            Err(code) => write!(text, " → error {code}"),
+        };
+        if !written.is_empty() {
+            let _ = write!(text, ", {} bytes written", written.len());
+        }
+    }
+}
+
+/// Everything that this thread did when it was recorded was done again. Waits until that holds for the others, too.
+#[cold]
+pub fn recording_ends(thread: &mut Thread, doing: u16) -> ! {
+    thread.enter_system();
+    thread.at_end.store(true, Ordering::Release);
+    thread.show(State::Ended, doing);
+    wait_for_the_others(thread);
+    report(ReportKind::RecordingEnds, Some(thread), |report| {
+        let reason = init::recorded_reason();
+        if reason.is_empty() {
+            report.expected.set("the process was killed");
+        } else {
+            report.expected.set(reason);
+        }
+        let _ = write!(report.actual, "{}", name(doing));
+    });
+    raw::exit_process(REPORTED)
+}
+
+/// Returns once every other thread has replayed all of its log, or none has moved for a while.
+pub fn wait_for_the_others(me: &Thread) {
+    const STEP: Duration = Duration::from_millis(2);
+    const PATIENCE: u32 = 250;
+    let mut seen = u64::MAX;
+    let mut still = 0;
+    while still < PATIENCE {
+        let mut progress = 0u64;
+        let mut all = true;
+        for other in thread::all().filter(|other| other.number != me.number) {
+            progress = progress.wrapping_add(other.reader.events());
+            all &= other.at_end.load(Ordering::Acquire) || other.ended.load(Ordering::Acquire) || other.reader.is_at_end();
+        }
+        if all {
+            return;
+        }
+        still = if progress == seen { still + 1 } else { 0 };
+        seen = progress;
+        pause(STEP);
+    }
+}
+
+pub fn pause(time: Duration) {
+    let time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: reads one timespec.
+    unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
+}
+
+/// The recording cannot be used at all.
+#[cold]
+pub fn unusable(what: fmt::Arguments<'_>, hint: &str) -> ! {
+    report(ReportKind::Unusable, thread::current().map(|thread| &*thread), |report| {
+        let _ = report.actual.write_fmt(what);
+        report.hint.set(hint);
+    });
+    raw::exit_process(REPORTED)
+}
+
+/// The policy forbids a system call that nothing covers.
+#[cold]
+pub fn forbidden(thread: &Thread, actual: Actual<'_>, site: usize) -> ! {
+    thread.enter_system();
+    report(ReportKind::Policy, Some(thread), |report| {
+        let _ = write!(report.actual, "{actual}");
+        describe_address(&mut report.site, site);
+        report.hint.set("Annotate the function that makes it, or record with --policy record.");
+    });
+    init::ended(End::Exited, REPORTED as u32);
+    raw::exit_process(REPORTED)
+}
+
+/// Fills in the board's report unless another thread was first.
+fn report(kind: ReportKind, thread: Option<&Thread>, fill: impl FnOnce(&mut hindcast_execlog::board::Report)) {
+    let Some(board) = init::board() else { return };
+    if !board.begin_report() {
+        // The first reporter is about to end the process.
+        pause(Duration::from_millis(200));
+        return;
+    }
+    let report = (&raw const board.report).cast_mut();
+    // SAFETY: `begin_report` admits one writer, and the launcher does not read before `complete_report`.
+    let report = unsafe { &mut *report };
+    report.kind.store(kind as u32, Ordering::Relaxed);
+    report.process.set(init::config().process.as_str());
+    // SAFETY: no arguments.
+    report.pid.store(unsafe { syscall!(libc::SYS_getpid) } as u32, Ordering::Relaxed);
+    if let Some(thread) = thread {
+        report.thread.store(thread.number, Ordering::Relaxed);
+        report.event.store(thread.event(), Ordering::Relaxed);
+    }
+    fill(report);
+    if report.site.is_empty() {
+        describe_stack(&mut report.site);
+    }
+    board.complete_report();
+}
+
+/// The addresses on the stack, a line each, as offsets into the files they come from.
+fn describe_stack(text: &mut Text<1024>) {
+    #[repr(C)]
+    struct Frames<'a> {
+        text: &'a mut Text<1024>,
+        left: u32,
+    }
+    unsafe extern "C" {
+        fn _Unwind_Backtrace(each: extern "C" fn(*mut u8, *mut Frames<'_>) -> i32, argument: *mut Frames<'_>) -> i32;
+        fn _Unwind_GetIP(context: *mut u8) -> usize;
+    }
+    extern "C" fn each(context: *mut u8, frames: *mut Frames<'_>) -> i32 {
+        // SAFETY: called by the unwinder with its context and our argument.
+        let (frames, address) = unsafe { (&mut *frames, _Unwind_GetIP(context)) };
+        let (start, length) = raw::text_range();
+        if !(start..start + length).contains(&address) {
+            describe_address(frames.text, address);
+            frames.left -= 1;
+        }
+        if frames.left == 0 { 5 } else { 0 }
+    }
+    let mut frames = Frames { text, left: 8 };
+    // SAFETY: the callback and its argument fit each other.
+    unsafe { _Unwind_Backtrace(each, &raw mut frames) };
+}
+
+/// `file+0xoffset`, as far as the loader knows the address.
+pub fn describe_address(text: &mut Text<1024>, address: usize) {
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: fills in the structure when it answers other than zero.
+    let known = unsafe { libc::dladdr(address as *const _, found.as_mut_ptr()) } != 0;
+    // SAFETY: zeroed or filled in.
+    let found = unsafe { found.assume_init() };
+    if known && !found.dli_fname.is_null() {
+        // SAFETY: the loader's own string.
+        let file = unsafe { std::ffi::CStr::from_ptr(found.dli_fname) };
+        let _ = write!(text, "{}+{:#x}", file.to_str().unwrap_or("?"), address - found.dli_fbase as usize);
+        if !found.dli_sname.is_null() {
+            // SAFETY: as above.
+            let symbol = unsafe { std::ffi::CStr::from_ptr(found.dli_sname) };
+            let _ = write!(text, " ({})", symbol.to_str().unwrap_or("?"));
+        }
+        let _ = writeln!(text);
+    } else {
+        let _ = writeln!(text, "{address:#x}");
+    }
+}

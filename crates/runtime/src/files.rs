@@ -1,0 +1,144 @@
+//! What the runtime knows about the program's file descriptors. In replay they are numbers and nothing else.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use hindcast_execlog::config::{FileId, descriptors};
+
+use crate::{init, raw};
+
+/// What a descriptor refers to, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    File = 0,
+    /// Another thread of this process may hold the other end: pipes, socket pairs, event descriptors.
+    Internal = 1,
+    Socket = 2,
+    Poll = 3,
+    Other = 4,
+}
+
+const ECHO_STDOUT: u8 = 0x10;
+const ECHO_STDERR: u8 = 0x20;
+const KIND: u8 = 0x0f;
+
+const TRACKED: usize = 1 << 16;
+
+/// Flags of each descriptor. Written by whoever opens or closes it; the kernel gives a number to one owner at a time.
+static FLAGS: [AtomicU8; TRACKED] = [const { AtomicU8::new(0) }; TRACKED];
+
+/// For each internal descriptor, the first end of its pair.
+static OBJECTS: [AtomicU32; TRACKED] = [const { AtomicU32::new(0) }; TRACKED];
+
+fn flags(descriptor: i32) -> Option<&'static AtomicU8> {
+    usize::try_from(descriptor).ok().and_then(|descriptor| FLAGS.get(descriptor))
+}
+
+pub fn opened(descriptor: i32, kind: Kind) {
+    if let Some(flags) = flags(descriptor) {
+        flags.store(kind as u8, Ordering::Relaxed);
+    }
+}
+
+pub fn closed(descriptor: i32) {
+    opened(descriptor, Kind::File);
+}
+
+pub fn duplicated(from: i32, to: i32) {
+    if let (Some(from), Some(to)) = (flags(from), flags(to)) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    let object = |descriptor: i32| usize::try_from(descriptor).ok().and_then(|descriptor| OBJECTS.get(descriptor));
+    if let (Some(from), Some(to)) = (object(from), object(to)) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+pub fn kind(descriptor: i32) -> Kind {
+    match flags(descriptor).map_or(0, |flags| flags.load(Ordering::Relaxed) & KIND) {
+        1 => Kind::Internal,
+        2 => Kind::Socket,
+        3 => Kind::Poll,
+        4 => Kind::Other,
+        _ => Kind::File,
+    }
+}
+
+/// Where replay writes again what is written to this descriptor; `None` for all but the original standard output and error.
+pub fn echo_target(descriptor: i32) -> Option<i32> {
+    match flags(descriptor).map_or(0, |flags| flags.load(Ordering::Relaxed) & !KIND) {
+        ECHO_STDOUT => Some(descriptors::STDOUT),
+        ECHO_STDERR => Some(descriptors::STDERR),
+        _ => None,
+    }
+}
+
+/// What orders reads and writes of a descriptor whose other end may be in this process: the same for both ends.
+#[inline]
+pub fn sync_key(descriptor: i32) -> Option<u64> {
+    if kind(descriptor) != Kind::Internal {
+        return None;
+    }
+    OBJECTS.get(descriptor as usize).map(|object| INTERNAL_KEYS | u64::from(object.load(Ordering::Relaxed)))
+}
+
+/// Keys of descriptors lie where no address of the program can.
+const INTERNAL_KEYS: u64 = 1 << 62;
+
+/// The two ends of a pipe or socket pair, or twice the same descriptor where both ends are one.
+pub fn opened_internal(one: i32, other: i32) {
+    for descriptor in [one, other] {
+        opened(descriptor, Kind::Internal);
+        if let Some(object) = usize::try_from(descriptor).ok().and_then(|descriptor| OBJECTS.get(descriptor)) {
+            object.store(one as u32, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a descriptor is ours: for the program it does not exist.
+#[inline]
+pub fn is_protected(descriptor: i32) -> bool {
+    (descriptors::LIBRARY..descriptors::END).contains(&descriptor)
+}
+
+/// At start: which of the standard descriptors lead to where the launcher's own output goes.
+pub fn start() {
+    let config = init::config();
+    for descriptor in 0..3 {
+        if init::replaying() {
+            continue;
+        }
+        let Some(id) = identity(descriptor) else { continue };
+        let flag = match id {
+            id if id == config.stdout && id == config.stderr => if descriptor == 2 { ECHO_STDERR } else { ECHO_STDOUT },
+            id if id == config.stdout => ECHO_STDOUT,
+            id if id == config.stderr => ECHO_STDERR,
+            _ => continue,
+        };
+        FLAGS[descriptor as usize].store(flag | Kind::Other as u8, Ordering::Relaxed);
+    }
+}
+
+/// The flags of the first three descriptors, for the log: replay has no descriptors to look at.
+pub fn standard_flags() -> [u8; 3] {
+    [0, 1, 2].map(|descriptor: usize| FLAGS[descriptor].load(Ordering::Relaxed))
+}
+
+pub fn set_standard_flags(flags: [u8; 3]) {
+    for (descriptor, flags) in flags.into_iter().enumerate() {
+        FLAGS[descriptor].store(flags, Ordering::Relaxed);
+    }
+}
+
+/// Device and inode of an open descriptor.
+pub fn identity(descriptor: i32) -> Option<FileId> {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for one `stat`.
+    let result = unsafe { crate::syscall!(libc::SYS_fstat, descriptor, found.as_mut_ptr()) };
+    if raw::error_of(result).is_some() {
+        return None;
+    }
+    // SAFETY: the kernel filled it in.
+    let found = unsafe { found.assume_init() };
+    Some(FileId { device: found.st_dev, inode: found.st_ino })
+}

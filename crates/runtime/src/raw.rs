@@ -1,0 +1,177 @@
+//! System calls made by the runtime itself.
+//!
+//! The dispatch of system calls excepts the runtime's own text, so what is called here never traps, whatever the
+//! selector says. Nothing else in the runtime may enter the kernel.
+
+use std::arch::{asm, global_asm};
+use std::ffi::CStr;
+
+use crate::thread::Thread;
+
+/// One system call. Returns what the kernel does: the result, or `-errno`.
+///
+/// # Safety
+/// As the system call.
+#[inline(always)]
+pub unsafe fn syscall6(number: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+    let result: isize;
+    // SAFETY: the kernel keeps all registers but rax, rcx and r11; memory is the caller's matter.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// `syscall!(SYS_close, fd)`: a system call with as many arguments as given.
+#[macro_export]
+macro_rules! syscall {
+    ($number:expr) => { $crate::raw::syscall6($number, 0, 0, 0, 0, 0, 0) };
+    ($number:expr, $a:expr) => { $crate::raw::syscall6($number, $a as usize, 0, 0, 0, 0, 0) };
+    ($number:expr, $a:expr, $b:expr) => { $crate::raw::syscall6($number, $a as usize, $b as usize, 0, 0, 0, 0) };
+    ($number:expr, $a:expr, $b:expr, $c:expr) => { $crate::raw::syscall6($number, $a as usize, $b as usize, $c as usize, 0, 0, 0) };
+    ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr) => {
+        $crate::raw::syscall6($number, $a as usize, $b as usize, $c as usize, $d as usize, 0, 0)
+    };
+    ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr) => {
+        $crate::raw::syscall6($number, $a as usize, $b as usize, $c as usize, $d as usize, $e as usize, 0)
+    };
+    ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr) => {
+        $crate::raw::syscall6($number, $a as usize, $b as usize, $c as usize, $d as usize, $e as usize, $f as usize)
+    };
+}
+
+// A signal that is queued between the last look at the queue and the entry into the kernel would be noticed only
+// after the call returned, which for a read from a quiet socket is never. So the look and the entry are one window,
+// with labels at both ends: the signal handler moves an instruction pointer inside it to `interrupted`.
+global_asm!(
+    ".text",
+    ".globl hindcast_blocking_syscall",
+    ".hidden hindcast_blocking_syscall",
+    ".type hindcast_blocking_syscall, @function",
+    // (rdi: number, rsi: arguments, rdx: the byte that says that a signal is queued)
+    "hindcast_blocking_syscall:",
+    "mov rax, rdi",
+    "mov r11, rdx",
+    "mov rdi, [rsi]",
+    "mov rdx, [rsi + 16]",
+    "mov r10, [rsi + 24]",
+    "mov r8, [rsi + 32]",
+    "mov r9, [rsi + 40]",
+    "mov rsi, [rsi + 8]",
+    ".globl hindcast_window_begin",
+    ".hidden hindcast_window_begin",
+    "hindcast_window_begin:",
+    "cmp byte ptr [r11], 0",
+    "jne hindcast_window_interrupted",
+    ".globl hindcast_window_end",
+    ".hidden hindcast_window_end",
+    "hindcast_window_end:",
+    "syscall",
+    "ret",
+    ".globl hindcast_window_interrupted",
+    ".hidden hindcast_window_interrupted",
+    "hindcast_window_interrupted:",
+    "mov rax, -4",
+    "ret",
+    ".size hindcast_blocking_syscall, . - hindcast_blocking_syscall",
+);
+
+unsafe extern "C" {
+    fn hindcast_blocking_syscall(number: i64, arguments: *const [usize; 6], queued: *const u8) -> isize;
+    fn hindcast_window_begin();
+    fn hindcast_window_end();
+    fn hindcast_window_interrupted();
+}
+
+/// A system call that may block. Returns `-EINTR` as well when a signal was queued just before it would have entered the kernel.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn blocking6(thread: &Thread, number: i64, arguments: [usize; 6]) -> isize {
+    // SAFETY: the assembly reads the six arguments and the byte, both alive for the call.
+    unsafe { hindcast_blocking_syscall(number, &arguments, thread.signals.queued_byte()) }
+}
+
+/// Where a signal handler must resume a thread that it interrupted at `instruction`: `Some` inside the window of [`blocking6`],
+/// whose system call was not entered yet (or is about to be restarted) and must not be.
+pub fn interrupted_window(instruction: usize) -> Option<usize> {
+    let inside = hindcast_window_begin as *const () as usize..=hindcast_window_end as *const () as usize;
+    inside.contains(&instruction).then_some(hindcast_window_interrupted as *const () as usize)
+}
+
+/// The library's text: base address and length. System calls from inside never trap.
+pub fn text_range() -> (usize, usize) {
+    let base: usize;
+    // SAFETY: the linker defines the symbol at the first byte of this library.
+    unsafe { asm!(".hidden __ehdr_start", "lea {}, [rip + __ehdr_start]", out(reg) base, options(nomem, nostack)) };
+    // SAFETY: a loaded library begins with its ELF header, and its program headers are mapped.
+    let segments = unsafe {
+        let header = &*(base as *const libc::Elf64_Ehdr);
+        std::slice::from_raw_parts((base + header.e_phoff as usize) as *const libc::Elf64_Phdr, header.e_phnum as usize)
+    };
+    let text = segments.iter().find(|segment| segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0);
+    let text = text.expect("a library has text");
+    (base + text.p_vaddr as usize, text.p_memsz as usize)
+}
+
+/// Whether a result of the kernel is an error, and which.
+#[inline(always)]
+pub fn error_of(result: isize) -> Option<i32> {
+    (-4095..0).contains(&result).then(|| -result as i32)
+}
+
+/// Opens below a folder with `O_CLOEXEC`.
+pub fn open_at(folder: i32, path: &CStr, flags: i32, permissions: u32) -> Result<i32, i32> {
+    // SAFETY: the path is a C string.
+    let result = unsafe { syscall!(libc::SYS_openat, folder, path.as_ptr(), flags | libc::O_CLOEXEC, permissions) };
+    error_of(result).map_or(Ok(result as i32), Err)
+}
+
+pub fn close(descriptor: i32) {
+    // SAFETY: a descriptor of ours.
+    unsafe { syscall!(libc::SYS_close, descriptor) };
+}
+
+/// Maps at a fixed address inside the runtime's range.
+///
+/// # Safety
+/// Nothing in use may lie there.
+pub unsafe fn map_at(address: usize, length: usize, protection: i32, flags: i32, descriptor: i32, offset: usize) -> Result<*mut u8, i32> {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        syscall!(libc::SYS_mmap, address, length, protection, flags | libc::MAP_FIXED, descriptor as isize, offset)
+    };
+    error_of(result).map_or(Ok(result as *mut u8), Err)
+}
+
+/// Writes all of it, as far as the descriptor takes it.
+pub fn write_all(descriptor: i32, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: the slice is readable.
+        let written = unsafe { syscall!(libc::SYS_write, descriptor, bytes.as_ptr(), bytes.len()) };
+        match error_of(written) {
+            Some(libc::EINTR) => {}
+            Some(libc::EAGAIN) => {
+                let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: one poll entry.
+                unsafe { syscall!(libc::SYS_poll, &raw mut poll, 1, 1000) };
+            }
+            Some(_) => return,
+            None => bytes = &bytes[written as usize..],
+        }
+    }
+}
+
+/// Ends the process at once, without anything of libc's or the program's running.
+pub fn exit_process(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        unsafe { syscall!(libc::SYS_exit_group, status) };
+    }
+}

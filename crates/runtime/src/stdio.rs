@@ -1,0 +1,1 @@
+//! Streams of libc in processes with several threads.

@@ -1,0 +1,1 @@
+//! Creation and end of threads.
