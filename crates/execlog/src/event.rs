@@ -51,7 +51,7 @@ pub enum Kind {
     Ended = 12,
     /// `u64` address, `u64` length, then the bytes that a mapped file had.
     Mapping = 13,
-    /// `u16` function, `u16`, `u32` count: so many calls had the same result as the last one logged.
+    /// `u32` count, `u16` function: so many calls had the same result as the last one logged.
     Cached = 14,
     /// `u32`: the number of a thread that this one created.
     Thread = 15,
@@ -165,6 +165,11 @@ impl<'a> Events<'a> {
     /// `log` is what lies behind the header, up to what is committed.
     pub fn new(log: &'a [u8]) -> Self {
         Events { log, offset: 0 }
+    }
+
+    /// As [`Events::new`], from the event that begins at `offset`.
+    pub fn from_offset(log: &'a [u8], offset: usize) -> Self {
+        Events { log, offset }
     }
 }
 

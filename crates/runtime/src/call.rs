@@ -15,12 +15,14 @@
 use std::ffi::c_char;
 
 use hindcast_execlog::event::{FLAG_ECHO, FLAG_RESULT, Kind, ResultClass};
+use hindcast_execlog::config::optimizations;
 use hindcast_execlog::{Event, board};
 
+use crate::cache::{self, Repeated};
 use crate::divergence::{self, Actual};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
-use crate::{files, heap, raw, signals, sync};
+use crate::{files, heap, init, raw, signals, sync};
 
 /// The number of a function of the interface. The constants are in `generated::functions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +51,12 @@ pub struct Call {
     recording: bool,
     /// Recording: the event has a long header. Replay: unused.
     long: bool,
-    /// Recording: recording ended in the middle of this call.
+    /// Recording: there is no event for this call, because it is cached or because recording ended in the middle of it.
     dead: bool,
     flags: u8,
     sync_after: Option<u64>,
+    /// A status that is not logged again while it stays the same.
+    cached: bool,
     /// Replay: what is left of the bytes that the call wrote.
     outs: &'static [u8],
     inputs: [u64; INPUTS_KEPT],
@@ -82,6 +86,7 @@ impl Call {
             dead: false,
             flags: 0,
             sync_after: None,
+            cached: false,
             outs: &[],
             inputs: [0; INPUTS_KEPT],
             inputs_used: 0,
@@ -137,6 +142,13 @@ impl Call {
     #[inline]
     pub fn sync_after(&mut self, key: u64) {
         self.sync_after = Some(key);
+    }
+
+    /// R2's `cache`: a result that is the last one of this function again is counted instead of logged. For functions that give
+    /// nothing but a result. Only if the recording was made so.
+    #[inline(always)]
+    pub fn cache(&mut self) {
+        self.cached = init::config().optimizations & optimizations::CACHE != 0;
     }
 
     /// Runs a system call, or takes its result from the log. `-errno` when it failed.
@@ -206,6 +218,16 @@ impl Call {
         if let Some(key) = self.sync_after {
             sync::object(self.thread, key);
         }
+        if self.cached {
+            match self.thread.cache.recorded(self.function, result) {
+                Repeated::Again => {
+                    self.dead = true;
+                    return;
+                }
+                Repeated::Changed { hits: 0 } => {}
+                Repeated::Changed { hits } => self.thread.writer.append(Kind::Cached, &[&hits.to_ne_bytes(), &self.function.0.to_ne_bytes()]),
+            }
+        }
         self.long = matches!(result, Ok(bytes) if bytes > 0x7000);
         let writer = &mut self.thread.writer;
         let check = fold(self.check).to_ne_bytes();
@@ -235,6 +257,11 @@ impl Call {
         if let Some(key) = self.sync_after {
             sync::object(self.thread, key);
         }
+        if self.cached
+            && let Some(result) = self.thread.cache.replayed(self.function)
+        {
+            return result;
+        }
         let mut event = divergence::expect_event(self.thread, self.function.0);
         while event.kind == Kind::Signal as u16 {
             signals::replay_inside(self.thread, event);
@@ -249,6 +276,10 @@ impl Call {
         self.thread.reader.advance(&event);
         self.flags = event.flags;
         self.outs = outs;
+        if self.cached {
+            let hits = cache::hits_ahead(&self.thread.reader, self.function);
+            self.thread.cache.remember(self.function, result, hits);
+        }
         result
     }
 

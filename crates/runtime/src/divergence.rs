@@ -14,7 +14,7 @@ use hindcast_execlog::{Event, Text};
 use crate::call::Function;
 use crate::generated::functions;
 use crate::thread::{self, Thread};
-use crate::{init, raw, syscall};
+use crate::{init, raw, syscall, trap};
 
 /// The exit status of a process in replay that ended with a report. The launcher looks at the board, not at this.
 pub const REPORTED: i32 = 86;
@@ -67,6 +67,9 @@ impl fmt::Display for Number {
 
 /// The name of a function or of a kind of event.
 pub fn name(kind: u16) -> &'static str {
+    if kind == trap::UNLISTED.0 {
+        return "a system call that is not known";
+    }
     if kind >= FUNCTIONS {
         return functions::NAMES.get((kind - FUNCTIONS) as usize).copied().unwrap_or("a function of a user's interface");
     }
@@ -92,10 +95,25 @@ pub fn name(kind: u16) -> &'static str {
 /// The next event of the thread's log; does not return when there is none.
 #[inline]
 pub fn expect_event(thread: &mut Thread, doing: u16) -> Event<'static> {
-    match thread.reader.peek() {
-        Some(event) if event.kind != Kind::Ended as u16 => event,
-        _ => recording_ends(thread, doing),
+    loop {
+        match thread.reader.peek() {
+            Some(event) if event.kind == Kind::Cached as u16 => thread.reader.advance(&event),
+            Some(event) if event.kind != Kind::Ended as u16 => {
+                if thread.reader.events() == init::config().break_event && u64::from(thread.number) == init::config().break_thread {
+                    hindcast_breakpoint();
+                }
+                return event;
+            }
+            _ => recording_ends(thread, doing),
+        }
     }
+}
+
+/// Called when replay reaches the logical time that the launcher was asked to stop at: a debugger breaks here.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[inline(never)]
+pub extern "C" fn hindcast_breakpoint() {
+    std::hint::black_box(());
 }
 
 /// The log has `expected` here and the program does something else.

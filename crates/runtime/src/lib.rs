@@ -40,6 +40,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod by_hand;
+mod cache;
 mod call;
 mod detach;
 mod divergence;

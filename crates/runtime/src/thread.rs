@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use hindcast_execlog::config::addresses;
 use hindcast_execlog::{THREADS_MAX, board};
 
+use crate::cache::Cache;
 use crate::log::{Reader, Writer};
 use crate::mode::{Mode, mode};
 use crate::{heap, raw, signals, sync};
@@ -29,6 +30,7 @@ pub struct Thread {
     pub heap: heap::ThreadHeap,
     pub signals: signals::ThreadSignals,
     pub sync: sync::ThreadSync,
+    pub cache: Cache,
     /// The thread's line on the launcher's board, if there was one left.
     pub slot: Option<&'static board::Slot>,
     /// Replay: everything that the log holds was consumed.
@@ -173,6 +175,7 @@ pub fn create(number: u32) -> Option<&'static mut Thread> {
             heap: heap::ThreadHeap::new(number),
             signals: signals::ThreadSignals::new(),
             sync: sync::ThreadSync::new(number),
+            cache: Cache::new(),
             slot: None,
             at_end: AtomicBool::new(false),
             ended: AtomicBool::new(false),

@@ -102,6 +102,11 @@ impl Reader {
         self.relaxed = 0;
     }
 
+    /// The events from here on.
+    pub fn ahead(&self) -> hindcast_execlog::Events<'static> {
+        hindcast_execlog::Events::from_offset(self.log, self.offset.load(Ordering::Relaxed))
+    }
+
     /// Bytes of the log by their position.
     pub fn bytes(&self, offset: usize, length: usize) -> Option<&'static [u8]> {
         self.log.get(offset..)?.get(..length)
