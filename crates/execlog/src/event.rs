@@ -65,14 +65,16 @@ pub enum Kind {
     Start = 19,
     /// A fatal signal, `u32`, that the process is about to die of.
     Fatal = 20,
+    /// `i32` descriptor, then a path: what is read from this descriptor from here on is not in the log but in that file.
+    File = 21,
 }
 
 impl Kind {
     pub fn from_number(number: u16) -> Option<Kind> {
         use Kind::*;
-        const ALL: [Kind; 21] = [
+        const ALL: [Kind; 22] = [
             None, Relaxed, Edge, Ticket, Clock, Busy, Signal, Callback, CallbackReturn, Fork, Exec, Exit, Ended, Mapping, Cached,
-            Thread, ThreadEnd, Tsc, Cpuid, Start, Fatal,
+            Thread, ThreadEnd, Tsc, Cpuid, Start, Fatal, File,
         ];
         ALL.get(number as usize).copied()
     }
@@ -92,7 +94,8 @@ pub enum ResultClass {
 pub const FLAG_RESULT: u8 = 0b0011;
 /// The bytes went to the original standard output or error: replay writes them again.
 pub const FLAG_ECHO: u8 = 0b0100;
-/// What the call wrote is not here: it is the same as bytes of a file (u64 device, inode, offset, length, checksum).
+/// What the call wrote is not here: it is the same as bytes of the file that a [`Kind::File`] event named for the descriptor
+/// (`u64` offset, `u64` xxh3 of the bytes).
 pub const FLAG_REFERENCE: u8 = 0b1000;
 
 pub const fn header(kind: u16, flags: u8, bytes: u16) -> u32 {
@@ -209,9 +212,9 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_number() {
-        for number in 0..21 {
+        for number in 0..22 {
             assert_eq!(Kind::from_number(number).map(|kind| kind as u16), Some(number));
         }
-        assert_eq!(Kind::from_number(21), None);
+        assert_eq!(Kind::from_number(22), None);
     }
 }

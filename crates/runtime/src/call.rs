@@ -14,7 +14,7 @@
 
 use std::ffi::c_char;
 
-use hindcast_execlog::event::{FLAG_ECHO, FLAG_RESULT, Kind, ResultClass};
+use hindcast_execlog::event::{FLAG_ECHO, FLAG_REFERENCE, FLAG_RESULT, Kind, ResultClass};
 use hindcast_execlog::config::optimizations;
 use hindcast_execlog::{Event, board};
 
@@ -22,7 +22,7 @@ use crate::cache::{self, Repeated};
 use crate::divergence::{self, Actual};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
-use crate::{files, heap, init, raw, signals, sync};
+use crate::{files, heap, init, raw, signals, sync, syscall};
 
 /// The number of a function of the interface. The constants are in `generated::functions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,6 +307,54 @@ impl Call {
             let from = self.take(length);
             // SAFETY: the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), memory, length) };
+        }
+    }
+
+    /// As [`Call::out`] for bytes that were read from a descriptor: from `offset`, or from where the descriptor stands.
+    /// Where the descriptor is of a file that replay reads again, only their place and checksum are logged.
+    ///
+    /// # Safety
+    /// As [`Call::out`].
+    #[inline(always)]
+    pub unsafe fn out_read(&mut self, descriptor: i32, offset: Option<i64>, memory: *mut u8, length: usize) {
+        match files::reproduced(descriptor) {
+            // SAFETY: the caller's promise.
+            Some(real) if length > 0 => unsafe { self.out_reproduced(descriptor, real, offset, memory, length) },
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.out(memory, length) },
+        }
+    }
+
+    #[cold]
+    unsafe fn out_reproduced(&mut self, descriptor: i32, real: i32, offset: Option<i64>, memory: *mut u8, length: usize) {
+        if self.recording {
+            let offset = offset.unwrap_or_else(|| {
+                // SAFETY: numbers only.
+                let after = unsafe { syscall!(libc::SYS_lseek, descriptor, 0, libc::SEEK_CUR) };
+                after as i64 - length as i64
+            });
+            // SAFETY: the caller's promise.
+            let sum = xxhash_rust::xxh3::xxh3_64(unsafe { std::slice::from_raw_parts(memory, length) });
+            self.flags |= FLAG_REFERENCE;
+            let writer = &mut self.thread.writer;
+            self.dead = self.dead || !(writer.put(&offset.to_ne_bytes()) && writer.put(&sum.to_ne_bytes()));
+            return;
+        }
+        let place = self.take(16);
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| place[at + index]));
+        let mut done = 0;
+        while done < length {
+            // SAFETY: the caller's promise.
+            let read = unsafe { syscall!(libc::SYS_pread64, real, memory.add(done), length - done, word(0) as usize + done) };
+            if read <= 0 {
+                break;
+            }
+            done += read as usize;
+        }
+        // SAFETY: the caller's promise.
+        let found = unsafe { std::slice::from_raw_parts(memory, length) };
+        if done < length || xxhash_rust::xxh3::xxh3_64(found) != word(8) {
+            divergence::diverged(self.thread, None, Actual::FileChanged { descriptor, offset: word(0), length });
         }
     }
 

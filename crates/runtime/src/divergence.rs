@@ -26,6 +26,8 @@ pub enum Actual<'a> {
     Outputs { function: Function, wanted: usize, left: usize },
     /// An acquisition of a lock or another ordered step.
     Step(&'a str),
+    /// A file that replay was told to read again is not what it was.
+    FileChanged { descriptor: i32, offset: u64, length: usize },
     /// A system call that nothing covers.
     SystemCall { number: i64, arguments: [usize; 6] },
 }
@@ -44,6 +46,9 @@ impl fmt::Display for Actual<'_> {
             Actual::Outputs { function, wanted: 0, left } => write!(formatter, "{} wrote {left} bytes less", name(function.0)),
             Actual::Outputs { function, wanted, left } => {
                 write!(formatter, "{} wrote {wanted} bytes where {left} were left", name(function.0))
+            }
+            Actual::FileChanged { descriptor, offset, length } => {
+                write!(formatter, "{length} other bytes at offset {offset} of the file behind descriptor {descriptor}, or no such file")
             }
             Actual::Step(what) => write!(formatter, "{what}"),
             Actual::SystemCall { number, arguments } => {
@@ -125,10 +130,14 @@ pub fn diverged(thread: &Thread, expected: Option<Event<'static>>, actual: Actua
             describe(&mut report.expected, &event);
         } else if let Actual::Outputs { function, .. } = &actual {
             let _ = write!(report.expected, "what {} wrote when it was recorded", name(function.0));
+        } else if let Actual::FileChanged { .. } = &actual {
+            report.expected.set("the bytes that the file had when it was recorded with --optimize reproduce");
         }
         let _ = write!(report.actual, "{actual}");
         let same = matches!((&expected, &actual), (Some(event), Actual::Call { function, .. }) if event.kind == function.0);
-        report.hint.set(if same {
+        report.hint.set(if matches!(actual, Actual::FileChanged { .. }) {
+            "Put the files back as they were, or record without reproduce so that their contents are in the log."
+        } else if same {
             "The call is the recorded one with other inputs: something before it was not captured, or threads race for memory."
         } else {
             "Something before this was not captured, or threads race for memory without a lock."

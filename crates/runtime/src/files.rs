@@ -1,9 +1,12 @@
 //! What the runtime knows about the program's file descriptors. In replay they are numbers and nothing else.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
-use hindcast_execlog::config::{FileId, descriptors};
+use hindcast_execlog::config::{FileId, descriptors, optimizations};
 
+use crate::mode::{Mode, mode};
+use crate::thread::Thread;
 use crate::{init, raw};
 
 /// What a descriptor refers to, as far as it matters.
@@ -42,6 +45,12 @@ pub fn opened(descriptor: i32, kind: Kind) {
 
 pub fn closed(descriptor: i32) {
     opened(descriptor, Kind::File);
+    if let Some(real) = usize::try_from(descriptor).ok().and_then(|descriptor| REPRODUCED.get(descriptor)) {
+        let real = real.swap(0, Ordering::Relaxed);
+        if real > 0 && init::replaying() {
+            raw::close(real);
+        }
+    }
 }
 
 pub fn duplicated(from: i32, to: i32) {
@@ -93,6 +102,57 @@ pub fn opened_internal(one: i32, other: i32) {
             object.store(one as u32, Ordering::Relaxed);
         }
     }
+}
+
+/// R2's `reproduce` (section 6): files below a folder that the user names are read again in replay instead of being logged.
+/// After an `open` that succeeded, in both runs.
+pub fn opened_path(thread: &mut Thread, descriptor: i32) {
+    let Some(real) = usize::try_from(descriptor).ok().and_then(|descriptor| REPRODUCED.get(descriptor)) else { return };
+    match mode() {
+        Mode::Record if init::config().optimizations & optimizations::REPRODUCE != 0 => {
+            let mut path = [0; 1024];
+            if let Some(path) = path_of(descriptor, &mut path).filter(|path| is_below(path, init::config().reproduce.as_str())) {
+                thread.writer.append(hindcast_execlog::Kind::File, &[&descriptor.to_ne_bytes(), path]);
+                real.store(descriptor, Ordering::Relaxed);
+            }
+        }
+        Mode::Replay => {
+            if let Some(event) = thread.reader.peek()
+                && event.kind == hindcast_execlog::Kind::File as u16
+                && let Some((_, path)) = event.payload.split_first_chunk::<4>()
+            {
+                thread.reader.advance(&event);
+                let opened = CString::new(path).map_err(|_| libc::EINVAL);
+                let opened = opened.and_then(|path| raw::open_at(libc::AT_FDCWD, &path, libc::O_RDONLY, 0));
+                real.store(opened.unwrap_or(MISSING), Ordering::Relaxed);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Which real descriptor reads from this one are to be taken from; in a recording, the same one.
+pub fn reproduced(descriptor: i32) -> Option<i32> {
+    let real = REPRODUCED.get(usize::try_from(descriptor).ok()?)?.load(Ordering::Relaxed);
+    (real != 0).then_some(real)
+}
+
+/// For each descriptor, 0 or the real one that is read in replay.
+static REPRODUCED: [AtomicI32; TRACKED] = [const { AtomicI32::new(0) }; TRACKED];
+/// The file was not there in replay.
+const MISSING: i32 = -1;
+
+fn path_of(descriptor: i32, path: &mut [u8; 1024]) -> Option<&[u8]> {
+    let mut link = [0u8; 32];
+    let _ = std::io::Write::write_fmt(&mut &mut link[..31], format_args!("/proc/self/fd/{descriptor}"));
+    // SAFETY: a C string and a buffer with its length.
+    let length = unsafe { crate::syscall!(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), path.as_mut_ptr(), path.len()) };
+    raw::error_of(length).is_none().then(|| &path[..length as usize])
+}
+
+fn is_below(path: &[u8], folder: &str) -> bool {
+    let folder = folder.trim_end_matches('/').as_bytes();
+    path.strip_prefix(folder).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
 /// Whether a descriptor is ours: for the program it does not exist.
