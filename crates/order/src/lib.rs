@@ -43,11 +43,14 @@
 //!       done: x₁ y₂ z₄ w₆        x₃ is not: readers see the prefix that ends with y₂
 //! ```
 //!
+//! A process executes again, too: its threads between the calls that were recorded. What is left to keep is who gets which lock after whom, in an
+//! order that says no more than that ([`acquisitions`]).
+//!
 //! **Where to start reading**: [`levels`] computes levels from what a recorder observed, in one pass and
 //! without ever comparing two snapshots; [`schedule`] answers "may it?" from two counters per level;
 //! [`retroaction`] has the rules for code that was changed after it was recorded;
 //! [`admission`] says when a request may be sent again so that no pool of workers or connections can lock up;
-//! [`rows`] is the standby's order, and stands by itself.
+//! [`rows`] is the standby's order, [`acquisitions`] that of threads, and each stands by itself.
 //!
 //! **What this crate does not do**: it knows no request handlers, sessions, bytes or clocks. Transactions and
 //! requests are numbers that the caller chose, dense and from zero. It depends on no other crate of the project.
@@ -56,6 +59,7 @@
 //! A rule for which that does not hold can be combined with the others into a deadlock, however sensible it looks by itself;
 //! `crates/sim` will find it.
 
+pub mod acquisitions;
 pub mod admission;
 pub mod levels;
 pub mod locks;
