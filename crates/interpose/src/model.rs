@@ -47,6 +47,8 @@ pub struct Function {
     pub commit: Option<Commit>,
     /// The result points into memory of the library.
     pub foreign: Option<Foreign>,
+    /// Copies that were made under these keys end with the call.
+    pub releases: Vec<Expression>,
 }
 
 /// Who supplies the code of a function.
@@ -167,7 +169,7 @@ pub struct Foreign {
 }
 
 /// How long a foreign pointer stays good, R2's `xpointer(kind)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Owner {
     /// A new one each time, freed by the program.
     None,
@@ -175,6 +177,8 @@ pub enum Owner {
     Thread,
     /// One for all.
     Process,
+    /// Until a call releases the key.
+    Until(Expression),
 }
 
 #[derive(Debug, Clone, PartialEq)]

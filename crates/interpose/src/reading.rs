@@ -176,6 +176,7 @@ impl Reading<'_> {
             prepare: None,
             commit: None,
             foreign: None,
+            releases: Vec::new(),
         };
         if generated {
             function.result = self.result_type(&scope)?;
@@ -236,6 +237,7 @@ impl Reading<'_> {
                     let size = scope.expression(size, keyword.place)?;
                     function.commit = Some(Commit { key: scope.expression(key, keyword.place)?, size });
                 }
+                "releases" => function.releases.push(scope.expression(keyword.one("releases(KEY)")?, keyword.place)?),
                 "xpointer" => {
                     if function.result != Type::Pointer && self.oracle.is_satisfied() {
                         return Err(keyword.wrong("xpointer on a function that returns a pointer, or on an out parameter"));
@@ -513,7 +515,7 @@ fn descriptor_kind(keyword: &Keyword) -> Result<String, InterfaceError> {
 }
 
 fn foreign(scope: &Scope, keyword: &Keyword) -> Result<Foreign, InterfaceError> {
-    let how = "xpointer(none), xpointer(thread) or xpointer(process), and bsize(BYTES) behind a comma when it is no string";
+    let how = "xpointer(none), xpointer(thread), xpointer(process) or xpointer(until(KEY)), and bsize(BYTES) behind a comma when it is no string";
     let (owner, size) = match keyword.arguments.as_slice() {
         [owner] => (*owner, None),
         [owner, size] => {
@@ -526,6 +528,10 @@ fn foreign(scope: &Scope, keyword: &Keyword) -> Result<Foreign, InterfaceError> 
         "none" | "null" => Owner::None,
         "thread" => Owner::Thread,
         "process" => Owner::Process,
+        until if until.starts_with("until(") => {
+            let key = until.strip_prefix("until(").and_then(|rest| rest.strip_suffix(')')).ok_or_else(|| keyword.wrong(how))?;
+            Owner::Until(scope.expression(key, keyword.place)?)
+        }
         _ => return Err(keyword.wrong(how)),
     };
     let size = size.map(|size| scope.expression(size, keyword.place)).transpose()?;

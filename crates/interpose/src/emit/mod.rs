@@ -1,0 +1,4 @@
+//! From the model to code.
+
+pub mod c;
+pub mod rust;
