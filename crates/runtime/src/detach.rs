@@ -18,6 +18,8 @@ pub enum Reason {
     Seccomp,
     IoUring,
     TooManyThreads,
+    /// The program computed for so long without a call that a signal could not wait for one.
+    SignalWaited { signal: i32, address: usize },
     /// Something else, in words that complete "recording ended because …".
     Other(&'static str),
 }
@@ -31,6 +33,9 @@ impl fmt::Display for Reason {
             Reason::Seccomp => write!(formatter, "the program raised a seccomp filter, which may forbid what recording needs"),
             Reason::IoUring => write!(formatter, "the program uses io_uring, which moves data without calls that could be recorded"),
             Reason::TooManyThreads => write!(formatter, "the process has had more than 65,536 threads"),
+            Reason::SignalWaited { signal, address } => {
+                write!(formatter, "signal {signal} arrived while the program computed at {address:#x} and made no call at which it could be delivered")
+            }
             Reason::Other(words) => write!(formatter, "{words}"),
         }
     }

@@ -25,7 +25,8 @@ const ECHO_STDOUT: u8 = 0x10;
 const ECHO_STDERR: u8 = 0x20;
 const KIND: u8 = 0x0f;
 
-const TRACKED: usize = 1 << 16;
+pub /// Descriptors with numbers below this are known.
+pub const TRACKED: usize = 1 << 16;
 
 /// Flags of each descriptor. Written by whoever opens or closes it; the kernel gives a number to one owner at a time.
 static FLAGS: [AtomicU8; TRACKED] = [const { AtomicU8::new(0) }; TRACKED];

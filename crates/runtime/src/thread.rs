@@ -203,9 +203,14 @@ pub fn by_number(number: u32) -> Option<&'static Thread> {
     unsafe { THREADS.get(number as usize)?.load(Ordering::Acquire).as_ref() }
 }
 
+/// How many thread numbers were given out.
+pub fn count() -> u32 {
+    NUMBERS.load(Ordering::Acquire)
+}
+
 /// All threads there have been.
 pub fn all() -> impl Iterator<Item = &'static Thread> {
-    (0..NUMBERS.load(Ordering::Acquire)).filter_map(by_number)
+    (0..count()).filter_map(by_number)
 }
 
 /// In a forked child: only the calling thread is left.
