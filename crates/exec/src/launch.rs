@@ -1,0 +1,389 @@
+//! Starts the program: the same image in both runs, with the runtime loaded and its shared pages in place.
+//!
+//! What must be equal in both runs is equal here already: no address space randomisation, the same path, arguments and
+//! environment byte by byte (they lie on the stack and decide where everything below them is), the same limit of the
+//! stack (it decides where the kernel begins to map). Everything else the runtime sees to.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use hindcast_execlog::config::descriptors;
+use hindcast_execlog::{Board, Config};
+
+/// What `execve` is given, and what else decides about addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    pub path: PathBuf,
+    /// With `argv[0]`.
+    pub arguments: Vec<OsString>,
+    /// `NAME=value`, in order, without anything of ours.
+    pub environment: Vec<OsString>,
+    /// Where it starts; `None` when that is of no importance, as in replay.
+    pub folder: Option<PathBuf>,
+    /// The soft limit of the stack, in bytes.
+    pub stack_limit: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error("{what} failed")]
+    System { what: &'static str, source: io::Error },
+    #[error("the recording's folder {} cannot be opened", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("{} cannot be executed", path.display())]
+    Exec { path: PathBuf, source: io::Error },
+    #[error("an argument or a variable of the environment has a NUL inside")]
+    Nul,
+}
+
+fn failed(what: &'static str) -> LaunchError {
+    LaunchError::System { what, source: io::Error::last_os_error() }
+}
+
+/// The page on which the runtime reports, as the launcher sees it.
+pub struct SharedBoard {
+    pages: NonNull<Board>,
+}
+
+impl SharedBoard {
+    fn map(file: &File) -> Result<Self, LaunchError> {
+        // SAFETY: a fresh shared mapping of a memory file that is as long as the board.
+        let pages = unsafe {
+            libc::mmap(std::ptr::null_mut(), Board::bytes(), libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        match NonNull::new(pages.cast::<Board>()) {
+            Some(pages) if pages.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedBoard { pages }),
+            _ => Err(failed("mapping the board")),
+        }
+    }
+}
+
+impl std::ops::Deref for SharedBoard {
+    type Target = Board;
+
+    fn deref(&self) -> &Board {
+        // SAFETY: mapped for as long as `self` lives. Others write to it at any time: all that changes is atomic, or
+        // read only once it is complete, and every bit pattern is valid.
+        unsafe { self.pages.as_ref() }
+    }
+}
+
+impl Drop for SharedBoard {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length.
+        unsafe { libc::munmap(self.pages.as_ptr().cast(), Board::bytes()) };
+    }
+}
+
+/// A library of an interface of the user's own.
+pub struct Interface {
+    pub name: String,
+    pub library: Vec<u8>,
+}
+
+/// What the process inherits, ready to be handed over.
+pub struct Stage {
+    /// Which file becomes which descriptor.
+    descriptors: Vec<(OwnedFd, RawFd)>,
+    preload: String,
+    pub board: SharedBoard,
+}
+
+impl Stage {
+    /// `config` is completed with what only the launcher knows: what to preload.
+    pub fn new(folder: &Path, mut config: Config, library: &[u8], interfaces: &[Interface]) -> Result<Stage, LaunchError> {
+        let preload = preload(interfaces.len());
+        let mut handed = Vec::new();
+        for (interface, descriptor) in interfaces.iter().zip(descriptors::INTERFACES..descriptors::END) {
+            let name = format!("hindcast-interface-{}", interface.name);
+            handed.push((memory_file(&name, &interface.library)?.into(), descriptor));
+        }
+        config.preload.set(&preload);
+
+        let replay = config.run() == hindcast_execlog::config::Run::Replay;
+        let board = memory_file("hindcast-board", &Board::prefix())?;
+        board.set_len(Board::bytes() as u64).map_err(|source| LaunchError::System { what: "making the board", source })?;
+        let shared = SharedBoard::map(&board)?;
+        let opened = File::open(folder).map_err(|source| LaunchError::Folder { path: folder.into(), source })?;
+        handed.push((memory_file("hindcast-runtime", library)?.into(), descriptors::LIBRARY));
+        handed.push((memory_file("hindcast-config", config.as_bytes())?.into(), descriptors::CONFIG));
+        handed.push((board.into(), descriptors::BOARD));
+        handed.push((opened.into(), descriptors::FOLDER));
+        if replay {
+            for (own, descriptor) in [(1, descriptors::STDOUT), (2, descriptors::STDERR)] {
+                if let Some(copy) = duplicate(own) {
+                    handed.push((copy, descriptor));
+                }
+            }
+        }
+        Ok(Stage { descriptors: handed, preload, board: shared })
+    }
+
+    /// The environment of the program: its own, with our libraries before those that it preloads itself.
+    pub fn environment(&self, own: &[OsString]) -> Vec<OsString> {
+        preloading(own, &self.preload)
+    }
+
+    /// Runs in a forked child: only what is safe there.
+    fn hand_over(&self) -> io::Result<()> {
+        // A descriptor must be below the soft limit when it is made; it may be above it later. The program finds the
+        // limit that it would have found without us.
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: plain system calls on values of this function.
+        unsafe {
+            check(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
+            let needed = descriptors::END as libc::rlim_t;
+            let raised = libc::rlimit { rlim_cur: limit.rlim_cur.max(needed), rlim_max: limit.rlim_max };
+            check(libc::setrlimit(libc::RLIMIT_NOFILE, &raised))?;
+            for (file, descriptor) in &self.descriptors {
+                if file.as_raw_fd() == *descriptor {
+                    check(libc::fcntl(*descriptor, libc::F_SETFD, 0))?;
+                } else {
+                    check(libc::dup2(file.as_raw_fd(), *descriptor))?;
+                }
+            }
+            check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))?;
+        }
+        Ok(())
+    }
+}
+
+/// What `LD_PRELOAD` begins with: the same text in both runs and on every machine. A user's interface comes before the
+/// runtime: what it annotates again, it means to have differently.
+pub fn preload(interfaces: usize) -> String {
+    let mut made = String::new();
+    for descriptor in (descriptors::INTERFACES..descriptors::END).take(interfaces) {
+        made.push_str(&format!("/proc/self/fd/{descriptor}:"));
+    }
+    made.push_str(&format!("/proc/self/fd/{}", descriptors::LIBRARY));
+    made
+}
+
+/// Clears an inherited board, which an earlier run under the same debugger may have written to.
+pub fn clear_board() {
+    // SAFETY: plain system calls on an inherited descriptor; one that is not there is an error that changes nothing.
+    unsafe {
+        let prefix = Board::prefix();
+        libc::ftruncate(descriptors::BOARD, 0);
+        libc::ftruncate(descriptors::BOARD, Board::bytes() as libc::off_t);
+        libc::pwrite(descriptors::BOARD, prefix.as_ptr().cast(), prefix.len(), 0);
+    }
+}
+
+/// `own` with `preload` before what `LD_PRELOAD` says there.
+pub fn preloading(own: &[OsString], preload: &str) -> Vec<OsString> {
+    const NAME: &[u8] = b"LD_PRELOAD=";
+    let mut made: Vec<OsString> = own.to_vec();
+    match made.iter_mut().find(|variable| variable.as_bytes().starts_with(NAME)) {
+        Some(variable) => {
+            let theirs = variable.as_bytes()[NAME.len()..].to_vec();
+            let mut both = [NAME, preload.as_bytes()].concat();
+            if !theirs.is_empty() {
+                both.push(b':');
+                both.extend(theirs);
+            }
+            *variable = OsString::from_vec(both);
+        }
+        None => made.push(format!("LD_PRELOAD={preload}").into()),
+    }
+    made
+}
+
+fn memory_file(name: &str, bytes: &[u8]) -> Result<File, LaunchError> {
+    let name = CString::new(name).map_err(|_| LaunchError::Nul)?;
+    // SAFETY: a fresh descriptor, owned from here on.
+    let mut file = unsafe {
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(failed("making a file in memory"));
+        }
+        File::from_raw_fd(fd)
+    };
+    file.write_all(bytes).map_err(|source| LaunchError::System { what: "writing a file in memory", source })?;
+    Ok(file)
+}
+
+/// `None` where the launcher was started without it.
+fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
+    // SAFETY: a fresh descriptor, owned from here on.
+    unsafe {
+        let copy = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3);
+        (copy >= 0).then(|| OwnedFd::from_raw_fd(copy))
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Arguments of `execve`, made before the fork so that nothing is allocated after it.
+struct Exec {
+    path: CString,
+    _texts: Vec<CString>,
+    arguments: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+    folder: Option<CString>,
+    stack_limit: u64,
+}
+
+impl Exec {
+    fn new(image: &Image, environment: &[OsString]) -> Result<Exec, LaunchError> {
+        let text = |text: &OsStr| CString::new(text.as_bytes()).map_err(|_| LaunchError::Nul);
+        let mut texts = Vec::new();
+        let mut list = |from: &[OsString]| -> Result<Vec<_>, LaunchError> {
+            let mut pointers = Vec::new();
+            for one in from {
+                let one = text(one)?;
+                // The bytes stay where they are when the `CString` is moved.
+                pointers.push(one.as_ptr());
+                texts.push(one);
+            }
+            pointers.push(std::ptr::null());
+            Ok(pointers)
+        };
+        Ok(Exec {
+            path: text(image.path.as_os_str())?,
+            arguments: list(&image.arguments)?,
+            environment: list(environment)?,
+            folder: image.folder.as_ref().map(|folder| text(folder.as_os_str())).transpose()?,
+            stack_limit: image.stack_limit,
+            _texts: texts,
+        })
+    }
+
+    /// Becomes the program; returns only when that failed. Safe in a forked child.
+    fn become_it(&self) -> io::Error {
+        // SAFETY: system calls on values that live for as long as `self`.
+        unsafe {
+            if let Some(folder) = &self.folder
+                && libc::chdir(folder.as_ptr()) < 0
+            {
+                return io::Error::last_os_error();
+            }
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            if libc::getrlimit(libc::RLIMIT_STACK, &mut limit) == 0 && limit.rlim_cur != self.stack_limit {
+                limit.rlim_cur = self.stack_limit.min(limit.rlim_max);
+                libc::setrlimit(libc::RLIMIT_STACK, &limit);
+            }
+            if libc::personality(0xffff_ffff) & libc::ADDR_NO_RANDOMIZE == 0 {
+                libc::personality((libc::personality(0xffff_ffff) | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+            }
+            libc::execve(self.path.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr());
+        }
+        io::Error::last_os_error()
+    }
+}
+
+/// The soft limit of this process' stack.
+pub fn stack_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes one value.
+    match unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } {
+        0 => limit.rlim_cur,
+        _ => 8 << 20,
+    }
+}
+
+/// How a child is started beside what its image says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// The launcher's death is none of its business.
+    Free,
+    /// Ends with the launcher, and reads nothing from its standard input.
+    Bound,
+    /// A debugger: ends with the launcher, and has the terminal.
+    Debugger,
+}
+
+/// Starts `image` with what `stage` hands over.
+pub fn start(image: &Image, stage: &Stage, manner: Manner) -> Result<libc::pid_t, LaunchError> {
+    let environment = match manner {
+        // The debugger itself runs without the runtime; its inferior gets it.
+        Manner::Debugger => image.environment.clone(),
+        _ => stage.environment(&image.environment),
+    };
+    let exec = Exec::new(image, &environment)?;
+    let null = File::open("/dev/null").map_err(|source| LaunchError::System { what: "opening /dev/null", source })?;
+    let (mut failure, report) = pipe()?;
+    let launcher = std::process::id() as libc::pid_t;
+
+    // SAFETY: the child makes only system calls until it has become the program.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => return Err(failed("fork")),
+        0 => {
+            let error = in_child(&exec, stage, manner, null.as_raw_fd(), launcher);
+            let code = error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
+            // SAFETY: writes from a live array; ends this process without running anything of the parent's.
+            unsafe {
+                libc::write(report.as_raw_fd(), code.as_ptr().cast(), code.len());
+                libc::_exit(127)
+            }
+        }
+        _ => {}
+    }
+    drop(report);
+    let mut code = [0; 4];
+    match failure.read_exact(&mut code) {
+        // Closed by a successful `execve`.
+        Err(_) => Ok(pid),
+        Ok(()) => {
+            // SAFETY: reaps the child that has just failed.
+            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+            let source = io::Error::from_raw_os_error(i32::from_ne_bytes(code));
+            Err(LaunchError::Exec { path: image.path.clone(), source })
+        }
+    }
+}
+
+fn in_child(exec: &Exec, stage: &Stage, manner: Manner, null: RawFd, launcher: libc::pid_t) -> io::Error {
+    // SAFETY: plain system calls; nothing is allocated.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        // Rust's start-up ignores it; programs expect it as it was.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if manner != Manner::Free {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if libc::getppid() != launcher {
+                libc::_exit(127);
+            }
+        }
+        if manner == Manner::Bound && libc::dup2(null, 0) < 0 {
+            return io::Error::last_os_error();
+        }
+    }
+    match stage.hand_over() {
+        Ok(()) => exec.become_it(),
+        Err(error) => error,
+    }
+}
+
+fn pipe() -> Result<(File, File), LaunchError> {
+    let mut ends = [0; 2];
+    // SAFETY: two fresh descriptors, owned from here on.
+    unsafe {
+        match libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) {
+            0 => Ok((File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))),
+            _ => Err(failed("making a pipe")),
+        }
+    }
+}
+
+/// Becomes `image` in place of this process: what a debugger's wrapper does, in a process that has inherited the
+/// descriptors.
+pub fn become_image(image: &Image, preload: &str) -> LaunchError {
+    match Exec::new(image, &preloading(&image.environment, preload)) {
+        Ok(exec) => LaunchError::Exec { path: image.path.clone(), source: exec.become_it() },
+        Err(error) => error,
+    }
+}

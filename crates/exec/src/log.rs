@@ -1,0 +1,429 @@
+//! Reading what the runtime wrote: the processes of a recording, their threads, and their events.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use hindcast_execlog::event::FUNCTIONS;
+use hindcast_execlog::files::End;
+use hindcast_execlog::{Event, Events, Kind, LogHeader, ProcessHeader, VERSION};
+
+include!(concat!(env!("OUT_DIR"), "/functions.rs"));
+
+/// A process image of a recording.
+pub struct Process {
+    /// Its folder's name: `p0`, `p0.2`, `p0.2+`.
+    pub name: String,
+    pub header: Box<ProcessHeader>,
+    pub threads: Vec<Log>,
+}
+
+/// The log of a thread.
+pub struct Log {
+    pub thread: u32,
+    pub path: PathBuf,
+    /// Which table of functions it was written with.
+    pub functions: u64,
+    bytes: Mapped,
+    /// Bytes behind the header that are complete.
+    committed: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("{} cannot be read", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} holds no process: nothing was recorded", .0.display())]
+    NoProcess(PathBuf),
+    #[error("{} is not the file of a process, or is damaged", .0.display())]
+    NotAProcess(PathBuf),
+    #[error("{} is missing", .0.display())]
+    NoThread(PathBuf),
+    #[error("{} is not the log of a thread, or is damaged at its beginning", .0.display())]
+    NotALog(PathBuf),
+    #[error("{} is of version {recorded}, this hindcast reads version {VERSION}", path.display())]
+    Version { path: PathBuf, recorded: u32 },
+    #[error("{} was written with another table of functions ({recorded:016x}, this hindcast has {own:016x})", path.display())]
+    Functions { path: PathBuf, recorded: u64, own: u64 },
+    #[error("{} is cut off: it had {complete} bytes of complete events and has {left}", path.display())]
+    CutOff { path: PathBuf, complete: u64, left: u64 },
+    #[error("{} is empty: the thread has no events", .0.display())]
+    Empty(PathBuf),
+    #[error("{} is damaged {offset} bytes behind its beginning, after {events} events", path.display())]
+    Damaged { path: PathBuf, offset: usize, events: u64 },
+}
+
+impl LogError {
+    pub fn hint(&self) -> &'static str {
+        match self {
+            LogError::Read { .. } => "see whether the recording belongs to you",
+            LogError::NoProcess(_) => "the program ended before its first instruction, or the disk was full: record again",
+            LogError::Version { .. } | LogError::Functions { .. } => "replay with the hindcast that recorded, or record again",
+            LogError::NotAProcess(_) | LogError::NoThread(_) | LogError::NotALog(_) | LogError::CutOff { .. } => {
+                "copy the whole recording again from where it was made, or record again"
+            }
+            LogError::Empty(_) | LogError::Damaged { .. } => "copy the recording again from where it was made, or record again",
+        }
+    }
+}
+
+/// Every process of a recording, parents before their children.
+pub fn processes(recording: &Path) -> Result<Vec<Process>, LogError> {
+    let read = |source| LogError::Read { path: recording.into(), source };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(recording).map_err(read)? {
+        let name = entry.map_err(read)?.file_name();
+        if let Some(name) = name.to_str().filter(|name| lineage(name).is_some()) {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort_by_key(|name| lineage(name));
+    if names.first().is_none_or(|name| name != "p0") {
+        return Err(LogError::NoProcess(recording.into()));
+    }
+    names.into_iter().map(|name| Process::open(recording, name)).collect()
+}
+
+/// `p0.2+` as `[0, 2, -1]`: orders folders as families.
+fn lineage(name: &str) -> Option<Vec<i64>> {
+    let mut steps = Vec::new();
+    let mut rest = name.strip_prefix('p')?;
+    loop {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        steps.push(rest[..end].parse().ok()?);
+        rest = &rest[end..];
+        while let Some(after) = rest.strip_prefix('+') {
+            steps.push(-1);
+            rest = after;
+        }
+        match rest.strip_prefix('.') {
+            Some(after) => rest = after,
+            None => return rest.is_empty().then_some(steps),
+        }
+    }
+}
+
+impl Process {
+    fn open(recording: &Path, name: String) -> Result<Process, LogError> {
+        let folder = recording.join(&name);
+        let path = folder.join("process");
+        let bytes = std::fs::read(&path).map_err(|source| LogError::Read { path: path.clone(), source })?;
+        let Some(header) = ProcessHeader::from_bytes(&bytes) else {
+            let recorded = bytes.get(8..12).and_then(|version| Some(u32::from_ne_bytes(version.try_into().ok()?)));
+            return Err(match recorded {
+                Some(recorded) if bytes.starts_with(&ProcessHeader::MAGIC) && recorded != VERSION => LogError::Version { path, recorded },
+                _ => LogError::NotAProcess(path),
+            });
+        };
+        let mut threads = Vec::new();
+        for thread in 0..header.threads.load(Ordering::Relaxed) {
+            match Log::open(&folder, thread) {
+                // The number is counted when the log is made; a kill may come between.
+                Err(LogError::NoThread(_)) if thread > 0 && header.end().0 != End::Exited => {}
+                log => threads.push(log?),
+            }
+        }
+        Ok(Process { name, header, threads })
+    }
+
+    /// Whether the process did not get to say how it ended, and is not there any more.
+    pub fn was_killed(&self) -> bool {
+        self.header.end().0 == End::Running && !self.is_alive()
+    }
+
+    /// Whether the process, or another one that has its number now, still runs.
+    pub fn is_alive(&self) -> bool {
+        // SAFETY: sends nothing.
+        self.header.pid != 0 && unsafe { libc::kill(self.header.pid as libc::pid_t, 0) } == 0
+    }
+}
+
+impl Log {
+    pub fn open(folder: &Path, thread: u32) -> Result<Log, LogError> {
+        let path = folder.join(format!("t{thread}"));
+        let bytes = match Mapped::open(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(LogError::NoThread(path)),
+            Err(source) => return Err(LogError::Read { path, source }),
+        };
+        let field = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let (Some(second), Some(functions), Some(complete)) = (field(8), field(16), field(24)) else {
+            return Err(LogError::NotALog(path));
+        };
+        let (recorded, number) = (second as u32, (second >> 32) as u32);
+        if !bytes.starts_with(&LogHeader::MAGIC) {
+            return Err(LogError::NotALog(path));
+        }
+        if recorded != VERSION {
+            return Err(LogError::Version { path, recorded });
+        }
+        if number != thread || bytes.len() < LogHeader::BYTES {
+            return Err(LogError::NotALog(path));
+        }
+        let left = (bytes.len() - LogHeader::BYTES) as u64;
+        if complete > left {
+            return Err(LogError::CutOff { path, complete, left });
+        }
+        Ok(Log { thread, path, functions, bytes, committed: complete as usize })
+    }
+
+    /// Bytes of complete events.
+    pub fn len(&self) -> usize {
+        self.committed
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.committed == 0
+    }
+
+    /// In the order in which they happened. Ends early where the log is damaged; see [`Log::check`].
+    pub fn events(&self) -> Events<'_> {
+        Events::new(&self.bytes[LogHeader::BYTES..LogHeader::BYTES + self.committed])
+    }
+
+    /// Walks over all events: whether they fill the log.
+    pub fn check(&self) -> Result<(), LogError> {
+        let (mut end, mut events) = (0, 0);
+        for event in self.events() {
+            (end, events) = (event.end, events + 1);
+        }
+        match end == self.committed {
+            true => Ok(()),
+            false => Err(LogError::Damaged { path: self.path.clone(), offset: LogHeader::BYTES + end, events }),
+        }
+    }
+
+    /// Gives back the room that was made beforehand behind the last event. For logs that nobody writes any more.
+    pub fn trim(&self) -> io::Result<()> {
+        File::options().write(true).open(&self.path)?.set_len((LogHeader::BYTES + self.committed) as u64)
+    }
+}
+
+/// Whether everything that replay needs is there and of this version.
+pub fn check(recording: &Path, own_functions: Option<u64>) -> Result<Vec<Process>, LogError> {
+    let processes = processes(recording)?;
+    for log in processes.iter().flat_map(|process| &process.threads) {
+        if let Some(own) = own_functions
+            && own != log.functions
+        {
+            return Err(LogError::Functions { path: log.path.clone(), recorded: log.functions, own });
+        }
+        log.check()?;
+    }
+    match processes[0].threads.first() {
+        Some(log) if log.is_empty() => Err(LogError::Empty(log.path.clone())),
+        Some(_) => Ok(processes),
+        None => Err(LogError::NoThread(recording.join("p0/t0"))),
+    }
+}
+
+/// The name of what an event is: a function or a kind.
+pub fn name(kind: u16) -> &'static str {
+    if kind >= FUNCTIONS {
+        return FUNCTION_NAMES.get(usize::from(kind - FUNCTIONS)).copied().unwrap_or("?");
+    }
+    match Kind::from_number(kind) {
+        Some(Kind::Relaxed) => "relaxed",
+        Some(Kind::Edge) => "edge",
+        Some(Kind::Ticket) => "ticket",
+        Some(Kind::Clock) => "clock",
+        Some(Kind::Busy) => "busy",
+        Some(Kind::Signal) => "signal",
+        Some(Kind::Callback) => "callback",
+        Some(Kind::CallbackReturn) => "callback return",
+        Some(Kind::Fork) => "fork",
+        Some(Kind::Exec) => "exec",
+        Some(Kind::Exit) => "exit",
+        Some(Kind::Ended) => "recording ended",
+        Some(Kind::Mapping) => "mapping",
+        Some(Kind::Cached) => "cached",
+        Some(Kind::Thread) => "thread",
+        Some(Kind::ThreadEnd) => "thread end",
+        Some(Kind::Tsc) => "rdtsc",
+        Some(Kind::Cpuid) => "cpuid",
+        Some(Kind::Start) => "start",
+        Some(Kind::Fatal) => "fatal signal",
+        Some(Kind::File) => "file",
+        _ => "?",
+    }
+}
+
+/// Whether an event is an order word: written for an acquisition, not for what a call brought.
+pub fn is_order(event: &Event<'_>) -> bool {
+    matches!(
+        Kind::from_number(event.kind),
+        Some(Kind::Relaxed | Kind::Edge | Kind::Ticket | Kind::Clock | Kind::Busy)
+    )
+}
+
+/// A file, mapped to be read.
+struct Mapped {
+    start: *const u8,
+    length: usize,
+}
+
+impl Mapped {
+    fn open(path: &Path) -> io::Result<Mapped> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len() as usize;
+        if length == 0 {
+            return Ok(Mapped { start: std::ptr::NonNull::dangling().as_ptr(), length });
+        }
+        // SAFETY: a fresh private mapping of the whole file.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+        match start {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            start => Ok(Mapped { start: start.cast(), length }),
+        }
+    }
+}
+
+impl std::ops::Deref for Mapped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped for as long as `self` lives; logs only grow, and what is committed does not change.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if self.length > 0 {
+            // SAFETY: mapped by `open` with this length.
+            unsafe { libc::munmap(self.start.cast_mut().cast(), self.length) };
+        }
+    }
+}
+
+/// Recordings made by hand, for the tests of this crate.
+#[cfg(test)]
+pub mod by_hand {
+    use hindcast_execlog::event::{header, padded};
+
+    use super::*;
+
+    pub fn event(kind: u16, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = header(kind, flags, payload.len() as u16).to_ne_bytes().to_vec();
+        bytes.extend(payload);
+        bytes.resize(4 + padded(payload.len()), 0);
+        bytes
+    }
+
+    /// A call that gave `result` and wrote `written`.
+    pub fn call(function: u16, result: i32, written: &[u8]) -> Vec<u8> {
+        event(function, 1, &[&[0; 4], &result.to_ne_bytes()[..], written].concat())
+    }
+
+    pub fn log(thread: u32, events: &[Vec<u8>]) -> Vec<u8> {
+        let events = events.concat();
+        let mut bytes = LogHeader::MAGIC.to_vec();
+        bytes.extend(VERSION.to_ne_bytes());
+        bytes.extend(thread.to_ne_bytes());
+        bytes.extend(FUNCTION_TABLE.to_ne_bytes());
+        bytes.extend((events.len() as u64).to_ne_bytes());
+        bytes.resize(LogHeader::BYTES, 0);
+        bytes.extend(events);
+        // The room that was made for more.
+        bytes.resize(bytes.len() + 100, 0);
+        bytes
+    }
+
+    pub fn process(recording: &Path, name: &str, end: End, code: u32, logs: &[Vec<u8>]) {
+        let folder = recording.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let header = ProcessHeader::new(0, "");
+        header.threads.store(logs.len() as u32, Ordering::Relaxed);
+        header.end.store(end as u32, Ordering::Relaxed);
+        header.code.store(code, Ordering::Relaxed);
+        // SAFETY: plain data.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const header).cast::<u8>(), size_of::<ProcessHeader>()) };
+        std::fs::write(folder.join("process"), bytes).unwrap();
+        for (thread, log) in logs.iter().enumerate() {
+            std::fs::write(folder.join(format!("t{thread}")), log).unwrap();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_hand::{call, event, log, process};
+    use super::*;
+
+    fn sample() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let events = [event(Kind::Start as u16, 0, &[0; 16]), call(FUNCTIONS, 5, b"hello"), call(FUNCTIONS, 0, b"")];
+        process(folder.path(), "p0", End::Exited, 0, &[log(0, &events)]);
+        let path = folder.path().join("p0/t0");
+        (folder, path)
+    }
+
+    fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = std::fs::read(path).unwrap();
+        change(&mut bytes);
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn a_recording_is_read_as_it_was_written() {
+        let (folder, _) = sample();
+        let processes = check(folder.path(), Some(FUNCTION_TABLE)).unwrap();
+        let log = &processes[0].threads[0];
+        assert_eq!(log.events().count(), 3);
+        log.trim().unwrap();
+        assert_eq!(check(folder.path(), None).unwrap()[0].threads[0].events().count(), 3);
+        assert_eq!(std::fs::metadata(&log.path).unwrap().len(), (LogHeader::BYTES + log.len()) as u64);
+    }
+
+    #[test]
+    fn families_are_listed_parents_first() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["p0.10", "p0+.1", "p0.2", "p0", "p0+", "p0.2.1"] {
+            process(folder.path(), name, End::Exited, 0, &[log(0, &[event(Kind::Start as u16, 0, &[0; 16])])]);
+        }
+        std::fs::create_dir(folder.path().join("pictures")).unwrap();
+        let names: Vec<_> = processes(folder.path()).unwrap().into_iter().map(|process| process.name).collect();
+        assert_eq!(names, ["p0", "p0+", "p0+.1", "p0.2", "p0.2.1", "p0.10"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_log_is_named() {
+        let cut = |keep: usize| move |bytes: &mut Vec<u8>| bytes.truncate(keep);
+        let (folder, path) = sample();
+        change(&path, cut(LogHeader::BYTES + 30));
+        assert!(matches!(check(folder.path(), None), Err(LogError::CutOff { left: 30, .. })));
+        change(&path, cut(20));
+        assert!(matches!(check(folder.path(), None), Err(LogError::NotALog(_))));
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(check(folder.path(), None), Err(LogError::NoThread(_))));
+
+        let (folder, path) = sample();
+        change(&path, |bytes| bytes[0] ^= 1);
+        assert!(matches!(check(folder.path(), None), Err(LogError::NotALog(_))));
+
+        let (folder, path) = sample();
+        change(&path, |bytes| bytes[8] = 77);
+        assert!(matches!(check(folder.path(), None), Err(LogError::Version { recorded: 77, .. })));
+
+        let (folder, _) = sample();
+        assert!(matches!(check(folder.path(), Some(!FUNCTION_TABLE)), Err(LogError::Functions { .. })));
+
+        let (folder, path) = sample();
+        change(&path, |bytes| bytes[24..32].fill(0));
+        assert!(matches!(check(folder.path(), None), Err(LogError::Empty(_))));
+
+        let (folder, path) = sample();
+        // The length of the second event.
+        change(&path, |bytes| bytes[LogHeader::BYTES + 20 + 2] = 0xf0);
+        assert!(matches!(check(folder.path(), None), Err(LogError::Damaged { events: 1, .. })));
+
+        let (folder, _) = sample();
+        change(&folder.path().join("p0/process"), |bytes| bytes[3] = 0);
+        assert!(matches!(check(folder.path(), None), Err(LogError::NotAProcess(_))));
+
+        let empty = tempfile::tempdir().unwrap();
+        assert!(matches!(check(empty.path(), None), Err(LogError::NoProcess(_))));
+    }
+}

@@ -1,0 +1,431 @@
+//! The two runs from end to end: what is checked, started, watched, and what it came to.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use hindcast_execlog::Config;
+use hindcast_execlog::config::{self, FileId, Order, Policy, Run, Waiting};
+use hindcast_execlog::files::End;
+
+use crate::elf::ElfError;
+use crate::gdb::{self, Debugger};
+use crate::launch::{self, Image, Interface, LaunchError, Manner, Stage};
+use crate::log::{self, LogError, Process};
+use crate::preflight::{self, Refused};
+use crate::program::{self, FindError};
+use crate::recording::{self, FolderError, LoadedFile, Machine, OpenError, Recording, Text, make_folder};
+use crate::report::{Report, Stall};
+use crate::runtime::{self, RuntimeError};
+use crate::watch::{self, Ended, Outcome, Signals, Supervision};
+
+/// What can be asked of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordOptions {
+    /// Must not exist yet, or be empty.
+    pub folder: PathBuf,
+    /// A program, by path or by name in `PATH`, and its arguments.
+    pub command: Vec<OsString>,
+    pub order: Order,
+    pub policy: Policy,
+    /// Statuses that repeat are not logged again.
+    pub cache: bool,
+    /// Files below this folder are read again in replay instead of logged.
+    pub reproduce: Option<PathBuf>,
+    pub interfaces: Vec<ChosenInterface>,
+}
+
+/// A higher interface at which the program is cut, beside libc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChosenInterface {
+    Sqlite3,
+    /// A library that was made from an annotated header.
+    Own { name: String, library: Vec<u8> },
+}
+
+impl ChosenInterface {
+    fn name(&self) -> &str {
+        match self {
+            ChosenInterface::Sqlite3 => "sqlite3",
+            ChosenInterface::Own { name, .. } => name,
+        }
+    }
+}
+
+/// What can be asked of a replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    pub folder: PathBuf,
+    pub waiting: Waiting,
+    /// After how long without any progress it is ended.
+    pub stall_timeout: Duration,
+    pub debugger: Option<Debugger>,
+}
+
+/// Why a program could not be recorded or replayed at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    #[error(transparent)]
+    Find(#[from] FindError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("{} is not the one that was recorded", path.display())]
+    OtherFile { path: PathBuf, recorded: String, found: String },
+    #[error("{} was loaded when this was recorded, and is not now", path.display())]
+    FileGone { path: PathBuf, recorded: String, source: Option<ElfError> },
+    #[error("{} was not loaded when this was recorded, and is now", .0.display())]
+    FileAdded(PathBuf),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("{what}")]
+    System { what: &'static str, source: std::io::Error },
+}
+
+impl ExecError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            ExecError::Find(FindError::NotInPath(_)) => "give its path, or see what PATH is",
+            ExecError::Find(FindError::NotExecutable(_)) => "make it executable (chmod +x), or record its interpreter: hindcast exec --record DIR -- sh SCRIPT",
+            ExecError::Find(FindError::NoInterpreter { .. }) => "install the interpreter, or correct the first line of the script",
+            ExecError::Find(FindError::NoFormat(_)) => "record its interpreter: hindcast exec --record DIR -- sh SCRIPT",
+            ExecError::Find(_) => return None,
+            ExecError::Refused(refused) => refused.hint(),
+            ExecError::Folder(FolderError::NotEmpty(_)) => "a recording is never written over: name another folder, or remove this one",
+            ExecError::Folder(_) => "name a folder where you may write, on a disk with room",
+            ExecError::Open(OpenError::Version { .. }) => "replay with the hindcast that recorded, or record again",
+            ExecError::Open(OpenError::NoFolder(_) | OpenError::NoRecording(_)) => {
+                "name the folder that was given to hindcast exec --record"
+            }
+            ExecError::Open(_) => "copy the recording again from where it was made, or record again",
+            ExecError::Log(error) => error.hint(),
+            ExecError::OtherFile { .. } | ExecError::FileGone { .. } | ExecError::FileAdded(_) => {
+                "replay needs the very program and libraries that were recorded: bring them to the same paths (a container image does), or record again"
+            }
+            ExecError::Runtime(RuntimeError::Missing) => "build hindcast with `cargo build -p hindcast-cli`, or name a library in HINDCAST_RUNTIME",
+            ExecError::Runtime(_) | ExecError::Launch(_) | ExecError::System { .. } => return None,
+        })
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> ExecError {
+    move |source| ExecError::System { what, source }
+}
+
+/// What a recording came to.
+pub struct Recorded {
+    pub ended: Ended,
+    /// What a person should know: where recording ended early, and what could not be recorded.
+    pub warnings: Vec<Warning>,
+}
+
+/// Something that is less in a recording than was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// The library was loaded into the program and could not even begin.
+    NothingRecorded,
+    /// Recording ended before the process did.
+    Ended { process: String, events: u64, reason: String },
+    /// The runtime noted something.
+    Noted { process: String, text: String },
+    /// Left running by the program, and still being recorded.
+    StillRunning { process: String, pid: u32 },
+    Unreadable(String),
+}
+
+/// Records a program. Its output is its own; its end is passed on.
+pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
+    let library = runtime::library()?;
+    preflight::machine()?;
+    let folder = std::env::current_dir().map_err(system("the current folder is gone"))?;
+    let program = program::find(&options.command, std::env::var_os("PATH").as_deref(), &folder)?;
+    let image = Image {
+        path: program.path,
+        arguments: program.arguments,
+        environment: environment(),
+        folder: None,
+        stack_limit: launch::stack_limit(),
+    };
+    let files = preflight::program(&image)?;
+    make_folder(&options.folder)?;
+    let mut recording = describe(options, &image, &folder, files);
+    let own = keep_interfaces(options, &mut recording)?;
+    recording.save(&options.folder)?;
+
+    let stage = Stage::new(&options.folder, recording_config(options), &library, &own)?;
+    let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
+    let pid = launch::start(&image, &stage, Manner::Free)?;
+    let ended = watch::accompany(pid, &signals);
+
+    recording.ended = Some(ended.into());
+    let mut warnings = conclude(&options.folder);
+    if let Err(error) = recording.save(&options.folder) {
+        warnings.push(Warning::Unreadable(error.to_string()));
+    }
+    Ok(Recorded { ended, warnings })
+}
+
+fn describe(options: &RecordOptions, image: &Image, folder: &Path, files: Vec<LoadedFile>) -> Recording {
+    let texts = |texts: &[OsString]| texts.iter().map(Text::from).collect();
+    Recording {
+        hindcast: env!("CARGO_PKG_VERSION").into(),
+        log_version: hindcast_execlog::VERSION,
+        functions: format!("{:016x}", log::FUNCTION_TABLE),
+        path: Text::from(&image.path),
+        arguments: texts(&image.arguments),
+        environment: texts(&image.environment),
+        folder: Text::from(folder),
+        stack_limit: image.stack_limit,
+        order: options.order.into(),
+        policy: options.policy.into(),
+        interfaces: Vec::new(),
+        cache: options.cache,
+        reproduce: options.reproduce.as_ref().map(|path| Text::from(&folder.join(path))),
+        files,
+        machine: machine(),
+        began: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        ended: None,
+    }
+}
+
+/// Puts libraries of the user's own interfaces into the recording: replay needs the same.
+fn keep_interfaces(options: &RecordOptions, recording: &mut Recording) -> Result<Vec<Interface>, ExecError> {
+    let mut own = Vec::new();
+    for interface in &options.interfaces {
+        let name = interface.name().to_owned();
+        let mut file = None;
+        if let ChosenInterface::Own { library, .. } = interface {
+            let relative = format!("interface-{name}.so");
+            let path = options.folder.join(&relative);
+            std::fs::write(&path, library).map_err(|source| FolderError::Write { path, source })?;
+            own.push(Interface { name: name.clone(), library: library.clone() });
+            file = Some(relative);
+        }
+        recording.interfaces.push(recording::Interface { name, library: file });
+    }
+    Ok(own)
+}
+
+fn recording_config(options: &RecordOptions) -> Config {
+    let mut config = Config::new(Run::Record);
+    config.order = options.order as u32;
+    config.policy = options.policy as u32;
+    choose(&mut config, options.cache, options.reproduce.as_deref(), options.interfaces.contains(&ChosenInterface::Sqlite3));
+    config
+}
+
+/// The part of the configuration that is the same in both runs.
+fn choose(made: &mut Config, cache: bool, reproduce: Option<&Path>, sqlite3: bool) {
+    if cache {
+        made.optimizations |= config::optimizations::CACHE;
+    }
+    if let Some(path) = reproduce {
+        made.optimizations |= config::optimizations::REPRODUCE;
+        made.reproduce.set(&path.to_string_lossy());
+    }
+    if sqlite3 {
+        made.interfaces |= config::interfaces::SQLITE3;
+    }
+    made.stdout = file_id(1);
+    made.stderr = file_id(2);
+}
+
+/// Looks at what was recorded, and gives back the room behind the logs of what has ended.
+fn conclude(folder: &Path) -> Vec<Warning> {
+    let processes = match log::processes(folder) {
+        Ok(processes) => processes,
+        Err(LogError::NoProcess(_)) => return vec![Warning::NothingRecorded],
+        Err(error) => return vec![Warning::Unreadable(error.to_string())],
+    };
+    let mut warnings = Vec::new();
+    for process in &processes {
+        let name = || process.name.clone();
+        for text in process.header.warnings.as_str().lines() {
+            warnings.push(Warning::Noted { process: name(), text: text.to_owned() });
+        }
+        match process.header.end().0 {
+            End::Detached => warnings.push(Warning::Ended {
+                process: name(),
+                events: process.threads.iter().map(|log| log.events().count() as u64).sum(),
+                reason: process.header.reason.as_str().to_owned(),
+            }),
+            End::Running if process.is_alive() => {
+                warnings.push(Warning::StillRunning { process: name(), pid: process.header.pid });
+                continue;
+            }
+            _ => {}
+        }
+        for log in &process.threads {
+            // Only saves room.
+            let _ = log.trim();
+        }
+    }
+    warnings
+}
+
+/// What a replay came to.
+#[derive(Debug)]
+pub enum Replayed {
+    /// Everything that was recorded was replayed, and the program ended as it did then. What there is to know about
+    /// other processes of it comes along.
+    Ended { ended: Ended, notes: Vec<Report> },
+    /// Everything that was recorded was replayed; the recording ends before the program did.
+    RecordingEnds { report: Report, as_then: Option<Ended> },
+    /// It did something else than was recorded, or the recording cannot be used.
+    Reported(Report),
+    /// Nothing moved any more.
+    Stalled(Stall),
+    /// The user ended it.
+    Interrupted(i32),
+    /// The debugger was left.
+    Debugged { code: u8, report: Option<Report> },
+}
+
+/// Replays a recording. Nothing of it is left running.
+pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
+    let library = runtime::library()?;
+    let recording = Recording::open(&options.folder)?;
+    preflight::machine()?;
+    // A library from elsewhere has a table of its own, and looks at the logs itself.
+    let table = (!runtime::is_overridden()).then_some(log::FUNCTION_TABLE);
+    let processes = log::check(&options.folder, table)?;
+    let image = recording.image();
+    compare_files(&recording, &image)?;
+    let own = recording.own_interfaces(&options.folder)?;
+
+    let stage = Stage::new(&options.folder, replay_config(options, &recording), &library, &own)?;
+    watch::adopt_orphans().map_err(system("orphans cannot be adopted"))?;
+    let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
+    if let Some(debugger) = &options.debugger {
+        let image = gdb::image(debugger, &image)?;
+        let pid = launch::start(&image, &stage, Manner::Debugger)?;
+        let ended = watch::accompany(pid, &signals);
+        watch::end_all();
+        return Ok(Replayed::Debugged { code: ended.code(), report: Report::take(&stage.board) });
+    }
+    let pid = launch::start(&image, &stage, Manner::Bound)?;
+    let mut supervision = Supervision::new(&stage.board, options.stall_timeout);
+    let outcome = watch::supervise(pid, &signals, &mut supervision);
+    let ends = supervision.ends;
+    Ok(match outcome {
+        Outcome::Reported(report) => Replayed::Reported(report),
+        Outcome::Stalled(stall) => Replayed::Stalled(stall),
+        Outcome::Interrupted(signal) => Replayed::Interrupted(signal),
+        Outcome::Ended(ended) => match ends.iter().position(|report| is_first(&report.process)) {
+            Some(at) => {
+                let killed = processes.iter().any(|process| process.name == ends[at].process && process.was_killed());
+                let as_then = killed.then(|| recording.ended.map_or(Ended::Signalled(libc::SIGKILL), Ended::from));
+                Replayed::RecordingEnds { report: ends[at].clone(), as_then }
+            }
+            // A process that another one killed is a part of what happened; one that left recording is worth a word.
+            None => Replayed::Ended { ended, notes: ends.into_iter().filter(|report| left(&processes, &report.process)).collect() },
+        },
+    })
+}
+
+/// Whether `name` is the first process, in one of its images.
+fn is_first(name: &str) -> bool {
+    name.strip_prefix("p0").is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
+}
+
+fn left(processes: &[Process], name: &str) -> bool {
+    processes.iter().any(|process| process.name == name && process.header.end().0 == End::Detached)
+}
+
+fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {
+    let mut config = Config::new(Run::Replay);
+    config.order = Order::from(recording.order) as u32;
+    config.policy = Policy::from(recording.policy) as u32;
+    config.waiting = options.waiting as u32;
+    let sqlite3 = recording.interfaces.iter().any(|interface| interface.name == "sqlite3" && interface.library.is_none());
+    choose(&mut config, recording.cache, recording.reproduce.as_ref().map(Text::as_path), sqlite3);
+    if let Some(at) = options.debugger.as_ref().and_then(|debugger| debugger.break_at) {
+        (config.break_thread, config.break_event) = (at.thread, at.event);
+    }
+    config
+}
+
+/// Refuses another program, loader or library than the recorded.
+fn compare_files(recording: &Recording, image: &Image) -> Result<(), ExecError> {
+    if let Some(program) = recording.files.first() {
+        same(program)?;
+    }
+    // Before the loader is asked, it must be the right one itself.
+    let Some(loader) = recording.files.get(1) else { return Ok(()) };
+    same(loader)?;
+    let found = preflight::files(image, loader.path.as_path())?;
+    for file in &recording.files {
+        match found.iter().find(|other| other.path == file.path) {
+            Some(other) if other.identity == file.identity => {}
+            Some(other) => return Err(other_file(file, other.identity.clone())),
+            None => {
+                let path = file.path.as_path().into();
+                return Err(ExecError::FileGone { path, recorded: file.identity.clone(), source: None });
+            }
+        }
+    }
+    match found.iter().find(|file| !recording.files.iter().any(|other| other.path == file.path)) {
+        Some(added) => Err(ExecError::FileAdded(added.path.as_path().into())),
+        None => Ok(()),
+    }
+}
+
+fn same(file: &LoadedFile) -> Result<(), ExecError> {
+    match crate::elf::identity(file.path.as_path()) {
+        Ok(found) if found == file.identity => Ok(()),
+        Ok(found) => Err(other_file(file, found)),
+        Err(error) => {
+            let path = file.path.as_path().into();
+            Err(ExecError::FileGone { path, recorded: file.identity.clone(), source: Some(error) })
+        }
+    }
+}
+
+fn other_file(file: &LoadedFile, found: String) -> ExecError {
+    ExecError::OtherFile { path: file.path.as_path().into(), recorded: file.identity.clone(), found }
+}
+
+/// The environment of this process, as it is given to the program.
+fn environment() -> Vec<OsString> {
+    let mut made = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        if name == runtime::OVERRIDE {
+            continue;
+        }
+        let mut variable = name;
+        variable.push("=");
+        variable.push(value);
+        made.push(variable);
+    }
+    made
+}
+
+fn machine() -> Machine {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let processor = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    Machine {
+        name: read("/proc/sys/kernel/hostname").trim().to_owned(),
+        kernel: preflight::kernel(),
+        processor: processor.unwrap_or("unknown").to_owned(),
+    }
+}
+
+fn file_id(descriptor: i32) -> FileId {
+    // SAFETY: `stat` is plain data and is written by the call.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        match libc::fstat(descriptor, &mut status) {
+            0 => FileId { device: status.st_dev, inode: status.st_ino },
+            _ => FileId::default(),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Waits for what was started: passes signals on, notices its end, and in replay looks at the board.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use hindcast_execlog::Board;
+use hindcast_execlog::board::ReportKind;
+
+use crate::report::{self, Progress, Report, Stall, StallWatch};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Exited(i32),
+    Signalled(i32),
+}
+
+impl Ended {
+    fn from_status(status: libc::c_int) -> Option<Ended> {
+        if libc::WIFEXITED(status) {
+            Some(Ended::Exited(libc::WEXITSTATUS(status)))
+        } else if libc::WIFSIGNALED(status) {
+            Some(Ended::Signalled(libc::WTERMSIG(status)))
+        } else {
+            None
+        }
+    }
+
+    /// As a shell says it.
+    pub fn code(self) -> u8 {
+        match self {
+            Ended::Exited(status) => status as u8,
+            Ended::Signalled(signal) => 128u8.wrapping_add(signal as u8),
+        }
+    }
+}
+
+/// The signals that are passed on to the program.
+const PASSED_ON: [libc::c_int; 9] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGALRM,
+    libc::SIGCONT,
+];
+
+/// Signals of this process are taken one by one from here on instead of having their effect. Make it before the
+/// program is started, so that none is lost.
+pub struct Signals {
+    set: libc::sigset_t,
+}
+
+/// Something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A child ended, or the time is over.
+    Look,
+    /// `typed`: the terminal sent it to everybody in the foreground, so the program has it already.
+    Signal { number: libc::c_int, typed: bool },
+}
+
+impl Signals {
+    pub fn take_over() -> io::Result<Signals> {
+        // SAFETY: builds a set of signals and blocks it in this thread, the only one there is.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in PASSED_ON {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::sigaddset(&mut set, libc::SIGCHLD);
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
+                0 => Ok(Signals { set }),
+                code => Err(io::Error::from_raw_os_error(code)),
+            }
+        }
+    }
+
+    /// Waits for the next one, at most so long.
+    pub fn next(&self, at_most: Duration) -> Event {
+        let timeout = libc::timespec { tv_sec: at_most.as_secs() as _, tv_nsec: at_most.subsec_nanos() as _ };
+        // SAFETY: waits for signals that are blocked in this thread.
+        let (number, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::sigtimedwait(&self.set, &mut info, &timeout), info)
+        };
+        match number {
+            libc::SIGCHLD | -1 => Event::Look,
+            number => Event::Signal { number, typed: info.si_code > 0 },
+        }
+    }
+}
+
+/// Collects every child that has ended; the status of `main` if it is among them.
+fn reap(main: libc::pid_t) -> (Option<Ended>, bool) {
+    let mut of_main = None;
+    loop {
+        let mut status = 0;
+        // SAFETY: writes one value.
+        match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
+            0 => return (of_main, true),
+            -1 => return (of_main, false),
+            pid if pid == main => of_main = Ended::from_status(status).or(of_main),
+            _ => {}
+        }
+    }
+}
+
+/// Waits until `main` has ended. What it leaves running goes on.
+pub fn accompany(main: libc::pid_t, signals: &Signals) -> Ended {
+    loop {
+        if let (Some(ended), _) = reap(main) {
+            return ended;
+        }
+        if let Event::Signal { number, typed: false } = signals.next(Duration::from_secs(60)) {
+            // SAFETY: `main` has not been reaped, so the number is still its own.
+            unsafe { libc::kill(main, number) };
+        }
+    }
+}
+
+/// Makes orphans of the program children of this process, so that none is left running unseen.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: sets an attribute of this process.
+    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Everything that descends from this process.
+pub fn descendants() -> Vec<libc::pid_t> {
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let parent: Option<libc::pid_t> = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        if let Some(parent) = parent {
+            parents.push((pid, parent));
+        }
+    }
+    let mut found = vec![std::process::id() as libc::pid_t];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// Ends everything that descends from this process.
+pub fn end_all() {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        for pid in descendants() {
+            // SAFETY: descendants stay ours until they are reaped, which only this thread does.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        if !reap(0).1 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What watching a replay came to.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Every process of the program has ended by itself.
+    Ended(Ended),
+    /// The runtime reported something that is not an end of the recording, and everything was ended.
+    Reported(Report),
+    Stalled(Stall),
+    /// The user wanted it to end.
+    Interrupted(libc::c_int),
+}
+
+/// What is watched in a replay.
+pub struct Supervision<'a> {
+    board: &'a Board,
+    stall: StallWatch,
+    /// Processes that came to the end of their recording without having ended, in that order.
+    pub ends: Vec<Report>,
+}
+
+impl<'a> Supervision<'a> {
+    pub fn new(board: &'a Board, stall_timeout: Duration) -> Self {
+        Supervision { board, stall: StallWatch::new(stall_timeout, Instant::now()), ends: Vec::new() }
+    }
+
+    /// Looks at the board. A process whose recording ends ends itself, and the others go on: it may be one of many.
+    fn look(&mut self) -> Option<Outcome> {
+        while let Some(report) = Report::take(self.board) {
+            match report.kind {
+                ReportKind::RecordingEnds => self.ends.push(report),
+                _ => return Some(Outcome::Reported(report)),
+            }
+        }
+        match self.stall.look(report::threads(self.board), Instant::now(), report::runs) {
+            Progress::Stalled(stall) => Some(Outcome::Stalled(stall)),
+            Progress::Moving | Progress::Computing => None,
+        }
+    }
+}
+
+/// How often the board is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Waits until `main` and all that it left behind have ended, or until the board says that it is over. Leaves nothing
+/// running.
+pub fn supervise(main: libc::pid_t, signals: &Signals, supervision: &mut Supervision<'_>) -> Outcome {
+    let mut ended = None;
+    loop {
+        // Before the board is looked at: what a process reported before it ended is there then.
+        let (of_main, any_left) = reap(main);
+        ended = of_main.or(ended);
+        if let Some(outcome) = supervision.look() {
+            end_all();
+            return outcome;
+        }
+        if let (Some(ended), false) = (ended, any_left) {
+            return Outcome::Ended(ended);
+        }
+        match signals.next(LOOK_EVERY) {
+            Event::Signal { number: number @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT), .. } => {
+                end_all();
+                return Outcome::Interrupted(number);
+            }
+            // Recorded signals come from the recording.
+            Event::Signal { .. } | Event::Look => {}
+        }
+    }
+}
