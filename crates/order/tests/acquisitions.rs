@@ -207,6 +207,23 @@ fn a_clock_orders_more_than_what_it_was_written_for() {
     .assert_eq(&lines);
 }
 
+/// Whoever looks at something that was initialised comes after that, and is nobody's owner. Once is enough.
+#[test]
+fn what_is_looked_at_keeps_its_owner() {
+    let mut recorder = Recorder::new(Order::Edge, 3);
+    let mut owner = Owner::NOBODY;
+    recorder.acquired(Thread(0), &mut owner);
+    for thread in [1, 1, 0, 2] {
+        recorder.observed(Thread(thread), owner);
+    }
+    expect![[r#"
+          T0: relaxed×2
+          T1: after T0#1, relaxed×1
+          T2: after T0#1
+    "#]]
+    .assert_eq(&show(&recorder.finish()));
+}
+
 #[test]
 fn an_owner_is_a_thread_and_its_acquisition_in_one_word() {
     let position = Position {
