@@ -20,7 +20,11 @@ fn main() {
     println!("cargo:rerun-if-changed={}", library.display());
     let embedded = out.join("runtime.so");
     if let Err(error) = std::fs::copy(&library, &embedded) {
-        panic!("{} cannot be copied to {}: {error}", library.display(), embedded.display());
+        panic!(
+            "{} cannot be copied to {}: {error}",
+            library.display(),
+            embedded.display()
+        );
     }
 }
 
@@ -31,7 +35,10 @@ fn table(out: &Path) {
         Ok(text) => text,
         Err(error) => panic!("{TABLE} cannot be read: {error}"),
     };
-    let part = |begin: &str, end: &str| match text.split_once(begin).and_then(|(_, rest)| rest.split_once(end)) {
+    let part = |begin: &str, end: &str| match text
+        .split_once(begin)
+        .and_then(|(_, rest)| rest.split_once(end))
+    {
         Some((part, _)) => part.trim().to_owned(),
         None => panic!("{TABLE} has no {begin:?}"),
     };
@@ -48,19 +55,40 @@ fn table(out: &Path) {
 fn build(out: &Path) -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for part in ["runtime", "execlog", "order"] {
-        println!("cargo:rerun-if-changed={}", workspace.join("crates").join(part).display());
+        println!(
+            "cargo:rerun-if-changed={}",
+            workspace.join("crates").join(part).display()
+        );
     }
     let target = out.join("runtime");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--release", "--locked", "--package", "hindcast-runtime", "--target-dir"]).arg(&target);
+    command
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "hindcast-runtime",
+            "--target-dir",
+        ])
+        .arg(&target);
     command.current_dir(&workspace);
     // What the outer cargo told this script about itself is not for the inner one: wrappers such as clippy's, flags,
     // the target folder, features.
     for (name, _) in std::env::vars_os() {
         let Some(text) = name.to_str() else { continue };
         let inherited = ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_HTTP_PROXY"].contains(&text);
-        let outer = text.starts_with("CARGO_") || ["RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS", "TARGET", "HOST", "PROFILE"].contains(&text);
+        let outer = text.starts_with("CARGO_")
+            || [
+                "RUSTC_WRAPPER",
+                "RUSTC_WORKSPACE_WRAPPER",
+                "RUSTFLAGS",
+                "TARGET",
+                "HOST",
+                "PROFILE",
+            ]
+            .contains(&text);
         if outer && !inherited {
             command.env_remove(&name);
         }

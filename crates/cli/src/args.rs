@@ -1,5 +1,6 @@
 //! Every command and flag, defined once: the parser and `--help` come from here.
 
+pub mod exec;
 mod standby;
 
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hindcast_trace::{Location, RequestId};
 
+pub use exec::ExecArgs;
 pub use standby::{
     DropArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
 };
@@ -44,6 +46,8 @@ pub enum Command {
     Retro(RetroArgs),
     /// Keep a replica that never falls behind and never shows a torn state, in another Postgres or in memory
     Standby(Box<StandbyArgs>),
+    /// Record a native process as it is, and replay it: same output, same exit, same order of locks
+    Exec(Box<ExecArgs>),
 }
 
 #[derive(Args)]

@@ -7,18 +7,38 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done; for a replay: faithful.
-    Success = 0,
+    Success,
     /// A replay diverged, a retroaction stopped before its end, or a recording has gaps that were to be treated as failures.
-    Diverged = 1,
+    Diverged,
     /// The arguments do not fit together. The argument parser uses the same code.
-    Usage = 2,
+    Usage,
     /// It could not be done: the message says why.
-    Failed = 3,
+    Failed,
+    /// What a program that was executed returned. The two that follow are beside what programs return, as those of `timeout` and `env`.
+    Program(u8),
+    /// A program in replay did not do what was recorded.
+    ExecutionDiverged,
+    /// A program was not executed.
+    NotExecuted,
+}
+
+impl Exit {
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Success => 0,
+            Exit::Diverged => 1,
+            Exit::Usage => 2,
+            Exit::Failed => 3,
+            Exit::Program(code) => code,
+            Exit::ExecutionDiverged => 124,
+            Exit::NotExecuted => 125,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
+        ExitCode::from(exit.code())
     }
 }
 

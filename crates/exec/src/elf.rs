@@ -43,11 +43,17 @@ pub enum ElfError {
 
 impl Elf {
     pub fn read(path: &Path) -> Result<Elf, ElfError> {
-        let file = File::open(path).map_err(|source| ElfError::Read { path: path.into(), source })?;
+        let file = File::open(path).map_err(|source| ElfError::Read {
+            path: path.into(),
+            source,
+        })?;
         let cache = ReadCache::new(file);
         Elf::parse(&cache).map_err(|error| match error {
             Problem::NotElf => ElfError::NotElf(path.into()),
-            Problem::Damaged(what) => ElfError::Damaged { path: path.into(), what },
+            Problem::Damaged(what) => ElfError::Damaged {
+                path: path.into(),
+                what,
+            },
         })
     }
 
@@ -63,7 +69,14 @@ impl Elf {
         };
         if (start[4], start[5], machine) != (elf::ELFCLASS64, elf::ELFDATA2LSB, elf::EM_X86_64) {
             let architecture = Architecture::Other(architecture(machine));
-            return Ok(Elf { architecture, interpreter: None, dynamic: false, needed: Vec::new(), build_id: None, go: false });
+            return Ok(Elf {
+                architecture,
+                interpreter: None,
+                dynamic: false,
+                needed: Vec::new(),
+                build_id: None,
+                go: false,
+            });
         }
         let header = FileHeader64::<LittleEndian>::parse(data)?;
         let order = header.endian()?;
@@ -77,38 +90,71 @@ impl Elf {
             needed: Vec::new(),
             build_id: None,
             go: sections.iter().any(|section| {
-                matches!(sections.section_name(order, section), Ok(b".go.buildinfo" | b".note.go.buildid"))
+                matches!(
+                    sections.section_name(order, section),
+                    Ok(b".go.buildinfo" | b".note.go.buildid")
+                )
             }),
         };
         for segment in segments {
             if let Some(path) = segment.interpreter(order, data)? {
-                made.interpreter = Some(PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path)));
+                made.interpreter = Some(PathBuf::from(
+                    <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path),
+                ));
             }
             if let Some(notes) = segment.notes(order, data)? {
                 made.notes(order, notes);
             }
             if let Some(entries) = segment.dynamic(order, data)? {
                 made.dynamic = true;
-                let value = |tag| entries.iter().find(|entry| entry.tag32(order) == Some(tag)).map(|entry| entry.d_val(order));
-                let (Some(table), Some(size)) = (value(elf::DT_STRTAB), value(elf::DT_STRSZ)) else { continue };
-                let Some(strings) = segments.iter().find_map(|segment| segment.data_range(order, data, table, size).ok().flatten()) else {
-                    return Err(Problem::Damaged("its names of libraries are nowhere".into()));
+                let value = |tag| {
+                    entries
+                        .iter()
+                        .find(|entry| entry.tag32(order) == Some(tag))
+                        .map(|entry| entry.d_val(order))
                 };
-                for entry in entries.iter().filter(|entry| entry.tag32(order) == Some(elf::DT_NEEDED)) {
-                    let name = strings.get(entry.d_val(order) as usize..).and_then(|rest| rest.split(|byte| *byte == 0).next());
-                    made.needed.extend(name.map(|name| String::from_utf8_lossy(name).into_owned()));
+                let (Some(table), Some(size)) = (value(elf::DT_STRTAB), value(elf::DT_STRSZ))
+                else {
+                    continue;
+                };
+                let Some(strings) = segments.iter().find_map(|segment| {
+                    segment.data_range(order, data, table, size).ok().flatten()
+                }) else {
+                    return Err(Problem::Damaged(
+                        "its names of libraries are nowhere".into(),
+                    ));
+                };
+                for entry in entries
+                    .iter()
+                    .filter(|entry| entry.tag32(order) == Some(elf::DT_NEEDED))
+                {
+                    let name = strings
+                        .get(entry.d_val(order) as usize..)
+                        .and_then(|rest| rest.split(|byte| *byte == 0).next());
+                    made.needed
+                        .extend(name.map(|name| String::from_utf8_lossy(name).into_owned()));
                 }
             }
         }
         Ok(made)
     }
 
-    fn notes(&mut self, order: LittleEndian, mut notes: NoteIterator<'_, FileHeader64<LittleEndian>>) {
+    fn notes(
+        &mut self,
+        order: LittleEndian,
+        mut notes: NoteIterator<'_, FileHeader64<LittleEndian>>,
+    ) {
         while let Ok(Some(note)) = notes.next() {
             if note.name() == b"Go" {
                 self.go = true;
-            } else if note.name() == elf::ELF_NOTE_GNU && note.n_type(order) == elf::NT_GNU_BUILD_ID {
-                self.build_id = Some(note.desc().iter().map(|byte| format!("{byte:02x}")).collect());
+            } else if note.name() == elf::ELF_NOTE_GNU && note.n_type(order) == elf::NT_GNU_BUILD_ID
+            {
+                self.build_id = Some(
+                    note.desc()
+                        .iter()
+                        .map(|byte| format!("{byte:02x}"))
+                        .collect(),
+                );
             }
         }
     }
@@ -141,10 +187,16 @@ fn architecture(machine: u16) -> &'static str {
 
 /// What identifies the content of a file: its build id where the linker left one, else a hash of all of it.
 pub fn identity(path: &Path) -> Result<String, ElfError> {
-    if let Ok(Elf { build_id: Some(id), .. }) = Elf::read(path) {
+    if let Ok(Elf {
+        build_id: Some(id), ..
+    }) = Elf::read(path)
+    {
         return Ok(format!("build-id {id}"));
     }
-    let unreadable = |source| ElfError::Read { path: path.into(), source };
+    let unreadable = |source| ElfError::Read {
+        path: path.into(),
+        source,
+    };
     let mut file = File::open(path).map_err(unreadable)?;
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     let mut piece = vec![0; 1 << 16];
@@ -163,9 +215,13 @@ pub fn function_at(path: &Path, offset: u64) -> Option<String> {
     // Offsets are counted from the first segment, which position-independent files have at 0.
     let base = file.segments().map(|segment| segment.address()).min()?;
     let address = base.checked_add(offset)?;
-    let function = file.symbols().chain(file.dynamic_symbols()).find(|symbol| {
-        symbol.kind() == SymbolKind::Text && (symbol.address()..symbol.address() + symbol.size()).contains(&address)
-    })?;
+    let function = file
+        .symbols()
+        .chain(file.dynamic_symbols())
+        .find(|symbol| {
+            symbol.kind() == SymbolKind::Text
+                && (symbol.address()..symbol.address() + symbol.size()).contains(&address)
+        })?;
     function.name().ok().map(str::to_owned)
 }
 
@@ -178,8 +234,15 @@ mod tests {
         let own = Elf::read(&std::env::current_exe().unwrap()).unwrap();
         assert_eq!(own.architecture, Architecture::X86_64);
         assert!(own.dynamic && !own.go);
-        assert_eq!(own.interpreter.as_deref(), Some(Path::new("/lib64/ld-linux-x86-64.so.2")));
-        assert!(own.needed.iter().any(|name| name == "libc.so.6"), "{:?}", own.needed);
+        assert_eq!(
+            own.interpreter.as_deref(),
+            Some(Path::new("/lib64/ld-linux-x86-64.so.2"))
+        );
+        assert!(
+            own.needed.iter().any(|name| name == "libc.so.6"),
+            "{:?}",
+            own.needed
+        );
     }
 
     #[test]
@@ -189,7 +252,10 @@ mod tests {
         start[18..20].copy_from_slice(&elf::EM_AARCH64.to_le_bytes());
         let parsed = Elf::parse(&start[..]).ok().unwrap();
         assert_eq!(parsed.architecture, Architecture::Other("64-bit ARM"));
-        assert!(matches!(Elf::parse(&b"#!/bin/sh\nexit 0 # and more\n"[..]), Err(Problem::NotElf)));
+        assert!(matches!(
+            Elf::parse(&b"#!/bin/sh\nexit 0 # and more\n"[..]),
+            Err(Problem::NotElf)
+        ));
         // A header of this machine with nothing behind it.
         start[18..20].copy_from_slice(&elf::EM_X86_64.to_le_bytes());
         start[32] = 200;

@@ -30,7 +30,11 @@ pub struct Debugger {
 /// How gdb is started to debug `program`.
 pub fn image(debugger: &Debugger, program: &Image) -> Result<Image, ExecError> {
     let folder = std::env::current_dir().unwrap_or_else(|_| "/".into());
-    let found = crate::program::find(&["gdb".into()], std::env::var_os("PATH").as_deref(), &folder)?;
+    let found = crate::program::find(
+        &["gdb".into()],
+        std::env::var_os("PATH").as_deref(),
+        &folder,
+    )?;
     let mut arguments: Vec<OsString> = vec!["gdb".into(), "-q".into()];
     for command in commands(debugger) {
         arguments.extend(["-ex".into(), command]);
@@ -51,7 +55,13 @@ pub fn image(debugger: &Debugger, program: &Image) -> Result<Image, ExecError> {
         .collect();
     // What runs the wrapper: a shell of which the syntax is known.
     environment.push("SHELL=/bin/sh".into());
-    Ok(Image { path: found.path, arguments, environment, folder: None, stack_limit: launch::stack_limit() })
+    Ok(Image {
+        path: found.path,
+        arguments,
+        environment,
+        folder: None,
+        stack_limit: launch::stack_limit(),
+    })
 }
 
 fn commands(debugger: &Debugger) -> Vec<OsString> {
@@ -116,11 +126,22 @@ mod tests {
     #[test]
     fn gdb_is_told_everything_before_the_user_says_run() {
         let debugger = Debugger {
-            break_at: Some(LogicalTime { thread: 1, event: 2 }),
+            break_at: Some(LogicalTime {
+                thread: 1,
+                event: 2,
+            }),
             arguments: Vec::new(),
-            wrapper: vec!["/opt/it's here/hindcast".into(), "exec".into(), "--become".into(), "/tmp/a b".into()],
+            wrapper: vec![
+                "/opt/it's here/hindcast".into(),
+                "exec".into(),
+                "--become".into(),
+                "/tmp/a b".into(),
+            ],
         };
-        let text: Vec<_> = commands(&debugger).into_iter().map(|command| command.into_string().unwrap()).collect();
+        let text: Vec<_> = commands(&debugger)
+            .into_iter()
+            .map(|command| command.into_string().unwrap())
+            .collect();
         expect![[r#"
             set disable-randomization on
             set breakpoint pending on

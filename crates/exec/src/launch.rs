@@ -32,7 +32,10 @@ pub struct Image {
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     #[error("{what} failed")]
-    System { what: &'static str, source: io::Error },
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
     #[error("the recording's folder {} cannot be opened", path.display())]
     Folder { path: PathBuf, source: io::Error },
     #[error("{} cannot be executed", path.display())]
@@ -42,7 +45,10 @@ pub enum LaunchError {
 }
 
 fn failed(what: &'static str) -> LaunchError {
-    LaunchError::System { what, source: io::Error::last_os_error() }
+    LaunchError::System {
+        what,
+        source: io::Error::last_os_error(),
+    }
 }
 
 /// The page on which the runtime reports, as the launcher sees it.
@@ -54,7 +60,14 @@ impl SharedBoard {
     fn map(file: &File) -> Result<Self, LaunchError> {
         // SAFETY: a fresh shared mapping of a memory file that is as long as the board.
         let pages = unsafe {
-            libc::mmap(std::ptr::null_mut(), Board::bytes(), libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                Board::bytes(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
         };
         match NonNull::new(pages.cast::<Board>()) {
             Some(pages) if pages.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedBoard { pages }),
@@ -96,10 +109,18 @@ pub struct Stage {
 
 impl Stage {
     /// `config` is completed with what only the launcher knows: what to preload.
-    pub fn new(folder: &Path, mut config: Config, library: &[u8], interfaces: &[Interface]) -> Result<Stage, LaunchError> {
+    pub fn new(
+        folder: &Path,
+        mut config: Config,
+        library: &[u8],
+        interfaces: &[Interface],
+    ) -> Result<Stage, LaunchError> {
         let preload = preload(interfaces.len());
         let mut handed = Vec::new();
-        for (interface, descriptor) in interfaces.iter().zip(descriptors::INTERFACES..descriptors::END) {
+        for (interface, descriptor) in interfaces
+            .iter()
+            .zip(descriptors::INTERFACES..descriptors::END)
+        {
             let name = format!("hindcast-interface-{}", interface.name);
             handed.push((memory_file(&name, &interface.library)?.into(), descriptor));
         }
@@ -107,11 +128,25 @@ impl Stage {
 
         let replay = config.run() == hindcast_execlog::config::Run::Replay;
         let board = memory_file("hindcast-board", &Board::prefix())?;
-        board.set_len(Board::bytes() as u64).map_err(|source| LaunchError::System { what: "making the board", source })?;
+        board
+            .set_len(Board::bytes() as u64)
+            .map_err(|source| LaunchError::System {
+                what: "making the board",
+                source,
+            })?;
         let shared = SharedBoard::map(&board)?;
-        let opened = File::open(folder).map_err(|source| LaunchError::Folder { path: folder.into(), source })?;
-        handed.push((memory_file("hindcast-runtime", library)?.into(), descriptors::LIBRARY));
-        handed.push((memory_file("hindcast-config", config.as_bytes())?.into(), descriptors::CONFIG));
+        let opened = File::open(folder).map_err(|source| LaunchError::Folder {
+            path: folder.into(),
+            source,
+        })?;
+        handed.push((
+            memory_file("hindcast-runtime", library)?.into(),
+            descriptors::LIBRARY,
+        ));
+        handed.push((
+            memory_file("hindcast-config", config.as_bytes())?.into(),
+            descriptors::CONFIG,
+        ));
         handed.push((board.into(), descriptors::BOARD));
         handed.push((opened.into(), descriptors::FOLDER));
         if replay {
@@ -121,7 +156,11 @@ impl Stage {
                 }
             }
         }
-        Ok(Stage { descriptors: handed, preload, board: shared })
+        Ok(Stage {
+            descriptors: handed,
+            preload,
+            board: shared,
+        })
     }
 
     /// The environment of the program: its own, with our libraries before those that it preloads itself.
@@ -133,12 +172,18 @@ impl Stage {
     fn hand_over(&self) -> io::Result<()> {
         // A descriptor must be below the soft limit when it is made; it may be above it later. The program finds the
         // limit that it would have found without us.
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
         // SAFETY: plain system calls on values of this function.
         unsafe {
             check(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
             let needed = descriptors::END as libc::rlim_t;
-            let raised = libc::rlimit { rlim_cur: limit.rlim_cur.max(needed), rlim_max: limit.rlim_max };
+            let raised = libc::rlimit {
+                rlim_cur: limit.rlim_cur.max(needed),
+                rlim_max: limit.rlim_max,
+            };
             check(libc::setrlimit(libc::RLIMIT_NOFILE, &raised))?;
             for (file, descriptor) in &self.descriptors {
                 if file.as_raw_fd() == *descriptor {
@@ -179,7 +224,10 @@ pub fn clear_board() {
 pub fn preloading(own: &[OsString], preload: &str) -> Vec<OsString> {
     const NAME: &[u8] = b"LD_PRELOAD=";
     let mut made: Vec<OsString> = own.to_vec();
-    match made.iter_mut().find(|variable| variable.as_bytes().starts_with(NAME)) {
+    match made
+        .iter_mut()
+        .find(|variable| variable.as_bytes().starts_with(NAME))
+    {
         Some(variable) => {
             let theirs = variable.as_bytes()[NAME.len()..].to_vec();
             let mut both = [NAME, preload.as_bytes()].concat();
@@ -204,7 +252,11 @@ fn memory_file(name: &str, bytes: &[u8]) -> Result<File, LaunchError> {
         }
         File::from_raw_fd(fd)
     };
-    file.write_all(bytes).map_err(|source| LaunchError::System { what: "writing a file in memory", source })?;
+    file.write_all(bytes)
+        .map_err(|source| LaunchError::System {
+            what: "writing a file in memory",
+            source,
+        })?;
     Ok(file)
 }
 
@@ -253,7 +305,11 @@ impl Exec {
             path: text(image.path.as_os_str())?,
             arguments: list(&image.arguments)?,
             environment: list(environment)?,
-            folder: image.folder.as_ref().map(|folder| text(folder.as_os_str())).transpose()?,
+            folder: image
+                .folder
+                .as_ref()
+                .map(|folder| text(folder.as_os_str()))
+                .transpose()?,
             stack_limit: image.stack_limit,
             _texts: texts,
         })
@@ -268,15 +324,26 @@ impl Exec {
             {
                 return io::Error::last_os_error();
             }
-            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            if libc::getrlimit(libc::RLIMIT_STACK, &mut limit) == 0 && limit.rlim_cur != self.stack_limit {
+            let mut limit = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            if libc::getrlimit(libc::RLIMIT_STACK, &mut limit) == 0
+                && limit.rlim_cur != self.stack_limit
+            {
                 limit.rlim_cur = self.stack_limit.min(limit.rlim_max);
                 libc::setrlimit(libc::RLIMIT_STACK, &limit);
             }
             if libc::personality(0xffff_ffff) & libc::ADDR_NO_RANDOMIZE == 0 {
-                libc::personality((libc::personality(0xffff_ffff) | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+                libc::personality(
+                    (libc::personality(0xffff_ffff) | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong,
+                );
             }
-            libc::execve(self.path.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr());
+            libc::execve(
+                self.path.as_ptr(),
+                self.arguments.as_ptr(),
+                self.environment.as_ptr(),
+            );
         }
         io::Error::last_os_error()
     }
@@ -284,7 +351,10 @@ impl Exec {
 
 /// The soft limit of this process' stack.
 pub fn stack_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: writes one value.
     match unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } {
         0 => limit.rlim_cur,
@@ -311,7 +381,10 @@ pub fn start(image: &Image, stage: &Stage, manner: Manner) -> Result<libc::pid_t
         _ => stage.environment(&image.environment),
     };
     let exec = Exec::new(image, &environment)?;
-    let null = File::open("/dev/null").map_err(|source| LaunchError::System { what: "opening /dev/null", source })?;
+    let null = File::open("/dev/null").map_err(|source| LaunchError::System {
+        what: "opening /dev/null",
+        source,
+    })?;
     let (mut failure, report) = pipe()?;
     let launcher = std::process::id() as libc::pid_t;
 
@@ -339,12 +412,21 @@ pub fn start(image: &Image, stage: &Stage, manner: Manner) -> Result<libc::pid_t
             // SAFETY: reaps the child that has just failed.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
             let source = io::Error::from_raw_os_error(i32::from_ne_bytes(code));
-            Err(LaunchError::Exec { path: image.path.clone(), source })
+            Err(LaunchError::Exec {
+                path: image.path.clone(),
+                source,
+            })
         }
     }
 }
 
-fn in_child(exec: &Exec, stage: &Stage, manner: Manner, null: RawFd, launcher: libc::pid_t) -> io::Error {
+fn in_child(
+    exec: &Exec,
+    stage: &Stage,
+    manner: Manner,
+    null: RawFd,
+    launcher: libc::pid_t,
+) -> io::Error {
     // SAFETY: plain system calls; nothing is allocated.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
@@ -383,7 +465,10 @@ fn pipe() -> Result<(File, File), LaunchError> {
 /// descriptors.
 pub fn become_image(image: &Image, preload: &str) -> LaunchError {
     match Exec::new(image, &preloading(&image.environment, preload)) {
-        Ok(exec) => LaunchError::Exec { path: image.path.clone(), source: exec.become_it() },
+        Ok(exec) => LaunchError::Exec {
+            path: image.path.clone(),
+            source: exec.become_it(),
+        },
         Err(error) => error,
     }
 }

@@ -46,32 +46,56 @@ pub enum LogError {
     #[error("{} is of version {recorded}, this hindcast reads version {VERSION}", path.display())]
     Version { path: PathBuf, recorded: u32 },
     #[error("{} was written with another table of functions ({recorded:016x}, this hindcast has {own:016x})", path.display())]
-    Functions { path: PathBuf, recorded: u64, own: u64 },
+    Functions {
+        path: PathBuf,
+        recorded: u64,
+        own: u64,
+    },
     #[error("{} is cut off: it had {complete} bytes of complete events and has {left}", path.display())]
-    CutOff { path: PathBuf, complete: u64, left: u64 },
+    CutOff {
+        path: PathBuf,
+        complete: u64,
+        left: u64,
+    },
     #[error("{} is empty: the thread has no events", .0.display())]
     Empty(PathBuf),
     #[error("{} is damaged {offset} bytes behind its beginning, after {events} events", path.display())]
-    Damaged { path: PathBuf, offset: usize, events: u64 },
+    Damaged {
+        path: PathBuf,
+        offset: usize,
+        events: u64,
+    },
 }
 
 impl LogError {
     pub fn hint(&self) -> &'static str {
         match self {
             LogError::Read { .. } => "see whether the recording belongs to you",
-            LogError::NoProcess(_) => "the program ended before its first instruction, or the disk was full: record again",
-            LogError::Version { .. } | LogError::Functions { .. } => "replay with the hindcast that recorded, or record again",
-            LogError::NotAProcess(_) | LogError::NoThread(_) | LogError::NotALog(_) | LogError::CutOff { .. } => {
+            LogError::NoProcess(_) => {
+                "the program ended before its first instruction, or the disk was full: record again"
+            }
+            LogError::Version { .. } | LogError::Functions { .. } => {
+                "replay with the hindcast that recorded, or record again"
+            }
+            LogError::NotAProcess(_)
+            | LogError::NoThread(_)
+            | LogError::NotALog(_)
+            | LogError::CutOff { .. } => {
                 "copy the whole recording again from where it was made, or record again"
             }
-            LogError::Empty(_) | LogError::Damaged { .. } => "copy the recording again from where it was made, or record again",
+            LogError::Empty(_) | LogError::Damaged { .. } => {
+                "copy the recording again from where it was made, or record again"
+            }
         }
     }
 }
 
 /// Every process of a recording, parents before their children.
 pub fn processes(recording: &Path) -> Result<Vec<Process>, LogError> {
-    let read = |source| LogError::Read { path: recording.into(), source };
+    let read = |source| LogError::Read {
+        path: recording.into(),
+        source,
+    };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(recording).map_err(read)? {
         let name = entry.map_err(read)?.file_name();
@@ -83,7 +107,10 @@ pub fn processes(recording: &Path) -> Result<Vec<Process>, LogError> {
     if names.first().is_none_or(|name| name != "p0") {
         return Err(LogError::NoProcess(recording.into()));
     }
-    names.into_iter().map(|name| Process::open(recording, name)).collect()
+    names
+        .into_iter()
+        .map(|name| Process::open(recording, name))
+        .collect()
 }
 
 /// `p0.2+` as `[0, 2, -1]`: orders folders as families.
@@ -91,7 +118,9 @@ fn lineage(name: &str) -> Option<Vec<i64>> {
     let mut steps = Vec::new();
     let mut rest = name.strip_prefix('p')?;
     loop {
-        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         steps.push(rest[..end].parse().ok()?);
         rest = &rest[end..];
         while let Some(after) = rest.strip_prefix('+') {
@@ -109,11 +138,20 @@ impl Process {
     fn open(recording: &Path, name: String) -> Result<Process, LogError> {
         let folder = recording.join(&name);
         let path = folder.join("process");
-        let bytes = std::fs::read(&path).map_err(|source| LogError::Read { path: path.clone(), source })?;
+        let bytes = std::fs::read(&path).map_err(|source| LogError::Read {
+            path: path.clone(),
+            source,
+        })?;
         let Some(header) = ProcessHeader::from_bytes(&bytes) else {
-            let recorded = bytes.get(8..12).and_then(|version| Some(u32::from_ne_bytes(version.try_into().ok()?)));
+            let recorded = bytes
+                .get(8..12)
+                .and_then(|version| Some(u32::from_ne_bytes(version.try_into().ok()?)));
             return Err(match recorded {
-                Some(recorded) if bytes.starts_with(&ProcessHeader::MAGIC) && recorded != VERSION => LogError::Version { path, recorded },
+                Some(recorded)
+                    if bytes.starts_with(&ProcessHeader::MAGIC) && recorded != VERSION =>
+                {
+                    LogError::Version { path, recorded }
+                }
                 _ => LogError::NotAProcess(path),
             });
         };
@@ -125,7 +163,11 @@ impl Process {
                 log => threads.push(log?),
             }
         }
-        Ok(Process { name, header, threads })
+        Ok(Process {
+            name,
+            header,
+            threads,
+        })
     }
 
     /// Whether the process did not get to say how it ended, and is not there any more.
@@ -145,11 +187,14 @@ impl Log {
         let path = folder.join(format!("t{thread}"));
         let bytes = match Mapped::open(&path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(LogError::NoThread(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(LogError::NoThread(path));
+            }
             Err(source) => return Err(LogError::Read { path, source }),
         };
         let field = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let (Some(second), Some(functions), Some(complete)) = (field(8), field(16), field(24)) else {
+        let (Some(second), Some(functions), Some(complete)) = (field(8), field(16), field(24))
+        else {
             return Err(LogError::NotALog(path));
         };
         let (recorded, number) = (second as u32, (second >> 32) as u32);
@@ -164,9 +209,19 @@ impl Log {
         }
         let left = (bytes.len() - LogHeader::BYTES) as u64;
         if complete > left {
-            return Err(LogError::CutOff { path, complete, left });
+            return Err(LogError::CutOff {
+                path,
+                complete,
+                left,
+            });
         }
-        Ok(Log { thread, path, functions, bytes, committed: complete as usize })
+        Ok(Log {
+            thread,
+            path,
+            functions,
+            bytes,
+            committed: complete as usize,
+        })
     }
 
     /// Bytes of complete events.
@@ -191,13 +246,20 @@ impl Log {
         }
         match end == self.committed {
             true => Ok(()),
-            false => Err(LogError::Damaged { path: self.path.clone(), offset: LogHeader::BYTES + end, events }),
+            false => Err(LogError::Damaged {
+                path: self.path.clone(),
+                offset: LogHeader::BYTES + end,
+                events,
+            }),
         }
     }
 
     /// Gives back the room that was made beforehand behind the last event. For logs that nobody writes any more.
     pub fn trim(&self) -> io::Result<()> {
-        File::options().write(true).open(&self.path)?.set_len((LogHeader::BYTES + self.committed) as u64)
+        File::options()
+            .write(true)
+            .open(&self.path)?
+            .set_len((LogHeader::BYTES + self.committed) as u64)
     }
 }
 
@@ -208,7 +270,11 @@ pub fn check(recording: &Path, own_functions: Option<u64>) -> Result<Vec<Process
         if let Some(own) = own_functions
             && own != log.functions
         {
-            return Err(LogError::Functions { path: log.path.clone(), recorded: log.functions, own });
+            return Err(LogError::Functions {
+                path: log.path.clone(),
+                recorded: log.functions,
+                own,
+            });
         }
         log.check()?;
     }
@@ -222,7 +288,10 @@ pub fn check(recording: &Path, own_functions: Option<u64>) -> Result<Vec<Process
 /// The name of what an event is: a function or a kind.
 pub fn name(kind: u16) -> &'static str {
     if kind >= FUNCTIONS {
-        return FUNCTION_NAMES.get(usize::from(kind - FUNCTIONS)).copied().unwrap_or("?");
+        return FUNCTION_NAMES
+            .get(usize::from(kind - FUNCTIONS))
+            .copied()
+            .unwrap_or("?");
     }
     match Kind::from_number(kind) {
         Some(Kind::Relaxed) => "relaxed",
@@ -269,13 +338,28 @@ impl Mapped {
         let file = File::open(path)?;
         let length = file.metadata()?.len() as usize;
         if length == 0 {
-            return Ok(Mapped { start: std::ptr::NonNull::dangling().as_ptr(), length });
+            return Ok(Mapped {
+                start: std::ptr::NonNull::dangling().as_ptr(),
+                length,
+            });
         }
         // SAFETY: a fresh private mapping of the whole file.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
         match start {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            start => Ok(Mapped { start: start.cast(), length }),
+            start => Ok(Mapped {
+                start: start.cast(),
+                length,
+            }),
         }
     }
 }
@@ -306,7 +390,9 @@ pub mod by_hand {
     use super::*;
 
     pub fn event(kind: u16, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let mut bytes = header(kind, flags, payload.len() as u16).to_ne_bytes().to_vec();
+        let mut bytes = header(kind, flags, payload.len() as u16)
+            .to_ne_bytes()
+            .to_vec();
         bytes.extend(payload);
         bytes.resize(4 + padded(payload.len()), 0);
         bytes
@@ -314,7 +400,11 @@ pub mod by_hand {
 
     /// A call that gave `result` and wrote `written`.
     pub fn call(function: u16, result: i32, written: &[u8]) -> Vec<u8> {
-        event(function, 1, &[&[0; 4], &result.to_ne_bytes()[..], written].concat())
+        event(
+            function,
+            1,
+            &[&[0; 4], &result.to_ne_bytes()[..], written].concat(),
+        )
     }
 
     pub fn log(thread: u32, events: &[Vec<u8>]) -> Vec<u8> {
@@ -339,7 +429,9 @@ pub mod by_hand {
         header.end.store(end as u32, Ordering::Relaxed);
         header.code.store(code, Ordering::Relaxed);
         // SAFETY: plain data.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const header).cast::<u8>(), size_of::<ProcessHeader>()) };
+        let bytes = unsafe {
+            std::slice::from_raw_parts((&raw const header).cast::<u8>(), size_of::<ProcessHeader>())
+        };
         std::fs::write(folder.join("process"), bytes).unwrap();
         for (thread, log) in logs.iter().enumerate() {
             std::fs::write(folder.join(format!("t{thread}")), log).unwrap();
@@ -354,7 +446,11 @@ mod tests {
 
     fn sample() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
-        let events = [event(Kind::Start as u16, 0, &[0; 16]), call(FUNCTIONS, 5, b"hello"), call(FUNCTIONS, 0, b"")];
+        let events = [
+            event(Kind::Start as u16, 0, &[0; 16]),
+            call(FUNCTIONS, 5, b"hello"),
+            call(FUNCTIONS, 0, b""),
+        ];
         process(folder.path(), "p0", End::Exited, 0, &[log(0, &events)]);
         let path = folder.path().join("p0/t0");
         (folder, path)
@@ -373,18 +469,36 @@ mod tests {
         let log = &processes[0].threads[0];
         assert_eq!(log.events().count(), 3);
         log.trim().unwrap();
-        assert_eq!(check(folder.path(), None).unwrap()[0].threads[0].events().count(), 3);
-        assert_eq!(std::fs::metadata(&log.path).unwrap().len(), (LogHeader::BYTES + log.len()) as u64);
+        assert_eq!(
+            check(folder.path(), None).unwrap()[0].threads[0]
+                .events()
+                .count(),
+            3
+        );
+        assert_eq!(
+            std::fs::metadata(&log.path).unwrap().len(),
+            (LogHeader::BYTES + log.len()) as u64
+        );
     }
 
     #[test]
     fn families_are_listed_parents_first() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["p0.10", "p0+.1", "p0.2", "p0", "p0+", "p0.2.1"] {
-            process(folder.path(), name, End::Exited, 0, &[log(0, &[event(Kind::Start as u16, 0, &[0; 16])])]);
+            process(
+                folder.path(),
+                name,
+                End::Exited,
+                0,
+                &[log(0, &[event(Kind::Start as u16, 0, &[0; 16])])],
+            );
         }
         std::fs::create_dir(folder.path().join("pictures")).unwrap();
-        let names: Vec<_> = processes(folder.path()).unwrap().into_iter().map(|process| process.name).collect();
+        let names: Vec<_> = processes(folder.path())
+            .unwrap()
+            .into_iter()
+            .map(|process| process.name)
+            .collect();
         assert_eq!(names, ["p0", "p0+", "p0+.1", "p0.2", "p0.2.1", "p0.10"]);
     }
 
@@ -393,37 +507,67 @@ mod tests {
         let cut = |keep: usize| move |bytes: &mut Vec<u8>| bytes.truncate(keep);
         let (folder, path) = sample();
         change(&path, cut(LogHeader::BYTES + 30));
-        assert!(matches!(check(folder.path(), None), Err(LogError::CutOff { left: 30, .. })));
+        assert!(matches!(
+            check(folder.path(), None),
+            Err(LogError::CutOff { left: 30, .. })
+        ));
         change(&path, cut(20));
-        assert!(matches!(check(folder.path(), None), Err(LogError::NotALog(_))));
+        assert!(matches!(
+            check(folder.path(), None),
+            Err(LogError::NotALog(_))
+        ));
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(check(folder.path(), None), Err(LogError::NoThread(_))));
+        assert!(matches!(
+            check(folder.path(), None),
+            Err(LogError::NoThread(_))
+        ));
 
         let (folder, path) = sample();
         change(&path, |bytes| bytes[0] ^= 1);
-        assert!(matches!(check(folder.path(), None), Err(LogError::NotALog(_))));
+        assert!(matches!(
+            check(folder.path(), None),
+            Err(LogError::NotALog(_))
+        ));
 
         let (folder, path) = sample();
         change(&path, |bytes| bytes[8] = 77);
-        assert!(matches!(check(folder.path(), None), Err(LogError::Version { recorded: 77, .. })));
+        assert!(matches!(
+            check(folder.path(), None),
+            Err(LogError::Version { recorded: 77, .. })
+        ));
 
         let (folder, _) = sample();
-        assert!(matches!(check(folder.path(), Some(!FUNCTION_TABLE)), Err(LogError::Functions { .. })));
+        assert!(matches!(
+            check(folder.path(), Some(!FUNCTION_TABLE)),
+            Err(LogError::Functions { .. })
+        ));
 
         let (folder, path) = sample();
         change(&path, |bytes| bytes[24..32].fill(0));
-        assert!(matches!(check(folder.path(), None), Err(LogError::Empty(_))));
+        assert!(matches!(
+            check(folder.path(), None),
+            Err(LogError::Empty(_))
+        ));
 
         let (folder, path) = sample();
         // The length of the second event.
         change(&path, |bytes| bytes[LogHeader::BYTES + 20 + 2] = 0xf0);
-        assert!(matches!(check(folder.path(), None), Err(LogError::Damaged { events: 1, .. })));
+        assert!(matches!(
+            check(folder.path(), None),
+            Err(LogError::Damaged { events: 1, .. })
+        ));
 
         let (folder, _) = sample();
         change(&folder.path().join("p0/process"), |bytes| bytes[3] = 0);
-        assert!(matches!(check(folder.path(), None), Err(LogError::NotAProcess(_))));
+        assert!(matches!(
+            check(folder.path(), None),
+            Err(LogError::NotAProcess(_))
+        ));
 
         let empty = tempfile::tempdir().unwrap();
-        assert!(matches!(check(empty.path(), None), Err(LogError::NoProcess(_))));
+        assert!(matches!(
+            check(empty.path(), None),
+            Err(LogError::NoProcess(_))
+        ));
     }
 }

@@ -24,7 +24,10 @@ pub enum FindError {
     #[error("{} is not executable", .0.display())]
     NotExecutable(PathBuf),
     #[error("{} is a script whose interpreter is missing: {}", script.display(), interpreter.display())]
-    NoInterpreter { script: PathBuf, interpreter: PathBuf },
+    NoInterpreter {
+        script: PathBuf,
+        interpreter: PathBuf,
+    },
     #[error("{} is a script, and so are {SCRIPTS_MAX} interpreters in a row", .0.display())]
     TooManyScripts(PathBuf),
     #[error("{} is neither an executable nor a script that says how it is run", .0.display())]
@@ -33,18 +36,32 @@ pub enum FindError {
 
 /// Finds `command[0]` as a shell would, and follows `#!` lines to the interpreter, which is the program that is
 /// recorded then. `command` is not empty.
-pub fn find(command: &[OsString], path: Option<&OsStr>, folder: &Path) -> Result<Program, FindError> {
+pub fn find(
+    command: &[OsString],
+    path: Option<&OsStr>,
+    folder: &Path,
+) -> Result<Program, FindError> {
     let mut found = folder.join(locate(&command[0], path, folder)?);
     let mut arguments = command.to_vec();
     for _ in 0..=SCRIPTS_MAX {
         if !is_executable(&found) {
             return Err(FindError::NotExecutable(found));
         }
-        let unreadable = |source| FindError::Unreadable { path: found.clone(), source };
+        let unreadable = |source| FindError::Unreadable {
+            path: found.clone(),
+            source,
+        };
         let mut start = Vec::new();
-        std::fs::File::open(&found).map_err(unreadable)?.take(256).read_to_end(&mut start).map_err(unreadable)?;
+        std::fs::File::open(&found)
+            .map_err(unreadable)?
+            .take(256)
+            .read_to_end(&mut start)
+            .map_err(unreadable)?;
         if start.starts_with(b"\x7fELF") {
-            return Ok(Program { path: found, arguments });
+            return Ok(Program {
+                path: found,
+                arguments,
+            });
         }
         let Some((interpreter, argument)) = shebang(&start) else {
             return Err(FindError::NoFormat(found));
@@ -57,7 +74,10 @@ pub fn find(command: &[OsString], path: Option<&OsStr>, folder: &Path) -> Result
         arguments.insert(0, interpreter.clone().into());
         let interpreter = folder.join(interpreter);
         if !interpreter.is_file() {
-            return Err(FindError::NoInterpreter { script: found, interpreter });
+            return Err(FindError::NoInterpreter {
+                script: found,
+                interpreter,
+            });
         }
         found = interpreter;
     }
@@ -69,7 +89,10 @@ fn locate(name: &OsStr, path: Option<&OsStr>, folder: &Path) -> Result<PathBuf, 
         let given = PathBuf::from(name);
         return match std::fs::metadata(folder.join(&given)) {
             Ok(_) => Ok(given),
-            Err(source) => Err(FindError::Unreadable { path: given, source }),
+            Err(source) => Err(FindError::Unreadable {
+                path: given,
+                source,
+            }),
         };
     }
     let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
@@ -90,7 +113,9 @@ fn locate(name: &OsStr, path: Option<&OsStr>, folder: &Path) -> Result<PathBuf, 
 }
 
 fn is_executable(path: &Path) -> bool {
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
     // SAFETY: a NUL-terminated path.
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
 }
@@ -99,10 +124,16 @@ fn is_executable(path: &Path) -> bool {
 fn shebang(start: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
     let line = start.strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next()?.trim_ascii();
-    let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
+    let end = line
+        .iter()
+        .position(|byte| matches!(byte, b' ' | b'\t'))
+        .unwrap_or(line.len());
     let (interpreter, argument) = line.split_at(end);
     let argument = argument.trim_ascii();
     (!interpreter.is_empty()).then(|| {
-        (OsStr::from_bytes(interpreter).into(), (!argument.is_empty()).then(|| OsStr::from_bytes(argument).into()))
+        (
+            OsStr::from_bytes(interpreter).into(),
+            (!argument.is_empty()).then(|| OsStr::from_bytes(argument).into()),
+        )
     })
 }

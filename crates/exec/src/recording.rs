@@ -204,14 +204,20 @@ pub enum OpenError {
     #[error("{} cannot be read", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{} is damaged", path.display())]
-    Damaged { path: PathBuf, source: serde_json::Error },
+    Damaged {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
     #[error("the recording is of log version {recorded}, this hindcast reads version {own}")]
     Version { recorded: u32, own: u32 },
 }
 
 /// Makes the folder of a new recording. One that is there already must be empty: a recording is never written over.
 pub fn make_folder(path: &Path) -> Result<(), FolderError> {
-    let cannot = |source| FolderError::Make { path: path.into(), source };
+    let cannot = |source| FolderError::Make {
+        path: path.into(),
+        source,
+    };
     std::fs::create_dir_all(path).map_err(cannot)?;
     match std::fs::read_dir(path).map_err(cannot)?.next() {
         Some(_) => Err(FolderError::NotEmpty(path.into())),
@@ -224,8 +230,12 @@ impl Recording {
         let path = folder.join(FILE);
         let text = match std::fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => return Err(OpenError::NoFolder(folder.into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::NoRecording(folder.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => {
+                return Err(OpenError::NoFolder(folder.into()));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError::NoRecording(folder.into()));
+            }
             Err(source) => return Err(OpenError::Read { path, source }),
         };
         // The version decides whether the rest can be understood, so it is looked at alone.
@@ -233,10 +243,16 @@ impl Recording {
         struct Version {
             log_version: u32,
         }
-        let damaged = |source| OpenError::Damaged { path: path.clone(), source };
+        let damaged = |source| OpenError::Damaged {
+            path: path.clone(),
+            source,
+        };
         let version: Version = serde_json::from_slice(&text).map_err(damaged)?;
         if version.log_version != hindcast_execlog::VERSION {
-            return Err(OpenError::Version { recorded: version.log_version, own: hindcast_execlog::VERSION });
+            return Err(OpenError::Version {
+                recorded: version.log_version,
+                own: hindcast_execlog::VERSION,
+            });
         }
         serde_json::from_slice(&text).map_err(damaged)
     }
@@ -244,7 +260,10 @@ impl Recording {
     /// Writes it, whole or not at all.
     pub fn save(&self, folder: &Path) -> Result<(), FolderError> {
         let path = folder.join(FILE);
-        let cannot = |source| FolderError::Write { path: path.clone(), source };
+        let cannot = |source| FolderError::Write {
+            path: path.clone(),
+            source,
+        };
         let mut text = serde_json::to_vec_pretty(self).map_err(|error| cannot(error.into()))?;
         text.push(b'\n');
         let draft = folder.join("recording.json.new");
@@ -257,10 +276,20 @@ impl Recording {
         let mut made = Vec::new();
         for interface in &self.interfaces {
             // A name, not a path: the file is the recording's own.
-            let Some(name) = interface.library.as_ref().and_then(|file| Path::new(file).file_name()) else { continue };
+            let Some(name) = interface
+                .library
+                .as_ref()
+                .and_then(|file| Path::new(file).file_name())
+            else {
+                continue;
+            };
             let path = folder.join(name);
-            let library = std::fs::read(&path).map_err(|source| OpenError::Read { path, source })?;
-            made.push(launch::Interface { name: interface.name.clone(), library });
+            let library =
+                std::fs::read(&path).map_err(|source| OpenError::Read { path, source })?;
+            made.push(launch::Interface {
+                name: interface.name.clone(),
+                library,
+            });
         }
         Ok(made)
     }

@@ -82,7 +82,11 @@ pub enum Awaited {
 /// All threads on the board that are still there.
 pub fn threads(board: &Board) -> Vec<ThreadView> {
     let used = (board.slots_used.load(Ordering::Acquire) as usize).min(board.slots.len());
-    board.slots[..used].iter().filter_map(view).filter(|view| is_alive(view.pid)).collect()
+    board.slots[..used]
+        .iter()
+        .filter_map(view)
+        .filter(|view| is_alive(view.pid))
+        .collect()
 }
 
 fn view(slot: &Slot) -> Option<ThreadView> {
@@ -91,10 +95,14 @@ fn view(slot: &Slot) -> Option<ThreadView> {
         return None;
     }
     let acquisition = slot.awaited_acquisition.load(Ordering::Relaxed);
-    let awaits = (state == State::Waiting).then(|| match slot.awaited_thread.load(Ordering::Relaxed) {
-        u64::MAX => Awaited::All { acquisition },
-        thread => Awaited::Thread { thread, acquisition },
-    });
+    let awaits =
+        (state == State::Waiting).then(|| match slot.awaited_thread.load(Ordering::Relaxed) {
+            u64::MAX => Awaited::All { acquisition },
+            thread => Awaited::Thread {
+                thread,
+                acquisition,
+            },
+        });
     Some(ThreadView {
         process: slot.process.as_str().to_owned(),
         pid: slot.pid.load(Ordering::Relaxed),
@@ -108,8 +116,11 @@ fn view(slot: &Slot) -> Option<ThreadView> {
 
 fn is_alive(pid: u32) -> bool {
     // A process that has ended and was not waited for yet answers to signals.
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// No thread moves any more.
@@ -137,12 +148,24 @@ pub enum Progress {
 
 impl StallWatch {
     pub fn new(timeout: Duration, now: Instant) -> Self {
-        StallWatch { timeout, seen: Vec::new(), since: now }
+        StallWatch {
+            timeout,
+            seen: Vec::new(),
+            since: now,
+        }
     }
 
     /// `runs` says whether a process is using a processor right now.
-    pub fn look(&mut self, threads: Vec<ThreadView>, now: Instant, runs: impl Fn(u32) -> bool) -> Progress {
-        let seen: Vec<_> = threads.iter().map(|view| (view.pid, view.thread, view.event)).collect();
+    pub fn look(
+        &mut self,
+        threads: Vec<ThreadView>,
+        now: Instant,
+        runs: impl Fn(u32) -> bool,
+    ) -> Progress {
+        let seen: Vec<_> = threads
+            .iter()
+            .map(|view| (view.pid, view.thread, view.event))
+            .collect();
         if seen != self.seen || threads.is_empty() {
             self.seen = seen;
             self.since = now;
@@ -152,7 +175,10 @@ impl StallWatch {
         if still_for < self.timeout {
             return Progress::Moving;
         }
-        if threads.iter().any(|view| view.state == State::Running && runs(view.pid)) {
+        if threads
+            .iter()
+            .any(|view| view.state == State::Running && runs(view.pid))
+        {
             return Progress::Computing;
         }
         Progress::Stalled(Stall { still_for, threads })
@@ -161,10 +187,13 @@ impl StallWatch {
 
 /// Whether any thread of the process wants a processor.
 pub fn runs(pid: u32) -> bool {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
     tasks.flatten().any(|task| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['R', 'D', 't', 'T']))
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['R', 'D', 't', 'T']))
     })
 }
 
@@ -173,7 +202,15 @@ mod tests {
     use super::*;
 
     fn view(thread: u32, state: State, event: u64) -> ThreadView {
-        ThreadView { process: "p0".into(), pid: 7, thread, state, doing: "edge", event, awaits: None }
+        ThreadView {
+            process: "p0".into(),
+            pid: 7,
+            thread,
+            state,
+            doing: "edge",
+            event,
+            awaits: None,
+        }
     }
 
     #[test]
@@ -187,8 +224,14 @@ mod tests {
         assert_eq!(watch.look(waiting(5), at(9), idle), Progress::Moving);
         assert_eq!(watch.look(waiting(6), at(10), idle), Progress::Moving);
         assert_eq!(watch.look(waiting(6), at(19), idle), Progress::Moving);
-        let stalled = Stall { still_for: Duration::from_secs(10), threads: waiting(6) };
-        assert_eq!(watch.look(waiting(6), at(20), idle), Progress::Stalled(stalled));
+        let stalled = Stall {
+            still_for: Duration::from_secs(10),
+            threads: waiting(6),
+        };
+        assert_eq!(
+            watch.look(waiting(6), at(20), idle),
+            Progress::Stalled(stalled)
+        );
     }
 
     #[test]
@@ -199,7 +242,10 @@ mod tests {
         watch.look(threads(), begun, |_| true);
         let later = begun + Duration::from_secs(60);
         assert_eq!(watch.look(threads(), later, |_| true), Progress::Computing);
-        assert!(matches!(watch.look(threads(), later, |_| false), Progress::Stalled(_)));
+        assert!(matches!(
+            watch.look(threads(), later, |_| false),
+            Progress::Stalled(_)
+        ));
     }
 
     #[test]
@@ -212,7 +258,13 @@ mod tests {
         slot.pid.store(std::process::id(), Ordering::Relaxed);
         slot.awaited_thread.store(2, Ordering::Relaxed);
         slot.awaited_acquisition.store(41, Ordering::Relaxed);
-        assert_eq!(threads(&board)[0].awaits, Some(Awaited::Thread { thread: 2, acquisition: 41 }));
+        assert_eq!(
+            threads(&board)[0].awaits,
+            Some(Awaited::Thread {
+                thread: 2,
+                acquisition: 41
+            })
+        );
     }
 
     #[test]
@@ -220,11 +272,17 @@ mod tests {
         let board = board();
         assert_eq!(Report::take(&board), None);
         assert!(board.begin_report());
-        board.report.kind.store(ReportKind::Divergence as u32, Ordering::Relaxed);
+        board
+            .report
+            .kind
+            .store(ReportKind::Divergence as u32, Ordering::Relaxed);
         assert_eq!(Report::take(&board), None, "not complete yet");
         board.complete_report();
         assert!(!board.begin_report());
-        assert_eq!(Report::take(&board).map(|report| report.kind), Some(ReportKind::Divergence));
+        assert_eq!(
+            Report::take(&board).map(|report| report.kind),
+            Some(ReportKind::Divergence)
+        );
         assert!(board.begin_report());
     }
 

@@ -14,7 +14,9 @@ use crate::launch::{self, Image, Interface, LaunchError, Manner, Stage};
 use crate::log::{self, LogError, Process};
 use crate::preflight::{self, Refused};
 use crate::program::{self, FindError};
-use crate::recording::{self, FolderError, LoadedFile, Machine, OpenError, Recording, Text, make_folder};
+use crate::recording::{
+    self, FolderError, LoadedFile, Machine, OpenError, Recording, Text, make_folder,
+};
 use crate::report::{Report, Stall};
 use crate::runtime::{self, RuntimeError};
 use crate::watch::{self, Ended, Outcome, Signals, Supervision};
@@ -40,7 +42,10 @@ pub struct RecordOptions {
 pub enum ChosenInterface {
     Sqlite3,
     /// A library that was made from an annotated header.
-    Own { name: String, library: Vec<u8> },
+    Own {
+        name: String,
+        library: Vec<u8>,
+    },
 }
 
 impl ChosenInterface {
@@ -76,9 +81,17 @@ pub enum ExecError {
     #[error(transparent)]
     Log(#[from] LogError),
     #[error("{} is not the one that was recorded", path.display())]
-    OtherFile { path: PathBuf, recorded: String, found: String },
+    OtherFile {
+        path: PathBuf,
+        recorded: String,
+        found: String,
+    },
     #[error("{} was loaded when this was recorded, and is not now", path.display())]
-    FileGone { path: PathBuf, recorded: String, source: Option<ElfError> },
+    FileGone {
+        path: PathBuf,
+        recorded: String,
+        source: Option<ElfError>,
+    },
     #[error("{} was not loaded when this was recorded, and is now", .0.display())]
     FileAdded(PathBuf),
     #[error(transparent)]
@@ -86,7 +99,10 @@ pub enum ExecError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error("{what}")]
-    System { what: &'static str, source: std::io::Error },
+    System {
+        what: &'static str,
+        source: std::io::Error,
+    },
 }
 
 impl ExecError {
@@ -94,23 +110,37 @@ impl ExecError {
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             ExecError::Find(FindError::NotInPath(_)) => "give its path, or see what PATH is",
-            ExecError::Find(FindError::NotExecutable(_)) => "make it executable (chmod +x), or record its interpreter: hindcast exec --record DIR -- sh SCRIPT",
-            ExecError::Find(FindError::NoInterpreter { .. }) => "install the interpreter, or correct the first line of the script",
-            ExecError::Find(FindError::NoFormat(_)) => "record its interpreter: hindcast exec --record DIR -- sh SCRIPT",
+            ExecError::Find(FindError::NotExecutable(_)) => {
+                "make it executable (chmod +x), or record its interpreter: hindcast exec --record DIR -- sh SCRIPT"
+            }
+            ExecError::Find(FindError::NoInterpreter { .. }) => {
+                "install the interpreter, or correct the first line of the script"
+            }
+            ExecError::Find(FindError::NoFormat(_)) => {
+                "record its interpreter: hindcast exec --record DIR -- sh SCRIPT"
+            }
             ExecError::Find(_) => return None,
             ExecError::Refused(refused) => refused.hint(),
-            ExecError::Folder(FolderError::NotEmpty(_)) => "a recording is never written over: name another folder, or remove this one",
+            ExecError::Folder(FolderError::NotEmpty(_)) => {
+                "a recording is never written over: name another folder, or remove this one"
+            }
             ExecError::Folder(_) => "name a folder where you may write, on a disk with room",
-            ExecError::Open(OpenError::Version { .. }) => "replay with the hindcast that recorded, or record again",
+            ExecError::Open(OpenError::Version { .. }) => {
+                "replay with the hindcast that recorded, or record again"
+            }
             ExecError::Open(OpenError::NoFolder(_) | OpenError::NoRecording(_)) => {
                 "name the folder that was given to hindcast exec --record"
             }
-            ExecError::Open(_) => "copy the recording again from where it was made, or record again",
+            ExecError::Open(_) => {
+                "copy the recording again from where it was made, or record again"
+            }
             ExecError::Log(error) => error.hint(),
             ExecError::OtherFile { .. } | ExecError::FileGone { .. } | ExecError::FileAdded(_) => {
                 "replay needs the very program and libraries that were recorded: bring them to the same paths (a container image does), or record again"
             }
-            ExecError::Runtime(RuntimeError::Missing) => "build hindcast with `cargo build -p hindcast-cli`, or name a library in HINDCAST_RUNTIME",
+            ExecError::Runtime(RuntimeError::Missing) => {
+                "build hindcast with `cargo build -p hindcast-cli`, or name a library in HINDCAST_RUNTIME"
+            }
             ExecError::Runtime(_) | ExecError::Launch(_) | ExecError::System { .. } => return None,
         })
     }
@@ -133,11 +163,21 @@ pub enum Warning {
     /// The library was loaded into the program and could not even begin.
     NothingRecorded,
     /// Recording ended before the process did.
-    Ended { process: String, events: u64, reason: String },
+    Ended {
+        process: String,
+        events: u64,
+        reason: String,
+    },
     /// The runtime noted something.
-    Noted { process: String, text: String },
+    Noted {
+        process: String,
+        text: String,
+    },
     /// Left running by the program, and still being recorded.
-    StillRunning { process: String, pid: u32 },
+    StillRunning {
+        process: String,
+        pid: u32,
+    },
     Unreadable(String),
 }
 
@@ -146,7 +186,11 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
     let library = runtime::library()?;
     preflight::machine()?;
     let folder = std::env::current_dir().map_err(system("the current folder is gone"))?;
-    let program = program::find(&options.command, std::env::var_os("PATH").as_deref(), &folder)?;
+    let program = program::find(
+        &options.command,
+        std::env::var_os("PATH").as_deref(),
+        &folder,
+    )?;
     let image = Image {
         path: program.path,
         arguments: program.arguments,
@@ -173,7 +217,12 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
     Ok(Recorded { ended, warnings })
 }
 
-fn describe(options: &RecordOptions, image: &Image, folder: &Path, files: Vec<LoadedFile>) -> Recording {
+fn describe(
+    options: &RecordOptions,
+    image: &Image,
+    folder: &Path,
+    files: Vec<LoadedFile>,
+) -> Recording {
     let texts = |texts: &[OsString]| texts.iter().map(Text::from).collect();
     Recording {
         hindcast: env!("CARGO_PKG_VERSION").into(),
@@ -188,16 +237,24 @@ fn describe(options: &RecordOptions, image: &Image, folder: &Path, files: Vec<Lo
         policy: options.policy.into(),
         interfaces: Vec::new(),
         cache: options.cache,
-        reproduce: options.reproduce.as_ref().map(|path| Text::from(&folder.join(path))),
+        reproduce: options
+            .reproduce
+            .as_ref()
+            .map(|path| Text::from(&folder.join(path))),
         files,
         machine: machine(),
-        began: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        began: SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |time| time.as_secs()),
         ended: None,
     }
 }
 
 /// Puts libraries of the user's own interfaces into the recording: replay needs the same.
-fn keep_interfaces(options: &RecordOptions, recording: &mut Recording) -> Result<Vec<Interface>, ExecError> {
+fn keep_interfaces(
+    options: &RecordOptions,
+    recording: &mut Recording,
+) -> Result<Vec<Interface>, ExecError> {
     let mut own = Vec::new();
     for interface in &options.interfaces {
         let name = interface.name().to_owned();
@@ -206,10 +263,16 @@ fn keep_interfaces(options: &RecordOptions, recording: &mut Recording) -> Result
             let relative = format!("interface-{name}.so");
             let path = options.folder.join(&relative);
             std::fs::write(&path, library).map_err(|source| FolderError::Write { path, source })?;
-            own.push(Interface { name: name.clone(), library: library.clone() });
+            own.push(Interface {
+                name: name.clone(),
+                library: library.clone(),
+            });
             file = Some(relative);
         }
-        recording.interfaces.push(recording::Interface { name, library: file });
+        recording.interfaces.push(recording::Interface {
+            name,
+            library: file,
+        });
     }
     Ok(own)
 }
@@ -218,7 +281,12 @@ fn recording_config(options: &RecordOptions) -> Config {
     let mut config = Config::new(Run::Record);
     config.order = options.order as u32;
     config.policy = options.policy as u32;
-    choose(&mut config, options.cache, options.reproduce.as_deref(), options.interfaces.contains(&ChosenInterface::Sqlite3));
+    choose(
+        &mut config,
+        options.cache,
+        options.reproduce.as_deref(),
+        options.interfaces.contains(&ChosenInterface::Sqlite3),
+    );
     config
 }
 
@@ -249,16 +317,26 @@ fn conclude(folder: &Path) -> Vec<Warning> {
     for process in &processes {
         let name = || process.name.clone();
         for text in process.header.warnings.as_str().lines() {
-            warnings.push(Warning::Noted { process: name(), text: text.to_owned() });
+            warnings.push(Warning::Noted {
+                process: name(),
+                text: text.to_owned(),
+            });
         }
         match process.header.end().0 {
             End::Detached => warnings.push(Warning::Ended {
                 process: name(),
-                events: process.threads.iter().map(|log| log.events().count() as u64).sum(),
+                events: process
+                    .threads
+                    .iter()
+                    .map(|log| log.events().count() as u64)
+                    .sum(),
                 reason: process.header.reason.as_str().to_owned(),
             }),
             End::Running if process.is_alive() => {
-                warnings.push(Warning::StillRunning { process: name(), pid: process.header.pid });
+                warnings.push(Warning::StillRunning {
+                    process: name(),
+                    pid: process.header.pid,
+                });
                 continue;
             }
             _ => {}
@@ -278,7 +356,10 @@ pub enum Replayed {
     /// other processes of it comes along.
     Ended { ended: Ended, notes: Vec<Report> },
     /// Everything that was recorded was replayed; the recording ends before the program did.
-    RecordingEnds { report: Report, as_then: Option<Ended> },
+    RecordingEnds {
+        report: Report,
+        as_then: Option<Ended>,
+    },
     /// It did something else than was recorded, or the recording cannot be used.
     Reported(Report),
     /// Nothing moved any more.
@@ -301,7 +382,12 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
     compare_files(&recording, &image)?;
     let own = recording.own_interfaces(&options.folder)?;
 
-    let stage = Stage::new(&options.folder, replay_config(options, &recording), &library, &own)?;
+    let stage = Stage::new(
+        &options.folder,
+        replay_config(options, &recording),
+        &library,
+        &own,
+    )?;
     watch::adopt_orphans().map_err(system("orphans cannot be adopted"))?;
     let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
     if let Some(debugger) = &options.debugger {
@@ -309,7 +395,10 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
         let pid = launch::start(&image, &stage, Manner::Debugger)?;
         let ended = watch::accompany(pid, &signals);
         watch::end_all();
-        return Ok(Replayed::Debugged { code: ended.code(), report: Report::take(&stage.board) });
+        return Ok(Replayed::Debugged {
+            code: ended.code(),
+            report: Report::take(&stage.board),
+        });
     }
     let pid = launch::start(&image, &stage, Manner::Bound)?;
     let mut supervision = Supervision::new(&stage.board, options.stall_timeout);
@@ -321,23 +410,41 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
         Outcome::Interrupted(signal) => Replayed::Interrupted(signal),
         Outcome::Ended(ended) => match ends.iter().position(|report| is_first(&report.process)) {
             Some(at) => {
-                let killed = processes.iter().any(|process| process.name == ends[at].process && process.was_killed());
-                let as_then = killed.then(|| recording.ended.map_or(Ended::Signalled(libc::SIGKILL), Ended::from));
-                Replayed::RecordingEnds { report: ends[at].clone(), as_then }
+                let killed = processes
+                    .iter()
+                    .any(|process| process.name == ends[at].process && process.was_killed());
+                let as_then = killed.then(|| {
+                    recording
+                        .ended
+                        .map_or(Ended::Signalled(libc::SIGKILL), Ended::from)
+                });
+                Replayed::RecordingEnds {
+                    report: ends[at].clone(),
+                    as_then,
+                }
             }
             // A process that another one killed is a part of what happened; one that left recording is worth a word.
-            None => Replayed::Ended { ended, notes: ends.into_iter().filter(|report| left(&processes, &report.process)).collect() },
+            None => Replayed::Ended {
+                ended,
+                notes: ends
+                    .into_iter()
+                    .filter(|report| left(&processes, &report.process))
+                    .collect(),
+            },
         },
     })
 }
 
 /// Whether `name` is the first process, in one of its images.
 fn is_first(name: &str) -> bool {
-    name.strip_prefix("p0").is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
+    name.strip_prefix("p0")
+        .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
 }
 
 fn left(processes: &[Process], name: &str) -> bool {
-    processes.iter().any(|process| process.name == name && process.header.end().0 == End::Detached)
+    processes
+        .iter()
+        .any(|process| process.name == name && process.header.end().0 == End::Detached)
 }
 
 fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {
@@ -345,9 +452,21 @@ fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {
     config.order = Order::from(recording.order) as u32;
     config.policy = Policy::from(recording.policy) as u32;
     config.waiting = options.waiting as u32;
-    let sqlite3 = recording.interfaces.iter().any(|interface| interface.name == "sqlite3" && interface.library.is_none());
-    choose(&mut config, recording.cache, recording.reproduce.as_ref().map(Text::as_path), sqlite3);
-    if let Some(at) = options.debugger.as_ref().and_then(|debugger| debugger.break_at) {
+    let sqlite3 = recording
+        .interfaces
+        .iter()
+        .any(|interface| interface.name == "sqlite3" && interface.library.is_none());
+    choose(
+        &mut config,
+        recording.cache,
+        recording.reproduce.as_ref().map(Text::as_path),
+        sqlite3,
+    );
+    if let Some(at) = options
+        .debugger
+        .as_ref()
+        .and_then(|debugger| debugger.break_at)
+    {
         (config.break_thread, config.break_event) = (at.thread, at.event);
     }
     config
@@ -359,7 +478,9 @@ fn compare_files(recording: &Recording, image: &Image) -> Result<(), ExecError> 
         same(program)?;
     }
     // Before the loader is asked, it must be the right one itself.
-    let Some(loader) = recording.files.get(1) else { return Ok(()) };
+    let Some(loader) = recording.files.get(1) else {
+        return Ok(());
+    };
     same(loader)?;
     let found = preflight::files(image, loader.path.as_path())?;
     for file in &recording.files {
@@ -368,11 +489,18 @@ fn compare_files(recording: &Recording, image: &Image) -> Result<(), ExecError> 
             Some(other) => return Err(other_file(file, other.identity.clone())),
             None => {
                 let path = file.path.as_path().into();
-                return Err(ExecError::FileGone { path, recorded: file.identity.clone(), source: None });
+                return Err(ExecError::FileGone {
+                    path,
+                    recorded: file.identity.clone(),
+                    source: None,
+                });
             }
         }
     }
-    match found.iter().find(|file| !recording.files.iter().any(|other| other.path == file.path)) {
+    match found
+        .iter()
+        .find(|file| !recording.files.iter().any(|other| other.path == file.path))
+    {
         Some(added) => Err(ExecError::FileAdded(added.path.as_path().into())),
         None => Ok(()),
     }
@@ -384,13 +512,21 @@ fn same(file: &LoadedFile) -> Result<(), ExecError> {
         Ok(found) => Err(other_file(file, found)),
         Err(error) => {
             let path = file.path.as_path().into();
-            Err(ExecError::FileGone { path, recorded: file.identity.clone(), source: Some(error) })
+            Err(ExecError::FileGone {
+                path,
+                recorded: file.identity.clone(),
+                source: Some(error),
+            })
         }
     }
 }
 
 fn other_file(file: &LoadedFile, found: String) -> ExecError {
-    ExecError::OtherFile { path: file.path.as_path().into(), recorded: file.identity.clone(), found }
+    ExecError::OtherFile {
+        path: file.path.as_path().into(),
+        recorded: file.identity.clone(),
+        found,
+    }
 }
 
 /// The environment of this process, as it is given to the program.
@@ -411,7 +547,11 @@ fn environment() -> Vec<OsString> {
 fn machine() -> Machine {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
-    let processor = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let processor = cpu.lines().find_map(|line| {
+        line.strip_prefix("model name")?
+            .split_once(": ")
+            .map(|(_, name)| name)
+    });
     Machine {
         name: read("/proc/sys/kernel/hostname").trim().to_owned(),
         kernel: preflight::kernel(),
@@ -424,7 +564,10 @@ fn file_id(descriptor: i32) -> FileId {
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
         match libc::fstat(descriptor, &mut status) {
-            0 => FileId { device: status.st_dev, inode: status.st_ino },
+            0 => FileId {
+                device: status.st_dev,
+                inode: status.st_ino,
+            },
             _ => FileId::default(),
         }
     }

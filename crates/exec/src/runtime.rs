@@ -12,7 +12,10 @@ pub const OVERRIDE: &str = "HINDCAST_RUNTIME";
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     #[error("{} (from {OVERRIDE}) cannot be read", path.display())]
-    Unreadable { path: PathBuf, source: std::io::Error },
+    Unreadable {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("this hindcast was built without the library that it loads into programs")]
     Missing,
 }

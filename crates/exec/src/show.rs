@@ -102,13 +102,22 @@ pub fn contents(recording: Recording, processes: &[Process], thread: Option<u32>
     let mut kinds: HashMap<&'static str, Tally> = HashMap::new();
     let mut made = Vec::new();
     for process in processes {
-        let logs = process.threads.iter().filter(|log| thread.is_none_or(|thread| log.thread == thread));
+        let logs = process
+            .threads
+            .iter()
+            .filter(|log| thread.is_none_or(|thread| log.thread == thread));
         made.push(ProcessContents {
             name: process.name.clone(),
             pid: process.header.pid,
             end: end(process),
             threads: logs.map(|log| thread_contents(log, &mut kinds)).collect(),
-            warnings: process.header.warnings.as_str().lines().map(str::to_owned).collect(),
+            warnings: process
+                .header
+                .warnings
+                .as_str()
+                .lines()
+                .map(str::to_owned)
+                .collect(),
         });
     }
     let mut kinds: Vec<_> = kinds.into_values().collect();
@@ -149,7 +158,11 @@ fn thread_contents(log: &Log, kinds: &mut HashMap<&'static str, Tally>) -> Threa
     for event in log.events() {
         let bytes = (event.end - event.offset) as u64;
         let name = log::name(event.kind);
-        let tally = kinds.entry(name).or_insert(Tally { name, events: 0, bytes: 0 });
+        let tally = kinds.entry(name).or_insert(Tally {
+            name,
+            events: 0,
+            bytes: 0,
+        });
         tally.events += 1;
         tally.bytes += bytes;
         if log::is_order(&event) {
@@ -170,19 +183,27 @@ fn thread_contents(log: &Log, kinds: &mut HashMap<&'static str, Tally>) -> Threa
 }
 
 /// The events of all threads, or of one, each thread's in its order.
-pub fn events<'a>(processes: &'a [Process], thread: Option<u32>) -> impl Iterator<Item = EventLine> + 'a {
+pub fn events<'a>(
+    processes: &'a [Process],
+    thread: Option<u32>,
+) -> impl Iterator<Item = EventLine> + 'a {
     processes.iter().flat_map(move |process| {
-        let logs = process.threads.iter().filter(move |log| thread.is_none_or(|thread| log.thread == thread));
+        let logs = process
+            .threads
+            .iter()
+            .filter(move |log| thread.is_none_or(|thread| log.thread == thread));
         logs.flat_map(move |log| {
-            log.events().enumerate().map(move |(number, event)| EventLine {
-                process: process.name.clone(),
-                thread: log.thread,
-                event: number as u64,
-                name: log::name(event.kind),
-                what: what(&event),
-                bytes: (event.end - event.offset) as u64,
-                data: data(&event),
-            })
+            log.events()
+                .enumerate()
+                .map(move |(number, event)| EventLine {
+                    process: process.name.clone(),
+                    thread: log.thread,
+                    event: number as u64,
+                    name: log::name(event.kind),
+                    what: what(&event),
+                    bytes: (event.end - event.offset) as u64,
+                    data: data(&event),
+                })
         })
     })
 }
@@ -204,7 +225,11 @@ fn number(bytes: &[u8]) -> u64 {
 
 fn what(event: &Event<'_>) -> String {
     if event.is_call() {
-        let echo = if event.flags & FLAG_ECHO != 0 { ", written again in replay" } else { "" };
+        let echo = if event.flags & FLAG_ECHO != 0 {
+            ", written again in replay"
+        } else {
+            ""
+        };
         return match event.call() {
             Some((_, Ok(result), _)) => format!("= {}{echo}", readable(result)),
             Some((_, Err(code), _)) => format!("failed: {}{echo}", error_text(code)),
@@ -212,18 +237,37 @@ fn what(event: &Event<'_>) -> String {
         };
     }
     let payload = event.payload;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+    let text = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes)
+            .trim_end_matches('\0')
+            .to_owned()
+    };
     match Kind::from_number(event.kind) {
         Some(Kind::Relaxed) => format!("{} acquisitions", number(payload)),
-        Some(Kind::Edge) => format!("after acquisition {} of thread {}", number(payload) & ((1 << 48) - 1), number(payload) >> 48),
+        Some(Kind::Edge) => format!(
+            "after acquisition {} of thread {}",
+            number(payload) & ((1 << 48) - 1),
+            number(payload) >> 48
+        ),
         Some(Kind::Ticket) => format!("number {}", number(payload)),
         Some(Kind::Clock) => {
-            let clock: Vec<_> = payload.get(4..).unwrap_or_default().chunks(8).map(|word| number(word).to_string()).collect();
+            let clock: Vec<_> = payload
+                .get(4..)
+                .unwrap_or_default()
+                .chunks(8)
+                .map(|word| number(word).to_string())
+                .collect();
             clock.join(" ")
         }
         Some(Kind::Busy) => error_text(number(payload) as i32),
-        Some(Kind::Signal | Kind::Fatal) => signal_name(number(payload.get(..4).unwrap_or_default()) as i32),
-        Some(Kind::Fork) => format!("{} as pid {}", text(payload.get(4..).unwrap_or_default()), number(payload.get(..4).unwrap_or_default())),
+        Some(Kind::Signal | Kind::Fatal) => {
+            signal_name(number(payload.get(..4).unwrap_or_default()) as i32)
+        }
+        Some(Kind::Fork) => format!(
+            "{} as pid {}",
+            text(payload.get(4..).unwrap_or_default()),
+            number(payload.get(..4).unwrap_or_default())
+        ),
         Some(Kind::Exec) => match payload {
             [] => "of an image that is not recorded".into(),
             folder => text(folder),
@@ -233,9 +277,17 @@ fn what(event: &Event<'_>) -> String {
         Some(Kind::Thread) => format!("{}", number(payload)),
         Some(Kind::Tsc) => format!("{}", number(payload)),
         Some(Kind::Mapping) => {
-            format!("{:#x}, {} bytes", number(payload.get(..8).unwrap_or_default()), number(payload.get(8..16).unwrap_or_default()))
+            format!(
+                "{:#x}, {} bytes",
+                number(payload.get(..8).unwrap_or_default()),
+                number(payload.get(8..16).unwrap_or_default())
+            )
         }
-        Some(Kind::Cached) => format!("{} calls of {}", number(payload.get(4..8).unwrap_or_default()), log::name(number(payload.get(..2).unwrap_or_default()) as u16)),
+        Some(Kind::Cached) => format!(
+            "{} calls of {}",
+            number(payload.get(4..8).unwrap_or_default()),
+            log::name(number(payload.get(..2).unwrap_or_default()) as u16)
+        ),
         Some(Kind::File) => text(payload.get(4..).unwrap_or_default()),
         _ => String::new(),
     }
@@ -252,7 +304,9 @@ fn readable(value: i64) -> String {
 /// The beginning of what a call wrote.
 fn data(event: &Event<'_>) -> String {
     const SHOWN: usize = 48;
-    let Some((_, _, written)) = event.call().filter(|_| event.is_call()) else { return String::new() };
+    let Some((_, _, written)) = event.call().filter(|_| event.is_call()) else {
+        return String::new();
+    };
     if written.is_empty() {
         return String::new();
     }
@@ -273,11 +327,44 @@ fn error_text(code: i32) -> String {
 /// `SIGTERM`, where the number has a name.
 pub fn signal_name(signal: i32) -> String {
     const NAMES: [&str; 32] = [
-        "", "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV",
-        "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGSTKFLT", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN",
-        "SIGTTOU", "SIGURG", "SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS",
+        "",
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
+        "SIGSYS",
     ];
-    match usize::try_from(signal).ok().and_then(|signal| NAMES.get(signal)).filter(|name| !name.is_empty()) {
+    match usize::try_from(signal)
+        .ok()
+        .and_then(|signal| NAMES.get(signal))
+        .filter(|name| !name.is_empty())
+    {
         Some(name) => (*name).to_owned(),
         None => format!("signal {signal}"),
     }
@@ -302,18 +389,41 @@ mod tests {
             failed,
             event(Kind::Relaxed as u16, 0, &900u32.to_le_bytes()),
             event(Kind::Edge as u16, 0, &edge),
-            event(Kind::Fork as u16, 0, &[&77u32.to_le_bytes()[..], b"p0.1"].concat()),
+            event(
+                Kind::Fork as u16,
+                0,
+                &[&77u32.to_le_bytes()[..], b"p0.1"].concat(),
+            ),
             event(Kind::Signal as u16, 0, &[15, 0, 0, 0, 0, 0, 0, 0]),
             event(Kind::Exit as u16, 0, &3i32.to_le_bytes()),
         ];
-        let second = [event(Kind::Busy as u16, 0, &16i32.to_le_bytes()), event(Kind::Ended as u16, 0, b"the disk is full")];
-        process(folder.path(), "p0", End::Exited, 3, &[log(0, &first), log(1, &second)]);
+        let second = [
+            event(Kind::Busy as u16, 0, &16i32.to_le_bytes()),
+            event(Kind::Ended as u16, 0, b"the disk is full"),
+        ];
+        process(
+            folder.path(),
+            "p0",
+            End::Exited,
+            3,
+            &[log(0, &first), log(1, &second)],
+        );
         let processes = log::processes(folder.path()).unwrap();
         let mut text = String::new();
         for line in events(&processes, None) {
             // Which function has the first number is not this test's business.
-            let name = if line.name == log::name(FUNCTIONS) { "the function" } else { line.name };
-            text.push_str(format!("{}/t{} {} {name} {} {}", line.process, line.thread, line.event, line.what, line.data).trim_end());
+            let name = if line.name == log::name(FUNCTIONS) {
+                "the function"
+            } else {
+                line.name
+            };
+            text.push_str(
+                format!(
+                    "{}/t{} {} {name} {} {}",
+                    line.process, line.thread, line.event, line.what, line.data
+                )
+                .trim_end(),
+            );
             text.push('\n');
         }
         expect![[r#"
@@ -346,9 +456,22 @@ mod tests {
         let mut kinds = HashMap::new();
         let thread = thread_contents(&processes[0].threads[0], &mut kinds);
         assert_eq!((thread.events, thread.bytes), (4, 20 + 8 + 12 + 8));
-        assert_eq!((thread.order_words, thread.order_bytes, thread.relaxed), (3, 28, 1000));
-        assert_eq!(kinds["relaxed"], Tally { name: "relaxed", events: 2, bytes: 16 });
-        assert_eq!((thread.first.as_str(), thread.last.as_str()), ("start", "relaxed 100 acquisitions"));
+        assert_eq!(
+            (thread.order_words, thread.order_bytes, thread.relaxed),
+            (3, 28, 1000)
+        );
+        assert_eq!(
+            kinds["relaxed"],
+            Tally {
+                name: "relaxed",
+                events: 2,
+                bytes: 16
+            }
+        );
+        assert_eq!(
+            (thread.first.as_str(), thread.last.as_str()),
+            ("start", "relaxed 100 acquisitions")
+        );
         assert_eq!(end(&processes[0]), ProcessEnd::Killed);
     }
 }

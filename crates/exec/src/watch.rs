@@ -82,7 +82,10 @@ impl Signals {
 
     /// Waits for the next one, at most so long.
     pub fn next(&self, at_most: Duration) -> Event {
-        let timeout = libc::timespec { tv_sec: at_most.as_secs() as _, tv_nsec: at_most.subsec_nanos() as _ };
+        let timeout = libc::timespec {
+            tv_sec: at_most.as_secs() as _,
+            tv_nsec: at_most.subsec_nanos() as _,
+        };
         // SAFETY: waits for signals that are blocked in this thread.
         let (number, info) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
@@ -90,7 +93,10 @@ impl Signals {
         };
         match number {
             libc::SIGCHLD | -1 => Event::Look,
-            number => Event::Signal { number, typed: info.si_code > 0 },
+            number => Event::Signal {
+                number,
+                typed: info.si_code > 0,
+            },
         }
     }
 }
@@ -116,7 +122,11 @@ pub fn accompany(main: libc::pid_t, signals: &Signals) -> Ended {
         if let (Some(ended), _) = reap(main) {
             return ended;
         }
-        if let Event::Signal { number, typed: false } = signals.next(Duration::from_secs(60)) {
+        if let Event::Signal {
+            number,
+            typed: false,
+        } = signals.next(Duration::from_secs(60))
+        {
             // SAFETY: `main` has not been reaped, so the number is still its own.
             unsafe { libc::kill(main, number) };
         }
@@ -136,9 +146,19 @@ pub fn adopt_orphans() -> io::Result<()> {
 pub fn descendants() -> Vec<libc::pid_t> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
-        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        let parent: Option<libc::pid_t> = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<libc::pid_t>().ok())
+        else {
+            continue;
+        };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let parent: Option<libc::pid_t> = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
         if let Some(parent) = parent {
             parents.push((pid, parent));
         }
@@ -146,7 +166,12 @@ pub fn descendants() -> Vec<libc::pid_t> {
     let mut found = vec![std::process::id() as libc::pid_t];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, of)| *of == parent)
+                .map(|(pid, _)| *pid),
+        );
         next += 1;
     }
     found.remove(0);
@@ -190,7 +215,11 @@ pub struct Supervision<'a> {
 
 impl<'a> Supervision<'a> {
     pub fn new(board: &'a Board, stall_timeout: Duration) -> Self {
-        Supervision { board, stall: StallWatch::new(stall_timeout, Instant::now()), ends: Vec::new() }
+        Supervision {
+            board,
+            stall: StallWatch::new(stall_timeout, Instant::now()),
+            ends: Vec::new(),
+        }
     }
 
     /// Looks at the board. A process whose recording ends ends itself, and the others go on: it may be one of many.
@@ -201,7 +230,10 @@ impl<'a> Supervision<'a> {
                 _ => return Some(Outcome::Reported(report)),
             }
         }
-        match self.stall.look(report::threads(self.board), Instant::now(), report::runs) {
+        match self
+            .stall
+            .look(report::threads(self.board), Instant::now(), report::runs)
+        {
             Progress::Stalled(stall) => Some(Outcome::Stalled(stall)),
             Progress::Moving | Progress::Computing => None,
         }
@@ -213,7 +245,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Waits until `main` and all that it left behind have ended, or until the board says that it is over. Leaves nothing
 /// running.
-pub fn supervise(main: libc::pid_t, signals: &Signals, supervision: &mut Supervision<'_>) -> Outcome {
+pub fn supervise(
+    main: libc::pid_t,
+    signals: &Signals,
+    supervision: &mut Supervision<'_>,
+) -> Outcome {
     let mut ended = None;
     loop {
         // Before the board is looked at: what a process reported before it ended is there then.
@@ -227,7 +263,10 @@ pub fn supervise(main: libc::pid_t, signals: &Signals, supervision: &mut Supervi
             return Outcome::Ended(ended);
         }
         match signals.next(LOOK_EVERY) {
-            Event::Signal { number: number @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT), .. } => {
+            Event::Signal {
+                number: number @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT),
+                ..
+            } => {
                 end_all();
                 return Outcome::Interrupted(number);
             }

@@ -1,6 +1,7 @@
 //! One file per command: arguments in, library calls, output. No logic of its own.
 
 pub mod base;
+pub mod exec;
 pub mod ls;
 mod metrics;
 pub mod record;

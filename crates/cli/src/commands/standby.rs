@@ -75,7 +75,7 @@ fn stop(control: &Control) {
         eprintln!(
             "Stopped at once. What the backup has not committed is sent again at the next start."
         );
-        std::process::exit(i32::from(Exit::Failed as u8));
+        std::process::exit(i32::from(Exit::Failed.code()));
     }
     eprintln!("Stopping: applying what was received. Once more to stop at once.");
     control.stop();

@@ -1,5 +1,6 @@
 //! How things look on a terminal. Pure: values in, text out.
 
+pub mod exec;
 pub mod format;
 pub mod request;
 pub mod retro;

@@ -1,0 +1,193 @@
+//! `hindcast exec`
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use hindcast_exec::gdb::{self, Debugger, LogicalTime};
+use hindcast_exec::run::{
+    self, ChosenInterface, ExecError, RecordOptions, ReplayOptions, Replayed,
+};
+use hindcast_exec::show;
+use hindcast_execlog::config;
+
+use crate::args::exec::{ExecArgs, Interface, Optimization, Order, Policy, Waiting};
+use crate::error::{CliError, Exit};
+use crate::render::exec as render;
+
+pub fn run(args: ExecArgs) -> Result<Exit, CliError> {
+    // Every code below 124 is the program's.
+    let done = if args.record.is_some() {
+        record(args)
+    } else if args.replay.is_some() {
+        replay(args)
+    } else if args.show.is_some() {
+        show(&args)
+    } else if let Some(folder) = &args.become_recorded {
+        Err(cannot(
+            "the recorded program cannot be started",
+            &gdb::become_recorded(folder),
+        ))
+    } else {
+        check(&args)
+    };
+    done.map_err(|mut error| {
+        if error.exit == Exit::Failed {
+            error.exit = Exit::NotExecuted;
+        }
+        error
+    })
+}
+
+fn record(args: ExecArgs) -> Result<Exit, CliError> {
+    let options = RecordOptions {
+        folder: args.record.clone().unwrap_or_default(),
+        order: match args.order {
+            Order::Edge => config::Order::Edge,
+            Order::Relaxed => config::Order::Relaxed,
+            Order::Total => config::Order::Total,
+            Order::Vector => config::Order::Vector,
+        },
+        policy: match args.policy {
+            Policy::Record => config::Policy::Record,
+            Policy::Report => config::Policy::Report,
+            Policy::Abort => config::Policy::Abort,
+        },
+        cache: args.optimize.contains(&Optimization::Cache),
+        reproduce: args
+            .optimize
+            .iter()
+            .find_map(|optimization| match optimization {
+                Optimization::Reproduce(folder) => Some(folder.clone()),
+                Optimization::Cache => None,
+            }),
+        interfaces: interfaces(&args.interfaces)?,
+        command: args.command,
+    };
+    let recorded =
+        run::record(&options).map_err(|error| cannot("the program was not recorded", &error))?;
+    eprint!("{}", render::recorded(&recorded, &options.folder));
+    Ok(Exit::Program(recorded.ended.code()))
+}
+
+fn interfaces(given: &[Interface]) -> Result<Vec<ChosenInterface>, CliError> {
+    let mut chosen = Vec::new();
+    for interface in given {
+        match interface {
+            Interface::Libc => {}
+            Interface::Sqlite3 => chosen.push(ChosenInterface::Sqlite3),
+            Interface::Header(header) => {
+                return Err(CliError::failed(format!(
+                    "{} cannot be used yet",
+                    header.display()
+                )));
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+fn replay(args: ExecArgs) -> Result<Exit, CliError> {
+    let folder = args.replay.unwrap_or_default();
+    if !args.gdb && !args.command.is_empty() {
+        return Err(
+            CliError::usage("a replay takes its command from the recording")
+                .hint("what follows -- is for gdb, with --gdb"),
+        );
+    }
+    let debugger = match args.gdb {
+        false => None,
+        true => {
+            let own = std::env::current_exe()
+                .map_err(|error| CliError::because("cannot find hindcast itself", &error))?;
+            let folder = std::path::absolute(&folder)
+                .map_err(|error| CliError::because("the current folder is gone", &error))?;
+            let wrapper: Vec<OsString> =
+                vec![own.into(), "exec".into(), "--become".into(), folder.into()];
+            let break_at = args.break_at.map(|at| LogicalTime {
+                thread: at.thread,
+                event: at.event,
+            });
+            Some(Debugger {
+                break_at,
+                arguments: args.command,
+                wrapper,
+            })
+        }
+    };
+    let options = ReplayOptions {
+        folder,
+        waiting: match args.waiting {
+            Waiting::Adaptive => config::Waiting::Adaptive,
+            Waiting::Spin => config::Waiting::Spin,
+            Waiting::Wait => config::Waiting::Wait,
+        },
+        stall_timeout: args.stall_timeout,
+        debugger,
+    };
+    let replayed =
+        run::replay(&options).map_err(|error| cannot("the recording was not replayed", &error))?;
+    eprint!("{}", render::replayed(&replayed, &options.folder));
+    Ok(match replayed {
+        Replayed::Ended { ended, .. } => Exit::Program(ended.code()),
+        Replayed::RecordingEnds { as_then, .. } => {
+            Exit::Program(as_then.map_or(0, |ended| ended.code()))
+        }
+        Replayed::Reported(report) if render::is_unusable(&report) => Exit::NotExecuted,
+        Replayed::Reported(_) | Replayed::Stalled(_) => Exit::ExecutionDiverged,
+        Replayed::Interrupted(signal) => Exit::Program(128u8.wrapping_add(signal as u8)),
+        Replayed::Debugged { code, .. } => Exit::Program(code),
+    })
+}
+
+fn show(args: &ExecArgs) -> Result<Exit, CliError> {
+    let folder = args.show.clone().unwrap_or_default();
+    let (recording, processes) = show::open(&folder).map_err(|error| match error {
+        show::ShowError::Open(error) => {
+            cannot("the recording cannot be shown", &ExecError::from(error))
+        }
+        show::ShowError::Log(error) => {
+            cannot("the recording cannot be shown", &ExecError::from(error))
+        }
+    })?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let written = if args.events {
+        show::events(&processes, args.thread).try_for_each(|event| match args.json {
+            true => writeln!(out, "{}", serde_json::json!(event)),
+            false => writeln!(out, "{}", render::event(&event)),
+        })
+    } else {
+        let contents = show::contents(recording, &processes, args.thread);
+        match args.json {
+            true => writeln!(out, "{:#}", serde_json::json!(contents)),
+            false => write!(out, "{}", render::contents(&contents)),
+        }
+    };
+    // Whoever reads has seen enough when it cannot be written (`| head`).
+    let _ = written.and_then(|()| out.flush());
+    Ok(Exit::Success)
+}
+
+fn check(args: &ExecArgs) -> Result<Exit, CliError> {
+    let _ = args;
+    Err(CliError::failed("not yet"))
+}
+
+fn cannot(what: &str, error: &ExecError) -> CliError {
+    let failed = match error {
+        ExecError::OtherFile {
+            recorded, found, ..
+        } => CliError::because(what, error)
+            .detail("Recorded", std::slice::from_ref(recorded))
+            .detail("Found", std::slice::from_ref(found)),
+        ExecError::FileGone {
+            recorded,
+            source: None,
+            ..
+        } => CliError::because(what, error).detail("Recorded", std::slice::from_ref(recorded)),
+        _ => CliError::because(what, error),
+    };
+    match error.hint() {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
+}

@@ -1,0 +1,346 @@
+//! What the record and replay of a process look like.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use hindcast_exec::report::{Awaited, Report, Stall, ThreadView};
+use hindcast_exec::run::{Recorded, Replayed, Warning};
+use hindcast_exec::show::{Contents, EventLine, ProcessEnd, signal_name};
+use hindcast_exec::watch::Ended;
+use hindcast_execlog::board::{ReportKind, State};
+
+use super::format::{bytes, count, thousands, time};
+
+/// What is worth a word after a recording; nothing when all of it was recorded.
+pub fn recorded(recorded: &Recorded, folder: &Path) -> String {
+    let mut text = String::new();
+    for warning in &recorded.warnings {
+        let _ = match warning {
+            Warning::NothingRecorded => writeln!(
+                text,
+                "Warning: nothing was recorded: the program ran as if alone\nHint: see what `hindcast exec --check` says about it"
+            ),
+            Warning::Ended {
+                process,
+                events,
+                reason,
+            } => writeln!(
+                text,
+                "Warning: {process} was recorded up to {} and went on without: {reason}\nHint: {}",
+                thousands_of_events(*events),
+                what_then(reason),
+            ),
+            Warning::Noted {
+                process,
+                text: noted,
+            } => writeln!(text, "Warning: {process}: {noted}"),
+            Warning::StillRunning { process, pid } => {
+                writeln!(
+                    text,
+                    "Note: {process} (pid {pid}) still runs, and is recorded until it ends"
+                )
+            }
+            Warning::Unreadable(why) => writeln!(text, "Warning: {}: {why}", folder.display()),
+        };
+    }
+    text
+}
+
+fn thousands_of_events(events: u64) -> String {
+    match events {
+        0 => "its first event".to_owned(),
+        events => format!("event {}", thousands(events)),
+    }
+}
+
+fn what_then(reason: &str) -> &'static str {
+    if reason.contains("disk") || reason.contains("log") {
+        "make room, or record on another disk; what was recorded can be replayed"
+    } else {
+        "what was recorded up to there can be replayed"
+    }
+}
+
+/// Whether a report says that the recording is at fault, not the replay.
+pub fn is_unusable(report: &Report) -> bool {
+    matches!(report.kind, ReportKind::Unusable | ReportKind::Broken)
+}
+
+/// What a replay came to; nothing when it was faithful to the end.
+pub fn replayed(replayed: &Replayed, folder: &Path) -> String {
+    match replayed {
+        Replayed::Ended { notes, .. } => notes.iter().map(end_of_recording).collect(),
+        Replayed::RecordingEnds { report, as_then } => {
+            let mut text = end_of_recording(report);
+            if let Some(Ended::Signalled(signal)) = as_then {
+                let _ = writeln!(text, "Then it was ended by {}.", signal_name(*signal));
+            }
+            text
+        }
+        Replayed::Reported(report) => divergence(report, folder),
+        Replayed::Stalled(stall) => stalled(stall),
+        Replayed::Interrupted(_) => "Replay was ended.\n".to_owned(),
+        Replayed::Debugged { report: None, .. } => String::new(),
+        Replayed::Debugged {
+            report: Some(report),
+            ..
+        } if report.kind == ReportKind::RecordingEnds => end_of_recording(report),
+        Replayed::Debugged {
+            report: Some(report),
+            ..
+        } => divergence(report, folder),
+    }
+}
+
+fn place(report: &Report) -> String {
+    format!(
+        "thread {}, event {} (in {})",
+        report.thread, report.event, report.process
+    )
+}
+
+fn end_of_recording(report: &Report) -> String {
+    format!(
+        "Note: the recording ends at {}: {}\n      Everything before was replayed. Next would have been {}.\n",
+        place(report),
+        report.expected,
+        report.actual
+    )
+}
+
+fn divergence(report: &Report, folder: &Path) -> String {
+    let mut text = String::new();
+    let what = match report.kind {
+        ReportKind::Unusable => "the recording cannot be used, by",
+        ReportKind::Policy => "the policy ended the program at",
+        ReportKind::Broken => "hindcast itself failed at",
+        _ => "replay diverged at",
+    };
+    let _ = writeln!(text, "Error: {what} {}", place(report));
+    if !report.expected.is_empty() {
+        let _ = writeln!(text, "Expected: {}", report.expected);
+    }
+    let _ = writeln!(text, "Actual:   {}", report.actual);
+    if !report.site.is_empty() {
+        let _ = writeln!(text, "Call site:\n  {}", report.site.join("\n  "));
+    }
+    if !report.hint.is_empty() {
+        let _ = writeln!(text, "Hint: {}", sentence(&report.hint));
+    }
+    if report.kind == ReportKind::Divergence {
+        let _ = writeln!(
+            text,
+            "      Look at it with `hindcast exec --replay {} --gdb --break {}:{}`.",
+            folder.display(),
+            report.thread,
+            report.event
+        );
+    }
+    text
+}
+
+fn sentence(text: &str) -> &str {
+    text.trim_end()
+}
+
+fn stalled(stall: &Stall) -> String {
+    let mut text = String::new();
+    let at = match stall
+        .threads
+        .iter()
+        .find(|view| view.state == State::Waiting)
+        .or(stall.threads.first())
+    {
+        Some(view) => format!(
+            " at thread {}, event {} (in {})",
+            view.thread, view.event, view.process
+        ),
+        None => String::new(),
+    };
+    let _ = writeln!(text, "Error: replay stands still{at}");
+    let _ = writeln!(
+        text,
+        "Cause: no thread has moved for {} s:",
+        stall.still_for.as_secs()
+    );
+    for view in &stall.threads {
+        let _ = writeln!(
+            text,
+            "  {} thread {} {}, since event {}",
+            view.process,
+            view.thread,
+            waits(view),
+            view.event
+        );
+    }
+    text.push_str(
+        "Hint: threads that race for memory without a lock, or wait for each other by memory alone, are not in order in replay.\n",
+    );
+    text
+}
+
+fn waits(view: &ThreadView) -> String {
+    match (view.state, view.awaits) {
+        (
+            _,
+            Some(Awaited::Thread {
+                thread,
+                acquisition,
+            }),
+        ) => {
+            format!(
+                "waits for acquisition {acquisition} of thread {thread}, in {}",
+                view.doing
+            )
+        }
+        (_, Some(Awaited::All { acquisition })) => format!(
+            "waits for acquisition {acquisition} of all, in {}",
+            view.doing
+        ),
+        (State::Blocked, None) => format!("is blocked in {}", view.doing),
+        _ => format!("is in {}", view.doing),
+    }
+}
+
+/// A recording as a whole.
+pub fn contents(contents: &Contents) -> String {
+    let mut text = String::new();
+    let recording = &contents.recording;
+    let command: Vec<_> = recording
+        .arguments
+        .iter()
+        .map(|argument| shell_word(&argument.lossy()))
+        .collect();
+    let _ = writeln!(text, "{}", command.join(" "));
+    let _ = writeln!(text, "  in       {}", recording.folder.lossy());
+    let _ = writeln!(
+        text,
+        "  on       {}, Linux {}, {}",
+        recording.machine.name, recording.machine.kernel, recording.machine.processor
+    );
+    let began = i64::try_from(recording.began)
+        .unwrap_or_default()
+        .saturating_mul(1_000_000);
+    let _ = writeln!(
+        text,
+        "  at       {} UTC, by hindcast {}",
+        time(began),
+        recording.hindcast
+    );
+    let interfaces: Vec<_> = std::iter::once("libc")
+        .chain(
+            recording
+                .interfaces
+                .iter()
+                .map(|interface| interface.name.as_str()),
+        )
+        .collect();
+    let _ = writeln!(
+        text,
+        "  cut at   {}, order {}, policy {}",
+        interfaces.join(", "),
+        named(&recording.order),
+        named(&recording.policy)
+    );
+    let _ = writeln!(
+        text,
+        "  holds    {}, {}",
+        count(contents.events, "event"),
+        bytes(contents.bytes)
+    );
+    for process in &contents.processes {
+        let _ = writeln!(
+            text,
+            "{}  pid {}, {}",
+            process.name,
+            process.pid,
+            end(&process.end)
+        );
+        for warning in &process.warnings {
+            let _ = writeln!(text, "  Warning: {warning}");
+        }
+        for thread in &process.threads {
+            let mut line = format!(
+                "  t{:<4} {:>12}, {:>10}",
+                thread.thread,
+                count(thread.events, "event"),
+                bytes(thread.bytes)
+            );
+            if thread.order_words > 0 {
+                let _ = write!(
+                    line,
+                    "; {} for locks, {}",
+                    count(thread.order_words, "word"),
+                    bytes(thread.order_bytes)
+                );
+                if thread.relaxed > 0 {
+                    let _ = write!(line, ", {} relaxed", count(thread.relaxed, "acquisition"));
+                }
+            }
+            let _ = writeln!(text, "{line}");
+            if thread.events > 0 {
+                let _ = writeln!(text, "        first {}; last {}", thread.first, thread.last);
+            }
+        }
+    }
+    if !contents.kinds.is_empty() {
+        let _ = writeln!(text, "By function and kind:");
+    }
+    for tally in &contents.kinds {
+        let _ = writeln!(
+            text,
+            "  {:<28} {:>12} {:>12}",
+            tally.name,
+            thousands(tally.events),
+            bytes(tally.bytes)
+        );
+    }
+    text
+}
+
+fn end(end: &ProcessEnd) -> String {
+    match end {
+        ProcessEnd::Exited(status) => format!("exited with status {status}"),
+        ProcessEnd::Signalled(signal) => format!("ended by {}", signal_name(*signal as i32)),
+        ProcessEnd::Executed => "became another program".to_owned(),
+        ProcessEnd::Detached(reason) => format!("recorded until here, went on without: {reason}"),
+        ProcessEnd::Killed => "killed".to_owned(),
+        ProcessEnd::StillRunning => "still running".to_owned(),
+    }
+}
+
+/// `p0/t2     1234  read = 5 "hello"`
+pub fn event(event: &EventLine) -> String {
+    let place = format!("{}/t{}", event.process, event.thread);
+    let mut line = format!("{place:<8} {:>8}  {}", event.event, event.name);
+    for part in [&event.what, &event.data] {
+        if !part.is_empty() {
+            line.push(' ');
+            line.push_str(part);
+        }
+    }
+    line
+}
+
+/// As a flag would name it.
+fn named(value: &impl serde::Serialize) -> String {
+    serde_json::json!(value)
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// As one would type it in a shell.
+fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_^".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!(
+            "'{}'",
+            word.replace('\'', "'\\''")
+                .escape_debug()
+                .to_string()
+                .replace("\\'", "'")
+        ),
+    }
+}
