@@ -115,22 +115,21 @@ impl Runs {
                 return None;
             }
             if begin < next {
-                let touched = self.unlink(begin as *mut Free, (next - begin) / UNIT);
+                self.unlink(begin as *mut Free, (next - begin) / UNIT);
                 space::set_entry(next - UNIT, Entry::Inside);
                 space::set_entry(begin, Entry::Inside);
-                if address > begin {
-                    self.link(begin, (address - begin) / UNIT, touched.min((address - begin) / UNIT));
-                }
-            } else if address > begin {
-                self.link(begin, (address - begin) / UNIT, 0);
             }
             // The run at the end may be longer than what is needed.
             self.fresh.next = next.max(address + bytes);
-            let spare = (self.fresh.next - address) / UNIT - units;
-            if spare > 0 {
-                self.link(address + bytes, spare, spare);
-            }
             space::set_entry(address, Entry::Used(units));
+            let before = (address - begin) / UNIT;
+            let after = (self.fresh.next - address) / UNIT - units;
+            if before > 0 {
+                self.give(begin, before);
+            }
+            if after > 0 {
+                self.give(address + bytes, after);
+            }
             Some(Run { address, zero: address >= next })
         }
     }

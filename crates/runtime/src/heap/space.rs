@@ -86,6 +86,22 @@ pub fn map_arena(number: usize) -> Option<*mut super::arena::Arena> {
     map(ARENAS + number * ARENA_BYTES, ARENA_BYTES).then(|| arena_at(number))
 }
 
+/// Unmaps what there is of an arena that another process's thread made.
+pub fn forget_arena(number: usize) {
+    OWNERS[number].store(0, Ordering::Relaxed);
+    let offset = number * RANGE_BYTES;
+    let parts = [
+        (ARENAS + number * ARENA_BYTES, ARENA_BYTES),
+        (BASE + offset, RANGE_BYTES),
+        (UNIT_MAP + offset / UNIT * size_of::<u32>(), RANGE_BYTES / UNIT * size_of::<u32>()),
+        (PAGE_MAP + offset / PAGE, RANGE_BYTES / PAGE),
+    ];
+    for (address, length) in parts {
+        // SAFETY: the arena's alone, and nobody has it.
+        unsafe { crate::syscall!(libc::SYS_munmap, address, length) };
+    }
+}
+
 /// The class of the span at an offset, 0 where no span is. Only for what was handed out: elsewhere the map may not be there.
 ///
 /// # Safety
@@ -195,6 +211,11 @@ impl Fresh {
         }
         next.store((first + count) as u32, Ordering::Relaxed);
         Some(Fresh::of(first, count, owner))
+    }
+
+    /// Whether nothing of it was handed out yet.
+    pub fn is_untouched(&self) -> bool {
+        self.mapped < self.next
     }
 
     /// Whether `bytes` from `address` on, which is not below `next`, fit.
