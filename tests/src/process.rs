@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::wait_for;
 
@@ -47,14 +48,19 @@ impl Finished {
 
 impl Process {
     /// Starts `command`; its output goes to `NAME.out` and `NAME.err` in `folder`.
-    pub fn start(name: &str, mut command: Command, folder: &Path) -> Self {
+    pub fn start(name: &str, command: Command, folder: &Path) -> Self {
+        Self::start_with(name, command, folder, Stdio::null())
+    }
+
+    /// The same with something to read from.
+    pub fn start_with(name: &str, mut command: Command, folder: &Path, input: Stdio) -> Self {
         let log = folder.join(format!("{name}.err"));
         let create = |path: &Path| {
             File::create(path)
                 .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()))
         };
         let child = command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(create(&log.with_extension("out")))
             .stderr(create(&log))
             // Signals go to the whole group: a shell that started the service may not pass them on.
@@ -71,6 +77,11 @@ impl Process {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Where its output is: standard output, standard error.
+    pub fn output_files(&self) -> [PathBuf; 2] {
+        [self.log.with_extension("out"), self.log.clone()]
     }
 
     /// What it has written to its standard output so far.
@@ -143,6 +154,28 @@ impl Process {
         if self.status.is_none() {
             send(signal, self.child.id());
         }
+    }
+
+    /// Sends a signal to the process alone, as who knows its number would.
+    pub fn signal_alone(&self, signal: &str) {
+        if self.status.is_none() {
+            let _ = Command::new("kill")
+                .args([&format!("-{signal}"), &self.child.id().to_string()])
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+
+    /// How it ended, if it did within this time.
+    pub fn ended_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        while self.is_running() {
+            if begun.elapsed() > patience {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.status
     }
 
     /// Waits for the end.
