@@ -47,7 +47,9 @@ def middle(values, digits=2):
 
 
 def machine(settings="fsync and synchronous_commit off"):
+    """What it was measured on. Without settings also without Postgres."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     postgres = subprocess.run("ls /usr/lib/postgresql | sort -V | tail -n 1", shell=True, capture_output=True, text=True).stdout.strip()
-    return f"{os.cpu_count()} cores ({model}), {memory_gb:.0f} GB, Linux {platform.release()}, Postgres {postgres} with {settings}"
+    with_postgres = f", Postgres {postgres} with {settings}" if settings else ""
+    return f"{os.cpu_count()} cores ({model}), {memory_gb:.0f} GB, Linux {platform.release()}{with_postgres}"
