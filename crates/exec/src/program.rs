@@ -41,9 +41,11 @@ pub fn find(
     path: Option<&OsStr>,
     folder: &Path,
 ) -> Result<Program, FindError> {
-    let mut found = folder.join(locate(&command[0], path, folder)?);
+    // Relative to `folder`, as the kernel would be given it.
+    let mut given = locate(&command[0], path, folder)?;
     let mut arguments = command.to_vec();
     for _ in 0..=SCRIPTS_MAX {
+        let found = clean(&folder.join(&given));
         if !is_executable(&found) {
             return Err(FindError::NotExecutable(found));
         }
@@ -67,21 +69,25 @@ pub fn find(
             return Err(FindError::NoFormat(found));
         };
         // The kernel gives the interpreter the path of the script in place of the script's own name.
-        arguments[0] = found.clone().into();
+        arguments[0] = given.clone().into();
         if let Some(argument) = argument {
             arguments.insert(0, argument);
         }
         arguments.insert(0, interpreter.clone().into());
-        let interpreter = folder.join(interpreter);
-        if !interpreter.is_file() {
+        if !folder.join(&interpreter).is_file() {
             return Err(FindError::NoInterpreter {
                 script: found,
                 interpreter,
             });
         }
-        found = interpreter;
+        given = interpreter;
     }
-    Err(FindError::TooManyScripts(found))
+    Err(FindError::TooManyScripts(given))
+}
+
+/// Without `.` in it.
+fn clean(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
 fn locate(name: &OsStr, path: Option<&OsStr>, folder: &Path) -> Result<PathBuf, FindError> {
@@ -136,4 +142,74 @@ fn shebang(start: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
             (!argument.is_empty()).then(|| OsStr::from_bytes(argument).into()),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn folder(files: &[(&str, &str, u32)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text, mode) in files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(*mode)).unwrap();
+        }
+        folder
+    }
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_name_is_looked_for_in_path_and_one_with_a_slash_is_not() {
+        let folder = folder(&[("a/prog", "\x7fELF", 0o644), ("b/prog", "\x7fELF", 0o755)]);
+        let at = |name: &str| folder.path().join(name);
+        let path = std::env::join_paths([at("a"), at("b")]).unwrap();
+        let find = |name: &str| find(&words(&[name, "x"]), Some(&path), folder.path());
+        let found = find("prog").unwrap();
+        assert_eq!(
+            (found.path, found.arguments),
+            (at("b/prog"), words(&["prog", "x"]))
+        );
+        assert_eq!(find("./b/prog").unwrap().path, at("b/prog"));
+        assert!(matches!(find("./a/prog"), Err(FindError::NotExecutable(_))));
+        assert!(matches!(find("nothing"), Err(FindError::NotInPath(_))));
+        assert!(matches!(
+            find("./nothing"),
+            Err(FindError::Unreadable { .. })
+        ));
+    }
+
+    #[test]
+    fn a_script_is_its_interpreter_with_the_script_as_argument() {
+        let folder = folder(&[
+            ("prog", "\x7fELF", 0o755),
+            ("inner", "#! ./prog -e  -x \nrest", 0o755),
+            ("outer", "#!./inner\n", 0o755),
+            ("circle", "#!./circle\n", 0o755),
+            ("lost", "#!/no/such/interpreter\n", 0o755),
+            ("text", "hello\n", 0o755),
+        ]);
+        let find = |name: &str| find(&words(&[name, "1"]), None, folder.path());
+        let found = find("./outer").unwrap();
+        assert_eq!(found.path, folder.path().join("prog"));
+        assert_eq!(
+            found.arguments,
+            words(&["./prog", "-e  -x", "./inner", "./outer", "1"])
+        );
+        assert!(matches!(
+            find("./circle"),
+            Err(FindError::TooManyScripts(_))
+        ));
+        assert!(matches!(
+            find("./lost"),
+            Err(FindError::NoInterpreter { .. })
+        ));
+        assert!(matches!(find("./text"), Err(FindError::NoFormat(_))));
+    }
 }

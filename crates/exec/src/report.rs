@@ -1,5 +1,6 @@
 //! What the runtime said on the board, and what the board says when nobody says anything.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes the report off the board, so that there is room for another one.
-    pub fn take(board: &Board) -> Option<Report> {
+    /// Takes the report off the board, so that there is room for another one. The loader names `program` by its `argv[0]`.
+    pub fn take(board: &Board, program: &Path) -> Option<Report> {
         let (kind, report) = board.report()?;
         let taken = Report {
             kind,
@@ -35,7 +36,12 @@ impl Report {
             event: report.event.load(Ordering::Relaxed),
             expected: report.expected.as_str().to_owned(),
             actual: report.actual.as_str().to_owned(),
-            site: report.site.as_str().lines().map(symbolised).collect(),
+            site: report
+                .site
+                .as_str()
+                .lines()
+                .map(|line| symbolised(line, program))
+                .collect(),
             hint: report.hint.as_str().to_owned(),
         };
         report.state.store(0, Ordering::Release);
@@ -44,11 +50,16 @@ impl Report {
 }
 
 /// `file+0xoffset` with the name of the function there, if the runtime, which sees exported names only, has not found it.
-fn symbolised(line: &str) -> String {
+fn symbolised(line: &str, program: &Path) -> String {
     let found = || {
         let (file, offset) = line.rsplit_once("+0x")?;
         let offset = u64::from_str_radix(offset, 16).ok()?;
-        elf::function_at(file.as_ref(), offset)
+        let path = if file.contains('/') {
+            Path::new(file)
+        } else {
+            program
+        };
+        elf::function_at(path, offset)
     };
     match line.ends_with(')') {
         true => line.to_owned(),
@@ -270,17 +281,21 @@ mod tests {
     #[test]
     fn a_report_that_was_taken_leaves_room_for_the_next() {
         let board = board();
-        assert_eq!(Report::take(&board), None);
+        assert_eq!(Report::take(&board, Path::new("")), None);
         assert!(board.begin_report());
         board
             .report
             .kind
             .store(ReportKind::Divergence as u32, Ordering::Relaxed);
-        assert_eq!(Report::take(&board), None, "not complete yet");
+        assert_eq!(
+            Report::take(&board, Path::new("")),
+            None,
+            "not complete yet"
+        );
         board.complete_report();
         assert!(!board.begin_report());
         assert_eq!(
-            Report::take(&board).map(|report| report.kind),
+            Report::take(&board, Path::new("")).map(|report| report.kind),
             Some(ReportKind::Divergence)
         );
         assert!(board.begin_report());

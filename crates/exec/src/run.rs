@@ -391,17 +391,17 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
     watch::adopt_orphans().map_err(system("orphans cannot be adopted"))?;
     let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
     if let Some(debugger) = &options.debugger {
-        let image = gdb::image(debugger, &image)?;
-        let pid = launch::start(&image, &stage, Manner::Debugger)?;
+        let gdb = gdb::image(debugger, &image)?;
+        let pid = launch::start(&gdb, &stage, Manner::Debugger)?;
         let ended = watch::accompany(pid, &signals);
         watch::end_all();
         return Ok(Replayed::Debugged {
             code: ended.code(),
-            report: Report::take(&stage.board),
+            report: Report::take(&stage.board, &image.path),
         });
     }
     let pid = launch::start(&image, &stage, Manner::Bound)?;
-    let mut supervision = Supervision::new(&stage.board, options.stall_timeout);
+    let mut supervision = Supervision::new(&stage.board, &image.path, options.stall_timeout);
     let outcome = watch::supervise(pid, &signals, &mut supervision);
     let ends = supervision.ends;
     Ok(match outcome {

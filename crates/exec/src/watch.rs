@@ -1,6 +1,7 @@
 //! Waits for what was started: passes signals on, notices its end, and in replay looks at the board.
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hindcast_execlog::Board;
@@ -208,15 +209,17 @@ pub enum Outcome {
 /// What is watched in a replay.
 pub struct Supervision<'a> {
     board: &'a Board,
+    program: &'a Path,
     stall: StallWatch,
     /// Processes that came to the end of their recording without having ended, in that order.
     pub ends: Vec<Report>,
 }
 
 impl<'a> Supervision<'a> {
-    pub fn new(board: &'a Board, stall_timeout: Duration) -> Self {
+    pub fn new(board: &'a Board, program: &'a Path, stall_timeout: Duration) -> Self {
         Supervision {
             board,
+            program,
             stall: StallWatch::new(stall_timeout, Instant::now()),
             ends: Vec::new(),
         }
@@ -224,7 +227,7 @@ impl<'a> Supervision<'a> {
 
     /// Looks at the board. A process whose recording ends ends itself, and the others go on: it may be one of many.
     fn look(&mut self) -> Option<Outcome> {
-        while let Some(report) = Report::take(self.board) {
+        while let Some(report) = Report::take(self.board, self.program) {
             match report.kind {
                 ReportKind::RecordingEnds => self.ends.push(report),
                 _ => return Some(Outcome::Reported(report)),

@@ -101,8 +101,13 @@ fn replay(args: ExecArgs) -> Result<Exit, CliError> {
                 .map_err(|error| CliError::because("cannot find hindcast itself", &error))?;
             let folder = std::path::absolute(&folder)
                 .map_err(|error| CliError::because("the current folder is gone", &error))?;
-            let wrapper: Vec<OsString> =
-                vec![own.into(), "exec".into(), "--become".into(), folder.into()];
+            let wrapper: Vec<OsString> = vec![
+                own.into(),
+                "exec".into(),
+                "--become".into(),
+                folder.into(),
+                "--".into(),
+            ];
             let break_at = args.break_at.map(|at| LogicalTime {
                 thread: at.thread,
                 event: at.event,
