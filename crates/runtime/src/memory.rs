@@ -98,7 +98,8 @@ fn remap(thread: &mut Thread, arguments: [usize; 6]) -> isize {
 /// Begins a mapping event.
 fn log_mapping(thread: &mut Thread, result: isize, place: u64, bytes: u64) -> bool {
     let writer = &mut thread.writer;
-    writer.begin(bytes > 0x7000)
+    // Bytes that are elsewhere in the log make no event long.
+    writer.begin(place == HERE && bytes > 0x7000)
         && writer.put(&(result as i64).to_ne_bytes())
         && writer.put(&place.to_ne_bytes())
         && writer.put(&bytes.to_ne_bytes())
