@@ -11,7 +11,7 @@ use crate::call::{Call, Function, errno, set_errno};
 use crate::divergence::{self, Actual};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
-use crate::{by_hand, generated, init, memory, process, raw, signals, syscall};
+use crate::{by_hand, generated, init, memory, process, raw, signals, syscall, threads};
 
 /// A system call that nothing describes: its arguments and its result are in the log, memory that it wrote is not.
 pub const UNLISTED: Function = Function(hindcast_execlog::event::KINDS_END - 1);
@@ -77,6 +77,7 @@ extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
         return signals::synchronous_fault(signal, info, context);
     };
     thread.enter_system();
+    thread.signals.enters_with_stack(registers[libc::REG_RSP as usize] as usize);
     let number = registers[libc::REG_RAX as usize];
     let argument = |register: i32| registers[register as usize] as usize;
     let arguments = [
@@ -94,7 +95,10 @@ extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64 };
     if let Some(thread) = thread::current() {
         thread.enter_replay();
-        signals::at_boundary(thread);
+        // A futex is waited for when a lock happens to be contended, and the like: not points that both runs pass.
+        if !executed_in_both_runs(number) {
+            signals::at_boundary(thread);
+        }
     }
     set_errno(saved);
 }
@@ -108,6 +112,7 @@ fn dispatch(thread: &'static mut Thread, number: i64, arguments: [usize; 6], sit
     // Each of these fetches the thread's state again, as a stub does.
     let known = memory::by_number(number, arguments)
         .or_else(|| signals::by_number(number, arguments, context))
+        .or_else(|| threads::by_number(number, arguments))
         .or_else(|| process::by_number(number, arguments, context))
         .or_else(|| by_hand::by_number(number, arguments))
         // SAFETY: the program's own call.
@@ -121,31 +126,7 @@ fn dispatch(thread: &'static mut Thread, number: i64, arguments: [usize; 6], sit
 /// What only moves the process's own memory and threads about. Both runs do it for real, and there is nothing to log.
 /// A futex is here because libc's own locks wait on one only when they are contended, which replay need not repeat.
 fn executed_in_both_runs(number: i64) -> bool {
-    matches!(
-        number,
-        libc::SYS_futex
-            | libc::SYS_munmap
-            | libc::SYS_mprotect
-            | libc::SYS_madvise
-            | libc::SYS_brk
-            | libc::SYS_mlock
-            | libc::SYS_mlock2
-            | libc::SYS_munlock
-            | libc::SYS_mlockall
-            | libc::SYS_munlockall
-            | libc::SYS_msync
-            | libc::SYS_pkey_mprotect
-            | libc::SYS_pkey_alloc
-            | libc::SYS_pkey_free
-            | libc::SYS_set_robust_list
-            | libc::SYS_get_robust_list
-            | libc::SYS_set_tid_address
-            | libc::SYS_rseq
-            | libc::SYS_sched_yield
-            | libc::SYS_membarrier
-            | libc::SYS_arch_prctl
-            | libc::SYS_restart_syscall
-    )
+    by_hand::decisions::decision(number) == by_hand::decisions::Decision::Executed
 }
 
 fn apply_policy(thread: &mut Thread, number: i64, arguments: [usize; 6], site: usize) {

@@ -1,5 +1,168 @@
-//! What the generator cannot do: variadic functions and irregular structures.
+//! What the generator cannot do: functions whose arguments depend on other arguments, and irregular structures.
+//!
+//! Each function is a *core* that serves both runs and knows nothing of where it was called from, as the generated ones are.
+//! A stub of libc's name runs it between [`Call::enter`] and [`Call::leave`]; [`by_number`] runs it for the trap.
+//!
+//! - [`decisions`]: what becomes of every system call there is. **Start reading here.**
+//! - [`reading`]: files, their names and their contents
+//! - [`descriptors`]: closing and duplicating, pipes; [`transfers`]: what moves bytes between descriptors
+//! - [`sockets`]: lengths that the kernel updates, messages with descriptors in them
+//! - [`polling`]: `poll`, and libc's variants of what the kernel has with a timeout that it updates
+//! - [`control`]: `fcntl`, `ioctl`, `prctl`, System V: one function, many meanings
+//! - [`identity`]: who the process is, for all its threads at once
+//! - [`stubs`]: libc's names for these; [`variants`]: its other names, and functions that are nearly a system call
 
-pub fn by_number(_number: i64, _arguments: [usize; 6]) -> Option<isize> {
-    None
+mod control;
+pub(crate) mod decisions;
+mod descriptors;
+mod identity;
+mod polling;
+mod reading;
+mod sockets;
+mod stubs;
+mod transfers;
+mod variants;
+
+use crate::call::{Call, Function};
+use crate::generated::{self, functions};
+use crate::thread::{self, Thread};
+use crate::{raw, signals};
+
+/// A system call of the program's, as the kernel takes it.
+#[derive(Clone, Copy)]
+pub(crate) struct SystemCall {
+    pub number: i64,
+    pub arguments: [usize; 6],
+}
+
+impl SystemCall {
+    /// Makes the call for real: what is handed to [`Call::run_kernel`].
+    #[inline(always)]
+    pub unsafe fn run(&self) -> isize {
+        let [a, b, c, d, e, f] = self.arguments;
+        // SAFETY: the program's own call.
+        unsafe { raw::syscall6(self.number, a, b, c, d, e, f) }
+    }
+
+    /// The same for a call that may wait for somebody else.
+    #[inline(always)]
+    pub unsafe fn run_blocking(&self, thread: &Thread) -> isize {
+        // SAFETY: the program's own call.
+        unsafe { raw::blocking6(thread, self.number, self.arguments) }
+    }
+}
+
+/// What a function of ours does with a call of the program's.
+type Core = unsafe fn(&mut Call, SystemCall) -> isize;
+
+/// The system calls that are written by hand.
+fn find(number: i64) -> Option<(Function, Core)> {
+    Some(match number {
+        libc::SYS_read => (functions::READ, reading::read),
+        libc::SYS_pread64 => (functions::PREAD, reading::pread),
+        libc::SYS_readv => (functions::READV, reading::readv),
+        libc::SYS_preadv => (functions::PREADV, reading::readv),
+        libc::SYS_preadv2 => (functions::KERNEL_PREADV2, reading::readv),
+        libc::SYS_open => (functions::OPEN, reading::open),
+        libc::SYS_openat => (functions::OPENAT, reading::open),
+        libc::SYS_openat2 => (functions::KERNEL_OPENAT2, reading::open),
+        libc::SYS_creat => (functions::CREAT, reading::open),
+        libc::SYS_close => (functions::CLOSE, descriptors::close),
+        libc::SYS_close_range => (functions::CLOSE_RANGE, descriptors::close_range),
+        libc::SYS_dup => (functions::DUP, descriptors::dup),
+        libc::SYS_dup2 => (functions::DUP2, descriptors::dup2),
+        libc::SYS_dup3 => (functions::DUP3, descriptors::dup2),
+        libc::SYS_pipe => (functions::PIPE, descriptors::pipe),
+        libc::SYS_pipe2 => (functions::PIPE2, descriptors::pipe),
+        libc::SYS_name_to_handle_at => (functions::NAME_TO_HANDLE_AT, descriptors::name_to_handle_at),
+        libc::SYS_writev => (functions::WRITEV, transfers::writev),
+        libc::SYS_sendfile => (functions::SENDFILE, transfers::sendfile),
+        libc::SYS_splice => (functions::SPLICE, transfers::splice),
+        libc::SYS_copy_file_range => (functions::COPY_FILE_RANGE, transfers::splice),
+        libc::SYS_socketpair => (functions::SOCKETPAIR, sockets::socketpair),
+        libc::SYS_accept => (functions::ACCEPT, sockets::accept),
+        libc::SYS_accept4 => (functions::ACCEPT4, sockets::accept),
+        libc::SYS_getsockname => (functions::GETSOCKNAME, sockets::name),
+        libc::SYS_getpeername => (functions::GETPEERNAME, sockets::name),
+        libc::SYS_getsockopt => (functions::GETSOCKOPT, sockets::getsockopt),
+        libc::SYS_recvfrom => (functions::RECVFROM, sockets::recvfrom),
+        libc::SYS_sendmsg => (functions::SENDMSG, sockets::sendmsg),
+        libc::SYS_recvmsg => (functions::RECVMSG, sockets::recvmsg),
+        libc::SYS_sendmmsg => (functions::SENDMMSG, sockets::sendmmsg),
+        libc::SYS_recvmmsg => (functions::RECVMMSG, sockets::recvmmsg),
+        libc::SYS_poll => (functions::POLL, polling::poll),
+        libc::SYS_ppoll => (functions::KERNEL_PPOLL, polling::poll),
+        libc::SYS_fcntl => (functions::FCNTL, control::fcntl),
+        libc::SYS_ioctl => (functions::IOCTL, control::ioctl),
+        libc::SYS_prctl => (functions::PRCTL, control::prctl),
+        libc::SYS_semctl => (functions::SEMCTL, control::semctl),
+        libc::SYS_msgctl => (functions::MSGCTL, control::msgctl),
+        libc::SYS_shmctl => (functions::SHMCTL, control::shmctl),
+        libc::SYS_capget => (functions::CAPGET, control::capget),
+        libc::SYS_seccomp => (functions::KERNEL_SECCOMP, control::seccomp),
+        libc::SYS_setuid => (functions::SETUID, identity::core),
+        libc::SYS_setgid => (functions::SETGID, identity::core),
+        libc::SYS_setreuid => (functions::SETREUID, identity::core),
+        libc::SYS_setregid => (functions::SETREGID, identity::core),
+        libc::SYS_setresuid => (functions::SETRESUID, identity::core),
+        libc::SYS_setresgid => (functions::SETRESGID, identity::core),
+        libc::SYS_setgroups => (functions::SETGROUPS, identity::core),
+        _ => return None,
+    })
+}
+
+/// Runs a system call of this module for a thread that trapped. `None`: not one of them.
+pub fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
+    let call = SystemCall { number, arguments };
+    if decisions::refused(call) || identity::is_echo_of_another_thread(number) {
+        // SAFETY: the program's own call. It is not recorded: recording has just ended, or another thread recorded it.
+        return Some(unsafe { call.run() });
+    }
+    let (function, core) = find(number)?;
+    let mut running = Call::within(thread::current()?, function);
+    // SAFETY: the program's own call.
+    let result = unsafe { core(&mut running, call) };
+    let thread = running.finish();
+    if reading::opens(number) {
+        reading::opened(thread, result);
+    }
+    Some(result)
+}
+
+/// A stub: `core` in replay space, the call itself everywhere else. The result as the kernel gives it.
+#[inline(always)]
+pub(crate) unsafe fn stub(function: Function, core: Core, call: SystemCall) -> isize {
+    match Call::enter(function) {
+        Some(mut running) => {
+            // SAFETY: the program's own call.
+            let result = unsafe { core(&mut running, call) };
+            running.leave();
+            result
+        }
+        // SAFETY: the program's own call.
+        None => unsafe { call.run() },
+    }
+}
+
+/// Any system call that is described here or by the generator, with the meaning of a stub.
+pub(crate) unsafe fn system_call(call: SystemCall) -> isize {
+    let Some(thread) = thread::in_replay_space() else {
+        // SAFETY: the program's own call.
+        return unsafe { call.run() };
+    };
+    thread.enter_system();
+    // SAFETY: the program's own call.
+    let result = by_number(call.number, call.arguments).or_else(|| unsafe { generated::by_number(call.number, call.arguments) });
+    if let Some(thread) = thread::current() {
+        thread.enter_replay();
+        signals::at_boundary(thread);
+    }
+    result.unwrap_or(-(libc::ENOSYS as isize))
+}
+
+#[inline(always)]
+fn arguments<const N: usize>(given: [usize; N]) -> [usize; 6] {
+    let mut all = [0; 6];
+    all[..N].copy_from_slice(&given);
+    all
 }
