@@ -408,43 +408,55 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
         Outcome::Reported(report) => Replayed::Reported(report),
         Outcome::Stalled(stall) => Replayed::Stalled(stall),
         Outcome::Interrupted(signal) => Replayed::Interrupted(signal),
-        Outcome::Ended(ended) => match ends.iter().position(|report| is_first(&report.process)) {
-            Some(at) => {
-                let killed = processes
-                    .iter()
-                    .any(|process| process.name == ends[at].process && process.was_killed());
-                let as_then = killed.then(|| {
-                    recording
-                        .ended
-                        .map_or(Ended::Signalled(libc::SIGKILL), Ended::from)
-                });
-                Replayed::RecordingEnds {
-                    report: ends[at].clone(),
-                    as_then,
-                }
-            }
-            // A process that another one killed is a part of what happened; one that left recording is worth a word.
-            None => Replayed::Ended {
-                ended,
-                notes: ends
-                    .into_iter()
-                    .filter(|report| left(&processes, &report.process))
-                    .collect(),
-            },
-        },
+        Outcome::Ended(ended) => ended_by_itself(ended, ends, &processes, &recording),
     })
 }
 
-/// Whether `name` is the first process, in one of its images.
-fn is_first(name: &str) -> bool {
-    name.strip_prefix("p0")
-        .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
+/// Every process has ended; `ends` are those whose recordings ended before.
+fn ended_by_itself(
+    ended: Ended,
+    mut ends: Vec<Report>,
+    processes: &[Process],
+    recording: &Recording,
+) -> Replayed {
+    let recorded = |name: &str| processes.iter().find(|process| process.name == name);
+    // Where the process ended as it should, a thread of it that was found at the end of its log is a part of that.
+    ends.retain(|report| {
+        recorded(&report.process).is_none_or(|process| match process.header.end() {
+            (End::Exited, code) => !is_first(&report.process) || ended.code() != code as u8,
+            (End::Signalled, signal) => {
+                !is_first(&report.process) || ended != Ended::Signalled(signal as i32)
+            }
+            (End::Executed, _) => false,
+            (End::Running | End::Detached, _) => true,
+        })
+    });
+    match ends.iter().position(|report| is_first(&report.process)) {
+        Some(at) => {
+            let report = ends.swap_remove(at);
+            let killed = recorded(&report.process).is_some_and(Process::was_killed);
+            let as_then = killed.then(|| {
+                recording
+                    .ended
+                    .map_or(Ended::Signalled(libc::SIGKILL), Ended::from)
+            });
+            Replayed::RecordingEnds { report, as_then }
+        }
+        // A process that another one killed is a part of what happened; one that left recording is worth a word.
+        None => {
+            ends.retain(|report| {
+                recorded(&report.process)
+                    .is_some_and(|process| process.header.end().0 == End::Detached)
+            });
+            Replayed::Ended { ended, notes: ends }
+        }
+    }
 }
 
-fn left(processes: &[Process], name: &str) -> bool {
-    processes
-        .iter()
-        .any(|process| process.name == name && process.header.end().0 == End::Detached)
+/// Whether a process's name is that of the first one, in any of its images.
+pub fn is_first(name: &str) -> bool {
+    name.strip_prefix("p0")
+        .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
 }
 
 fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {

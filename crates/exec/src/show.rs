@@ -243,7 +243,10 @@ fn what(event: &Event<'_>) -> String {
             .to_owned()
     };
     match Kind::from_number(event.kind) {
-        Some(Kind::Relaxed) => format!("{} acquisitions", number(payload)),
+        Some(Kind::Relaxed) => match number(payload) {
+            1 => "1 acquisition".into(),
+            count => format!("{count} acquisitions"),
+        },
         Some(Kind::Edge) => format!(
             "after acquisition {} of thread {}",
             number(payload) & ((1 << 48) - 1),
@@ -274,7 +277,7 @@ fn what(event: &Event<'_>) -> String {
         },
         Some(Kind::Exit) => format!("status {}", number(payload) as i32),
         Some(Kind::Ended) => text(payload),
-        Some(Kind::Thread) => format!("{}", number(payload)),
+        Some(Kind::Thread) => number(payload.get(..4).unwrap_or_default()).to_string(),
         Some(Kind::Tsc) => format!("{}", number(payload)),
         Some(Kind::Mapping) => {
             format!(
