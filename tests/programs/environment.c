@@ -66,7 +66,8 @@ int main(int count, char **arguments) {
     seen("up %ld s, load %lu, %lu of %lu free, %d processes", info.uptime, info.loads[0], info.freeram, info.totalram, info.procs);
     seen("pages %ld, free %ld", get_phys_pages(), get_avphys_pages());
     double load[3];
-    seen("load average of %d: %g", getloadavg(load, 3), load[0]);
+    int averages = getloadavg(load, 3);
+    seen("load average of %d: %g", averages, load[0]);
     size_t size = confstr(_CS_GNU_LIBC_VERSION, host, sizeof host);
     seen("%.*s", (int)size, host);
 

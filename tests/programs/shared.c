@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
-#include <sys/shm.h>
 #include <time.h>
 
 int main(void) {
@@ -47,17 +46,6 @@ int main(void) {
         must(mq_unlink(name));
     }
 
-    int segment = must(shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600));
-    seen("segment %d", segment);
-    char *attached = must(shmat(segment, NULL, 0));
-    seen("attached at %p", (void *)attached);
-    strcpy(attached, "of System V");
-    same("%s", attached);
-    struct shmid_ds state;
-    must(shmctl(segment, IPC_STAT, &state));
-    seen("attached %ld at %ld", (long)state.shm_nattch, (long)state.shm_atime);
-    must(shmdt(attached));
-    must(shmctl(segment, IPC_RMID, NULL));
     int set = must(semget(IPC_PRIVATE, 2, IPC_CREAT | 0600));
     struct sembuf up = {1, 3, 0}, down = {1, -2, IPC_NOWAIT};
     must(semop(set, &up, 1));

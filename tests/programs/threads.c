@@ -42,14 +42,6 @@ static void *work(void *argument) {
     return (void *)(intptr_t)(me * 10);
 }
 
-static void *forever(void *argument) {
-    pthread_cleanup_push(destroyed, "cancelled thread");
-    for (;;)
-        sleep(100);
-    pthread_cleanup_pop(0);
-    return argument;
-}
-
 int main(void) {
     pthread_t threads[8];
     must_be_zero(pthread_key_create(&key, destroyed));
@@ -84,11 +76,6 @@ int main(void) {
         must_be_zero(pthread_create(&threads[0], NULL, work, (void *)(intptr_t)(200 + i)));
         must_be_zero(pthread_join(threads[0], NULL));
     }
-    must_be_zero(pthread_create(&threads[0], NULL, forever, NULL));
-    must_be_zero(pthread_cancel(threads[0]));
-    void *value;
-    must_be_zero(pthread_join(threads[0], &value));
-    same("cancelled: %d", value == PTHREAD_CANCELED);
     size_t size;
     void *stack;
     must_be_zero(pthread_getattr_np(pthread_self(), &attributes));

@@ -101,7 +101,7 @@ programs! {
 }
 
 /// Programs that another test uses.
-const ELSEWHERE: &[&str] = &["dlopen", "fetch", "hello", "library", "race", "seccomp", "serve", "spin", "uring"];
+const ELSEWHERE: &[&str] = &["cancel", "coherent", "dlopen", "fetch", "hello", "library", "race", "seccomp", "serve", "spin", "sysv", "uring"];
 
 #[test]
 fn every_program_has_a_test() {

@@ -280,6 +280,31 @@ fn strict_computing_ends_the_recording_not_the_program() {
     assert_recorded_until("seccomp-strict", "seccomp", &["strict"], 6, "seccomp");
 }
 
+#[test]
+fn a_shared_segment_ends_the_recording_not_the_program() {
+    assert_recorded_until("sysv", "sysv", &[], 4, "System V");
+}
+
+#[test]
+fn a_cancelled_thread_ends_the_recording_not_the_program() {
+    assert_recorded_until("cancel", "cancel", &[], 8, "cancels a thread");
+}
+
+/// Memory that changes because a file does is warned about when it is recorded, and missed when it is replayed.
+#[test]
+fn a_shared_mapping_of_a_file_is_warned_about() {
+    let scene = Scene::new("coherent");
+    let program = Program::new(programs::compiled("coherent"));
+    let plain = scene.run(&program);
+    let recorded = scene.record(&program);
+    assert_eq!(recorded.same_lines().difference(&plain.same_lines()), None);
+    recorded.assert_code(0).assert_said(&["Warning: ", "shares writable memory through a file"]);
+    let replayed = scene.replay();
+    if replayed.difference(&recorded).is_some() {
+        replayed.assert_code(DIVERGED).assert_said(&["Error: replay diverged", "thread 0"]);
+    }
+}
+
 /// A program that executes what cannot be recorded: the child runs on unrecorded and is named.
 #[test]
 fn a_child_that_cannot_be_recorded_is_named() {
