@@ -26,6 +26,7 @@
 
 mod arena;
 mod exports;
+mod jemalloc;
 mod lock;
 pub mod own;
 mod replay;
@@ -78,7 +79,7 @@ pub fn thread_starting(thread: &mut Thread) {
 }
 
 /// The thread will end: threads yet to come may have its arena. It may still free and allocate afterwards, more slowly, so this is
-/// best called as late as possible. In both runs, at the same point of the thread's log, in any space.
+/// best called as late as possible. In both runs, at the same point of the thread's log and before its end, in any space.
 pub fn thread_exiting(thread: &mut Thread) {
     let arena = std::mem::replace(&mut thread.heap.arena, null_mut());
     thread.heap.without = true;
@@ -87,24 +88,23 @@ pub fn thread_exiting(thread: &mut Thread) {
     }
 }
 
-/// Before `fork`, as the last thing that may take part in the order of threads; in both runs.
-pub fn before_fork(thread: &mut Thread) {
-    thread.heap.arenas_at_fork = replay::arenas_so_far(thread);
-}
-
-/// Directly before the kernel forks: nothing may allocate until one of the two functions that end this was called.
-pub fn lock_for_fork() {
+/// Before `fork`, in both runs: takes part in the order of threads, and then locks what must be whole in the child. Nothing may
+/// use the system heap until one of the two functions that end this was called.
+pub fn before_fork(thread: Option<&mut Thread>) {
+    if let Some(thread) = thread {
+        thread.heap.arenas_at_fork = replay::arenas_so_far(thread);
+    }
     system::lock_all();
     own::lock_for_fork();
 }
 
-/// Directly after the kernel forked, in the parent, or when it could not.
+/// After `fork` in the parent, or when there was none.
 pub fn after_fork_in_parent() {
     own::unlock_after_fork();
     system::unlock_all();
 }
 
-/// Directly after the kernel forked, in the child, whose only thread is the calling one.
+/// After `fork` in the child, whose only thread is the calling one.
 pub fn after_fork_in_child(thread: Option<&mut Thread>) {
     own::unlock_after_fork();
     system::unlock_all();

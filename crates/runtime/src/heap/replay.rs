@@ -30,7 +30,7 @@ const UNASKED_UNITS: usize = (256 << 10) / UNIT;
 const DISCARD_UNITS: usize = (1 << 20) / UNIT;
 
 /// What threads share and acquire in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
     Pool(usize),
     Inbox(usize),
@@ -279,6 +279,16 @@ pub fn after_fork_in_child(arenas: usize) {
     shared.idle_count = 0;
     shared.stale_until = shared.stale_until.max(shared.next);
     shared.next = arenas;
+}
+
+/// As if nothing had ever been allocated. The mappings are the caller's matter.
+#[cfg(test)]
+pub fn forget_everything() {
+    *shared!(pools) = [null_mut(); CLASSES];
+    *shared!(inboxes) = [null_mut(); REPLAY_ARENAS];
+    *shared!(commons) = null_mut();
+    *shared!(arenas) = Arenas { idle: [0; REPLAY_ARENAS], idle_count: 0, next: 0, stale_until: 0 };
+    set_several(false);
 }
 
 /// Takes back a small block of any arena of the replay heap.

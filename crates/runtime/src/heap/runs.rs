@@ -34,7 +34,6 @@ pub struct Run {
 /// The runs of one arena.
 #[repr(C)]
 pub struct Runs {
-    owner: usize,
     fresh: Fresh,
     /// Units in free runs that the kernel may have memory for, and at how many something is given back.
     touched: usize,
@@ -56,7 +55,6 @@ fn bin_of(units: usize) -> (usize, usize) {
 impl Runs {
     pub fn new(owner: usize) -> Self {
         Runs {
-            owner,
             fresh: Fresh::own(owner),
             touched: 0,
             discard_at: DISCARD_UNITS,
@@ -365,10 +363,6 @@ impl Runs {
             }
         }
         self.discard_at = self.touched + DISCARD_UNITS;
-    }
-
-    pub fn owner(&self) -> usize {
-        self.owner
     }
 }
 

@@ -247,10 +247,18 @@ impl Fresh {
     }
 }
 
+/// Unmaps the replay heap, so that its arenas can be made anew.
+#[cfg(test)]
+pub fn forget_everything() {
+    for number in 0..FIRST_SHARD {
+        if OWNERS[number].load(Ordering::Relaxed) != 0 {
+            forget_arena(number);
+        }
+    }
+}
+
 /// Maps zeroed memory. Fails where the program has put something else: it is never overwritten.
 fn map(address: usize, length: usize) -> bool {
-    #[cfg(test)]
-    super::tests::note_mapping(address, length);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: a range that is the heaps' alone, or the call fails.
