@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn another_machine_is_named_and_anything_else_is_no_executable() {
-        let mut start = vec![0; 64];
+        let mut start = [0; 64];
         start[..6].copy_from_slice(b"\x7fELF\x02\x01");
         start[18..20].copy_from_slice(&elf::EM_AARCH64.to_le_bytes());
         let parsed = Elf::parse(&start[..]).ok().unwrap();

@@ -59,7 +59,7 @@ pub struct ExecArgs {
         long,
         value_enum,
         default_value = "edge",
-        requires = "record",
+        conflicts_with_all = ["replay", "show", "check"],
         help_heading = "Recording"
     )]
     pub order: Order,
@@ -67,7 +67,7 @@ pub struct ExecArgs {
     #[arg(
         long = "interface",
         value_name = "NAME|PATH.h",
-        requires = "record",
+        conflicts_with_all = ["replay", "show", "check"],
         help_heading = "Recording"
     )]
     pub interfaces: Vec<Interface>,
@@ -76,7 +76,7 @@ pub struct ExecArgs {
         long,
         value_enum,
         default_value = "record",
-        requires = "record",
+        conflicts_with_all = ["replay", "show", "check"],
         help_heading = "Recording"
     )]
     pub policy: Policy,
@@ -85,7 +85,7 @@ pub struct ExecArgs {
         long,
         value_name = "WHAT,WHAT",
         value_delimiter = ',',
-        requires = "record",
+        conflicts_with_all = ["replay", "show", "check"],
         help_heading = "Recording"
     )]
     pub optimize: Vec<Optimization>,
@@ -95,15 +95,15 @@ pub struct ExecArgs {
         long,
         value_enum,
         default_value = "adaptive",
-        requires = "replay",
+        conflicts_with_all = ["record", "show", "check"],
         help_heading = "Replaying"
     )]
     pub waiting: Waiting,
     /// Give up when no thread has moved for this long, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::seconds, requires = "replay", help_heading = "Replaying")]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::seconds, conflicts_with_all = ["record", "show", "check"], help_heading = "Replaying")]
     pub stall_timeout: Duration,
     /// Replay under gdb; what follows -- is for gdb
-    #[arg(long, requires = "replay", help_heading = "Replaying")]
+    #[arg(long, conflicts_with_all = ["record", "show", "check"], help_heading = "Replaying")]
     pub gdb: bool,
     /// Run to just before this event of this thread and stop there, e.g. 2:1234
     #[arg(
@@ -115,10 +115,10 @@ pub struct ExecArgs {
     pub break_at: Option<LogicalTime>,
 
     /// Only this thread
-    #[arg(long, value_name = "N", requires = "show", help_heading = "Showing")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["record", "replay", "check"], help_heading = "Showing")]
     pub thread: Option<u32>,
     /// One event per line
-    #[arg(long, requires = "show", help_heading = "Showing")]
+    #[arg(long, conflicts_with_all = ["record", "replay", "check"], help_heading = "Showing")]
     pub events: bool,
     /// Print JSON; with --events one object per line
     #[arg(long, conflicts_with_all = ["record", "replay"])]

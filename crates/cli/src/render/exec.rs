@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use hindcast_exec::report::{Awaited, Report, Stall, ThreadView};
-use hindcast_exec::run::{Recorded, Replayed, Warning};
+use hindcast_exec::run::{Recorded, Replayed, Warning, is_first};
 use hindcast_exec::show::{Contents, EventLine, ProcessEnd, signal_name};
 use hindcast_exec::watch::Ended;
 use hindcast_execlog::board::{ReportKind, State};
 
-use super::format::{bytes, count, thousands, time};
+use super::format::{bytes, count, is_active, thousands, time};
 
 /// What is worth a word after a recording; nothing when all of it was recorded.
 pub fn recorded(recorded: &Recorded, folder: &Path) -> String {
@@ -128,12 +128,16 @@ fn divergence(report: &Report, folder: &Path) -> String {
         let _ = writeln!(text, "Hint: {}", sentence(&report.hint));
     }
     if report.kind == ReportKind::Divergence {
+        let follow = match is_first(&report.process) {
+            true => "",
+            false => " -- -ex 'set follow-fork-mode child'",
+        };
         let _ = writeln!(
             text,
-            "      Look at it with `hindcast exec --replay {} --gdb --break {}:{}`.",
+            "      Look at it with `hindcast exec --replay {} --gdb --break {}:{}{follow}`.",
             folder.display(),
             report.thread,
-            report.event
+            report.event,
         );
     }
     text
@@ -333,14 +337,180 @@ fn named(value: &impl serde::Serialize) -> String {
 /// As one would type it in a shell.
 fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_^".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!(
-            "'{}'",
-            word.replace('\'', "'\\''")
-                .escape_debug()
-                .to_string()
-                .replace("\\'", "'")
-        ),
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let mut quoted = String::from("'");
+    for c in word.chars() {
+        match c {
+            '\'' => quoted.push_str("'\\''"),
+            // What an argument says must not drive the terminal.
+            c if is_active(c) => quoted.extend(c.escape_default()),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn report(kind: ReportKind) -> Report {
+        Report {
+            kind,
+            process: "p0".into(),
+            pid: 7,
+            thread: 2,
+            event: 1234,
+            expected: "read → 512, 512 bytes written".into(),
+            actual: "write(7, 0x7ffff7a01000, 64)".into(),
+            site: vec![
+                "/usr/lib/libfancy.so.1+0x41c2 (flush_queue)".into(),
+                "prog+0x1190 (main)".into(),
+            ],
+            hint: "Something before this was not captured.".into(),
+        }
+    }
+
+    #[track_caller]
+    fn check(outcome: Replayed, expected: Expect) {
+        expected.assert_eq(&replayed(&outcome, Path::new("./rec")));
+    }
+
+    #[test]
+    fn a_divergence_has_its_place_both_sides_and_a_next_step() {
+        check(
+            Replayed::Reported(report(ReportKind::Divergence)),
+            expect![[r#"
+                Error: replay diverged at thread 2, event 1234 (in p0)
+                Expected: read → 512, 512 bytes written
+                Actual:   write(7, 0x7ffff7a01000, 64)
+                Call site:
+                  /usr/lib/libfancy.so.1+0x41c2 (flush_queue)
+                  prog+0x1190 (main)
+                Hint: Something before this was not captured.
+                      Look at it with `hindcast exec --replay ./rec --gdb --break 2:1234`.
+            "#]],
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_recording_is_no_error() {
+        let at_the_end = |reason: &str| Report {
+            expected: reason.into(),
+            actual: "poll".into(),
+            ..report(ReportKind::RecordingEnds)
+        };
+        check(
+            Replayed::RecordingEnds {
+                report: at_the_end("the process was killed"),
+                as_then: Some(Ended::Signalled(9)),
+            },
+            expect![[r#"
+                Note: the recording ends at thread 2, event 1234 (in p0): the process was killed
+                      Everything before was replayed. Next would have been poll.
+                Then it was ended by SIGKILL.
+            "#]],
+        );
+        check(
+            Replayed::Ended {
+                ended: Ended::Exited(0),
+                notes: Vec::new(),
+            },
+            expect![""],
+        );
+    }
+
+    #[test]
+    fn a_stall_says_who_waits_for_whom() {
+        let view = |thread, state, event, awaits| ThreadView {
+            process: "p0".into(),
+            pid: 7,
+            thread,
+            state,
+            doing: "edge",
+            event,
+            awaits,
+        };
+        let awaited = Awaited::Thread {
+            thread: 2,
+            acquisition: 41,
+        };
+        check(
+            Replayed::Stalled(Stall {
+                still_for: Duration::from_secs(10),
+                threads: vec![
+                    view(0, State::Blocked, 17, None),
+                    view(1, State::Waiting, 57, Some(awaited)),
+                    view(
+                        2,
+                        State::Waiting,
+                        60,
+                        Some(Awaited::All { acquisition: 900 }),
+                    ),
+                ],
+            }),
+            expect![[r#"
+                Error: replay stands still at thread 1, event 57 (in p0)
+                Cause: no thread has moved for 10 s:
+                  p0 thread 0 is blocked in edge, since event 17
+                  p0 thread 1 waits for acquisition 41 of thread 2, in edge, since event 57
+                  p0 thread 2 waits for acquisition 900 of all, in edge, since event 60
+                Hint: threads that race for memory without a lock, or wait for each other by memory alone, are not in order in replay.
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_is_less_than_was_asked_for_is_said_after_a_recording() {
+        let text = |warnings| {
+            recorded(
+                &Recorded {
+                    ended: Ended::Exited(0),
+                    warnings,
+                },
+                Path::new("./rec"),
+            )
+        };
+        assert_eq!(text(Vec::new()), "");
+        expect![[r#"
+            Warning: p0 was recorded up to event 12,345 and went on without: the disk with the recording is full
+            Hint: make room, or record on another disk; what was recorded can be replayed
+            Warning: p0.1: its clock is not recorded
+            Note: p0.2 (pid 77) still runs, and is recorded until it ends
+        "#]]
+        .assert_eq(&text(vec![
+            Warning::Ended {
+                process: "p0".into(),
+                events: 12_345,
+                reason: "the disk with the recording is full".into(),
+            },
+            Warning::Noted { process: "p0.1".into(), text: "its clock is not recorded".into() },
+            Warning::StillRunning { process: "p0.2".into(), pid: 77 },
+        ]));
+    }
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let shown: Vec<_> = ["a.out", "--x=1", "two words", "it's", "", "a\nb"]
+            .map(shell_word)
+            .into();
+        assert_eq!(
+            shown,
+            [
+                "a.out",
+                "--x=1",
+                "'two words'",
+                "'it'\\''s'",
+                "''",
+                "'a\\nb'"
+            ]
+        );
     }
 }
