@@ -1,0 +1,76 @@
+//! The functions behind ours: libc's own, found once. Not the next in the loader's order: that may be a wrapper which looks
+//! libc's up in its turn and finds ours ([`crate::lookup`]).
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::lookup;
+
+/// Where a real function was found.
+pub struct Slot {
+    name: &'static CStr,
+    /// The version of the symbol, where the one that the loader takes by itself is the wrong one.
+    version: Option<&'static CStr>,
+    found: AtomicPtr<c_void>,
+}
+
+impl Slot {
+    pub const fn new(name: &'static CStr, version: Option<&'static CStr>) -> Self {
+        Slot { name, version, found: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    #[inline(always)]
+    pub fn get(&self) -> *mut c_void {
+        let found = self.found.load(Ordering::Relaxed);
+        if found.is_null() { self.find() } else { found }
+    }
+
+    #[cold]
+    fn find(&self) -> *mut c_void {
+        let look = || {
+            // SAFETY: C strings.
+            unsafe {
+                let handle = lookup::libc_handle();
+                let versioned = self.version.map(|version| libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr()));
+                let found = versioned.filter(|found| !found.is_null()).unwrap_or_else(|| libc::dlsym(handle, self.name.as_ptr()));
+                // Before glibc 2.34 it is in a library beside libc.
+                if found.is_null() { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } else { found }
+            }
+        };
+        // What the loader does to find it is not the program's doing.
+        let found = match crate::thread::in_replay_space() {
+            Some(thread) => crate::thread::system_space(thread, look),
+            None => look(),
+        };
+        assert!(!found.is_null(), "libc has {}", self.name.to_str().unwrap_or("it"));
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// `real!(pthread_join: fn(pthread_t, *mut *mut c_void) -> c_int)`: libc's function of the name.
+/// `real!(pthread_cond_wait @ c"GLIBC_2.3.2": fn(…) -> …)`: that of a version.
+macro_rules! real {
+    ($name:ident: fn($($argument:ty),* $(,)?) $(-> $result:ty)?) => {
+        $crate::sync::real!(@ $name None fn($($argument),*) $(-> $result)?)
+    };
+    ($name:ident @ $version:literal: fn($($argument:ty),* $(,)?) $(-> $result:ty)?) => {
+        $crate::sync::real!(@ $name (Some($version)) fn($($argument),*) $(-> $result)?)
+    };
+    (@ $name:ident $version:tt fn($($argument:ty),*) $(-> $result:ty)?) => {{
+        static SLOT: $crate::sync::RealSlot = $crate::sync::RealSlot::new(
+            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no NUL"),
+            },
+            $version,
+        );
+        // SAFETY: the function of this name has this type.
+        #[allow(unused_unsafe)]
+        let function = unsafe {
+            std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?>(SLOT.get())
+        };
+        function
+    }};
+}
+pub(crate) use real;
