@@ -10,7 +10,7 @@
  *     ssize_t read(int fd, out bsize(result) void *buf, size_t count) kernel(read) block;
  *
  * An expression may use the names of the parameters, `result`, numbers, sizeof, casts, `p->field`, `*p`, `p[i]`, ?:, least(a, b),
- * greatest(a, b) and length(string). Sizes are in bytes; a negative size counts as zero.
+ * greatest(a, b), length(string) and length_within(string, most). Sizes are in bytes; a negative size counts as zero.
  */
 #ifndef HINDCAST_H
 #define HINDCAST_H
@@ -54,9 +54,13 @@
 /* ---- Parameters and results: memory that belongs to the library ---- */
 
 /* The pointer that is handed out (by the function, or through an out parameter) leads into memory of the library; the program gets a copy.
- * xpointer(none) a new copy each time, xpointer(thread) one per thread, xpointer(process) one for all; a second argument tells
+ * xpointer(none) a new copy each time, xpointer(thread) one per thread, xpointer(process) one for all,
+ * xpointer(until(key)) a new one each time, until a function with releases(key) is called, xpointer(callback) until the
+ * running callback returns; a second argument tells
  * how much: bsize(expr), default a NUL-terminated string. On a function it is about the result. */
 #define xpointer(...) __attribute__((annotate("hindcast xpointer(" #__VA_ARGS__ ")")))
+/* What was handed out under xpointer(until(key)) ends with this call. */
+#define releases(...) HINDCAST_KEYWORD(releases(__VA_ARGS__))
 
 /* ---- Functions: how they run ---- */
 
@@ -68,8 +72,8 @@
 #define block HINDCAST_KEYWORD(block)
 /* Other names with the same prototype: alias(open64, __open). */
 #define alias(...) __attribute__((annotate("hindcast alias(" #__VA_ARGS__ ")")))
-/* How failure shows, so that errno is recorded with it: fails(minus1) (default for int results), fails(null)
- * (default for pointers), fails(nonzero), fails(never). */
+/* How failure shows, so that errno is recorded with it: fails(minus1), fails(null); fails(nonzero) fails by its result alone;
+ * fails(never) is the default. System calls (kernel) need nothing: the kernel's way is known. */
 #define fails(...) __attribute__((annotate("hindcast fails(" #__VA_ARGS__ ")")))
 /* Known, and its code is written by hand. */
 #define by_hand HINDCAST_KEYWORD(by_hand)
@@ -106,6 +110,8 @@
 long least(long, long);
 long greatest(long, long);
 unsigned long length(const char *string);
+/* The same for a string that may end at `most` bytes without a NUL. */
+unsigned long length_within(const char *string, long most);
 /* What orders reads and writes of a descriptor: a pipe within the process has a key, most have none (0). */
 unsigned long sync_key(int fd);
 

@@ -16,15 +16,17 @@ pub(crate) struct Scope<'a> {
     pub prototype: usize,
     /// Names that stand for values.
     pub names: Vec<&'a str>,
+    /// The oracle knows the types of the names. Not so for the parameters of callbacks.
+    pub typed: bool,
 }
 
 /// The functions an expression may call, whatever header it is in.
-const FUNCTIONS: [&str; 3] = ["least", "greatest", "length"];
+const FUNCTIONS: [&str; 5] = ["least", "greatest", "length", "length_within", "sync_key"];
 
 impl<'a> Scope<'a> {
     pub fn new(source: &'a Source, oracle: &'a Oracle, number: usize, prototype: &'a Prototype) -> Self {
         let names = prototype.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        Scope { source, oracle, prototype: number, names }
+        Scope { source, oracle, prototype: number, names, typed: true }
     }
 
     pub fn ask(&self, question: String) -> i64 {
@@ -65,6 +67,9 @@ impl Translation<'_> {
 
     /// The size of an expression's type, and whether it is signed; only scalars have a value.
     fn scalar(&self, text: &str) -> Result<(u8, bool), String> {
+        if !self.scope.typed {
+            return Err(format!("`{text}`: in a callback, numbers and the names of its parameters, and + - * / on them"));
+        }
         let bytes = self.scope.ask(format!("sizeof({text})"));
         let class = self.scope.ask(format!("__builtin_classify_type({text})"));
         match class {
@@ -187,7 +192,7 @@ impl Translation<'_> {
                 };
                 let left = self.value(&binary.node.lhs)?;
                 let right = self.value(&binary.node.rhs)?;
-                if matches!(operator, Binary::Add | Binary::Subtract) {
+                if self.scope.typed && matches!(operator, Binary::Add | Binary::Subtract) {
                     for operand in [&binary.node.lhs, &binary.node.rhs] {
                         if !matches!(operand.node, E::Constant(_)) {
                             let text = self.written(operand).to_owned();
@@ -210,15 +215,17 @@ impl Translation<'_> {
                 };
                 let arguments = call.node.arguments.iter().map(|argument| self.value(argument)).collect::<Result<Vec<_>, _>>()?;
                 let wanted = match callee.node.name.as_str() {
-                    "least" | "greatest" => 2,
-                    "length" => 1,
+                    "least" | "greatest" | "length_within" => 2,
+                    "length" | "sync_key" => 1,
                     // A function that the header declares for its expressions; the runtime has it by hand.
                     _ => arguments.len(),
                 };
                 if arguments.len() != wanted {
                     return Err(format!("{} takes {wanted} arguments", callee.node.name));
                 }
-                if !FUNCTIONS.contains(&callee.node.name.as_str()) {
+                let name = callee.node.name.as_str();
+                let is_prototype = self.scope.source.prototypes.iter().any(|prototype| prototype.name == name);
+                if !FUNCTIONS.contains(&name) && !is_prototype {
                     // The compiler complains here when there is no such function.
                     self.scope.ask(format!("sizeof({})", self.written(node)));
                 }

@@ -13,9 +13,9 @@ pub use error::InterfaceError;
 pub use reading::{read, read_preprocessed};
 
 /// The headers whose functions are always interposed, in the order of their functions' numbers. New ones go to the end.
-pub const ALWAYS: [&str; 7] = ["files", "paths", "sockets", "polling", "clocks", "system", "kernel"];
+pub const ALWAYS: [&str; 8] = ["files", "paths", "sockets", "polling", "clocks", "system", "kernel", "processes"];
 /// The higher interfaces that are built in, active when they are chosen.
-pub const CHOSEN: [&str; 0] = [];
+pub const CHOSEN: [&str; 1] = ["sqlite3"];
 
 /// Where the built-in headers are in the source tree.
 pub fn interfaces_folder() -> PathBuf {

@@ -179,6 +179,8 @@ pub enum Owner {
     Process,
     /// Until a call releases the key.
     Until(Expression),
+    /// Until the running callback returns.
+    Callback,
 }
 
 #[derive(Debug, Clone, PartialEq)]

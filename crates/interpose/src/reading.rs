@@ -180,11 +180,6 @@ impl Reading<'_> {
         };
         if generated {
             function.result = self.result_type(&scope)?;
-            function.failure = match function.result {
-                Type::Pointer => Failure::Null,
-                Type::Integer { signed: true, .. } => Failure::Minus1,
-                _ => Failure::Never,
-            };
             for written in &prototype.parameters {
                 function.parameters.push(self.parameter(&scope, written, false)?);
             }
@@ -257,8 +252,8 @@ impl Reading<'_> {
                 what: format!("prepare: `{}` must be an out parameter with bsize", function.parameters[prepare.buffer].name),
             });
         }
-        if function.cache && function.parameters.iter().any(|parameter| !matches!(parameter.transfer, Transfer::Value | Transfer::In(_) | Transfer::InString))
-        {
+        let gives = |parameter: &Parameter| matches!(parameter.transfer, Transfer::Out(_) | Transfer::InOut(_) | Transfer::Iovec { out: true, .. } | Transfer::Msghdr { out: true });
+        if function.cache && (function.foreign.is_some() || function.commit.is_some() || function.parameters.iter().any(gives)) {
             return Err(InterfaceError::Contradiction {
                 place: function.place.clone(),
                 what: "cache is for functions that give nothing but their result".to_owned(),
@@ -387,7 +382,7 @@ impl Reading<'_> {
                 if !of_callback {
                     return Err(keyword.wrong("strings only for parameters of callbacks"));
                 }
-                Transfer::Strings(self.of_callback(scope, count, keyword.place)?)
+                Transfer::Strings(scope.expression(count, keyword.place)?)
             }
             ("iovec", Some(_)) => {
                 let how = "iovec(in, COUNT) or iovec(out, COUNT)";
@@ -421,6 +416,7 @@ impl Reading<'_> {
                         oracle: scope.oracle,
                         prototype: scope.prototype,
                         names: of_callback.iter().map(|written| written.name.as_str()).collect(),
+                        typed: false,
                     };
                     parameters.push(self.parameter(&inner, written, true)?);
                 }
@@ -476,21 +472,6 @@ impl Reading<'_> {
         }
         Ok(parameter)
     }
-
-    /// An expression over the parameters of a callback, whose types the oracle does not know: numbers and names only.
-    fn of_callback(&self, scope: &Scope, text: &str, place: &Place) -> Result<Expression, InterfaceError> {
-        if scope.names.contains(&text) {
-            return Ok(Expression { text: text.to_owned(), value: Value::Parameter(text.to_owned()), uses_result: false });
-        }
-        match text.parse() {
-            Ok(number) => Ok(Expression { text: text.to_owned(), value: Value::Constant(number), uses_result: false }),
-            Err(_) => Err(InterfaceError::Expression {
-                place: place.clone(),
-                text: text.to_owned(),
-                why: "in a callback, a number or the name of one of its parameters".to_owned(),
-            }),
-        }
-    }
 }
 
 fn machine_type(scope: &Scope, name: &str) -> Type {
@@ -515,7 +496,7 @@ fn descriptor_kind(keyword: &Keyword) -> Result<String, InterfaceError> {
 }
 
 fn foreign(scope: &Scope, keyword: &Keyword) -> Result<Foreign, InterfaceError> {
-    let how = "xpointer(none), xpointer(thread), xpointer(process) or xpointer(until(KEY)), and bsize(BYTES) behind a comma when it is no string";
+    let how = "xpointer(none), xpointer(thread), xpointer(process), xpointer(callback) or xpointer(until(KEY)), and bsize(BYTES) behind a comma when it is no string";
     let (owner, size) = match keyword.arguments.as_slice() {
         [owner] => (*owner, None),
         [owner, size] => {
@@ -528,6 +509,7 @@ fn foreign(scope: &Scope, keyword: &Keyword) -> Result<Foreign, InterfaceError> 
         "none" | "null" => Owner::None,
         "thread" => Owner::Thread,
         "process" => Owner::Process,
+        "callback" => Owner::Callback,
         until if until.starts_with("until(") => {
             let key = until.strip_prefix("until(").and_then(|rest| rest.strip_suffix(')')).ok_or_else(|| keyword.wrong(how))?;
             Owner::Until(scope.expression(key, keyword.place)?)

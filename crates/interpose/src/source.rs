@@ -20,7 +20,6 @@ pub(crate) struct Source {
     pub prototypes: Vec<Prototype>,
     /// Every name of a type, so that a single expression can be parsed on its own.
     pub typedefs: HashSet<String>,
-    lines: Vec<Line>,
 }
 
 struct Line {
@@ -115,7 +114,7 @@ pub(crate) fn parse(text: String, header: &str) -> Result<Source, InterfaceError
         }
     }
     let typedefs = reader.typedefs.into_keys().collect();
-    Ok(Source { text: parse.source, prototypes, typedefs, lines })
+    Ok(Source { text: parse.source, prototypes, typedefs })
 }
 
 /// The syntax of one expression, given as text, with the source its spans refer to.
@@ -144,10 +143,6 @@ impl Source {
     /// The text with every annotation overwritten by spaces: plain C at the same offsets.
     pub fn plain(&self) -> String {
         plain(&self.text)
-    }
-
-    pub fn place(&self, offset: usize) -> Place {
-        place_in(&self.lines, &self.text, offset)
     }
 }
 

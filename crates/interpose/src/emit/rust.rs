@@ -81,7 +81,7 @@ fn shown(function: &Function) -> &str {
 
 fn functions(interfaces: &[&Interface]) -> String {
     let functions = numbered(interfaces);
-    let mut text = format!("{HEADING}use crate::call::Function;\n\n");
+    let mut text = format!("{HEADING}#![allow(dead_code)]\n\nuse crate::call::Function;\n\n");
     for (index, function) in functions.iter().enumerate() {
         let _ = writeln!(text, "pub const {}: Function = Function({});", constant(function), FIRST_FUNCTION + index);
     }
@@ -161,6 +161,13 @@ fn dispatch(interfaces: &[&Interface]) -> String {
         }
     }
     text.push_str("_ => return None,\n}) }\n}\n");
+    text.push_str("\n/// The system calls that [`by_number`] knows.\n#[cfg(test)]\npub const NUMBERS: &[i64] = &[\n");
+    for function in interfaces.iter().flat_map(|interface| &interface.functions) {
+        if let Code::Kernel { call, .. } = &function.code {
+            let _ = writeln!(text, "{},", number_of(call));
+        }
+    }
+    text.push_str("];\n");
     text
 }
 
@@ -211,7 +218,8 @@ pub fn rust_type(kind: Type) -> &'static str {
 /// A parameter's name that is none of Rust's words and none of the stub's own variables.
 fn rust_name(name: &str) -> String {
     const TAKEN: [&str; 7] = ["call", "result", "thread", "real", "key", "failed", "next"];
-    const WORDS: [&str; 24] = [
+    const WORDS: [&str; 37] = [
+        "abstract", "become", "crate", "do", "false", "final", "gen", "macro", "override", "priv", "true", "try", "virtual",
         "as", "async", "await", "box", "dyn", "fn", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "super",
         "trait", "type", "unsafe", "use", "where", "yield", "self",
     ];
@@ -227,7 +235,7 @@ fn module(interface: &Interface, chosen: Option<&str>) -> String {
             Code::ByHand { .. } | Code::Harmless => {}
         }
     }
-    let mut text = format!("{HEADING}#![allow(clippy::all, unused_imports, unused_parens)]\n\n");
+    let mut text = format!("{HEADING}#![allow(clippy::all, dead_code, unused_imports, unused_parens)]\n\n");
     text.push_str("use super::functions;\n");
     text.push_str("use crate::call::{Call, Failure, libc_result};\nuse crate::{files, raw};\n");
     if body.contains("foreign::") || body.contains("next!") {
@@ -239,6 +247,8 @@ fn module(interface: &Interface, chosen: Option<&str>) -> String {
             "use hindcast_execlog::config::interfaces;\n\n/// Whether the interface was chosen.\nconst CHOSEN: u32 = interfaces::{};",
             name.to_uppercase()
         );
+    } else if body.contains("CHOSEN") {
+        text.push_str("\n/// Always: nobody has to choose this interface.\nconst CHOSEN: u32 = foreign::ALWAYS;");
     }
     text.push('\n');
     text + &body
@@ -425,7 +435,7 @@ fn after(text: &mut String, function: &Function, succeeded: &dyn Fn(&str) -> Str
                     }
                 }
                 if let Some(foreign) = &parameter.foreign {
-                    shadow_behind(&mut lines, &name, foreign, index);
+                    shadow_behind(&mut lines, function, &name, foreign, index);
                 }
             }
             Transfer::Iovec { out: true, count } => {
@@ -495,12 +505,27 @@ fn descriptor_kind(kind: &str) -> &'static str {
 }
 
 /// Replaces the library's pointer behind an out parameter by one to a copy.
-fn shadow_behind(text: &mut String, name: &str, foreign: &Foreign, index: usize) {
-    let size = match &foreign.size {
+fn shadow_behind(text: &mut String, function: &Function, name: &str, foreign: &Foreign, index: usize) {
+    let _ = writeln!(
+        text,
+        "if !{name}.is_null() {{ foreign::replace(call, {name}.cast(), {}, {}, {}); }}",
+        size_of(foreign),
+        owner(&foreign.owner),
+        place(function, index + 1)
+    );
+}
+
+/// Asked while recording only, so it may call the library.
+fn size_of(foreign: &Foreign) -> String {
+    match &foreign.size {
         None => "None".to_owned(),
-        Some(size) => format!("Some({})", length(&size.value)),
-    };
-    let _ = writeln!(text, "if !{name}.is_null() {{ foreign::replace(call, {name}.cast(), {size}, {}, {}); }}", owner(&foreign.owner), index + 1);
+        Some(size) => format!("Some(&|| {})", length(&size.value)),
+    }
+}
+
+/// Tells apart the pointers that functions hand out.
+fn place(function: &Function, index: usize) -> String {
+    format!("(functions::{}.0 as u64) << 8 | {index}", constant(function))
 }
 
 fn owner(owner: &Owner) -> String {
@@ -508,6 +533,7 @@ fn owner(owner: &Owner) -> String {
         Owner::None => "foreign::Owner::None".to_owned(),
         Owner::Thread => "foreign::Owner::Thread".to_owned(),
         Owner::Process => "foreign::Owner::Process".to_owned(),
+        Owner::Callback => "foreign::Owner::Callback".to_owned(),
         Owner::Until(key) => format!("foreign::Owner::Until({} as u64)", value(&key.value)),
     }
 }
@@ -517,6 +543,11 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
     let comma = if function.parameters.is_empty() { "" } else { ", " };
     let types: Vec<_> = function.parameters.iter().map(|parameter| rust_type(parameter.kind)).collect();
     let signature = format!("unsafe extern \"C\" fn({}){}", types.join(", "), arrow(function.result));
+
+    let (enter, down) = match chosen {
+        Some(_) => ("foreign::enter(CHOSEN, ", "foreign::in_replay_space(CHOSEN)"),
+        None => ("Call::enter(", "crate::thread::in_replay_space()"),
+    };
 
     for (index, parameter) in function.parameters.iter().enumerate() {
         if let Transfer::Callback(callback) = &parameter.transfer {
@@ -531,7 +562,7 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
             text,
             "#[cfg_attr(not(test), unsafe(no_mangle))]\npub unsafe extern \"C\" fn {name}({}){} {{\n\
              let next = foreign::next!({name}: {signature});\n\
-             match foreign::in_replay_space(CHOSEN) {{\n\
+             match {down} {{\n\
              Some(thread) => crate::thread::system_space(thread, || unsafe {{ next({names}) }}),\n\
              None => unsafe {{ next({names}) }},\n}}\n}}\n",
             parameters(function),
@@ -576,7 +607,7 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
     // Callbacks that outlive their registration may come from any call of the interface.
     let _ = writeln!(
         text,
-        "let result = call.run_calling_back(Failure::{failure}, {run}, |call, event| foreign::call_back(call, event, UPCALLS));"
+        "let result = call.run_calling_back(Failure::{failure}, {run}, foreign::call_back);"
     );
     let _ = match function.result {
         Type::Void => writeln!(text, "let _ = result;"),
@@ -596,11 +627,13 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
         None => inner.to_owned(),
     });
     if let Some(foreign) = &function.foreign {
-        let size = match &foreign.size {
-            None => "None".to_owned(),
-            Some(size) => format!("Some({})", length(&size.value)),
-        };
-        let _ = writeln!(text, "let result = foreign::shadow(call, result, {size}, {}, 0);", owner(&foreign.owner));
+        let _ = writeln!(
+            text,
+            "let result = foreign::shadow(call, result, {}, {}, {});",
+            size_of(foreign),
+            owner(&foreign.owner),
+            place(function, 0)
+        );
     }
     for key in &function.releases {
         let _ = writeln!(text, "foreign::release(call, {} as u64);", value(&key.value));
@@ -612,7 +645,7 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
     let _ = writeln!(
         text,
         "#[cfg_attr(not(test), unsafe(no_mangle))]\npub unsafe extern \"C\" fn {name}({}){} {{\n\
-         let Some(mut call) = foreign::enter(CHOSEN, functions::{}) else {{\n\
+         let Some(mut call) = {enter}functions::{}) else {{\n\
          return unsafe {{ foreign::next!({name}: {signature})({}) }};\n}};",
         parameters(function),
         arrow(function.result),
@@ -625,12 +658,44 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
     };
     text.push_str("}\n\n");
     aliases(text, function);
-    let _ = chosen;
 }
 
 /// The function that the library calls instead of the program's.
 fn upcall(text: &mut String, function: &Function, index: usize, callback: &Callback) {
-    let _ = (text, function, index, callback);
+    let names: Vec<_> = (0..callback.parameters.len()).map(|index| format!("a{index}")).collect();
+    let declared: Vec<_> = callback
+        .parameters
+        .iter()
+        .zip(&names)
+        .map(|(parameter, name)| format!("{name}: {}, ", rust_type(parameter.kind)))
+        .collect();
+    let _ = writeln!(
+        text,
+        "unsafe extern \"C\" fn upcall_{}_{index}({}number: f64){} {{ unsafe {{\n\
+         let mut upcall = foreign::Upcall::new(functions::{}, {index}, number);",
+        function.name,
+        declared.concat(),
+        arrow(callback.result),
+        constant(function)
+    );
+    // Expressions name the parameters as the header does.
+    for (parameter, name) in callback.parameters.iter().zip(&names) {
+        let _ = writeln!(text, "let {} = {name};", rust_name(&parameter.name));
+    }
+    for parameter in &callback.parameters {
+        let name = rust_name(&parameter.name);
+        let _ = match &parameter.transfer {
+            Transfer::In(size) => writeln!(text, "upcall.bytes({name}, if {name}.is_null() {{ 0 }} else {{ {} }});", length(&size.value)),
+            Transfer::InString => writeln!(text, "upcall.string({name});"),
+            Transfer::Strings(count) => writeln!(text, "upcall.strings({name}.cast(), {});", length(&count.value)),
+            _ => writeln!(text, "upcall.value({name} as u64);"),
+        };
+    }
+    let _ = match callback.result {
+        Type::Void => writeln!(text, "upcall.run();"),
+        kind => writeln!(text, "upcall.run() as {}", rust_type(kind)),
+    };
+    text.push_str("} }\n\n");
 }
 
 /// A size or count as `usize`; what is negative is nothing.
@@ -704,11 +769,18 @@ pub fn value(expression: &Value) -> String {
         Value::Call(name, arguments) => match name.as_str() {
             "least" => format!("{}.min({})", value(&arguments[0]), value(&arguments[1])),
             "greatest" => format!("{}.max({})", value(&arguments[0]), value(&arguments[1])),
+            "length_within" => format!(
+                "(libc::strnlen({} as *const libc::c_char, {} as usize) as i64)",
+                value(&arguments[0]),
+                value(&arguments[1])
+            ),
             "length" => format!("(libc::strlen({} as *const libc::c_char) as i64)", value(&arguments[0])),
             "sync_key" => format!("(files::sync_key({}).unwrap_or(0) as i64)", integer(&arguments[0], "i32")),
+            // Another function of the same library.
             _ => {
+                let types = vec!["i64"; arguments.len()].join(", ");
                 let arguments: Vec<_> = arguments.iter().map(value).collect();
-                format!("(crate::by_hand::{name}({}) as i64)", arguments.join(", "))
+                format!("(foreign::next!({name}: unsafe extern \"C\" fn({types}) -> i32)({}) as i64)", arguments.join(", "))
             }
         },
     }

@@ -8,7 +8,9 @@ pub mod functions;
 pub mod kernel;
 pub mod paths;
 pub mod polling;
+pub mod processes;
 pub mod sockets;
+pub mod sqlite3;
 pub mod system;
 
 use crate::call::Call;
@@ -25,21 +27,9 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
     // SAFETY: the caller passes the arguments of that system call.
     unsafe {
         Some(match number {
-            libc::SYS_read => {
-                let mut call = Call::within(thread, functions::READ);
-                let result = files::core_read(&mut call, a as i32, b as *mut u8, c as usize);
-                call.finish();
-                result
-            }
             libc::SYS_write => {
                 let mut call = Call::within(thread, functions::WRITE);
                 let result = files::core_write(&mut call, a as i32, b as *mut u8, c as usize);
-                call.finish();
-                result
-            }
-            libc::SYS_pread64 => {
-                let mut call = Call::within(thread, functions::PREAD);
-                let result = files::core_pread(&mut call, a as i32, b as *mut u8, c as usize, d as i64);
                 call.finish();
                 result
             }
@@ -49,28 +39,9 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
                 call.finish();
                 result
             }
-            libc::SYS_readv => {
-                let mut call = Call::within(thread, functions::READV);
-                let result = files::core_readv(&mut call, a as i32, b as *mut u8, c as i32);
-                call.finish();
-                result
-            }
-            libc::SYS_preadv => {
-                let mut call = Call::within(thread, functions::PREADV);
-                let result = files::core_preadv(&mut call, a as i32, b as *mut u8, c as i32, d as i64);
-                call.finish();
-                result
-            }
             libc::SYS_pwritev => {
                 let mut call = Call::within(thread, functions::PWRITEV);
                 let result = files::core_pwritev(&mut call, a as i32, b as *mut u8, c as i32, d as i64);
-                call.finish();
-                result
-            }
-            libc::SYS_preadv2 => {
-                let mut call = Call::within(thread, functions::KERNEL_PREADV2);
-                let result =
-                    files::core_kernel_preadv2(&mut call, a as i32, b as *mut u8, c as usize, d as i64, e as i64, f as i32);
                 call.finish();
                 result
             }
@@ -78,30 +49,6 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
                 let mut call = Call::within(thread, functions::KERNEL_PWRITEV2);
                 let result =
                     files::core_kernel_pwritev2(&mut call, a as i32, b as *mut u8, c as usize, d as i64, e as i64, f as i32);
-                call.finish();
-                result
-            }
-            libc::SYS_open => {
-                let mut call = Call::within(thread, functions::OPEN);
-                let result = files::core_open(&mut call, a as *mut u8, b as i32, c as u32);
-                call.finish();
-                result
-            }
-            libc::SYS_openat => {
-                let mut call = Call::within(thread, functions::OPENAT);
-                let result = files::core_openat(&mut call, a as i32, b as *mut u8, c as i32, d as u32);
-                call.finish();
-                result
-            }
-            libc::SYS_openat2 => {
-                let mut call = Call::within(thread, functions::KERNEL_OPENAT2);
-                let result = files::core_kernel_openat2(&mut call, a as i32, b as *mut u8, c as *mut u8, d as usize);
-                call.finish();
-                result
-            }
-            libc::SYS_creat => {
-                let mut call = Call::within(thread, functions::CREAT);
-                let result = files::core_creat(&mut call, a as *mut u8, b as u32);
                 call.finish();
                 result
             }
@@ -1525,7 +1472,319 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
                 call.finish();
                 result
             }
+            libc::SYS_kill => {
+                let mut call = Call::within(thread, functions::KERNEL_KILL);
+                let result = processes::core_kernel_kill(&mut call, a as i32, b as i32);
+                call.finish();
+                result
+            }
+            libc::SYS_tkill => {
+                let mut call = Call::within(thread, functions::KERNEL_TKILL);
+                let result = processes::core_kernel_tkill(&mut call, a as i32, b as i32);
+                call.finish();
+                result
+            }
+            libc::SYS_tgkill => {
+                let mut call = Call::within(thread, functions::KERNEL_TGKILL);
+                let result = processes::core_kernel_tgkill(&mut call, a as i32, b as i32, c as i32);
+                call.finish();
+                result
+            }
+            libc::SYS_rt_sigqueueinfo => {
+                let mut call = Call::within(thread, functions::KERNEL_RT_SIGQUEUEINFO);
+                let result = processes::core_kernel_rt_sigqueueinfo(&mut call, a as i32, b as i32, c as *mut u8);
+                call.finish();
+                result
+            }
+            libc::SYS_rt_tgsigqueueinfo => {
+                let mut call = Call::within(thread, functions::KERNEL_RT_TGSIGQUEUEINFO);
+                let result = processes::core_kernel_rt_tgsigqueueinfo(&mut call, a as i32, b as i32, c as i32, d as *mut u8);
+                call.finish();
+                result
+            }
+            libc::SYS_pidfd_send_signal => {
+                let mut call = Call::within(thread, functions::KERNEL_PIDFD_SEND_SIGNAL);
+                let result = processes::core_kernel_pidfd_send_signal(&mut call, a as i32, b as i32, c as *mut u8, d as u32);
+                call.finish();
+                result
+            }
+            libc::SYS_rt_sigpending => {
+                let mut call = Call::within(thread, functions::KERNEL_RT_SIGPENDING);
+                let result = processes::core_kernel_rt_sigpending(&mut call, a as *mut u8, b as usize);
+                call.finish();
+                result
+            }
+            libc::SYS_rt_sigtimedwait => {
+                let mut call = Call::within(thread, functions::KERNEL_RT_SIGTIMEDWAIT);
+                let result =
+                    processes::core_kernel_rt_sigtimedwait(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as usize);
+                call.finish();
+                result
+            }
+            libc::SYS_pause => {
+                let mut call = Call::within(thread, functions::KERNEL_PAUSE);
+                let result = processes::core_kernel_pause(&mut call);
+                call.finish();
+                result
+            }
+            libc::SYS_signalfd => {
+                let mut call = Call::within(thread, functions::KERNEL_SIGNALFD);
+                let result = processes::core_kernel_signalfd(&mut call, a as i32, b as *mut u8, c as usize);
+                call.finish();
+                result
+            }
+            libc::SYS_signalfd4 => {
+                let mut call = Call::within(thread, functions::KERNEL_SIGNALFD4);
+                let result = processes::core_kernel_signalfd4(&mut call, a as i32, b as *mut u8, c as usize, d as i32);
+                call.finish();
+                result
+            }
             _ => return None,
         })
     }
 }
+
+/// The system calls that [`by_number`] knows.
+#[cfg(test)]
+pub const NUMBERS: &[i64] = &[
+    libc::SYS_write,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_lseek,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_truncate,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_syncfs,
+    libc::SYS_sync,
+    libc::SYS_readahead,
+    libc::SYS_flock,
+    libc::SYS_eventfd2,
+    libc::SYS_eventfd,
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
+    libc::SYS_tee,
+    libc::SYS_vmsplice,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_fgetxattr,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    451,
+    libc::SYS_access,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_mkdir,
+    libc::SYS_mkdirat,
+    libc::SYS_rmdir,
+    libc::SYS_link,
+    libc::SYS_linkat,
+    libc::SYS_symlink,
+    libc::SYS_symlinkat,
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_chmod,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    452,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_mknod,
+    libc::SYS_mknodat,
+    libc::SYS_chdir,
+    libc::SYS_fchdir,
+    libc::SYS_chroot,
+    libc::SYS_umask,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_getdents,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_utimensat,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_ustat,
+    libc::SYS_inotify_init,
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_rm_watch,
+    libc::SYS_fanotify_init,
+    libc::SYS_fanotify_mark,
+    libc::SYS_socket,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_connect,
+    libc::SYS_shutdown,
+    libc::SYS_setsockopt,
+    libc::SYS_sendto,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_settime,
+    libc::SYS_gettimeofday,
+    libc::SYS_settimeofday,
+    libc::SYS_time,
+    libc::SYS_times,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_alarm,
+    libc::SYS_getitimer,
+    libc::SYS_setitimer,
+    libc::SYS_timer_create,
+    libc::SYS_timer_settime,
+    libc::SYS_timer_gettime,
+    libc::SYS_timer_getoverrun,
+    libc::SYS_timer_delete,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getresuid,
+    libc::SYS_getresgid,
+    libc::SYS_getgroups,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_getpgid,
+    libc::SYS_getpgrp,
+    libc::SYS_setpgid,
+    libc::SYS_getsid,
+    libc::SYS_setsid,
+    libc::SYS_getpriority,
+    libc::SYS_setpriority,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+    libc::SYS_getrusage,
+    libc::SYS_getrlimit,
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
+    libc::SYS_getrandom,
+    libc::SYS_getcpu,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_get_priority_max,
+    libc::SYS_sched_get_priority_min,
+    libc::SYS_sched_rr_get_interval,
+    libc::SYS_sched_getattr,
+    libc::SYS_sched_setattr,
+    libc::SYS_capset,
+    libc::SYS_personality,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_shmget,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_munlock,
+    libc::SYS_mlockall,
+    libc::SYS_munlockall,
+    libc::SYS_mincore,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_notify,
+    libc::SYS_mq_getsetattr,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_ioprio_get,
+    libc::SYS_ioprio_set,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_mbind,
+    libc::SYS_set_mempolicy,
+    libc::SYS_get_mempolicy,
+    libc::SYS_set_mempolicy_home_node,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_vhangup,
+    libc::SYS_syslog,
+    libc::SYS_sysfs,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    457,
+    458,
+    461,
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_tgkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_pause,
+    libc::SYS_signalfd,
+    libc::SYS_signalfd4,
+];
