@@ -59,6 +59,18 @@ impl Cache {
         Repeated::Changed { hits }
     }
 
+    /// The call did more than give a status: it must be logged, whatever it gives.
+    pub fn interrupted(&mut self, function: Function) {
+        if let Some(entry) = self.entry(function) {
+            entry.known = false;
+        }
+    }
+
+    /// Whether the next call of the function is one of the repetitions.
+    pub fn repeats(&mut self, function: Function) -> bool {
+        self.entry(function).is_some_and(|entry| entry.known && entry.hits != 0)
+    }
+
     /// The status once more, while there are repetitions left.
     pub fn replayed(&mut self, function: Function) -> Option<Result<i64, i32>> {
         let entry = self.entry(function)?;

@@ -22,7 +22,7 @@ use crate::cache::{self, Repeated};
 use crate::divergence::{self, Actual};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
-use crate::{files, heap, init, raw, signals, sync, syscall};
+use crate::{files, heap, init, probe, raw, signals, sync, syscall};
 
 /// The number of a function of the interface. The constants are in `generated::functions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct Call {
     sync_after: Option<u64>,
     /// A status that is not logged again while it stays the same.
     cached: bool,
+    /// Recording: events in the log when the real function began, where that was before [`Call::run_calling_back`].
+    events_before: Option<u64>,
     /// Replay: what is left of the bytes that the call wrote.
     outs: &'static [u8],
     inputs: [u64; INPUTS_KEPT],
@@ -70,6 +72,7 @@ impl Call {
     #[inline(always)]
     pub fn enter(function: Function) -> Option<Call> {
         let thread = thread::in_replay_space()?;
+        thread.signals.enters_with_stack(raw::stack_pointer());
         thread.enter_system();
         Some(Call::within(thread, function))
     }
@@ -87,6 +90,7 @@ impl Call {
             flags: 0,
             sync_after: None,
             cached: false,
+            events_before: None,
             outs: &[],
             inputs: [0; INPUTS_KEPT],
             inputs_used: 0,
@@ -95,6 +99,11 @@ impl Call {
 
     pub fn is_recording(&self) -> bool {
         self.recording
+    }
+
+    /// For callers that run the real function themselves before they say what it gave: notes that it begins.
+    pub fn about_to_run(&mut self) {
+        self.events_before = Some(self.thread.writer.events());
     }
 
     #[inline(always)]
@@ -109,13 +118,13 @@ impl Call {
     /// What the program passes in a buffer.
     ///
     /// # Safety
-    /// `length` bytes must be readable, or the pointer null.
+    /// Nobody else changes them meanwhile. What cannot be read does no harm: the call itself will refuse it.
     #[inline]
     pub unsafe fn input_bytes(&mut self, bytes: *const u8, length: usize) {
-        let hash = if bytes.is_null() {
+        let hash = if bytes.is_null() || !probe::readable(bytes, length) {
             0
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: it can be read.
             xxhash_rust::xxh3::xxh3_64(unsafe { std::slice::from_raw_parts(bytes, length) })
         };
         self.check = (self.check.rotate_left(23) ^ hash).wrapping_mul(MULTIPLIER);
@@ -124,11 +133,11 @@ impl Call {
     /// A string; null is allowed.
     ///
     /// # Safety
-    /// NUL-terminated, or null.
+    /// Nobody else changes it meanwhile.
     #[inline]
     pub unsafe fn input_str(&mut self, text: *const c_char) {
-        let length = if text.is_null() { 0 } else { unsafe { libc::strlen(text) } };
-        // SAFETY: a C string is readable up to its NUL.
+        let length = probe::string_length(text.cast()).unwrap_or(0);
+        // SAFETY: a C string is readable up to its NUL; one that is not is taken for an empty one.
         unsafe { self.input_bytes(text.cast(), length) };
     }
 
@@ -191,10 +200,14 @@ impl Call {
             Failure::NonZero | Failure::Never => None,
         };
         if !self.recording {
-            while let Some(event) = self.thread.reader.peek()
-                && event.kind == Kind::Callback as u16
-            {
-                replay_callback(self, event);
+            // A call that is only counted called nobody back: what comes next in the log belongs to a later one.
+            let is_counted = self.cached && self.thread.cache.repeats(self.function);
+            while let Some(event) = self.thread.reader.peek().filter(|_| !is_counted) {
+                match Kind::from_number(event.kind) {
+                    Some(Kind::Callback) => replay_callback(self, event),
+                    Some(Kind::Signal) => signals::replay_inside(self.thread, event),
+                    _ => break,
+                }
             }
             return match self.next_result() {
                 Ok(result) => result,
@@ -204,7 +217,11 @@ impl Call {
                 }
             };
         }
-        let result = real();
+        let events = self.events_before.unwrap_or_else(|| self.thread.writer.events());
+        let result = signals::interruptible(self.thread, real);
+        if self.cached && self.thread.writer.events() != events {
+            self.thread.cache.interrupted(self.function);
+        }
         if Some(result) == failed {
             self.log_result(Err(errno()));
         } else {
@@ -390,6 +407,9 @@ impl Call {
     /// # Safety
     /// `count` valid buffers.
     pub unsafe fn input_iovec(&mut self, buffers: *const libc::iovec, count: usize) {
+        if !probe::readable(buffers.cast(), count.saturating_mul(size_of::<libc::iovec>())) {
+            return;
+        }
         for index in 0..count {
             // SAFETY: the caller's promise.
             unsafe {

@@ -14,7 +14,7 @@ use hindcast_execlog::{Event, Text};
 use crate::call::Function;
 use crate::generated::functions;
 use crate::thread::{self, Thread};
-use crate::{init, raw, syscall, trap};
+use crate::{init, raw, signals, syscall, trap, user_interface};
 
 /// The exit status of a process in replay that ended with a report. The launcher looks at the board, not at this.
 pub const REPORTED: i32 = 86;
@@ -76,7 +76,7 @@ pub fn name(kind: u16) -> &'static str {
         return "a system call that is not known";
     }
     if kind >= FUNCTIONS {
-        return functions::NAMES.get((kind - FUNCTIONS) as usize).copied().unwrap_or("a function of a user's interface");
+        return functions::NAMES.get((kind - FUNCTIONS) as usize).copied().or_else(|| user_interface::name(kind)).unwrap_or("a function of a user's interface");
     }
     match Kind::from_number(kind) {
         Some(Kind::Relaxed | Kind::Edge | Kind::Ticket | Kind::Clock) => "an acquisition",
@@ -104,6 +104,9 @@ pub fn expect_event(thread: &mut Thread, doing: u16) -> Event<'static> {
         match thread.reader.peek() {
             Some(event) if event.kind == Kind::Cached as u16 => thread.reader.advance(&event),
             Some(event) if event.kind != Kind::Ended as u16 => {
+                if event.kind == Kind::Fatal as u16 {
+                    signals::replay_fatal(thread, &event);
+                }
                 if thread.reader.events() == init::config().break_event && u64::from(thread.number) == init::config().break_thread {
                     hindcast_breakpoint();
                 }
