@@ -103,6 +103,8 @@ class Bench:
     def recorded(self, program, recording, order="edge", *more):
         words = [hindcast(), "exec", "--record", recording, "--order", order, *program.record, *more, "--"]
         took = self._serve(program, words) if program.load else self._run(program, words)
+        if (said := self._stderr()) and "went on without" in said:
+            raise Failed(f"recorded only in part: {said}")
         took.log_bytes = log_bytes(recording)
         return took
 
@@ -177,7 +179,7 @@ class Bench:
         return Took(wall, cpu, took.cpu)
 
     def _stderr(self):
-        return (self.folder / "stderr").read_text(errors="replace")[-600:]
+        return (self.folder / "stderr").read_text(errors="replace").strip()[:600]
 
 
 def children(pid):
