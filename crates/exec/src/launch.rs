@@ -119,7 +119,7 @@ impl Stage {
         let mut handed = Vec::new();
         for (interface, descriptor) in interfaces
             .iter()
-            .zip(descriptors::INTERFACES..descriptors::END)
+            .zip(descriptors::INTERFACES..descriptors::PROCESS)
         {
             let name = format!("hindcast-interface-{}", interface.name);
             handed.push((memory_file(&name, &interface.library)?.into(), descriptor));
@@ -202,7 +202,7 @@ impl Stage {
 /// runtime: what it annotates again, it means to have differently.
 pub fn preload(interfaces: usize) -> String {
     let mut made = String::new();
-    for descriptor in (descriptors::INTERFACES..descriptors::END).take(interfaces) {
+    for descriptor in (descriptors::INTERFACES..descriptors::PROCESS).take(interfaces) {
         made.push_str(&format!("/proc/self/fd/{descriptor}:"));
     }
     made.push_str(&format!("/proc/self/fd/{}", descriptors::LIBRARY));

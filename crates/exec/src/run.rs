@@ -80,13 +80,13 @@ pub enum ExecError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error("{} is not the one that was recorded", path.display())]
+    #[error("{} is not the one that was recorded: that was {recorded}, this is {found}", path.display())]
     OtherFile {
         path: PathBuf,
         recorded: String,
         found: String,
     },
-    #[error("{} was loaded when this was recorded, and is not now", path.display())]
+    #[error("{} ({recorded}) was loaded when this was recorded, and is not now", path.display())]
     FileGone {
         path: PathBuf,
         recorded: String,
@@ -153,6 +153,8 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> ExecError {
 /// What a recording came to.
 pub struct Recorded {
     pub ended: Ended,
+    /// The policy ended the program.
+    pub report: Option<Report>,
     /// What a person should know: where recording ended early, and what could not be recorded.
     pub warnings: Vec<Warning>,
 }
@@ -214,7 +216,12 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
     if let Err(error) = recording.save(&options.folder) {
         warnings.push(Warning::Unreadable(error.to_string()));
     }
-    Ok(Recorded { ended, warnings })
+    let report = Report::take(&stage.board, &image.path);
+    Ok(Recorded {
+        ended,
+        report,
+        warnings,
+    })
 }
 
 fn describe(

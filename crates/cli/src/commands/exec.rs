@@ -66,7 +66,10 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
     let recorded =
         run::record(&options).map_err(|error| cannot("the program was not recorded", &error))?;
     eprint!("{}", render::recorded(&recorded, &options.folder));
-    Ok(Exit::Program(recorded.ended.code()))
+    Ok(match recorded.report {
+        Some(_) => Exit::ExecutionDiverged,
+        None => Exit::Program(recorded.ended.code()),
+    })
 }
 
 fn interfaces(given: &[Interface]) -> Result<Vec<ChosenInterface>, CliError> {
@@ -178,19 +181,7 @@ fn check(args: &ExecArgs) -> Result<Exit, CliError> {
 }
 
 fn cannot(what: &str, error: &ExecError) -> CliError {
-    let failed = match error {
-        ExecError::OtherFile {
-            recorded, found, ..
-        } => CliError::because(what, error)
-            .detail("Recorded", std::slice::from_ref(recorded))
-            .detail("Found", std::slice::from_ref(found)),
-        ExecError::FileGone {
-            recorded,
-            source: None,
-            ..
-        } => CliError::because(what, error).detail("Recorded", std::slice::from_ref(recorded)),
-        _ => CliError::because(what, error),
-    };
+    let failed = CliError::because(what, error);
     match error.hint() {
         Some(hint) => failed.hint(hint),
         None => failed,

@@ -14,6 +14,9 @@ use super::format::{bytes, count, is_active, thousands, time};
 /// What is worth a word after a recording; nothing when all of it was recorded.
 pub fn recorded(recorded: &Recorded, folder: &Path) -> String {
     let mut text = String::new();
+    if let Some(report) = &recorded.report {
+        text.push_str(&divergence(report, folder));
+    }
     for warning in &recorded.warnings {
         let _ = match warning {
             Warning::NothingRecorded => writeln!(
@@ -283,7 +286,12 @@ pub fn contents(contents: &Contents) -> String {
             }
             let _ = writeln!(text, "{line}");
             if thread.events > 0 {
-                let _ = writeln!(text, "        first {}; last {}", thread.first, thread.last);
+                let _ = writeln!(
+                    text,
+                    "        first {}; last {}",
+                    harmless(&thread.first),
+                    harmless(&thread.last)
+                );
             }
         }
     }
@@ -323,7 +331,21 @@ pub fn event(event: &EventLine) -> String {
             line.push_str(part);
         }
     }
-    line
+    // Paths and reasons come from the program.
+    harmless(&line)
+}
+
+/// Without what drives a terminal.
+fn harmless(text: &str) -> String {
+    let mut made = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_active(c) {
+            made.extend(c.escape_default());
+        } else {
+            made.push(c);
+        }
+    }
+    made
 }
 
 /// As a flag would name it.
@@ -473,6 +495,7 @@ mod tests {
             recorded(
                 &Recorded {
                     ended: Ended::Exited(0),
+                    report: None,
                     warnings,
                 },
                 Path::new("./rec"),
