@@ -19,6 +19,8 @@ pub mod descriptors {
     pub const STDERR: i32 = 965;
     /// Libraries of the user's own interfaces follow from here.
     pub const INTERFACES: i32 = 966;
+    /// While recording, the folder of this process image: a program that gives up its privileges still has it.
+    pub const PROCESS: i32 = 979;
     /// All of ours are below.
     pub const END: i32 = 980;
 }

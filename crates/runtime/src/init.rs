@@ -71,7 +71,7 @@ fn open_log(thread: &mut Thread) {
     let process = config().process;
     match mode() {
         Mode::Record => {
-            if let Err(code) = thread.writer.create(process.as_str(), thread.number) {
+            if let Err(code) = thread.writer.create(thread.number) {
                 detach::detach(Reason::LogCannotGrow { code });
             }
             with_header(|header| header.threads.fetch_max(thread.number + 1, Ordering::AcqRel));
@@ -214,6 +214,11 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
     let path = Path::new(process.as_str(), format_args!("process"));
     let file = raw::open_at(descriptors::FOLDER, path.as_c_str(), open_flags, 0o644).map_err(ErrorNumber)?;
     if mode == Mode::Record {
+        let folder = Path::new(process.as_str(), format_args!(""));
+        let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0).map_err(ErrorNumber)?;
+        // SAFETY: descriptors of ours.
+        unsafe { syscall!(libc::SYS_dup3, folder, descriptors::PROCESS, libc::O_CLOEXEC) };
+        raw::close(folder);
         // SAFETY: a descriptor and numbers.
         unsafe { syscall!(libc::SYS_ftruncate, file, length) };
     }
@@ -241,6 +246,22 @@ impl std::fmt::Display for ErrorNumber {
             libc::EEXIST => write!(formatter, "is there already"),
             code => write!(formatter, "error {code}"),
         }
+    }
+}
+
+/// The process is about to become another user: the logs become that user's, so that they can grow and new ones be made.
+pub fn hand_over(user: u32) {
+    if mode() != Mode::Record {
+        return;
+    }
+    let give = |file: &std::ffi::CStr| {
+        // SAFETY: a C string. Where it is not allowed the process was not privileged to begin with.
+        unsafe { syscall!(libc::SYS_fchownat, descriptors::PROCESS, file.as_ptr(), user, -1i32, libc::AT_SYMLINK_NOFOLLOW) }
+    };
+    give(c".");
+    give(c"process");
+    for thread in thread::all() {
+        give(Path::new(".", format_args!("t{}", thread.number)).as_c_str());
     }
 }
 
@@ -284,6 +305,13 @@ pub fn ended(end: End, code: u32) {
             header.end.store(end as u32, Ordering::Release);
         });
     }
+}
+
+/// Whether the recording has a folder of this name.
+pub fn is_recorded(process: &str) -> bool {
+    let path = Path::new(process, format_args!("process"));
+    // SAFETY: a C string.
+    unsafe { syscall!(libc::SYS_faccessat, descriptors::FOLDER, path.as_c_str().as_ptr(), libc::R_OK) == 0 }
 }
 
 /// In replay, why recording of this process ended before the process did.

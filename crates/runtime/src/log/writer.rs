@@ -33,8 +33,6 @@ pub struct Writer {
     relaxed: usize,
     events: u64,
     thread: u32,
-    process: [u8; 256],
-    process_length: usize,
 }
 
 impl Writer {
@@ -49,16 +47,12 @@ impl Writer {
             relaxed: 0,
             events: 0,
             thread: 0,
-            process: [0; 256],
-            process_length: 0,
         }
     }
 
-    /// Creates the log of a thread in the folder of its process.
-    pub fn create(&mut self, process: &str, thread: u32) -> Result<(), i32> {
+    /// Creates the log of a thread in the folder of this process.
+    pub fn create(&mut self, thread: u32) -> Result<(), i32> {
         *self = Writer { thread, ..Writer::closed() };
-        self.process_length = process.len().min(self.process.len());
-        self.process[..self.process_length].copy_from_slice(&process.as_bytes()[..self.process_length]);
         let file = self.open(libc::O_CREAT | libc::O_TRUNC)?;
         let room = WRITERS + thread as usize * WRITER_BYTES;
         let mapped = grow(file, PAGE).and_then(|()| {
@@ -75,13 +69,31 @@ impl Writer {
     }
 
     fn open(&self, flags: i32) -> Result<i32, i32> {
-        let process = std::str::from_utf8(&self.process[..self.process_length]).unwrap_or_default();
-        let path = Path::new(process, format_args!("t{}", self.thread));
-        raw::open_at(descriptors::FOLDER, path.as_c_str(), libc::O_RDWR | flags, 0o644)
+        let path = Path::new(".", format_args!("t{}", self.thread));
+        raw::open_at(descriptors::PROCESS, path.as_c_str(), libc::O_RDWR | flags, 0o644)
     }
 
     pub fn events(&self) -> u64 {
         self.events
+    }
+
+    /// The thread has ended: cuts the file to what is in it, and forgets it. What is written afterwards goes nowhere.
+    pub fn close(&mut self) {
+        if self.header.is_null() {
+            return;
+        }
+        let length = self.committed();
+        if let Ok(file) = self.open(0) {
+            // SAFETY: a descriptor and numbers.
+            unsafe { syscall!(libc::SYS_ftruncate, file, length) };
+            raw::close(file);
+        }
+        // SAFETY: both mappings are this writer's own, and it forgets them.
+        unsafe {
+            syscall!(libc::SYS_munmap, self.window, self.window_end - self.window_start);
+            syscall!(libc::SYS_munmap, self.header, PAGE);
+        }
+        *self = Writer { events: self.events, thread: self.thread, ..Writer::closed() };
     }
 
     /// Moves the window so that it begins in the page of the event being written and has at least `bytes` from there on.
@@ -143,6 +155,9 @@ impl Writer {
     /// Begins an event whose payload may become longer than a short header can say.
     #[inline(always)]
     pub fn begin(&mut self, long: bool) -> bool {
+        if self.header.is_null() {
+            return false;
+        }
         self.event_start = self.committed();
         self.cursor = self.event_start;
         let header = if long { 8 } else { 4 };
