@@ -169,6 +169,10 @@ pub fn recording_ends(thread: &mut Thread, doing: u16) -> ! {
     thread.at_end.store(true, Ordering::Release);
     thread.show(State::Ended, doing);
     wait_for_the_others(thread);
+    if init::ended_by_itself() {
+        // Another thread has come to the end of the process and is about to end it, this one with it.
+        pause(Duration::from_secs(2));
+    }
     report(ReportKind::RecordingEnds, Some(thread), |report| {
         let reason = init::recorded_reason();
         if reason.is_empty() {

@@ -216,8 +216,7 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
     if mode == Mode::Record {
         let folder = Path::new(process.as_str(), format_args!(""));
         let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0).map_err(ErrorNumber)?;
-        // SAFETY: descriptors of ours.
-        unsafe { syscall!(libc::SYS_dup3, folder, descriptors::PROCESS, libc::O_CLOEXEC) };
+        put_at(folder, descriptors::PROCESS);
         raw::close(folder);
         // SAFETY: a descriptor and numbers.
         unsafe { syscall!(libc::SYS_ftruncate, file, length) };
@@ -235,6 +234,20 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
     }
     HEADER.store(header, Ordering::Release);
     Ok(())
+}
+
+/// Makes `wanted` another number of `file`. A descriptor must be below the program's soft limit when it is made, though it may be
+/// above later; the launcher has seen to it that the hard limit leaves room.
+fn put_at(file: i32, wanted: i32) {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: limits of this process, which has one thread here, and descriptors of ours.
+    unsafe {
+        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
+        let raised = libc::rlimit { rlim_cur: limit.rlim_cur.max(descriptors::END as u64), ..limit };
+        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, &raw const raised, 0);
+        syscall!(libc::SYS_dup3, file, wanted, libc::O_CLOEXEC);
+        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, &raw const limit, 0);
+    }
 }
 
 struct ErrorNumber(i32);
@@ -314,10 +327,24 @@ pub fn is_recorded(process: &str) -> bool {
     unsafe { syscall!(libc::SYS_faccessat, descriptors::FOLDER, path.as_c_str().as_ptr(), libc::R_OK) == 0 }
 }
 
+/// In replay, whether the process ended in a way that the log holds: it exited, died of a signal of its own, or became another image.
+pub fn recorded_end_is_known() -> bool {
+    // SAFETY: the mapping is private and its numbers are not written in replay.
+    let end = unsafe { HEADER.load(Ordering::Acquire).as_ref() }.map(|header| header.end().0);
+    matches!(end, Some(End::Exited | End::Signalled | End::Executed))
+}
+
 /// In replay, why recording of this process ended before the process did.
 pub fn recorded_reason() -> &'static str {
     // SAFETY: the mapping is private and nobody writes texts in replay.
     unsafe { HEADER.load(Ordering::Acquire).as_ref() }.map_or("", |header| header.reason.as_str())
+}
+
+/// In replay, whether the recorded process came to its end by itself.
+pub fn ended_by_itself() -> bool {
+    // SAFETY: as above.
+    let end = unsafe { HEADER.load(Ordering::Acquire).as_ref() }.map(|header| header.end().0);
+    matches!(end, Some(End::Exited | End::Signalled | End::Executed))
 }
 
 /// Something that a person should know about this recording. Each text is kept once.
