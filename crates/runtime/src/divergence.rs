@@ -175,7 +175,9 @@ pub fn recording_ends(thread: &mut Thread, doing: u16) -> ! {
     }
     report(ReportKind::RecordingEnds, Some(thread), |report| {
         let reason = init::recorded_reason();
-        if reason.is_empty() {
+        if cut_off {
+            report.expected.set("its logs are cut off: the process went on and ended by itself");
+        } else if reason.is_empty() {
             report.expected.set("the process was killed");
         } else {
             report.expected.set(reason);
