@@ -68,6 +68,9 @@ programs! {
     epoll;
     files;
     heap: Case { threads: 5, ..PLAIN };
+    heap_exchange: Case { threads: 5, ..PLAIN };
+    heap_threads: Case { threads: 73, ..PLAIN };
+    instructions: Case { threads: 2, ..PLAIN };
     large;
     leave_by_return as "leave": Case { arguments: &["return"], code: 3, ..PLAIN };
     leave_by_exit as "leave": Case { arguments: &["exit"], code: 4, ..PLAIN };

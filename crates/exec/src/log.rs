@@ -156,8 +156,12 @@ impl Process {
             });
         };
         let mut threads = Vec::new();
-        for thread in 0..header.threads.load(Ordering::Relaxed) {
+        // The child of a fork has the one thread that forked, and numbers what it creates after all of its parent's.
+        let forked = name.contains('.') && !name.ends_with('+');
+        let count = header.threads.load(Ordering::Relaxed);
+        for thread in 0..count {
             match Log::open(&folder, thread) {
+                Err(LogError::NoThread(_)) if forked && (thread + 1 < count || !threads.is_empty()) => {}
                 // The number is counted when the log is made; a kill may come between.
                 Err(LogError::NoThread(_)) if thread > 0 && header.end().0 != End::Exited => {}
                 log => threads.push(log?),
