@@ -116,9 +116,10 @@ int kernel_getcpu(nullable out unsigned *cpu, nullable out unsigned *node, unche
 by_hand int getcpu(unsigned *cpu, unsigned *node);
 by_hand int sched_getcpu(void);
 
-/* The kernel answers with the size of its mask; libc clears the rest and answers with zero. */
+/* The kernel answers with the size of its mask; libc clears the rest and answers with zero. Asked by libc about another thread,
+ * the process is that thread's kernel id, which libc keeps for itself and which is another one in replay. */
 kernel(sched_getaffinity) trap_only
-long kernel_sched_getaffinity(pid_t process, size_t size, out bsize(result) void *mask);
+long kernel_sched_getaffinity(unchecked pid_t process, size_t size, out bsize(result) void *mask);
 by_hand int sched_getaffinity(pid_t process, size_t size, void *mask);
 
 kernel(sched_setaffinity)
@@ -170,6 +171,17 @@ int sethostname(in bsize(length) const char *name, size_t length);
 
 kernel(setdomainname)
 int setdomainname(in bsize(length) const char *name, size_t length);
+
+/* libc addresses a thread by the number that the kernel gave it, which is another one in replay: recorded where the program
+ * still says which thread it means. */
+int pthread_setname_np(unsigned long thread, instr const char *name) fails(nonzero);
+int pthread_getname_np(unsigned long thread, out bsize(result == 0 ? size : 0) char *name, size_t size) fails(nonzero);
+int pthread_setaffinity_np(unsigned long thread, size_t size, in bsize(size) const void *mask) fails(nonzero);
+int pthread_getaffinity_np(unsigned long thread, size_t size, out bsize(result == 0 ? size : 0) void *mask) fails(nonzero);
+int pthread_setschedparam(unsigned long thread, int policy, in bsize(4) const void *priority) fails(nonzero);
+int pthread_getschedparam(unsigned long thread, out int *policy, out int *priority) fails(nonzero);
+int pthread_setschedprio(unsigned long thread, int priority) fails(nonzero);
+int pthread_getcpuclockid(unsigned long thread, out int *clock) fails(nonzero);
 
 /* System V: what one process shares with another. */
 kernel(semget)

@@ -681,7 +681,6 @@ pub(crate) unsafe fn core_kernel_getcpu(call: &mut Call, cpu: *mut u8, node: *mu
 #[inline(always)]
 pub(crate) unsafe fn core_kernel_sched_getaffinity(call: &mut Call, process: i32, size: usize, mask: *mut u8) -> isize {
     unsafe {
-        call.input(process as u64);
         call.input(size as u64);
         let result = call
             .run_kernel(|_| raw::syscall6(libc::SYS_sched_getaffinity, process as usize, size as usize, mask as usize, 0, 0, 0));
