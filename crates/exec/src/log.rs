@@ -161,7 +161,8 @@ impl Process {
         let count = header.threads.load(Ordering::Relaxed);
         for thread in 0..count {
             match Log::open(&folder, thread) {
-                Err(LogError::NoThread(_)) if forked && (thread + 1 < count || !threads.is_empty()) => {}
+                Err(LogError::NoThread(_))
+                    if forked && (thread + 1 < count || !threads.is_empty()) => {}
                 // The number is counted when the log is made; a kill may come between.
                 Err(LogError::NoThread(_)) if thread > 0 && header.end().0 != End::Exited => {}
                 log => threads.push(log?),

@@ -107,8 +107,8 @@ pub enum ExecError {
 
 impl ExecError {
     /// What to do about it.
-    pub fn hint(&self) -> Option<&'static str> {
-        Some(match self {
+    pub fn hint(&self) -> &'static str {
+        match self {
             ExecError::Find(FindError::NotInPath(_)) => "give its path, or see what PATH is",
             ExecError::Find(FindError::NotExecutable(_)) => {
                 "make it executable (chmod +x), or record its interpreter: hindcast exec --record DIR -- sh SCRIPT"
@@ -119,7 +119,12 @@ impl ExecError {
             ExecError::Find(FindError::NoFormat(_)) => {
                 "record its interpreter: hindcast exec --record DIR -- sh SCRIPT"
             }
-            ExecError::Find(_) => return None,
+            ExecError::Find(FindError::Unreadable { .. }) => {
+                "name a program that is there, and that you may read"
+            }
+            ExecError::Find(FindError::TooManyScripts(_)) => {
+                "correct the first line of the script: it is to name an executable"
+            }
             ExecError::Refused(refused) => refused.hint(),
             ExecError::Folder(FolderError::NotEmpty(_)) => {
                 "a recording is never written over: name another folder, or remove this one"
@@ -141,8 +146,17 @@ impl ExecError {
             ExecError::Runtime(RuntimeError::Missing) => {
                 "build hindcast with `cargo build -p hindcast-cli`, or name a library in HINDCAST_RUNTIME"
             }
-            ExecError::Runtime(_) | ExecError::Launch(_) | ExecError::System { .. } => return None,
-        })
+            ExecError::Runtime(RuntimeError::Unreadable { .. }) => {
+                "build it, or unset HINDCAST_RUNTIME to use the one inside hindcast"
+            }
+            ExecError::Launch(LaunchError::Nul) => "a damaged recording.json says so: record again",
+            ExecError::Launch(LaunchError::Exec { .. }) => {
+                "see whether it runs without hindcast, as you and from here"
+            }
+            ExecError::Launch(_) | ExecError::System { .. } => {
+                "see what limits this machine or container sets for processes, memory and open files"
+            }
+        }
     }
 }
 

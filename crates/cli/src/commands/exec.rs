@@ -181,9 +181,5 @@ fn check(args: &ExecArgs) -> Result<Exit, CliError> {
 }
 
 fn cannot(what: &str, error: &ExecError) -> CliError {
-    let failed = CliError::because(what, error);
-    match error.hint() {
-        Some(hint) => failed.hint(hint),
-        None => failed,
-    }
+    CliError::because(what, error).hint(error.hint())
 }
