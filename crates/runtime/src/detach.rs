@@ -10,7 +10,7 @@ use hindcast_execlog::event::Kind;
 use hindcast_execlog::files::End;
 
 use crate::mode::{Mode, mode, set_mode};
-use crate::{init, thread};
+use crate::{init, signals, thread};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Reason {
@@ -61,4 +61,5 @@ pub fn detach(reason: Reason) {
     for thread in thread::all() {
         thread.enter_system();
     }
+    signals::detached();
 }

@@ -28,6 +28,15 @@ pub unsafe fn syscall6(number: i64, a: usize, b: usize, c: usize, d: usize, e: u
     result
 }
 
+/// The stack pointer of the function that this is inlined into.
+#[inline(always)]
+pub fn stack_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
+    pointer
+}
+
 /// `syscall!(SYS_close, fd)`: a system call with as many arguments as given.
 #[macro_export]
 macro_rules! syscall {
@@ -94,6 +103,7 @@ unsafe extern "C" {
 /// # Safety
 /// As the system call.
 pub unsafe fn blocking6(thread: &Thread, number: i64, arguments: [usize; 6]) -> isize {
+    thread.signals.enters(number);
     // SAFETY: the assembly reads the six arguments and the byte, both alive for the call.
     unsafe { hindcast_blocking_syscall(number, &arguments, thread.signals.queued_byte()) }
 }
