@@ -250,6 +250,17 @@ impl Interface {
     }
 }
 
+impl Type {
+    pub fn bytes(self) -> usize {
+        match self {
+            Type::Void => 0,
+            Type::Integer { bytes, .. } | Type::Float { bytes } => bytes.into(),
+            Type::Pointer => 8,
+            Type::Aggregate { bytes } => bytes,
+        }
+    }
+}
+
 impl Function {
     /// The symbol itself and its aliases.
     pub fn symbols(&self) -> impl Iterator<Item = &str> {

@@ -254,8 +254,8 @@ pub unsafe extern "C" fn hindcast_stand_in(call: &Call, stub: *const (), program
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_upcall(function: u32, parameter: u32, number: f64) -> *mut Upcall {
-    Box::into_raw(Box::new(Upcall::new(Function(function as u16), parameter, number)))
+pub unsafe extern "C" fn hindcast_upcall(function: u32, parameter: u32, number: f64, result_bytes: u32) -> *mut Upcall {
+    Box::into_raw(Box::new(Upcall::new(Function(function as u16), parameter, number, result_bytes as u8)))
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -450,11 +450,11 @@ fn after(text: &mut String, function: &Function, succeeded: &dyn Fn(&str) -> Str
             if kind == "internal" {
                 let _ = writeln!(
                     lines,
-                    "files::opened_internal({name}.cast::<i32>().read(), {name}.cast::<i32>().add(1).read());"
+                    "call.opened_internal({name}.cast::<i32>().read(), {name}.cast::<i32>().add(1).read());"
                 );
             } else if let Transfer::Out(Expression { value: Value::Constant(bytes), .. }) = &parameter.transfer {
                 for element in 0..bytes / 4 {
-                    let _ = writeln!(lines, "files::opened({name}.cast::<i32>().add({element}).read(), {});", descriptor_kind(kind));
+                    let _ = writeln!(lines, "call.opened({name}.cast::<i32>().add({element}).read(), {});", descriptor_kind(kind));
                 }
             }
         }
@@ -472,9 +472,9 @@ fn after(text: &mut String, function: &Function, succeeded: &dyn Fn(&str) -> Str
     }
     if let Some(kind) = &function.new_descriptor {
         if kind == "internal" {
-            pending.push_str("files::opened_internal(result as i32, result as i32);\n");
+            pending.push_str("call.opened_internal(result as i32, result as i32);\n");
         } else {
-            let _ = writeln!(pending, "files::opened(result as i32, {});", descriptor_kind(kind));
+            let _ = writeln!(pending, "call.opened(result as i32, {});", descriptor_kind(kind));
         }
     }
     if let Some(closes) = function.closes {
@@ -672,11 +672,12 @@ fn upcall(text: &mut String, function: &Function, index: usize, callback: &Callb
     let _ = writeln!(
         text,
         "unsafe extern \"C\" fn upcall_{}_{index}({}number: f64){} {{ unsafe {{\n\
-         let mut upcall = foreign::Upcall::new(functions::{}, {index}, number);",
+         let mut upcall = foreign::Upcall::new(functions::{}, {index}, number, {});",
         function.name,
         declared.concat(),
         arrow(callback.result),
-        constant(function)
+        constant(function),
+        callback.result.bytes()
     );
     // Expressions name the parameters as the header does.
     for (parameter, name) in callback.parameters.iter().zip(&names) {

@@ -103,15 +103,16 @@ pub struct Upcall {
     program: usize,
     plain: [u64; ARGUMENTS],
     arguments: usize,
-    /// The arguments with the memory behind them, as they are logged.
+    /// The size of the result, then the arguments with the memory behind them, as they are logged.
     described: Vec<u8>,
 }
 
 impl Upcall {
-    /// `number` is what the stand-in's entry put behind the arguments.
-    pub fn new(function: Function, parameter: u32, number: f64) -> Upcall {
+    /// `number` is what the stand-in's entry put behind the arguments. The program's function returns so many bytes: what else is
+    /// in the register means nothing.
+    pub fn new(function: Function, parameter: u32, number: f64, result_bytes: u8) -> Upcall {
         let program = HINDCAST_STAND_INS[number.to_bits() as usize].program.load(Ordering::Relaxed);
-        Upcall { function, parameter, program, plain: [0; ARGUMENTS], arguments: 0, described: Vec::new() }
+        Upcall { function, parameter, program, plain: [0; ARGUMENTS], arguments: 0, described: vec![result_bytes] }
     }
 
     fn argument(&mut self, kind: u8, value: u64) {
@@ -207,6 +208,7 @@ unsafe fn perform(thread: &mut Thread, program: usize, described: &[u8]) -> u64 
     let mut arguments = [0; ARGUMENTS];
     let mut copies = Vec::new();
     let mut rest = Cursor(described);
+    let result_bytes = rest.take(1).map_or(0, |bytes| bytes[0]);
     for argument in &mut arguments {
         let Some([kind]) = rest.take(1) else { break };
         let value = rest.word8();
@@ -243,7 +245,11 @@ unsafe fn perform(thread: &mut Thread, program: usize, described: &[u8]) -> u64 
         unsafe { libc::free(copy as *mut _) };
     }
     thread.enter_system();
-    result
+    match result_bytes {
+        0 => 0,
+        1..8 => result & ((1 << (8 * result_bytes)) - 1),
+        _ => result,
+    }
 }
 
 fn copy(thread: &mut Thread, bytes: &[u8], copies: &mut Vec<u64>) -> u64 {

@@ -1286,7 +1286,7 @@ pub unsafe extern "C" fn sqlite3_close_v2(db: *mut u8) -> i32 {
 
 unsafe extern "C" fn upcall_sqlite3_exec_2(a0: *mut u8, a1: i32, a2: *mut u8, a3: *mut u8, number: f64) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_EXEC, 2, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_EXEC, 2, number, 4);
         let data = a0;
         let count = a1;
         let values = a2;
@@ -1812,7 +1812,7 @@ pub unsafe extern "C" fn sqlite3_busy_timeout(db: *mut u8, ms: i32) -> i32 {
 
 unsafe extern "C" fn upcall_sqlite3_busy_handler_1(a0: *mut u8, a1: i32, number: f64) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BUSY_HANDLER, 1, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BUSY_HANDLER, 1, number, 4);
         let data = a0;
         let count = a1;
         upcall.value(data as u64);
@@ -1855,7 +1855,7 @@ pub unsafe extern "C" fn sqlite3_busy_handler(db: *mut u8, busy: *mut u8, data: 
 
 unsafe extern "C" fn upcall_sqlite3_progress_handler_2(a0: *mut u8, number: f64) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_PROGRESS_HANDLER, 2, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_PROGRESS_HANDLER, 2, number, 4);
         let data = a0;
         upcall.value(data as u64);
         upcall.run() as i32
@@ -1912,7 +1912,7 @@ unsafe extern "C" fn upcall_sqlite3_set_authorizer_1(
     number: f64,
 ) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_SET_AUTHORIZER, 1, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_SET_AUTHORIZER, 1, number, 4);
         let data = a0;
         let action = a1;
         let a = a2;
@@ -1967,7 +1967,7 @@ pub unsafe extern "C" fn sqlite3_set_authorizer(db: *mut u8, authorize: *mut u8,
 
 unsafe extern "C" fn upcall_sqlite3_commit_hook_1(a0: *mut u8, number: f64) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_COMMIT_HOOK, 1, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_COMMIT_HOOK, 1, number, 4);
         let data = a0;
         upcall.value(data as u64);
         upcall.run() as i32
@@ -2008,7 +2008,7 @@ pub unsafe extern "C" fn sqlite3_commit_hook(db: *mut u8, hook: *mut u8, data: *
 
 unsafe extern "C" fn upcall_sqlite3_rollback_hook_1(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_ROLLBACK_HOOK, 1, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_ROLLBACK_HOOK, 1, number, 0);
         let data = a0;
         upcall.value(data as u64);
         upcall.run();
@@ -2049,7 +2049,7 @@ pub unsafe extern "C" fn sqlite3_rollback_hook(db: *mut u8, hook: *mut u8, data:
 
 unsafe extern "C" fn upcall_sqlite3_update_hook_1(a0: *mut u8, a1: i32, a2: *mut u8, a3: *mut u8, a4: i64, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_UPDATE_HOOK, 1, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_UPDATE_HOOK, 1, number, 0);
         let data = a0;
         let action = a1;
         let database = a2;
@@ -2098,7 +2098,7 @@ pub unsafe extern "C" fn sqlite3_update_hook(db: *mut u8, hook: *mut u8, data: *
 
 unsafe extern "C" fn upcall_sqlite3_wal_hook_1(a0: *mut u8, a1: *mut u8, a2: *mut u8, a3: i32, number: f64) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_WAL_HOOK, 1, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_WAL_HOOK, 1, number, 4);
         let data = a0;
         let of = a1;
         let database = a2;
@@ -2145,7 +2145,7 @@ pub unsafe extern "C" fn sqlite3_wal_hook(db: *mut u8, hook: *mut u8, data: *mut
 
 unsafe extern "C" fn upcall_sqlite3_trace_1(a0: *mut u8, a1: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_TRACE, 1, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_TRACE, 1, number, 0);
         let data = a0;
         let sql = a1;
         upcall.value(data as u64);
@@ -2188,7 +2188,7 @@ pub unsafe extern "C" fn sqlite3_trace(db: *mut u8, trace: *mut u8, data: *mut u
 
 unsafe extern "C" fn upcall_sqlite3_profile_1(a0: *mut u8, a1: *mut u8, a2: usize, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_PROFILE, 1, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_PROFILE, 1, number, 0);
         let data = a0;
         let sql = a1;
         let ns = a2;
@@ -2234,7 +2234,7 @@ pub unsafe extern "C" fn sqlite3_profile(db: *mut u8, profile: *mut u8, data: *m
 
 unsafe extern "C" fn upcall_sqlite3_trace_v2_2(a0: u32, a1: *mut u8, a2: *mut u8, a3: *mut u8, number: f64) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_TRACE_V2, 2, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_TRACE_V2, 2, number, 4);
         let event = a0;
         let data = a1;
         let subject = a2;
@@ -3547,7 +3547,7 @@ pub unsafe extern "C" fn sqlite3_transfer_bindings(from: *mut u8, to: *mut u8) -
 
 unsafe extern "C" fn upcall_sqlite3_bind_blob_4(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_BLOB, 4, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_BLOB, 4, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -3596,7 +3596,7 @@ pub unsafe extern "C" fn sqlite3_bind_blob(stmt: *mut u8, index: i32, data: *mut
 
 unsafe extern "C" fn upcall_sqlite3_bind_blob64_4(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_BLOB64, 4, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_BLOB64, 4, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -3653,7 +3653,7 @@ pub unsafe extern "C" fn sqlite3_bind_blob64(stmt: *mut u8, index: i32, data: *m
 
 unsafe extern "C" fn upcall_sqlite3_bind_text_4(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_TEXT, 4, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_TEXT, 4, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -3710,7 +3710,7 @@ pub unsafe extern "C" fn sqlite3_bind_text(stmt: *mut u8, index: i32, text: *mut
 
 unsafe extern "C" fn upcall_sqlite3_bind_text64_4(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_TEXT64, 4, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_TEXT64, 4, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -3993,7 +3993,7 @@ pub unsafe extern "C" fn sqlite3_bind_zeroblob64(stmt: *mut u8, index: i32, byte
 
 unsafe extern "C" fn upcall_sqlite3_bind_pointer_4(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_POINTER, 4, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_BIND_POINTER, 4, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -4652,7 +4652,7 @@ pub unsafe extern "C" fn sqlite3_column_origin_name(stmt: *mut u8, column: i32) 
 
 unsafe extern "C" fn upcall_sqlite3_create_function_5(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION, 5, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION, 5, number, 0);
         let context = a0;
         let count = a1;
         let values = a2;
@@ -4665,7 +4665,7 @@ unsafe extern "C" fn upcall_sqlite3_create_function_5(a0: *mut u8, a1: i32, a2: 
 
 unsafe extern "C" fn upcall_sqlite3_create_function_6(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION, 6, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION, 6, number, 0);
         let context = a0;
         let count = a1;
         let values = a2;
@@ -4678,7 +4678,7 @@ unsafe extern "C" fn upcall_sqlite3_create_function_6(a0: *mut u8, a1: i32, a2: 
 
 unsafe extern "C" fn upcall_sqlite3_create_function_7(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION, 7, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION, 7, number, 0);
         let context = a0;
         upcall.value(context as u64);
         upcall.run();
@@ -4743,7 +4743,7 @@ pub unsafe extern "C" fn sqlite3_create_function(
 
 unsafe extern "C" fn upcall_sqlite3_create_function_v2_5(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 5, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 5, number, 0);
         let context = a0;
         let count = a1;
         let values = a2;
@@ -4756,7 +4756,7 @@ unsafe extern "C" fn upcall_sqlite3_create_function_v2_5(a0: *mut u8, a1: i32, a
 
 unsafe extern "C" fn upcall_sqlite3_create_function_v2_6(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 6, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 6, number, 0);
         let context = a0;
         let count = a1;
         let values = a2;
@@ -4769,7 +4769,7 @@ unsafe extern "C" fn upcall_sqlite3_create_function_v2_6(a0: *mut u8, a1: i32, a
 
 unsafe extern "C" fn upcall_sqlite3_create_function_v2_7(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 7, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 7, number, 0);
         let context = a0;
         upcall.value(context as u64);
         upcall.run();
@@ -4778,7 +4778,7 @@ unsafe extern "C" fn upcall_sqlite3_create_function_v2_7(a0: *mut u8, number: f6
 
 unsafe extern "C" fn upcall_sqlite3_create_function_v2_8(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 8, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 8, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -4855,7 +4855,7 @@ pub unsafe extern "C" fn sqlite3_create_function_v2(
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_5(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 5, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 5, number, 0);
         let context = a0;
         let count = a1;
         let values = a2;
@@ -4868,7 +4868,7 @@ unsafe extern "C" fn upcall_sqlite3_create_window_function_5(a0: *mut u8, a1: i3
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_6(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 6, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 6, number, 0);
         let context = a0;
         upcall.value(context as u64);
         upcall.run();
@@ -4877,7 +4877,7 @@ unsafe extern "C" fn upcall_sqlite3_create_window_function_6(a0: *mut u8, number
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_7(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 7, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 7, number, 0);
         let context = a0;
         upcall.value(context as u64);
         upcall.run();
@@ -4886,7 +4886,7 @@ unsafe extern "C" fn upcall_sqlite3_create_window_function_7(a0: *mut u8, number
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_8(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 8, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 8, number, 0);
         let context = a0;
         let count = a1;
         let values = a2;
@@ -4899,7 +4899,7 @@ unsafe extern "C" fn upcall_sqlite3_create_window_function_8(a0: *mut u8, a1: i3
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_9(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 9, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 9, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -4998,7 +4998,7 @@ unsafe extern "C" fn upcall_sqlite3_create_collation_4(
     number: f64,
 ) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_COLLATION, 4, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_COLLATION, 4, number, 4);
         let data = a0;
         let a_bytes = a1;
         let a = a2;
@@ -5068,7 +5068,7 @@ unsafe extern "C" fn upcall_sqlite3_create_collation_v2_4(
     number: f64,
 ) -> i32 {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_COLLATION_V2, 4, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_COLLATION_V2, 4, number, 4);
         let data = a0;
         let a_bytes = a1;
         let a = a2;
@@ -5085,7 +5085,7 @@ unsafe extern "C" fn upcall_sqlite3_create_collation_v2_4(
 
 unsafe extern "C" fn upcall_sqlite3_create_collation_v2_5(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_COLLATION_V2, 5, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_COLLATION_V2, 5, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -5148,7 +5148,7 @@ pub unsafe extern "C" fn sqlite3_create_collation_v2(
 
 unsafe extern "C" fn upcall_sqlite3_collation_needed_2(a0: *mut u8, a1: *mut u8, a2: i32, a3: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_COLLATION_NEEDED, 2, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_COLLATION_NEEDED, 2, number, 0);
         let data = a0;
         let of = a1;
         let flags = a2;
@@ -5407,7 +5407,7 @@ pub unsafe extern "C" fn sqlite3_get_auxdata(context: *mut u8, argument: i32) ->
 
 unsafe extern "C" fn upcall_sqlite3_set_auxdata_3(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_SET_AUXDATA, 3, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_SET_AUXDATA, 3, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -5880,7 +5880,7 @@ pub unsafe extern "C" fn sqlite3_value_free(value: *mut u8) {
 
 unsafe extern "C" fn upcall_sqlite3_result_blob_3(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_BLOB, 3, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_BLOB, 3, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -5928,7 +5928,7 @@ pub unsafe extern "C" fn sqlite3_result_blob(context: *mut u8, data: *mut u8, by
 
 unsafe extern "C" fn upcall_sqlite3_result_blob64_3(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_BLOB64, 3, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_BLOB64, 3, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -5976,7 +5976,7 @@ pub unsafe extern "C" fn sqlite3_result_blob64(context: *mut u8, data: *mut u8, 
 
 unsafe extern "C" fn upcall_sqlite3_result_text_3(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_TEXT, 3, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_TEXT, 3, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -6032,7 +6032,7 @@ pub unsafe extern "C" fn sqlite3_result_text(context: *mut u8, text: *mut u8, by
 
 unsafe extern "C" fn upcall_sqlite3_result_text64_3(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_TEXT64, 3, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_TEXT64, 3, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -6088,7 +6088,7 @@ pub unsafe extern "C" fn sqlite3_result_text64(context: *mut u8, text: *mut u8, 
 
 unsafe extern "C" fn upcall_sqlite3_result_text16le_3(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_TEXT16LE, 3, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_TEXT16LE, 3, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -6136,7 +6136,7 @@ pub unsafe extern "C" fn sqlite3_result_text16le(context: *mut u8, text: *mut u8
 
 unsafe extern "C" fn upcall_sqlite3_result_text16be_3(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_TEXT16BE, 3, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_TEXT16BE, 3, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -6328,7 +6328,7 @@ pub unsafe extern "C" fn sqlite3_result_value(context: *mut u8, value: *mut u8) 
 
 unsafe extern "C" fn upcall_sqlite3_result_pointer_3(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_POINTER, 3, number);
+        let mut upcall = foreign::Upcall::new(functions::SQLITE3_RESULT_POINTER, 3, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
