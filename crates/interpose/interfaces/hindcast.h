@@ -62,6 +62,9 @@
 /* What was handed out under xpointer(until(key)) ends with this call. */
 #define releases(...) HINDCAST_KEYWORD(releases(__VA_ARGS__))
 
+/* Gives back what xpointer(none) handed out, through this parameter: frees(pointer). */
+#define frees(...) __attribute__((annotate("hindcast frees(" #__VA_ARGS__ ")")))
+
 /* ---- Functions: how they run ---- */
 
 /* Exactly one system call, SYS_<name>, with these arguments. The trap runs the same code. */

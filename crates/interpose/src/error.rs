@@ -11,6 +11,12 @@ pub enum InterfaceError {
     NoCompiler { command: String, source: std::io::Error },
     #[error("the C compiler refuses {}:\n{}", header.display(), message.trim_end())]
     Compiler { header: PathBuf, message: String },
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("{} declares no function to interpose; write annotated prototypes into it, below #include \"hindcast.h\"", header.display())]
+    Empty { header: PathBuf },
     #[error("{place}: this is no C declaration: `{found}`")]
     Syntax { place: Place, found: String },
     #[error("{place}: `{keyword}` stands at something that is no function; write the prototype out, without typedefs around it")]

@@ -1,4 +1,5 @@
 //! From annotated C prototypes to the stubs that record and replay them.
+mod build;
 pub mod emit;
 mod error;
 mod expression;
@@ -9,6 +10,7 @@ mod source;
 
 use std::path::{Path, PathBuf};
 
+pub use build::{Built, build, write_headers};
 pub use error::InterfaceError;
 pub use reading::{read, read_preprocessed};
 

@@ -49,6 +49,8 @@ pub struct Function {
     pub foreign: Option<Foreign>,
     /// Copies that were made under these keys end with the call.
     pub releases: Vec<Expression>,
+    /// The parameter that gives back what a function with `xpointer(none)` handed out.
+    pub frees: Option<usize>,
 }
 
 /// Who supplies the code of a function.

@@ -177,6 +177,7 @@ impl Reading<'_> {
             commit: None,
             foreign: None,
             releases: Vec::new(),
+            frees: None,
         };
         if generated {
             function.result = self.result_type(&scope)?;
@@ -231,6 +232,14 @@ impl Reading<'_> {
                     let (key, size) = keyword.two("commit(KEY, SIZE)")?;
                     let size = scope.expression(size, keyword.place)?;
                     function.commit = Some(Commit { key: scope.expression(key, keyword.place)?, size });
+                }
+                "frees" => {
+                    let name = keyword.one("frees(PARAMETER)")?;
+                    let (index, _) = function
+                        .parameter(name)
+                        .filter(|(_, parameter)| parameter.kind == Type::Pointer || !self.oracle.is_satisfied())
+                        .ok_or_else(|| keyword.wrong("the name of a pointer parameter"))?;
+                    function.frees = Some(index);
                 }
                 "releases" => function.releases.push(scope.expression(keyword.one("releases(KEY)")?, keyword.place)?),
                 "xpointer" => {

@@ -588,6 +588,13 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
             );
         }
     }
+    if let Some(freed) = function.frees {
+        let freed = rust_name(&function.parameters[freed].name);
+        let _ = writeln!(
+            text,
+            "let freed_ = {freed};\nlet {freed} = if call.is_recording() {{ foreign::take_real(freed_).unwrap_or(freed_) }} else {{ freed_ }};"
+        );
+    }
     if function.blocks {
         text.push_str("call.blocks();\n");
     }
@@ -637,6 +644,9 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
     }
     for key in &function.releases {
         let _ = writeln!(text, "foreign::release(call, {} as u64);", value(&key.value));
+    }
+    if function.frees.is_some() {
+        text.push_str("foreign::free(call, freed_);\n");
     }
     if function.result != Type::Void {
         text.push_str("result\n");
