@@ -60,6 +60,7 @@ int main(void) {
     must(close(right));
     send(left, "to nobody", 9, 0);
     refused(recv(left, back, 100, MSG_DONTWAIT));
-    refused(sendto(left, back, 70000, 0, NULL, 0));
+    static char large[70000];
+    refused(sendto(left, large, sizeof large, 0, NULL, 0));
     return 0;
 }

@@ -286,6 +286,17 @@ impl Scene {
         }
     }
 
+    /// The same for a program of several processes that write to one output at the same time: each line of each is there, but only calls
+    /// within a process and waiting for another one are in order.
+    #[track_caller]
+    pub fn assert_replays_in_any_order_of_lines(&self, recorded: &Outcome) {
+        for round in ["replay", "second replay"] {
+            if let Some(difference) = self.replay().sorted_lines().difference(&recorded.sorted_lines()) {
+                panic!("the {round} of {} is not what was recorded: {difference}", self.name);
+            }
+        }
+    }
+
     /// The whole life of a program whose unmarked lines are the same in every run: recording does not disturb it, and replay repeats it.
     #[track_caller]
     pub fn assert_records_and_replays(&self, program: &Program) -> Outcome {

@@ -124,6 +124,16 @@ impl Outcome {
         Self { stdout: keep(&self.stdout), stderr: keep(&self.stderr), ..self.clone() }
     }
 
+    #[must_use]
+    pub fn sorted_lines(&self) -> Self {
+        let sorted = |bytes: &[u8]| -> Vec<u8> {
+            let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+            lines.sort_unstable();
+            lines.concat()
+        };
+        Self { stdout: sorted(&self.stdout), stderr: sorted(&self.stderr), ..self.clone() }
+    }
+
     /// What is different from what was expected, in words.
     pub fn difference(&self, expected: &Self) -> Option<String> {
         let mut found = String::new();
