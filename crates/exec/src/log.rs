@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use hindcast_execlog::config::descriptors;
 use hindcast_execlog::event::FUNCTIONS;
 use hindcast_execlog::files::End;
 use hindcast_execlog::{Event, Events, Kind, LogHeader, ProcessHeader, VERSION};
@@ -18,6 +19,7 @@ pub struct Process {
     pub name: String,
     pub header: Box<ProcessHeader>,
     pub threads: Vec<Log>,
+    recording: PathBuf,
 }
 
 /// The log of a thread.
@@ -172,6 +174,7 @@ impl Process {
             name,
             header,
             threads,
+            recording: recording.into(),
         })
     }
 
@@ -180,10 +183,13 @@ impl Process {
         self.header.end().0 == End::Running && !self.is_alive()
     }
 
-    /// Whether the process, or another one that has its number now, still runs.
+    /// Whether the process still runs: one that has its number and this recording's folder.
     pub fn is_alive(&self) -> bool {
-        // SAFETY: sends nothing.
-        self.header.pid != 0 && unsafe { libc::kill(self.header.pid as libc::pid_t, 0) } == 0
+        let link = format!("/proc/{}/fd/{}", self.header.pid, descriptors::FOLDER);
+        match (std::fs::read_link(link), self.recording.canonicalize()) {
+            (Ok(open), Ok(own)) => open == own,
+            _ => false,
+        }
     }
 }
 
