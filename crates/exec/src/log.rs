@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use hindcast_execlog::config::descriptors;
-use hindcast_execlog::event::FUNCTIONS;
+use hindcast_execlog::event::{FUNCTIONS, USER_FUNCTIONS};
 use hindcast_execlog::files::End;
 use hindcast_execlog::{Event, Events, Kind, LogHeader, ProcessHeader, VERSION};
 
@@ -296,7 +296,23 @@ pub fn check(recording: &Path, own_functions: Option<u64>) -> Result<Vec<Process
     }
 }
 
-/// The name of what an event is: a function or a kind.
+/// What the events of a recording are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Functions of the user's own interfaces, from the number [`USER_FUNCTIONS`] on.
+    pub own: Vec<String>,
+}
+
+impl Names {
+    pub fn of(&self, kind: u16) -> &str {
+        match kind.checked_sub(USER_FUNCTIONS) {
+            Some(own) => self.own.get(usize::from(own)).map_or("?", String::as_str),
+            None => name(kind),
+        }
+    }
+}
+
+/// The name of what an event is: a built-in function or a kind.
 pub fn name(kind: u16) -> &'static str {
     if kind >= FUNCTIONS {
         return FUNCTION_NAMES

@@ -10,6 +10,7 @@ use hindcast_execlog::config;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{self, Image};
+use crate::log;
 use crate::watch::Ended;
 
 pub const FILE: &str = "recording.json";
@@ -93,6 +94,9 @@ pub struct Interface {
     /// The library made from a header of the user's own, in the recording's folder; none for one that is built in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
+    /// The functions of such a library, in the order of their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,6 +273,17 @@ impl Recording {
         let draft = folder.join("recording.json.new");
         std::fs::write(&draft, text).map_err(cannot)?;
         std::fs::rename(&draft, &path).map_err(cannot)
+    }
+
+    /// The names of what events are.
+    pub fn names(&self) -> log::Names {
+        // The loader initialises the libraries last to first, and that is when they get their numbers.
+        let own = self
+            .interfaces
+            .iter()
+            .rev()
+            .flat_map(|interface| interface.functions.clone());
+        log::Names { own: own.collect() }
     }
 
     /// The libraries of the user's own interfaces, as they were.

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 use hindcast_execlog::Config;
 use hindcast_execlog::config::{self, FileId, Order, Policy, Run, Waiting};
 use hindcast_execlog::files::End;
+use hindcast_interpose::InterfaceError;
+use hindcast_interpose::emit::c::stubbed;
 
 use crate::elf::ElfError;
 use crate::gdb::{self, Debugger};
@@ -45,10 +47,34 @@ pub enum ChosenInterface {
     Own {
         name: String,
         library: Vec<u8>,
+        /// Its functions, in the order of their numbers.
+        functions: Vec<String>,
     },
 }
 
 impl ChosenInterface {
+    /// Reads an annotated header, generates its stubs and compiles them.
+    pub fn from_header(header: &Path) -> Result<ChosenInterface, InterfaceError> {
+        let unwritable = |source| InterfaceError::Write {
+            path: std::env::temp_dir(),
+            source,
+        };
+        let folder = tempfile::tempdir().map_err(unwritable)?;
+        let built = hindcast_interpose::build(header, folder.path())?;
+        let library = std::fs::read(&built.library).map_err(|source| InterfaceError::Read {
+            path: built.library.clone(),
+            source,
+        })?;
+        let functions = stubbed(&built.interface)
+            .map(|function| function.name.clone())
+            .collect();
+        Ok(ChosenInterface::Own {
+            name: built.interface.name,
+            library,
+            functions,
+        })
+    }
+
     fn name(&self) -> &str {
         match self {
             ChosenInterface::Sqlite3 => "sqlite3",
@@ -279,8 +305,11 @@ fn keep_interfaces(
     let mut own = Vec::new();
     for interface in &options.interfaces {
         let name = interface.name().to_owned();
-        let mut file = None;
-        if let ChosenInterface::Own { library, .. } = interface {
+        let (mut file, mut names) = (None, Vec::new());
+        if let ChosenInterface::Own {
+            library, functions, ..
+        } = interface
+        {
             let relative = format!("interface-{name}.so");
             let path = options.folder.join(&relative);
             std::fs::write(&path, library).map_err(|source| FolderError::Write { path, source })?;
@@ -288,11 +317,12 @@ fn keep_interfaces(
                 name: name.clone(),
                 library: library.clone(),
             });
-            file = Some(relative);
+            (file, names) = (Some(relative), functions.clone());
         }
         recording.interfaces.push(recording::Interface {
             name,
             library: file,
+            functions: names,
         });
     }
     Ok(own)

@@ -8,7 +8,7 @@ use hindcast_execlog::files::End;
 use hindcast_execlog::{Event, Kind};
 use serde::Serialize;
 
-use crate::log::{self, Log, LogError, Process};
+use crate::log::{self, Log, LogError, Names, Process};
 use crate::recording::{OpenError, Recording};
 
 /// A recording as a whole.
@@ -63,7 +63,7 @@ pub struct ThreadContents {
 /// Events of one function or kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    pub name: &'static str,
+    pub name: String,
     pub events: u64,
     pub bytes: u64,
 }
@@ -75,11 +75,11 @@ pub struct EventLine {
     pub thread: u32,
     /// Its place in the thread's log, counted from 0: the logical time at which it happens.
     pub event: u64,
-    pub name: &'static str,
+    pub name: String,
     /// The result of a call; what other events say.
     pub what: String,
     pub bytes: u64,
-    /// The beginning of what the call wrote, or of what went to the terminal.
+    /// The beginning of what the call wrote.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub data: String,
 }
@@ -99,7 +99,8 @@ pub fn open(folder: &Path) -> Result<(Recording, Vec<Process>), ShowError> {
 
 /// Adds everything up. `thread`: only threads of this number.
 pub fn contents(recording: Recording, processes: &[Process], thread: Option<u32>) -> Contents {
-    let mut kinds: HashMap<&'static str, Tally> = HashMap::new();
+    let names = recording.names();
+    let mut kinds: HashMap<u16, Tally> = HashMap::new();
     let mut made = Vec::new();
     for process in processes {
         let logs = process
@@ -110,7 +111,9 @@ pub fn contents(recording: Recording, processes: &[Process], thread: Option<u32>
             name: process.name.clone(),
             pid: process.header.pid,
             end: end(process),
-            threads: logs.map(|log| thread_contents(log, &mut kinds)).collect(),
+            threads: logs
+                .map(|log| thread_contents(log, &names, &mut kinds))
+                .collect(),
             warnings: process
                 .header
                 .warnings
@@ -121,7 +124,7 @@ pub fn contents(recording: Recording, processes: &[Process], thread: Option<u32>
         });
     }
     let mut kinds: Vec<_> = kinds.into_values().collect();
-    kinds.sort_by(|one, other| (other.bytes, one.name).cmp(&(one.bytes, other.name)));
+    kinds.sort_by(|one, other| (other.bytes, &one.name).cmp(&(one.bytes, &other.name)));
     let threads = || made.iter().flat_map(|process| &process.threads);
     Contents {
         recording,
@@ -143,7 +146,7 @@ fn end(process: &Process) -> ProcessEnd {
     }
 }
 
-fn thread_contents(log: &Log, kinds: &mut HashMap<&'static str, Tally>) -> ThreadContents {
+fn thread_contents(log: &Log, names: &Names, kinds: &mut HashMap<u16, Tally>) -> ThreadContents {
     let mut made = ThreadContents {
         thread: log.thread,
         events: 0,
@@ -157,9 +160,8 @@ fn thread_contents(log: &Log, kinds: &mut HashMap<&'static str, Tally>) -> Threa
     let mut last = None;
     for event in log.events() {
         let bytes = (event.end - event.offset) as u64;
-        let name = log::name(event.kind);
-        let tally = kinds.entry(name).or_insert(Tally {
-            name,
+        let tally = kinds.entry(event.kind).or_insert_with(|| Tally {
+            name: names.of(event.kind).to_owned(),
             events: 0,
             bytes: 0,
         });
@@ -173,18 +175,19 @@ fn thread_contents(log: &Log, kinds: &mut HashMap<&'static str, Tally>) -> Threa
             made.relaxed += number(event.payload);
         }
         if made.events == 0 {
-            made.first = summary(&event);
+            made.first = summary(&event, names);
         }
         made.events += 1;
         last = Some(event);
     }
-    made.last = last.map(|event| summary(&event)).unwrap_or_default();
+    made.last = last.map(|event| summary(&event, names)).unwrap_or_default();
     made
 }
 
 /// The events of all threads, or of one, each thread's in its order.
 pub fn events<'a>(
     processes: &'a [Process],
+    names: &'a Names,
     thread: Option<u32>,
 ) -> impl Iterator<Item = EventLine> + 'a {
     processes.iter().flat_map(move |process| {
@@ -199,8 +202,8 @@ pub fn events<'a>(
                     process: process.name.clone(),
                     thread: log.thread,
                     event: number as u64,
-                    name: log::name(event.kind),
-                    what: what(&event),
+                    name: names.of(event.kind).to_owned(),
+                    what: what(&event, names),
                     bytes: (event.end - event.offset) as u64,
                     data: data(&event),
                 })
@@ -209,10 +212,10 @@ pub fn events<'a>(
 }
 
 /// A name and what it says, in one line.
-fn summary(event: &Event<'_>) -> String {
-    let what = what(event);
+fn summary(event: &Event<'_>, names: &Names) -> String {
+    let what = what(event, names);
     let space = if what.is_empty() { "" } else { " " };
-    format!("{}{space}{what}", log::name(event.kind))
+    format!("{}{space}{what}", names.of(event.kind))
 }
 
 /// Up to eight bytes as a number.
@@ -223,7 +226,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-fn what(event: &Event<'_>) -> String {
+fn what(event: &Event<'_>, names: &Names) -> String {
     if event.is_call() {
         let echo = if event.flags & FLAG_ECHO != 0 {
             ", written again in replay"
@@ -289,7 +292,7 @@ fn what(event: &Event<'_>) -> String {
         Some(Kind::Cached) => format!(
             "{} calls of {}",
             number(payload.get(4..8).unwrap_or_default()),
-            log::name(number(payload.get(..2).unwrap_or_default()) as u16)
+            names.of(number(payload.get(..2).unwrap_or_default()) as u16)
         ),
         Some(Kind::File) => text(payload.get(4..).unwrap_or_default()),
         _ => String::new(),
@@ -310,7 +313,8 @@ fn data(event: &Event<'_>) -> String {
     let Some((_, _, written)) = event.call().filter(|_| event.is_call()) else {
         return String::new();
     };
-    if written.is_empty() {
+    // What was written to the terminal is in the program's memory in both runs, not here.
+    if written.is_empty() || event.flags & FLAG_ECHO != 0 {
         return String::new();
     }
     let shown = &written[..written.len().min(SHOWN)];
@@ -412,13 +416,14 @@ mod tests {
             &[log(0, &first), log(1, &second)],
         );
         let processes = log::processes(folder.path()).unwrap();
+        let names = Names::default();
         let mut text = String::new();
-        for line in events(&processes, None) {
+        for line in events(&processes, &names, None) {
             // Which function has the first number is not this test's business.
-            let name = if line.name == log::name(FUNCTIONS) {
+            let name = if line.name == names.of(FUNCTIONS) {
                 "the function"
             } else {
-                line.name
+                line.name.as_str()
             };
             text.push_str(
                 format!(
@@ -442,7 +447,7 @@ mod tests {
             p0/t1 1 recording ended the disk is full
         "#]]
         .assert_eq(&text);
-        assert_eq!(events(&processes, Some(1)).count(), 2);
+        assert_eq!(events(&processes, &names, Some(1)).count(), 2);
     }
 
     #[test]
@@ -457,16 +462,16 @@ mod tests {
         process(folder.path(), "p0", End::Running, 0, &[log(0, &events)]);
         let processes = log::processes(folder.path()).unwrap();
         let mut kinds = HashMap::new();
-        let thread = thread_contents(&processes[0].threads[0], &mut kinds);
+        let thread = thread_contents(&processes[0].threads[0], &Names::default(), &mut kinds);
         assert_eq!((thread.events, thread.bytes), (4, 20 + 8 + 12 + 8));
         assert_eq!(
             (thread.order_words, thread.order_bytes, thread.relaxed),
             (3, 28, 1000)
         );
         assert_eq!(
-            kinds["relaxed"],
+            kinds[&(Kind::Relaxed as u16)],
             Tally {
-                name: "relaxed",
+                name: "relaxed".into(),
                 events: 2,
                 bytes: 16
             }

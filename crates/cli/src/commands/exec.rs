@@ -79,10 +79,11 @@ fn interfaces(given: &[Interface]) -> Result<Vec<ChosenInterface>, CliError> {
             Interface::Libc => {}
             Interface::Sqlite3 => chosen.push(ChosenInterface::Sqlite3),
             Interface::Header(header) => {
-                return Err(CliError::failed(format!(
-                    "{} cannot be used yet",
-                    header.display()
-                )));
+                let own = ChosenInterface::from_header(header).map_err(|error| {
+                    let what = format!("the interface {} cannot be used", header.display());
+                    CliError::because(what, &error)
+                })?;
+                chosen.push(own);
             }
         }
     }
@@ -159,7 +160,8 @@ fn show(args: &ExecArgs) -> Result<Exit, CliError> {
     })?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let written = if args.events {
-        show::events(&processes, args.thread).try_for_each(|event| match args.json {
+        let names = recording.names();
+        show::events(&processes, &names, args.thread).try_for_each(|event| match args.json {
             true => writeln!(out, "{}", serde_json::json!(event)),
             false => writeln!(out, "{}", render::event(&event)),
         })
