@@ -213,12 +213,11 @@ harmless void pthread_attr_init(), pthread_attr_destroy(), pthread_attr_getdetac
     pthread_barrierattr_setpshared(), pthread_barrierattr_getpshared(), pthread_self(), pthread_equal(),
     pthread_getspecific(), pthread_setspecific(), pthread_key_create(), pthread_key_delete(), __pthread_key_create(),
     pthread_getconcurrency(), pthread_setconcurrency(), pthread_setcancelstate(), pthread_setcanceltype(),
-    pthread_testcancel(), pthread_atfork(), pthread_getcpuclockid(), pthread_getname_np(), pthread_setname_np(),
-    pthread_getaffinity_np(), pthread_setaffinity_np(), pthread_getschedparam(), pthread_setschedparam(),
-    pthread_setschedprio(), pthread_getattr_np(), pthread_cond_init(), pthread_cond_destroy(), pthread_rwlock_init(),
-    pthread_rwlock_destroy(), pthread_spin_init(), pthread_spin_destroy(), pthread_barrier_destroy(), sem_destroy(),
-    sem_getvalue(), sched_yield(), pthread_yield(), tss_create(), tss_delete(), tss_get(), tss_set(), thrd_current(),
-    thrd_equal(), thrd_yield(), thrd_sleep(), mtx_destroy(), cnd_destroy();
+    pthread_testcancel(), pthread_atfork(), pthread_getattr_np(), pthread_cond_init(), pthread_cond_destroy(),
+    pthread_rwlock_init(), pthread_rwlock_destroy(), pthread_spin_init(), pthread_spin_destroy(),
+    pthread_barrier_destroy(), sem_destroy(), sem_getvalue(), sched_yield(), pthread_yield(), tss_create(),
+    tss_delete(), tss_get(), tss_set(), thrd_current(), thrd_equal(), thrd_yield(), thrd_sleep(), mtx_destroy(),
+    cnd_destroy();
 
 /* Memory. */
 

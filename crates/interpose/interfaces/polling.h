@@ -33,25 +33,26 @@ int kernel_pselect6(int count,
                     unchecked const void *mask);
 by_hand int pselect(int count, void *readable, void *writable, void *exceptional, const void *timeout, const void *mask);
 
-kernel(epoll_create) newfd(poll)
+/* What one thread registers, another may be woken for and find in the data word: the registration comes first. */
+kernel(epoll_create) newfd(internal)
 int epoll_create(int size);
 
-kernel(epoll_create1) newfd(poll)
+kernel(epoll_create1) newfd(internal)
 int epoll_create1(int flags);
 
 /* The data word is not checked: programs fill four of its eight bytes and leave the rest as it was. */
-kernel(epoll_ctl) cache
+kernel(epoll_ctl) cache sync(sync_key(fd), before)
 int epoll_ctl(int fd, int operation, int target, nullable in bsize(4) const void *event);
 
-kernel(epoll_wait) block
+kernel(epoll_wait) block sync(sync_key(fd), after)
 int epoll_wait(int fd, out bsize(result * EPOLL_EVENT_BYTES) void *events, int room, int timeout_ms);
 
-kernel(epoll_pwait) block trap_only
+kernel(epoll_pwait) block sync(sync_key(fd), after) trap_only
 int kernel_epoll_pwait(int fd, out bsize(result * EPOLL_EVENT_BYTES) void *events, int room, int timeout_ms,
                        nullable in bsize(8) const void *mask, size_t mask_size);
 by_hand int epoll_pwait(int fd, void *events, int room, int timeout_ms, const void *mask);
 
-kernel(epoll_pwait2) block trap_only
+kernel(epoll_pwait2) block sync(sync_key(fd), after) trap_only
 int kernel_epoll_pwait2(int fd, out bsize(result * EPOLL_EVENT_BYTES) void *events, int room,
                         nullable in bsize(16) const void *timeout, nullable in bsize(8) const void *mask, size_t mask_size);
 

@@ -22,7 +22,7 @@ use crate::cache::{self, Repeated};
 use crate::divergence::{self, Actual};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
-use crate::{files, heap, init, probe, raw, signals, sync, syscall};
+use crate::{echo, files, heap, init, probe, raw, signals, sync, syscall, threads};
 
 /// The number of a function of the interface. The constants are in `generated::functions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct Call {
     dead: bool,
     flags: u8,
     sync_after: Option<u64>,
+    /// Descriptors that the program got from this call; -1: none.
+    opened: [i32; 2],
     /// A status that is not logged again while it stays the same.
     cached: bool,
     /// Recording: events in the log when the real function began, where that was before [`Call::run_calling_back`].
@@ -89,6 +91,7 @@ impl Call {
             dead: false,
             flags: 0,
             sync_after: None,
+            opened: [-1; 2],
             cached: false,
             events_before: None,
             outs: &[],
@@ -474,12 +477,20 @@ impl Call {
         if self.recording {
             if files::echo_target(descriptor).is_some() {
                 self.flags |= FLAG_ECHO;
+                let mut ticket = echo::ticket();
+                // SAFETY: a value of ours.
+                unsafe { self.out_value(&raw mut ticket) };
             }
-        } else if self.flags & FLAG_ECHO != 0
-            && let Some(target) = files::echo_target(descriptor)
-        {
-            // SAFETY: the caller's promise.
-            raw::write_all(target, unsafe { std::slice::from_raw_parts(bytes, length) });
+        } else if self.flags & FLAG_ECHO != 0 {
+            let mut ticket = 0u64;
+            // SAFETY: a value of ours.
+            unsafe { self.out_value(&raw mut ticket) };
+            echo::await_turn(self.thread, ticket);
+            if let Some(target) = files::echo_target(descriptor) {
+                // SAFETY: the caller's promise.
+                raw::write_all(target, unsafe { std::slice::from_raw_parts(bytes, length) });
+            }
+            echo::written(ticket);
         }
     }
 
@@ -491,9 +502,50 @@ impl Call {
         signals::at_boundary(thread);
     }
 
+    /// The call gives the program a new descriptor.
+    #[inline(always)]
+    pub fn opened(&mut self, descriptor: i32, kind: files::Kind) {
+        files::opened(descriptor, kind);
+        self.opened[0] = descriptor;
+    }
+
+    /// The call gives the program both ends of something inside the process, or twice the same descriptor where they are one.
+    pub fn opened_internal(&mut self, one: i32, other: i32) {
+        files::opened_internal(one, other);
+        self.opened = [one, other];
+    }
+
+    /// The program gives a descriptor back. Before it does: afterwards another thread may be given the number, and
+    /// what this one has done with its own table of descriptors must come before what that one does.
+    #[inline(always)]
+    pub fn closes(&mut self, descriptor: i32) {
+        files::closed(descriptor);
+        self.orders(descriptor);
+    }
+
+    /// As [`Call::closes`] for a number that may stay in use when the call fails.
+    #[inline(always)]
+    pub fn orders(&mut self, descriptor: i32) {
+        if threads::are_several() {
+            sync::object(self.thread, files::number_key(descriptor));
+        }
+    }
+
+    /// After the event of the call: who had these numbers before has closed them.
+    #[cold]
+    fn order_numbers(&mut self) {
+        if threads::are_several() {
+            let [one, other] = self.opened;
+            sync::object(self.thread, files::number_key(one));
+            if other >= 0 && other != one {
+                sync::object(self.thread, files::number_key(other));
+            }
+        }
+    }
+
     /// As [`Call::leave`] for the trap, which leaves system space itself.
     #[inline(always)]
-    pub fn finish(self) -> &'static mut Thread {
+    pub fn finish(mut self) -> &'static mut Thread {
         if self.recording {
             if !self.dead {
                 self.thread.writer.finish(self.function.0, self.flags, self.long);
@@ -501,6 +553,9 @@ impl Call {
         } else if !self.outs.is_empty() {
             let actual = Actual::Outputs { function: self.function, wanted: 0, left: self.outs.len() };
             divergence::diverged(self.thread, None, actual);
+        }
+        if self.opened[0] >= 0 {
+            self.order_numbers();
         }
         self.thread
     }

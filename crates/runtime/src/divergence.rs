@@ -169,7 +169,8 @@ pub fn recording_ends(thread: &mut Thread, doing: u16) -> ! {
     thread.at_end.store(true, Ordering::Release);
     thread.show(State::Ended, doing);
     wait_for_the_others(thread);
-    if init::ended_by_itself() {
+    let cut_off = init::ended_by_itself();
+    if cut_off {
         // Another thread has come to the end of the process and is about to end it, this one with it.
         pause(Duration::from_secs(2));
     }

@@ -25,7 +25,7 @@ const ECHO_STDOUT: u8 = 0x10;
 const ECHO_STDERR: u8 = 0x20;
 const KIND: u8 = 0x0f;
 
-pub /// Descriptors with numbers below this are known.
+/// Descriptors with numbers below this are known.
 pub const TRACKED: usize = 1 << 16;
 
 /// Flags of each descriptor. Written by whoever opens or closes it; the kernel gives a number to one owner at a time.
@@ -94,6 +94,11 @@ pub fn sync_key(descriptor: i32) -> Option<u64> {
 
 /// Keys of descriptors lie where no address of the program can.
 const INTERNAL_KEYS: u64 = 1 << 62;
+
+/// What orders the lives of descriptors that have the same number one after the other.
+pub fn number_key(descriptor: i32) -> u64 {
+    INTERNAL_KEYS | 1 << 61 | u64::from(descriptor as u32)
+}
 
 /// The two ends of a pipe or socket pair, or twice the same descriptor where both ends are one.
 pub fn opened_internal(one: i32, other: i32) {

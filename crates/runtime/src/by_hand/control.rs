@@ -6,7 +6,7 @@
 use super::SystemCall;
 use crate::call::Call;
 use crate::detach::Reason;
-use crate::{files, init, raw};
+use crate::{files, init, probe, raw};
 
 const EBADF: isize = -(libc::EBADF as isize);
 
@@ -43,7 +43,7 @@ unsafe fn run(running: &mut Call, call: SystemCall, place: usize, argument: Argu
         match argument {
             // SAFETY: the kernel has written this much.
             Argument::Out(bytes) => unsafe { running.out(value as *mut u8, bytes) },
-            Argument::NewDescriptor => files::opened(result as i32, files::Kind::Other),
+            Argument::NewDescriptor => running.opened(result as i32, files::Kind::Other),
             _ => {}
         }
     }
@@ -101,7 +101,7 @@ pub unsafe fn fcntl(running: &mut Call, call: SystemCall) -> isize {
     // SAFETY: the program's own call.
     let result = unsafe { run(running, call, 2, meaning, blocks) };
     if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-        files::duplicated(fd, result as i32);
+        super::descriptors::duplicated(running, fd, result as i32);
     }
     result
 }
@@ -208,7 +208,7 @@ unsafe fn interfaces(running: &mut Call, call: SystemCall) -> isize {
     let argument = call.arguments[2];
     // SAFETY: the program's own call.
     unsafe {
-        let room = *(argument as *const i32);
+        let room = if probe::readable(argument as *const u8, 16) { *(argument as *const i32) } else { 0 };
         let result = running.run_kernel(|_| call.run());
         if result == 0 {
             running.out(argument as *mut u8, 4);
@@ -395,9 +395,9 @@ pub unsafe fn capget(running: &mut Call, call: SystemCall) -> isize {
     // SAFETY: the program's own call.
     unsafe {
         running.input_bytes(header as *const u8, 8);
-        let version = if header == 0 { 0 } else { *(header as *const u32) };
+        let version = if probe::readable(header as *const u8, 8) { *(header as *const u32) } else { 0 };
         let result = running.run_kernel(|_| call.run());
-        if result == 0 || raw::error_of(result) == Some(libc::EINVAL) {
+        if result == 0 || (raw::error_of(result) == Some(libc::EINVAL) && version != 0) {
             running.out(header as *mut u8, 4);
         }
         if result == 0 {

@@ -16,8 +16,7 @@ pub unsafe fn close(running: &mut Call, call: SystemCall) -> isize {
     if files::is_protected(fd) {
         return running.run_kernel(|_| EBADF);
     }
-    // Before the kernel closes it: afterwards another thread may have been given the number.
-    files::closed(fd);
+    running.closes(fd);
     // SAFETY: the program's own call.
     running.run_kernel(|_| unsafe { call.run() })
 }
@@ -64,9 +63,15 @@ pub unsafe fn dup(running: &mut Call, call: SystemCall) -> isize {
     // SAFETY: the program's own call.
     let result = running.run_kernel(|_| if ours { EBADF } else { unsafe { call.run() } });
     if result >= 0 {
-        files::duplicated(fd, result as i32);
+        duplicated(running, fd, result as i32);
     }
     result
+}
+
+/// A number that is in use from now on, for what another one stands for.
+pub fn duplicated(running: &mut Call, from: i32, to: i32) {
+    running.opened(to, files::Kind::File);
+    files::duplicated(from, to);
 }
 
 /// `dup2` and `dup3`.
@@ -75,10 +80,13 @@ pub unsafe fn dup2(running: &mut Call, call: SystemCall) -> isize {
     running.input(fd as u64);
     running.input(wanted as u64);
     let ours = files::is_protected(fd) || files::is_protected(wanted);
+    if !ours && fd != wanted {
+        running.orders(wanted);
+    }
     // SAFETY: the program's own call.
     let result = running.run_kernel(|_| if ours { EBADF } else { unsafe { call.run() } });
-    if result >= 0 {
-        files::duplicated(fd, result as i32);
+    if result >= 0 && fd != wanted {
+        duplicated(running, fd, wanted);
     }
     result
 }
@@ -96,7 +104,7 @@ pub unsafe fn pipe(running: &mut Call, call: SystemCall) -> isize {
         unsafe {
             running.out_value(ends);
             let [one, other] = *ends;
-            files::opened_internal(one, other);
+            running.opened_internal(one, other);
         }
     }
     result

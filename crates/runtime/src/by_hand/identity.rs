@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::SystemCall;
 use crate::call::{Call, Failure};
 use crate::generated::functions;
+use crate::init;
 
 /// The system call that libc is spreading over all threads; -1: none. Libc itself lets one thread do so at a time.
 static SPREADING: AtomicI64 = AtomicI64::new(-1);
@@ -31,6 +32,20 @@ pub unsafe fn core(running: &mut Call, call: SystemCall) -> isize {
     running.run_kernel(|_| unsafe { call.run() })
 }
 
+/// Gives the logs to the user that the process is about to be.
+fn hand_over(number: i64, arguments: &[u32]) {
+    const UNCHANGED: u32 = u32::MAX;
+    let user = match (number, arguments) {
+        (libc::SYS_setuid | libc::SYS_setresuid, [user]) => *user,
+        (libc::SYS_setreuid | libc::SYS_setresuid, [real, effective, ..]) if *effective == UNCHANGED => *real,
+        (libc::SYS_setreuid | libc::SYS_setresuid, [_, effective, ..]) => *effective,
+        _ => UNCHANGED,
+    };
+    if user != UNCHANGED {
+        init::hand_over(user);
+    }
+}
+
 macro_rules! spread {
     ($($name:ident($($parameter:ident: $type:ty),*) = $function:ident, $number:ident;)*) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -42,6 +57,7 @@ macro_rules! spread {
             };
             $(running.input($parameter as u32 as u64);)*
             let result = running.run_libc(Failure::Minus1, || {
+                hand_over(libc::$number, &[$($parameter),*]);
                 SPREADING.store(libc::$number, Ordering::Release);
                 // SAFETY: the program's own call.
                 let result = unsafe { real($($parameter),*) };

@@ -150,6 +150,7 @@ pub(crate) unsafe fn system_call(call: SystemCall) -> isize {
         // SAFETY: the program's own call.
         return unsafe { call.run() };
     };
+    thread.signals.enters_with_stack(raw::stack_pointer());
     thread.enter_system();
     // SAFETY: the program's own call.
     let result = by_number(call.number, call.arguments).or_else(|| unsafe { generated::by_number(call.number, call.arguments) });

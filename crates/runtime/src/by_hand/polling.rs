@@ -2,25 +2,29 @@
 
 use super::SystemCall;
 use crate::call::Call;
+use crate::probe;
 
 /// `poll` and `ppoll`.
 pub unsafe fn poll(running: &mut Call, call: SystemCall) -> isize {
     let [fds, count, timeout, ..] = call.arguments;
     let (fds, count) = (fds as *mut libc::pollfd, count as u32 as usize);
     running.input(count as u64);
-    // SAFETY: the program's own call. The kernel refuses counts above the limit of open files before it looks at the entries.
+    // SAFETY: the program's own call.
     unsafe {
         if call.number == libc::SYS_poll {
             running.input(timeout as u64);
         }
-        for index in 0..count.min(1 << 20) {
+        let readable = probe::readable(fds.cast(), count * size_of::<libc::pollfd>());
+        for index in 0..if readable { count } else { 0 } {
             let asked = &*fds.add(index);
             running.input((asked.fd as u32 as u64) << 16 | asked.events as u16 as u64);
         }
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if call.number == libc::SYS_ppoll {
             // Written in every case: how much time was left.
-            running.out_value(timeout as *mut libc::timespec);
+            if probe::readable(timeout as *const u8, size_of::<libc::timespec>()) {
+                running.out_value(timeout as *mut libc::timespec);
+            }
         }
         match result {
             0 => (0..count).for_each(|index| (*fds.add(index)).revents = 0),

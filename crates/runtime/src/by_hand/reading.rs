@@ -109,7 +109,7 @@ pub unsafe fn open(running: &mut Call, call: SystemCall) -> isize {
         running.blocks();
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            running.opened(result as i32, files::Kind::File);
         }
         result
     }

@@ -1,9 +1,12 @@
 //! Sockets: lengths that the kernel updates, and messages with descriptors in them.
 
+use std::ptr;
+
 use super::SystemCall;
 use super::transfers::echo_vector;
 use crate::call::Call;
 use crate::files::{self, Kind};
+use crate::probe;
 
 pub unsafe fn socketpair(running: &mut Call, call: SystemCall) -> isize {
     let [domain, kind, protocol, ends, ..] = call.arguments;
@@ -17,7 +20,7 @@ pub unsafe fn socketpair(running: &mut Call, call: SystemCall) -> isize {
         unsafe {
             running.out_value(ends as *mut [i32; 2]);
             let [one, other] = *(ends as *const [i32; 2]);
-            files::opened_internal(one, other);
+            running.opened_internal(one, other);
         }
     }
     result
@@ -34,9 +37,11 @@ struct Updated {
 impl Updated {
     unsafe fn new(memory: usize, size: usize) -> Self {
         let (memory, size) = (memory as *mut u8, size as *mut u32);
-        // SAFETY: the program's own length, which counts only with memory for it.
-        let room = if memory.is_null() || size.is_null() { 0 } else { unsafe { *size } };
-        Updated { memory, size, room }
+        // SAFETY: the program's own length, which counts only with memory for it, and only where it can be read.
+        match !memory.is_null() && probe::readable(size.cast(), 4) {
+            true => Updated { memory, size, room: unsafe { *size } },
+            false => Updated { memory: ptr::null_mut(), size, room: 0 },
+        }
     }
 
     /// After the call succeeded.
@@ -65,7 +70,7 @@ pub unsafe fn accept(running: &mut Call, call: SystemCall) -> isize {
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if result >= 0 {
             address.out(running);
-            files::opened(result as i32, Kind::Socket);
+            running.opened(result as i32, Kind::Socket);
         }
         result
     }
@@ -125,6 +130,9 @@ pub unsafe fn recvfrom(running: &mut Call, call: SystemCall) -> isize {
 
 /// What goes in with a message: where to, and its bytes. Control data has padding and is not compared.
 unsafe fn input_message(running: &mut Call, message: *const libc::msghdr) {
+    if !probe::readable(message.cast(), size_of::<libc::msghdr>()) {
+        return;
+    }
     // SAFETY: the program's own message.
     unsafe {
         let message = &*message;
@@ -149,7 +157,9 @@ pub unsafe fn sendmsg(running: &mut Call, call: SystemCall) -> isize {
             running.sync_before(key);
         }
         let result = running.run_kernel(|thread| call.run_blocking(thread));
-        echo_vector(running, fd as i32, (*message).msg_iov, result);
+        if result > 0 {
+            echo_vector(running, fd as i32, (*message).msg_iov, result);
+        }
         result
     }
 }
@@ -186,6 +196,9 @@ struct Room {
 }
 
 unsafe fn room(message: *const libc::msghdr) -> Room {
+    if !probe::readable(message.cast(), size_of::<libc::msghdr>()) {
+        return Room { name: 0, control: 0 };
+    }
     // SAFETY: the program's own message.
     unsafe { Room { name: (*message).msg_namelen, control: (*message).msg_controllen } }
 }

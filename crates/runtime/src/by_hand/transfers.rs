@@ -2,7 +2,7 @@
 
 use super::SystemCall;
 use crate::call::Call;
-use crate::{files, raw, syscall};
+use crate::{files, probe, raw, syscall};
 
 pub unsafe fn writev(running: &mut Call, call: SystemCall) -> isize {
     let [fd, vector, count, ..] = call.arguments;
@@ -78,7 +78,7 @@ unsafe fn transfer(running: &mut Call, call: SystemCall, route: Route, count: us
     running.input(count as u64);
     for offset in [route.source_offset, route.target_offset] {
         // SAFETY: the program's own offset, or none.
-        running.input(if offset.is_null() { u64::MAX } else { unsafe { *offset as u64 } });
+        running.input(if probe::readable(offset.cast(), 8) { unsafe { *offset as u64 } } else { u64::MAX });
     }
     if let Some(key) = files::sync_key(route.target) {
         running.sync_before(key);

@@ -456,7 +456,7 @@ pub(crate) unsafe fn core_timerfd_create(call: &mut Call, clock: i32, flags: i32
         call.input(flags as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_timerfd_create, clock as usize, flags as usize, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Other);
+            call.opened(result as i32, files::Kind::Other);
         }
         result
     }

@@ -155,7 +155,7 @@ pub(crate) unsafe fn core_open_by_handle_at(call: &mut Call, mount: i32, handle:
         let result = call
             .run_kernel(|_| raw::syscall6(libc::SYS_open_by_handle_at, mount as usize, handle as usize, flags as usize, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }
@@ -659,7 +659,7 @@ pub(crate) unsafe fn core_eventfd(call: &mut Call, initial: u32, flags: i32) -> 
         call.input(flags as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_eventfd2, initial as usize, flags as usize, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened_internal(result as i32, result as i32);
+            call.opened_internal(result as i32, result as i32);
         }
         result
     }
@@ -685,7 +685,7 @@ pub(crate) unsafe fn core_kernel_eventfd(call: &mut Call, initial: u32) -> isize
         call.input(initial as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_eventfd, initial as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened_internal(result as i32, result as i32);
+            call.opened_internal(result as i32, result as i32);
         }
         result
     }
@@ -699,7 +699,7 @@ pub(crate) unsafe fn core_memfd_create(call: &mut Call, name: *mut u8, flags: u3
         call.input(flags as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_memfd_create, name as usize, flags as usize, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }
@@ -725,7 +725,7 @@ pub(crate) unsafe fn core_kernel_memfd_secret(call: &mut Call, flags: u32) -> is
         call.input(flags as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_memfd_secret, flags as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }

@@ -18,7 +18,7 @@ pub(crate) unsafe fn core_kernel_mq_open(call: &mut Call, name: *mut u8, flags: 
             raw::blocking6(thread, libc::SYS_mq_open, [name as usize, flags as usize, mode as usize, attributes as usize, 0, 0])
         });
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Other);
+            call.opened(result as i32, files::Kind::Other);
         }
         result
     }
@@ -128,7 +128,7 @@ pub(crate) unsafe fn core_kernel_pidfd_open(call: &mut Call, process: i32, flags
         call.input(flags as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_pidfd_open, process as usize, flags as usize, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Other);
+            call.opened(result as i32, files::Kind::Other);
         }
         result
     }
@@ -144,7 +144,7 @@ pub(crate) unsafe fn core_kernel_pidfd_getfd(call: &mut Call, process: i32, targ
         let result =
             call.run_kernel(|_| raw::syscall6(libc::SYS_pidfd_getfd, process as usize, target as usize, flags as usize, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }
@@ -689,7 +689,7 @@ pub(crate) unsafe fn core_kernel_open_tree(call: &mut Call, directory: i32, path
         let result =
             call.run_kernel(|_| raw::syscall6(libc::SYS_open_tree, directory as usize, path as usize, flags as usize, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }
@@ -734,7 +734,7 @@ pub(crate) unsafe fn core_kernel_fsopen(call: &mut Call, name: *mut u8, flags: u
         call.input(flags as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_fsopen, name as usize, flags as usize, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }
@@ -772,7 +772,7 @@ pub(crate) unsafe fn core_kernel_fsmount(call: &mut Call, fd: i32, flags: u32, a
         let result =
             call.run_kernel(|_| raw::syscall6(libc::SYS_fsmount, fd as usize, flags as usize, attributes as usize, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }
@@ -788,7 +788,7 @@ pub(crate) unsafe fn core_kernel_fspick(call: &mut Call, directory: i32, path: *
         let result =
             call.run_kernel(|_| raw::syscall6(libc::SYS_fspick, directory as usize, path as usize, flags as usize, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }
@@ -882,7 +882,7 @@ pub(crate) unsafe fn core_kernel_landlock_create_ruleset(call: &mut Call, attrib
             raw::syscall6(libc::SYS_landlock_create_ruleset, attributes as usize, size as usize, flags as usize, 0, 0, 0)
         });
         if result >= 0 {
-            files::opened(result as i32, files::Kind::File);
+            call.opened(result as i32, files::Kind::File);
         }
         result
     }

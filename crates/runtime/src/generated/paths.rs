@@ -1047,7 +1047,7 @@ pub(crate) unsafe fn core_inotify_init(call: &mut Call) -> isize {
     unsafe {
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_inotify_init, 0, 0, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Other);
+            call.opened(result as i32, files::Kind::Other);
         }
         result
     }
@@ -1073,7 +1073,7 @@ pub(crate) unsafe fn core_inotify_init1(call: &mut Call, flags: i32) -> isize {
         call.input(flags as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_inotify_init1, flags as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Other);
+            call.opened(result as i32, files::Kind::Other);
         }
         result
     }
@@ -1151,7 +1151,7 @@ pub(crate) unsafe fn core_fanotify_init(call: &mut Call, flags: u32, event_flags
         let result =
             call.run_kernel(|_| raw::syscall6(libc::SYS_fanotify_init, flags as usize, event_flags as usize, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Other);
+            call.opened(result as i32, files::Kind::Other);
         }
         result
     }

@@ -169,7 +169,7 @@ pub(crate) unsafe fn core_epoll_create(call: &mut Call, size: i32) -> isize {
         call.input(size as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_epoll_create, size as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Poll);
+            call.opened_internal(result as i32, result as i32);
         }
         result
     }
@@ -195,7 +195,7 @@ pub(crate) unsafe fn core_epoll_create1(call: &mut Call, flags: i32) -> isize {
         call.input(flags as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_epoll_create1, flags as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Poll);
+            call.opened_internal(result as i32, result as i32);
         }
         result
     }
@@ -225,6 +225,9 @@ pub(crate) unsafe fn core_epoll_ctl(call: &mut Call, fd: i32, operation: i32, ta
             call.input_bytes(event, 4);
         }
         call.cache();
+        if let Some(key) = files::sync_key(fd as i32) {
+            call.sync_before(key);
+        }
         let result = call.run_kernel(|_| {
             raw::syscall6(libc::SYS_epoll_ctl, fd as usize, operation as usize, target as usize, event as usize, 0, 0)
         });
@@ -254,6 +257,9 @@ pub(crate) unsafe fn core_epoll_wait(call: &mut Call, fd: i32, events: *mut u8, 
         call.input(fd as u64);
         call.input(room as u64);
         call.input(timeout_ms as u64);
+        if let Some(key) = files::sync_key(fd as i32) {
+            call.sync_after(key);
+        }
         call.blocks();
         let result = call.run_kernel(|thread| {
             raw::blocking6(thread, libc::SYS_epoll_wait, [fd as usize, events as usize, room as usize, timeout_ms as usize, 0, 0])
@@ -299,6 +305,9 @@ pub(crate) unsafe fn core_kernel_epoll_pwait(
             call.input_bytes(mask, 8);
         }
         call.input(mask_size as u64);
+        if let Some(key) = files::sync_key(fd as i32) {
+            call.sync_after(key);
+        }
         call.blocks();
         let result = call.run_kernel(|thread| {
             raw::blocking6(
@@ -335,6 +344,9 @@ pub(crate) unsafe fn core_kernel_epoll_pwait2(
             call.input_bytes(mask, 8);
         }
         call.input(mask_size as u64);
+        if let Some(key) = files::sync_key(fd as i32) {
+            call.sync_after(key);
+        }
         call.blocks();
         let result = call.run_kernel(|thread| {
             raw::blocking6(

@@ -168,7 +168,7 @@ pub(crate) unsafe fn core_kernel_signalfd(call: &mut Call, fd: i32, mask: *mut u
         call.input(size as u64);
         let result = call.run_kernel(|_| raw::syscall6(libc::SYS_signalfd, fd as usize, mask as usize, size as usize, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Other);
+            call.opened(result as i32, files::Kind::Other);
         }
         result
     }
@@ -185,7 +185,7 @@ pub(crate) unsafe fn core_kernel_signalfd4(call: &mut Call, fd: i32, mask: *mut 
         let result = call
             .run_kernel(|_| raw::syscall6(libc::SYS_signalfd4, fd as usize, mask as usize, size as usize, flags as usize, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Other);
+            call.opened(result as i32, files::Kind::Other);
         }
         result
     }

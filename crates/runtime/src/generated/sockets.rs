@@ -17,7 +17,7 @@ pub(crate) unsafe fn core_socket(call: &mut Call, domain: i32, type_: i32, proto
         let result =
             call.run_kernel(|_| raw::syscall6(libc::SYS_socket, domain as usize, type_ as usize, protocol as usize, 0, 0, 0));
         if result >= 0 {
-            files::opened(result as i32, files::Kind::Socket);
+            call.opened(result as i32, files::Kind::Socket);
         }
         result
     }
