@@ -9,6 +9,7 @@ use hindcast_execlog::config::{self, FileId, Order, Policy, Run, Waiting};
 use hindcast_execlog::files::End;
 use hindcast_interpose::InterfaceError;
 use hindcast_interpose::emit::c::stubbed;
+use hindcast_interpose::imports::CheckError;
 
 use crate::elf::ElfError;
 use crate::gdb::{self, Debugger};
@@ -75,7 +76,15 @@ impl ChosenInterface {
         })
     }
 
-    fn name(&self) -> &str {
+    /// The functions of an interface of the user's own.
+    pub fn functions(&self) -> &[String] {
+        match self {
+            ChosenInterface::Sqlite3 => &[],
+            ChosenInterface::Own { functions, .. } => functions,
+        }
+    }
+
+    pub fn name(&self) -> &str {
         match self {
             ChosenInterface::Sqlite3 => "sqlite3",
             ChosenInterface::Own { name, .. } => name,
@@ -120,6 +129,8 @@ pub enum ExecError {
     },
     #[error("{} was not loaded when this was recorded, and is now", .0.display())]
     FileAdded(PathBuf),
+    #[error(transparent)]
+    Imports(#[from] CheckError),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
@@ -169,6 +180,7 @@ impl ExecError {
             ExecError::OtherFile { .. } | ExecError::FileGone { .. } | ExecError::FileAdded(_) => {
                 "replay needs the very program and libraries that were recorded: bring them to the same paths (a container image does), or record again"
             }
+            ExecError::Imports(error) => crate::check::hint(error),
             ExecError::Runtime(RuntimeError::Missing) => {
                 "build hindcast with `cargo build -p hindcast-cli`, or name a library in HINDCAST_RUNTIME"
             }
@@ -186,7 +198,7 @@ impl ExecError {
     }
 }
 
-fn system(what: &'static str) -> impl Fn(std::io::Error) -> ExecError {
+pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> ExecError {
     move |source| ExecError::System { what, source }
 }
 
@@ -593,7 +605,7 @@ fn other_file(file: &LoadedFile, found: String) -> ExecError {
 }
 
 /// The environment of this process, as it is given to the program.
-fn environment() -> Vec<OsString> {
+pub(crate) fn environment() -> Vec<OsString> {
     let mut made = Vec::new();
     for (name, value) in std::env::vars_os() {
         if name == runtime::OVERRIDE {

@@ -67,7 +67,7 @@ pub struct ExecArgs {
     #[arg(
         long = "interface",
         value_name = "NAME|PATH.h",
-        conflicts_with_all = ["replay", "show", "check"],
+        conflicts_with_all = ["replay", "show"],
         help_heading = "Recording"
     )]
     pub interfaces: Vec<Interface>,
@@ -284,7 +284,7 @@ mod tests {
         );
         assert_eq!(replay.stall_timeout, Duration::from_secs(10));
         assert!(exec(&["--show=d", "--events", "--json", "--thread=2"]).is_ok());
-        assert!(exec(&["--check=./prog"]).is_ok());
+        assert!(exec(&["--check=./prog", "--interface=sqlite3", "--json"]).is_ok());
     }
 
     #[test]

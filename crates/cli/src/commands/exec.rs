@@ -7,7 +7,7 @@ use hindcast_exec::gdb::{self, Debugger, LogicalTime};
 use hindcast_exec::run::{
     self, ChosenInterface, ExecError, RecordOptions, ReplayOptions, Replayed,
 };
-use hindcast_exec::show;
+use hindcast_exec::{check, show};
 use hindcast_execlog::config;
 
 use crate::args::exec::{ExecArgs, Interface, Optimization, Order, Policy, Waiting};
@@ -178,8 +178,15 @@ fn show(args: &ExecArgs) -> Result<Exit, CliError> {
 }
 
 fn check(args: &ExecArgs) -> Result<Exit, CliError> {
-    let _ = args;
-    Err(CliError::failed("not yet"))
+    let program = args.check.clone().unwrap_or_default();
+    let interfaces = interfaces(&args.interfaces)?;
+    let checked = check::check(&program, &interfaces)
+        .map_err(|error| cannot("the program cannot be recorded", &error))?;
+    match args.json {
+        true => println!("{:#}", serde_json::json!(checked)),
+        false => print!("{}", render::checked(&checked)),
+    }
+    Ok(Exit::Success)
 }
 
 fn cannot(what: &str, error: &ExecError) -> CliError {

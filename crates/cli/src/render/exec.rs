@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use hindcast_exec::check::Checked;
 use hindcast_exec::report::{Awaited, Report, Stall, ThreadView};
 use hindcast_exec::run::{Recorded, Replayed, Warning, is_first};
 use hindcast_exec::show::{Contents, EventLine, ProcessEnd, signal_name};
@@ -207,6 +208,45 @@ fn waits(view: &ThreadView) -> String {
         (State::Blocked, None) => format!("is blocked in {}", view.doing),
         _ => format!("is in {}", view.doing),
     }
+}
+
+/// Whether a program can be recorded, and what of its imports is covered.
+pub fn checked(checked: &Checked) -> String {
+    let mut text = String::new();
+    let path = checked.path.display();
+    let _ = match checked.library {
+        true => writeln!(
+            text,
+            "{path} is a library: it is recorded with the program that loads it"
+        ),
+        false => writeln!(text, "{path} can be recorded"),
+    };
+    if !checked.library {
+        // Beside the program and what loads it.
+        let libraries = checked.files.len().saturating_sub(2);
+        let _ = writeln!(text, "  libraries  {libraries}");
+    }
+    let (covered, harmless) = (checked.covered.len() as u64, checked.harmless.len() as u64);
+    let _ = writeln!(
+        text,
+        "  imports    {} covered, {} harmless",
+        count(covered, "function"),
+        thousands(harmless)
+    );
+    for (name, files) in &checked.missing {
+        let files: Vec<_> = files
+            .iter()
+            .filter_map(|path| path.file_name())
+            .map(|name| name.to_string_lossy())
+            .collect();
+        let _ = writeln!(text, "  missing    {name} ({})", files.join(", "));
+    }
+    if !checked.missing.is_empty() {
+        text.push_str(
+            "Missing functions are not lost: the system calls that they make are caught and recorded one by one. Look at them first when a replay diverges.\n",
+        );
+    }
+    text
 }
 
 /// A recording as a whole.
