@@ -12,7 +12,7 @@ use crate::detach::{self, Reason};
 use crate::log::{Path, take_room};
 use crate::mode::{Mode, mode, set_mode};
 use crate::thread::{self, Thread};
-use crate::{divergence, files, instructions, raw, signals, syscall, trap, vdso};
+use crate::{divergence, files, heap, instructions, raw, signals, syscall, trap, vdso};
 
 static CONFIG: AtomicPtr<Config> = AtomicPtr::new(std::ptr::null_mut());
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
@@ -65,6 +65,7 @@ pub fn enter_thread(thread: &'static mut Thread) {
     open_log(thread);
     take_slot(thread);
     arm(thread);
+    heap::thread_starting(thread);
 }
 
 fn open_log(thread: &mut Thread) {

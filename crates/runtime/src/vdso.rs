@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn both_hash_tables_count_the_same_symbols() {
+    fn all_symbols_that_were_counted_have_names() {
         // SAFETY: as above.
         unsafe {
             let base = libc::getauxval(libc::AT_SYSINFO_EHDR) as usize;

@@ -53,6 +53,9 @@ pub unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
     take_slowly(bytes)
 }
 
+/// A block of this size that must be zero gets fresh pages from the kernel.
+const DISCARD_BYTES: usize = 4 << 20;
+
 /// Zeroed memory for `count` items.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
@@ -61,9 +64,16 @@ pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     if block.is_null() {
         return no_memory();
     }
-    if !zero {
-        // SAFETY: a block of that size.
-        unsafe { block.write_bytes(0, total) };
+    // SAFETY: a block of that size.
+    unsafe {
+        // Programs ask for much more than they will touch.
+        if !zero && total >= DISCARD_BYTES && space::discard(block as usize, total) {
+            let (head, tail) = ((block as usize).wrapping_neg() % PAGE, (block as usize + total) % PAGE);
+            block.write_bytes(0, head);
+            block.add(total - tail).write_bytes(0, tail);
+        } else if !zero {
+            block.write_bytes(0, total);
+        }
     }
     block.cast()
 }

@@ -57,12 +57,14 @@ pub struct ThreadHeap {
     arena: *mut Arena,
     /// The thread uses the arena that all such threads share.
     without: bool,
+    /// The thread is inside an event of its log: what takes part in the order of threads must wait.
+    inside_event: bool,
     arenas_at_fork: usize,
 }
 
 impl ThreadHeap {
     pub const fn new(_number: u32) -> Self {
-        ThreadHeap { arena: null_mut(), without: false, arenas_at_fork: 0 }
+        ThreadHeap { arena: null_mut(), without: false, inside_event: false, arenas_at_fork: 0 }
     }
 }
 
@@ -71,7 +73,7 @@ pub fn second_thread() {
     replay::set_several(true);
 }
 
-/// The thread begins: gives it its arena. May be left out, then its first use of memory does that.
+/// The thread begins: gives it its arena. Otherwise its first use of memory would, wherever that is.
 pub fn thread_starting(thread: &mut Thread) {
     if thread.heap.arena.is_null() && !thread.heap.without {
         attach(thread);
@@ -116,9 +118,16 @@ pub fn after_fork_in_child(thread: Option<&mut Thread>) {
     }
 }
 
-/// A block of the replay heap for a thread that is in system space: R2's shadow of what a callee allocated. Null when memory is short.
+/// A block of the replay heap for a thread that is in system space, inside an event: R2's shadow of what a callee allocated. Null
+/// when memory is short.
 pub fn allocate_for_replay(thread: &mut Thread, bytes: usize) -> *mut u8 {
-    if bytes > sizes::SIZE_MAX { null_mut() } else { allocate(thread, bytes).0 }
+    if bytes > sizes::SIZE_MAX {
+        return null_mut();
+    }
+    thread.heap.inside_event = true;
+    let (block, _) = allocate(thread, bytes);
+    thread.heap.inside_event = false;
+    block
 }
 
 #[cold]
@@ -234,6 +243,10 @@ fn lock_of(object: Object) -> &'static Lock<()> {
 }
 
 impl Turns for Thread {
+    fn may_ask(&self) -> bool {
+        !self.heap.inside_event
+    }
+
     #[cold]
     fn acquire<R>(&mut self, object: Object, step: impl FnOnce(&mut Self) -> R) -> R {
         let space = self.selector.load(std::sync::atomic::Ordering::Relaxed);

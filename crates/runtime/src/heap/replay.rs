@@ -61,6 +61,11 @@ impl Object {
 pub trait Turns {
     fn acquire<R>(&mut self, object: Object, step: impl FnOnce(&mut Self) -> R) -> R;
 
+    /// Whether the thread is where it can make an acquisition that it can also do without.
+    fn may_ask(&self) -> bool {
+        true
+    }
+
     /// As `acquire` once there can be others.
     fn share<R>(&mut self, object: Object, step: impl FnOnce(&mut Self) -> R) -> R {
         if are_several() { self.acquire(object, step) } else { step(self) }
@@ -188,6 +193,20 @@ pub unsafe fn allocate_small(arena: &mut Arena, turns: &mut impl Turns, class: u
 #[cold]
 #[inline(never)]
 unsafe fn refill(arena: &mut Arena, turns: &mut impl Turns, class: usize) -> *mut Block {
+    // SAFETY: passed on.
+    let block = unsafe { if turns.may_ask() { take_from_pool(arena, turns, class) } else { null_mut() } };
+    if !block.is_null() {
+        return block;
+    }
+    // SAFETY: passed on.
+    unsafe {
+        let Some(run) = take_run(arena, turns, Arena::SPAN_UNITS, Arena::SPAN_ALIGNED) else { return null_mut() };
+        arena.add_span(class, run);
+        arena.pop_other(class)
+    }
+}
+
+unsafe fn take_from_pool(arena: &mut Arena, turns: &mut impl Turns, class: usize) -> *mut Block {
     let batch = turns.share(Object::Pool(class), |_| {
         let pool = shared!(pools[class]);
         let batch = *pool;
@@ -197,18 +216,13 @@ unsafe fn refill(arena: &mut Arena, turns: &mut impl Turns, class: usize) -> *mu
         }
         batch
     });
-    if !batch.is_null() {
-        // SAFETY: just taken; the class has no block.
-        unsafe {
-            arena.adopt(class, batch);
-            return arena.pop(class);
-        }
+    if batch.is_null() {
+        return null_mut();
     }
-    // SAFETY: passed on.
+    // SAFETY: just taken; the class has no block.
     unsafe {
-        let Some(run) = take_run(arena, turns, Arena::SPAN_UNITS, Arena::SPAN_ALIGNED) else { return null_mut() };
-        arena.add_span(class, run);
-        arena.pop_other(class)
+        arena.adopt(class, batch);
+        arena.pop(class)
     }
 }
 
@@ -228,7 +242,7 @@ pub unsafe fn take_run(arena: &mut Arena, turns: &mut impl Turns, units: usize, 
         {
             return Some(run);
         }
-        if arena.unasked_units == 0 {
+        if arena.unasked_units == 0 && turns.may_ask() {
             if empty_inbox(arena, turns) {
                 if let Some(run) = arena.runs.take_free(units, aligned) {
                     return Some(run);

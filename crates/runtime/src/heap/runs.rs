@@ -10,7 +10,8 @@ const STEPS: usize = 16;
 const LEVELS: usize = 27;
 /// How many runs of a bin are looked at that are of about the right length, before a longer one is cut.
 const LOOKS: usize = 8;
-/// Free memory that was in use is given back to the kernel when this much has come together, in pieces of at least 64 KiB.
+/// Free memory that was in use is given back to the kernel when this much has come together and a quarter of what the arena ever
+/// reached, in pieces of at least 64 KiB.
 const DISCARD_UNITS: usize = (16 << 20) / UNIT;
 const DISCARD_PIECE_UNITS: usize = (64 << 10) / UNIT;
 
@@ -362,7 +363,7 @@ impl Runs {
                 }
             }
         }
-        self.discard_at = self.touched + DISCARD_UNITS;
+        self.discard_at = self.touched + DISCARD_UNITS + self.fresh.next % space::RANGE_BYTES / UNIT / 4;
     }
 }
 

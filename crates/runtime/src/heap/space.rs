@@ -267,15 +267,13 @@ fn map(address: usize, length: usize) -> bool {
     raw::error_of(result).is_none() && result as usize == address
 }
 
-/// Gives the memory of whole pages inside back to the kernel; it reads as zero afterwards.
+/// Gives the memory of whole pages inside back to the kernel, so that they read as zero. `false`: it is as it was, since it is locked.
 ///
 /// # Safety
 /// Nobody uses the memory.
-pub unsafe fn discard(address: usize, bytes: usize) {
+pub unsafe fn discard(address: usize, bytes: usize) -> bool {
     let begin = address.next_multiple_of(PAGE);
     let end = (address + bytes) & !(PAGE - 1);
-    if begin < end {
-        // SAFETY: whole pages inside what the caller gives away. Where it fails, memory stays in use: no harm.
-        unsafe { crate::syscall!(libc::SYS_madvise, begin, end - begin, libc::MADV_DONTNEED) };
-    }
+    // SAFETY: whole pages inside what the caller gives away.
+    begin >= end || unsafe { crate::syscall!(libc::SYS_madvise, begin, end - begin, libc::MADV_DONTNEED) } == 0
 }

@@ -440,7 +440,8 @@ fn what_another_thread_frees_comes_back() {
                 actions.push((1, Action::Pass { count: 1, to: 0, keep: false }));
             }
             let (addresses, order) = run(&programs(2, &actions), None, 1);
-            (addresses[0].iter().max().copied().unwrap_or(0) - space::BASE, order.len(), count * round * bytes)
+            let reached = addresses[0].iter().map(|address| (address - space::BASE) % space::RANGE_BYTES).max();
+            (reached.unwrap_or(0), order.len(), count * round * bytes)
         };
         let (few, ..) = rounds(4);
         let (many, acquisitions, passed) = rounds(20);
@@ -468,6 +469,73 @@ fn what_is_freed_twice_is_noticed() {
             let mut status = 0;
             assert_eq!(libc::waitpid(child, &mut status, 0), child);
             assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{bytes} bytes: {status:#x}");
+        }
+    }
+}
+
+/// In a child, since the block ends in the system heap of this process.
+#[test]
+fn a_block_freed_in_the_other_space_is_not_given_out_again_by_its_own() {
+    let _alone = alone();
+    // SAFETY: the child is alone with its copy of both heaps, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(20);
+            replay::forget_everything();
+            space::forget_everything();
+            let turns = &mut Nobody;
+            let arena = &mut *replay::attach(turns).expect("memory");
+            let small = replay::allocate_small(arena, turns, class_of(777)) as usize;
+            let large = replay::take_run(arena, turns, 40, 1).expect("memory").address;
+            exports::free(small as *mut _);
+            exports::free(large as *mut _);
+            let by_system = (0..100).any(|_| exports::malloc(777) as usize == small);
+            let by_replay = (0..1000).any(|_| {
+                replay::allocate_small(arena, turns, class_of(777)) as usize == small
+                    || replay::take_run(arena, turns, 40, 1).is_none_or(|run| run.address == large)
+            });
+            libc::_exit(i32::from(!by_system) + 2 * i32::from(by_replay));
+        }
+        let mut status = -1;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        assert_eq!(status, 0);
+    }
+}
+
+#[test]
+fn a_block_may_be_larger_than_a_range() {
+    let _alone = alone();
+    replay::forget_everything();
+    space::forget_everything();
+    let turns = &mut Nobody;
+    // SAFETY: the arena is the test's.
+    unsafe {
+        let arena = &mut *replay::attach(turns).expect("memory");
+        let units = (space::RANGE_BYTES + space::RANGE_BYTES / 2) / UNIT;
+        let large = replay::take_run(arena, turns, units, 1).expect("address space").address;
+        for place in [0, space::RANGE_BYTES, units * UNIT - 1] {
+            *((large + place) as *mut u8) = 1;
+        }
+        let small = replay::allocate_small(arena, turns, 3);
+        small.write(1);
+        assert!(arena.owns(large - space::BASE) && arena.owns(small as usize - space::BASE));
+        replay::free_run(arena, turns, large, units);
+        assert_eq!(replay::take_run(arena, turns, units, 1).expect("it was freed").address, large);
+    }
+}
+
+#[test]
+fn large_zeroed_blocks_are_zero_when_used_again() {
+    // SAFETY: blocks are used within their size and freed once.
+    unsafe {
+        for bytes in [5000usize, 1 << 20, (8 << 20) + 100, (8 << 20) + 4096] {
+            for _ in 0..4 {
+                let address = exports::calloc(1, bytes) as usize;
+                Mine { address, bytes, mark: 0 }.check();
+                Mine { address, bytes, mark: 9 }.fill();
+                exports::free(address as *mut _);
+            }
         }
     }
 }
