@@ -29,7 +29,13 @@ impl<'a> Scope<'a> {
         Scope { source, oracle, prototype: number, names, typed: true }
     }
 
+    /// What the compiler says, or something harmless until it has been asked.
     pub fn ask(&self, question: String) -> i64 {
+        self.answer(question).unwrap_or(1)
+    }
+
+    /// As [`Scope::ask`], for who must not go on with something made up.
+    pub fn answer(&self, question: String) -> Option<i64> {
         self.oracle.ask(self.prototype, question)
     }
 
@@ -71,7 +77,7 @@ impl Translation<'_> {
             return Err(format!("`{text}`: in a callback, numbers and the names of its parameters, and + - * / on them"));
         }
         let bytes = self.scope.ask(format!("sizeof({text})"));
-        let class = self.scope.ask(format!("__builtin_classify_type({text})"));
+        let Some(class) = self.scope.answer(format!("__builtin_classify_type({text})")) else { return Ok((8, false)) };
         match class {
             1..=4 => {
                 let signed = self.scope.ask(format!("(__typeof__({text}))-1 < (__typeof__({text}))1")) != 0;

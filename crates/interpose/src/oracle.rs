@@ -20,17 +20,17 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// The value of a constant C expression in the scope of the n-th prototype, or something harmless until it is known.
-    pub fn ask(&self, prototype: usize, question: String) -> i64 {
+    /// The value of a constant C expression in the scope of the n-th prototype, once it is known.
+    pub fn ask(&self, prototype: usize, question: String) -> Option<i64> {
         let key = (prototype, question);
         if let Some(answer) = self.answers.get(&key) {
-            return *answer;
+            return Some(*answer);
         }
         let mut open = self.open.borrow_mut();
         if !open.contains(&key) {
             open.push(key);
         }
-        1
+        None
     }
 
     /// Whether everything that was asked had been answered.
@@ -118,7 +118,15 @@ fn compile(program: &str, header: &std::path::Path) -> Result<String, InterfaceE
 
 /// The compiler's errors without the functions that were made up for it.
 fn readable(message: &str) -> String {
-    let errors: Vec<_> = message.lines().filter(|line| line.contains("error:")).take(5).collect();
+    // Columns count what was made up, too.
+    let without_column = |line: &str| {
+        let (place, what) = line.split_once(": error:")?;
+        let (place, _column) = place.rsplit_once(':')?;
+        Some(format!("{place}: error:{what}"))
+    };
+    let mut errors: Vec<_> = message.lines().filter_map(without_column).collect();
+    errors.dedup();
+    errors.truncate(5);
     if errors.is_empty() { message.to_owned() } else { errors.join("\n") }
 }
 

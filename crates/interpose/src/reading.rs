@@ -144,6 +144,9 @@ impl Reading<'_> {
         if generated && prototype.variadic {
             return Err(InterfaceError::Variadic { place: prototype.place.clone(), name: prototype.name.clone() });
         }
+        if generated && let Some(nameless) = prototype.parameters.iter().find(|parameter| !parameter.named) {
+            return Err(InterfaceError::NoName { place: nameless.place.clone(), text: nameless.text.clone() });
+        }
         if let (Code::Kernel { .. }, Some(extra)) = (&code, prototype.parameters.get(6)) {
             return Err(InterfaceError::Contradiction {
                 place: extra.place.clone(),
@@ -485,7 +488,8 @@ impl Reading<'_> {
 
 fn machine_type(scope: &Scope, name: &str) -> Type {
     let bytes = scope.ask(format!("sizeof({name})"));
-    match scope.ask(format!("__builtin_classify_type({name})")) {
+    let Some(class) = scope.answer(format!("__builtin_classify_type({name})")) else { return Type::Pointer };
+    match class {
         5 => Type::Pointer,
         8 => Type::Float { bytes: bytes as u8 },
         9 | 12 | 13 => Type::Aggregate { bytes: bytes as usize },
