@@ -93,6 +93,8 @@ fn build(out: &Path) -> PathBuf {
             command.env_remove(&name);
         }
     }
+    // It is copied into memory at each start, and nobody debugs it there.
+    command.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     match command.status() {
         Ok(status) if status.success() => target.join("release/libhindcast_runtime.so"),
         Ok(status) => panic!("the runtime was not built: cargo ended with {status}"),
