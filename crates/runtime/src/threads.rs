@@ -222,6 +222,7 @@ fn create(
 ) -> c_int {
     if !SEVERAL.swap(true, Ordering::AcqRel) {
         heap::second_thread();
+        sync::second_thread(thread);
     }
     bury();
     // SAFETY: the program's attributes.

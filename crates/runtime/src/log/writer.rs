@@ -254,19 +254,28 @@ impl Writer {
     /// One more acquisition that waited for nobody.
     #[inline(always)]
     pub fn bump_relaxed(&mut self) {
-        if self.relaxed != 0 {
-            let count = self.at(self.relaxed).cast::<u32>();
-            // SAFETY: `relaxed` is the position of a complete event's count inside the window. Every eventual reader reads
-            // the file after this process is gone, or sees the count either way.
-            unsafe {
-                let raised = count.read().wrapping_add(1);
-                if raised != 0 {
-                    count.write(raised);
-                    return;
-                }
-            }
+        if !self.bump_relaxed_in_place() {
+            self.begin_relaxed();
         }
-        self.begin_relaxed();
+    }
+
+    /// As [`Writer::bump_relaxed`] if that only raises the count of the last event. False: nothing was done.
+    #[inline(always)]
+    pub fn bump_relaxed_in_place(&mut self) -> bool {
+        if self.relaxed == 0 {
+            return false;
+        }
+        let count = self.at(self.relaxed).cast::<u32>();
+        // SAFETY: `relaxed` is the position of a complete event's count inside the window. Every eventual reader reads
+        // the file after this process is gone, or sees the count either way.
+        unsafe {
+            let raised = count.read().wrapping_add(1);
+            if raised == 0 {
+                return false;
+            }
+            count.write(raised);
+        }
+        true
     }
 
     #[cold]

@@ -127,6 +127,19 @@ pub fn at_boundary(thread: &mut Thread) {
     }
 }
 
+/// The first half of [`at_boundary`] while recording, for the quickest of paths: whether there is something to deliver, by [`deliver`].
+#[inline(always)]
+pub fn count_boundary(thread: &mut Thread) -> bool {
+    thread.signals.boundaries = thread.signals.boundaries.wrapping_add(1);
+    thread.signals.due.load(Ordering::Relaxed) != 0
+}
+
+/// The second half.
+#[cold]
+pub fn deliver(thread: &mut Thread) {
+    delivery::at_boundary(thread);
+}
+
 /// After `EINTR`: delivers what is queued, and says whether the call is to be made again. Logged as delivered inside a call.
 #[cold]
 pub fn deliver_and_restart(thread: &mut Thread) -> bool {

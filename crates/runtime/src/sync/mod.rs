@@ -58,8 +58,12 @@ pub(crate) use real::{Slot as RealSlot, real};
 /// What the recorder and the replayer of acquisitions keep for a thread.
 pub struct ThreadSync {
     order: Order,
-    /// The order is [`Order::Edge`], asked at every lock.
+    /// The order is [`Order::Edge`], asked at every acquisition.
     is_edge: bool,
+    /// What locking a mutex may do without further questions.
+    quick: mutex::Quick,
+    /// The high part of the thread's owner words.
+    tag: u64,
     /// Recording: the last acquisitions of other threads that are known to lie before this thread's next one.
     known: order::Known,
     /// What `pthread_once` is about to run.
@@ -69,9 +73,17 @@ pub struct ThreadSync {
 }
 
 impl ThreadSync {
-    pub fn new(_number: u32) -> Self {
+    pub fn new(number: u32) -> Self {
         let order = init::config().order();
-        ThreadSync { order, is_edge: order == Order::Edge, known: order::Known::new(), once: once::Current::new(), waits: turn::History::new() }
+        ThreadSync {
+            order,
+            is_edge: order == Order::Edge,
+            quick: if crate::threads::are_several() || number != 0 { mutex::quick(order) } else { mutex::Quick::Alone },
+            tag: order::pack(number, 0),
+            known: order::Known::new(),
+            once: once::Current::new(),
+            waits: turn::History::new(),
+        }
     }
 }
 
@@ -80,6 +92,11 @@ impl ThreadSync {
     pub fn created_by(&mut self, creator: &Thread) {
         self.known.learn(creator.number, creator.acquired);
     }
+}
+
+/// The process is about to have a second thread. Called by the first, in both runs.
+pub fn second_thread(thread: &mut Thread) {
+    thread.sync.quick = mutex::quick(thread.sync.order);
 }
 
 /// Recording: a thread was joined, so what it acquired lies before all that follows.

@@ -43,6 +43,14 @@ extern "C-unwind" fn run() {
     if let Some(thread) = thread::current() {
         thread.sync.once.ran.set(true);
     }
+    // Before the real function lets others see that it has returned: whoever finds that comes after this acquisition.
+    if mode() == Mode::Record
+        && let Some(thread) = thread::in_replay_space()
+    {
+        thread.enter_system();
+        record(thread, control as u64);
+        thread.enter_replay();
+    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -70,7 +78,8 @@ pub unsafe extern "C-unwind" fn pthread_once(control: *mut c_int, routine: Routi
     thread.sync.once.routine.set(outer);
     let ran = thread.sync.once.ran.replace(false);
     match (mode(), ran) {
-        (Mode::Record, true) => record(thread, control as u64),
+        // By `run`.
+        (Mode::Record, true) => {}
         (Mode::Record, false) => record_observation(thread, control as u64),
         _ => pass(thread, step),
     }

@@ -142,6 +142,12 @@ pub fn record_alone(thread: &mut Thread) {
     thread.acquired = acquisition;
 }
 
+/// Whether two owner words name the same thread. Nobody counts as the first thread, which is right for edges: neither waits.
+#[inline(always)]
+pub fn is_same_owner(one: u64, other: u64) -> bool {
+    (one ^ other) >> THREAD_SHIFT == 0
+}
+
 /// Logs an acquisition that came after `previous`, by the order that was chosen.
 fn log(thread: &mut Thread, previous: u64, acquisition: u64) {
     match thread.sync.order {
