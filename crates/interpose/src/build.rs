@@ -10,8 +10,13 @@ use crate::reading;
 use crate::source::compiler;
 
 /// The headers that every interface needs; an installed binary has no source tree to find them in.
-const HEADERS: [(&str, &str); 2] =
-    [("hindcast.h", include_str!("../interfaces/hindcast.h")), ("hindcast_runtime.h", include_str!("../interfaces/hindcast_runtime.h"))];
+const HEADERS: [(&str, &str); 2] = [
+    ("hindcast.h", include_str!("../interfaces/hindcast.h")),
+    (
+        "hindcast_runtime.h",
+        include_str!("../interfaces/hindcast_runtime.h"),
+    ),
+];
 
 /// A built interface.
 #[derive(Debug)]
@@ -34,7 +39,12 @@ pub fn write_headers(folder: &Path) -> Result<(), InterfaceError> {
 /// Reads an annotated header, writes its stubs into `folder` (which must exist) and compiles them to a library there, named after the
 /// header.
 pub fn build(header: &Path, folder: &Path) -> Result<Built, InterfaceError> {
-    let header = header.canonicalize().map_err(|source| InterfaceError::Read { path: header.into(), source })?;
+    let header = header
+        .canonicalize()
+        .map_err(|source| InterfaceError::Read {
+            path: header.into(),
+            source,
+        })?;
     write_headers(folder)?;
     let beside = header.parent().unwrap_or(Path::new("/"));
     let interface = reading::read(&header, &[beside, folder])?;
@@ -44,10 +54,23 @@ pub fn build(header: &Path, folder: &Path) -> Result<Built, InterfaceError> {
     }
     let source = folder.join(format!("{}.c", interface.name));
     let text = c::file(&interface, &header.to_string_lossy())?;
-    std::fs::write(&source, text).map_err(|error| InterfaceError::Write { path: source.clone(), source: error })?;
+    std::fs::write(&source, text).map_err(|error| InterfaceError::Write {
+        path: source.clone(),
+        source: error,
+    })?;
     let library = folder.join(format!("{}.so", interface.name));
     let output = Command::new(compiler())
-        .args(["-std=gnu11", "-O2", "-g", "-w", "-shared", "-fPIC", "-fno-builtin", "-Wl,-z,now", "-I"])
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-g",
+            "-w",
+            "-shared",
+            "-fPIC",
+            "-fno-builtin",
+            "-Wl,-z,now",
+            "-I",
+        ])
         .arg(folder)
         .arg("-I")
         .arg(beside)
@@ -55,9 +78,19 @@ pub fn build(header: &Path, folder: &Path) -> Result<Built, InterfaceError> {
         .arg(&library)
         .arg(&source)
         .output()
-        .map_err(|source| InterfaceError::NoCompiler { command: compiler(), source })?;
+        .map_err(|source| InterfaceError::NoCompiler {
+            command: compiler(),
+            source,
+        })?;
     if !output.status.success() {
-        return Err(InterfaceError::Compiler { header, message: String::from_utf8_lossy(&output.stderr).into_owned() });
+        return Err(InterfaceError::Compiler {
+            header,
+            message: String::from_utf8_lossy(&output.stderr).into_owned(),
+        });
     }
-    Ok(Built { interface, stubs, library })
+    Ok(Built {
+        interface,
+        stubs,
+        library,
+    })
 }

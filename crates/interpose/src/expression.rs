@@ -24,9 +24,24 @@ pub(crate) struct Scope<'a> {
 const FUNCTIONS: [&str; 5] = ["least", "greatest", "length", "length_within", "sync_key"];
 
 impl<'a> Scope<'a> {
-    pub fn new(source: &'a Source, oracle: &'a Oracle, number: usize, prototype: &'a Prototype) -> Self {
-        let names = prototype.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        Scope { source, oracle, prototype: number, names, typed: true }
+    pub fn new(
+        source: &'a Source,
+        oracle: &'a Oracle,
+        number: usize,
+        prototype: &'a Prototype,
+    ) -> Self {
+        let names = prototype
+            .parameters
+            .iter()
+            .map(|parameter| parameter.name.as_str())
+            .collect();
+        Scope {
+            source,
+            oracle,
+            prototype: number,
+            names,
+            typed: true,
+        }
     }
 
     /// What the compiler says, or something harmless until it has been asked.
@@ -41,11 +56,23 @@ impl<'a> Scope<'a> {
 
     pub fn expression(&self, text: &str, place: &Place) -> Result<Expression, InterfaceError> {
         let text = text.trim();
-        let wrong = |why: String| InterfaceError::Expression { place: place.clone(), text: text.to_owned(), why };
-        let (parsed, node) = expression(text, &self.source.typedefs).ok_or_else(|| wrong("this is no C expression".to_owned()))?;
-        let translation = Translation { scope: self, text: &parsed };
+        let wrong = |why: String| InterfaceError::Expression {
+            place: place.clone(),
+            text: text.to_owned(),
+            why,
+        };
+        let (parsed, node) = expression(text, &self.source.typedefs)
+            .ok_or_else(|| wrong("this is no C expression".to_owned()))?;
+        let translation = Translation {
+            scope: self,
+            text: &parsed,
+        };
         let value = translation.value(&node).map_err(wrong)?;
-        Ok(Expression { text: text.to_owned(), uses_result: uses_result(&value), value })
+        Ok(Expression {
+            text: text.to_owned(),
+            uses_result: uses_result(&value),
+            value,
+        })
     }
 }
 
@@ -56,7 +83,9 @@ fn uses_result(value: &Value) -> bool {
         Value::Load { address, .. } => uses_result(address),
         Value::Unary(_, value) | Value::Cast { value, .. } => uses_result(value),
         Value::Binary(_, left, right) => uses_result(left) || uses_result(right),
-        Value::Conditional(condition, yes, no) => uses_result(condition) || uses_result(yes) || uses_result(no),
+        Value::Conditional(condition, yes, no) => {
+            uses_result(condition) || uses_result(yes) || uses_result(no)
+        }
         Value::Call(_, arguments) => arguments.iter().any(uses_result),
     }
 }
@@ -74,13 +103,23 @@ impl Translation<'_> {
     /// The size of an expression's type, and whether it is signed; only scalars have a value.
     fn scalar(&self, text: &str) -> Result<(u8, bool), String> {
         if !self.scope.typed {
-            return Err(format!("`{text}`: in a callback, numbers and the names of its parameters, and + - * / on them"));
+            return Err(format!(
+                "`{text}`: in a callback, numbers and the names of its parameters, and + - * / on them"
+            ));
         }
         let bytes = self.scope.ask(format!("sizeof({text})"));
-        let Some(class) = self.scope.answer(format!("__builtin_classify_type({text})")) else { return Ok((8, false)) };
+        let Some(class) = self
+            .scope
+            .answer(format!("__builtin_classify_type({text})"))
+        else {
+            return Ok((8, false));
+        };
         match class {
             1..=4 => {
-                let signed = self.scope.ask(format!("(__typeof__({text}))-1 < (__typeof__({text}))1")) != 0;
+                let signed = self
+                    .scope
+                    .ask(format!("(__typeof__({text}))-1 < (__typeof__({text}))1"))
+                    != 0;
                 Ok((bytes as u8, signed))
             }
             5 if bytes == 8 => Ok((8, false)),
@@ -90,13 +129,19 @@ impl Translation<'_> {
 
     fn load(&self, address: Value, text: &str) -> Result<Value, String> {
         let (bytes, signed) = self.scalar(text)?;
-        Ok(Value::Load { address: Box::new(address), bytes, signed })
+        Ok(Value::Load {
+            address: Box::new(address),
+            bytes,
+            signed,
+        })
     }
 
     /// The address of something that can stand left of an assignment.
     fn address(&self, node: &Node<ast::Expression>) -> Result<Value, String> {
         match &node.node {
-            ast::Expression::UnaryOperator(unary) if unary.node.operator.node == UnaryOperator::Indirection => {
+            ast::Expression::UnaryOperator(unary)
+                if unary.node.operator.node == UnaryOperator::Indirection =>
+            {
                 self.value(&unary.node.operand)
             }
             ast::Expression::Member(member) => {
@@ -107,16 +152,24 @@ impl Translation<'_> {
                     MemberOperator::Direct => (self.address(inner)?, structure.to_owned()),
                 };
                 let field = &member.node.identifier.node.name;
-                let offset = self.scope.ask(format!("__builtin_offsetof(__typeof__({structure}), {field})"));
+                let offset = self.scope.ask(format!(
+                    "__builtin_offsetof(__typeof__({structure}), {field})"
+                ));
                 Ok(add(base, offset))
             }
-            ast::Expression::BinaryOperator(binary) if binary.node.operator.node == BinaryOperator::Index => {
+            ast::Expression::BinaryOperator(binary)
+                if binary.node.operator.node == BinaryOperator::Index =>
+            {
                 let pointer = self.value(&binary.node.lhs)?;
                 let index = self.value(&binary.node.rhs)?;
                 let size = self.scope.ask(format!("sizeof({})", self.written(node)));
                 Ok(match index {
                     Value::Constant(index) => add(pointer, index * size),
-                    index => Value::Binary(Binary::Add, Box::new(pointer), Box::new(multiply(index, size))),
+                    index => Value::Binary(
+                        Binary::Add,
+                        Box::new(pointer),
+                        Box::new(multiply(index, size)),
+                    ),
                 })
             }
             _ => Err(format!("`{}` has no address", self.written(node))),
@@ -144,16 +197,19 @@ impl Translation<'_> {
                         IntegerBase::Hexadecimal => 16,
                         IntegerBase::Binary => 2,
                     };
-                    let number = u64::from_str_radix(&integer.number, radix)
-                        .map_err(|_| format!("`{}` does not fit into 64 bits", self.written(node)))?;
+                    let number = u64::from_str_radix(&integer.number, radix).map_err(|_| {
+                        format!("`{}` does not fit into 64 bits", self.written(node))
+                    })?;
                     Ok(Value::Constant(number as i64))
                 }
-                ast::Constant::Character(_) => Ok(Value::Constant(self.scope.ask(self.written(node).to_owned()))),
+                ast::Constant::Character(_) => Ok(Value::Constant(
+                    self.scope.ask(self.written(node).to_owned()),
+                )),
                 ast::Constant::Float(_) => Err("sizes and keys are whole numbers".to_owned()),
             },
-            E::SizeOfTy(_) | E::SizeOfVal(_) | E::AlignOf(_) | E::OffsetOf(_) => {
-                Ok(Value::Constant(self.scope.ask(self.written(node).to_owned())))
-            }
+            E::SizeOfTy(_) | E::SizeOfVal(_) | E::AlignOf(_) | E::OffsetOf(_) => Ok(
+                Value::Constant(self.scope.ask(self.written(node).to_owned())),
+            ),
             E::Member(_) => self.load(self.address(node)?, self.written(node)),
             E::UnaryOperator(unary) => {
                 let operand = &unary.node.operand;
@@ -163,7 +219,9 @@ impl Translation<'_> {
                     UnaryOperator::Complement => Unary::Complement,
                     UnaryOperator::Negate => Unary::Not,
                     UnaryOperator::Address => return self.address(operand),
-                    UnaryOperator::Indirection => return self.load(self.address(node)?, self.written(node)),
+                    UnaryOperator::Indirection => {
+                        return self.load(self.address(node)?, self.written(node));
+                    }
                     _ => return Err("an annotation changes nothing: no ++ and --".to_owned()),
                 };
                 Ok(Value::Unary(operator, Box::new(self.value(operand)?)))
@@ -171,11 +229,21 @@ impl Translation<'_> {
             E::Cast(cast) => {
                 let value = self.value(&cast.node.expression)?;
                 let (bytes, signed) = self.scalar(self.written(node))?;
-                Ok(if bytes == 8 { value } else { Value::Cast { value: Box::new(value), bytes, signed } })
+                Ok(if bytes == 8 {
+                    value
+                } else {
+                    Value::Cast {
+                        value: Box::new(value),
+                        bytes,
+                        signed,
+                    }
+                })
             }
             E::BinaryOperator(binary) => {
                 let operator = match binary.node.operator.node {
-                    BinaryOperator::Index => return self.load(self.address(node)?, self.written(node)),
+                    BinaryOperator::Index => {
+                        return self.load(self.address(node)?, self.written(node));
+                    }
                     BinaryOperator::Multiply => Binary::Multiply,
                     BinaryOperator::Divide => Binary::Divide,
                     BinaryOperator::Modulo => Binary::Modulo,
@@ -203,7 +271,9 @@ impl Translation<'_> {
                         if !matches!(operand.node, E::Constant(_)) {
                             let text = self.written(operand).to_owned();
                             if self.scope.ask(format!("__builtin_classify_type({text})")) == 5 {
-                                return Err(format!("`{text}` is a pointer: write p[i] or cast it to a number"));
+                                return Err(format!(
+                                    "`{text}` is a pointer: write p[i] or cast it to a number"
+                                ));
                             }
                         }
                     }
@@ -219,7 +289,12 @@ impl Translation<'_> {
                 let E::Identifier(callee) = &call.node.callee.node else {
                     return Err("only functions by their name can be called".to_owned());
                 };
-                let arguments = call.node.arguments.iter().map(|argument| self.value(argument)).collect::<Result<Vec<_>, _>>()?;
+                let arguments = call
+                    .node
+                    .arguments
+                    .iter()
+                    .map(|argument| self.value(argument))
+                    .collect::<Result<Vec<_>, _>>()?;
                 let wanted = match callee.node.name.as_str() {
                     "least" | "greatest" | "length_within" => 2,
                     "length" | "sync_key" => 1,
@@ -230,14 +305,22 @@ impl Translation<'_> {
                     return Err(format!("{} takes {wanted} arguments", callee.node.name));
                 }
                 let name = callee.node.name.as_str();
-                let is_prototype = self.scope.source.prototypes.iter().any(|prototype| prototype.name == name);
+                let is_prototype = self
+                    .scope
+                    .source
+                    .prototypes
+                    .iter()
+                    .any(|prototype| prototype.name == name);
                 if !FUNCTIONS.contains(&name) && !is_prototype {
                     // The compiler complains here when there is no such function.
                     self.scope.ask(format!("sizeof({})", self.written(node)));
                 }
                 Ok(Value::Call(callee.node.name.clone(), arguments))
             }
-            _ => Err(format!("`{}` is more than an annotation can say", self.written(node))),
+            _ => Err(format!(
+                "`{}` is more than an annotation can say",
+                self.written(node)
+            )),
         }
     }
 }
@@ -245,7 +328,11 @@ impl Translation<'_> {
 fn add(value: Value, offset: i64) -> Value {
     match offset {
         0 => value,
-        offset => Value::Binary(Binary::Add, Box::new(value), Box::new(Value::Constant(offset))),
+        offset => Value::Binary(
+            Binary::Add,
+            Box::new(value),
+            Box::new(Value::Constant(offset)),
+        ),
     }
 }
 
@@ -253,6 +340,10 @@ pub(crate) fn multiply(value: Value, factor: i64) -> Value {
     match (value, factor) {
         (value, 1) => value,
         (Value::Constant(number), factor) => Value::Constant(number * factor),
-        (value, factor) => Value::Binary(Binary::Multiply, Box::new(value), Box::new(Value::Constant(factor))),
+        (value, factor) => Value::Binary(
+            Binary::Multiply,
+            Box::new(value),
+            Box::new(Value::Constant(factor)),
+        ),
     }
 }

@@ -60,14 +60,20 @@ impl Checked {
     /// Names with that coverage over all files, each once.
     pub fn names(&self, which: impl Fn(&Coverage) -> bool) -> BTreeSet<&str> {
         let all = self.files.iter().flat_map(|file| &file.imports);
-        all.filter(|import| which(&import.coverage)).map(|import| import.name.as_str()).collect()
+        all.filter(|import| which(&import.coverage))
+            .map(|import| import.name.as_str())
+            .collect()
     }
 
     /// Missing functions with the files that import them.
     pub fn missing(&self) -> BTreeMap<&str, Vec<&Path>> {
         let mut missing: BTreeMap<&str, Vec<&Path>> = BTreeMap::new();
         for file in &self.files {
-            for import in file.imports.iter().filter(|import| import.coverage == Coverage::Missing) {
+            for import in file
+                .imports
+                .iter()
+                .filter(|import| import.coverage == Coverage::Missing)
+            {
                 missing.entry(&import.name).or_default().push(&file.path);
             }
         }
@@ -79,19 +85,32 @@ impl Checked {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{} is no 64-bit ELF program", path.display())]
     NotElf { path: PathBuf },
     #[error("{} is linked statically: there is no libc to interpose", path.display())]
     Static { path: PathBuf },
     #[error("{} is damaged: {source}", path.display())]
-    Damaged { path: PathBuf, source: object::Error },
+    Damaged {
+        path: PathBuf,
+        source: object::Error,
+    },
 }
 
 /// Lists what `program` and its libraries import. `chosen` are the higher interfaces that would be chosen (`sqlite3`), `own`
 /// further functions that a user's own interface annotates.
-pub fn check(program: &Path, chosen: &[&str], own: &HashSet<String>) -> Result<Checked, CheckError> {
-    let mut checked = Checked { files: Vec::new(), not_found: Vec::new() };
+pub fn check(
+    program: &Path,
+    chosen: &[&str],
+    own: &HashSet<String>,
+) -> Result<Checked, CheckError> {
+    let mut checked = Checked {
+        files: Vec::new(),
+        not_found: Vec::new(),
+    };
     let mut search = Search::new();
     let mut seen = HashSet::new();
     let mut waiting = vec![program.to_path_buf()];
@@ -123,11 +142,19 @@ fn classify(path: PathBuf, file: File, chosen: &[&str], own: &HashSet<String>) -
     let mut from_libraries = 0;
     for symbol in file.imports {
         let of_libc = symbol.library.as_deref().is_some_and(is_libc);
-        let known = KNOWN.get(symbol.name.as_str()).filter(|(interface, _)| of_libc || chosen.contains(interface));
+        let known = KNOWN
+            .get(symbol.name.as_str())
+            .filter(|(interface, _)| of_libc || chosen.contains(interface));
         let coverage = match known {
-            _ if own.contains(&symbol.name) => Coverage::Annotated { interface: "your own".to_owned() },
-            Some((interface, "annotated")) => Coverage::Annotated { interface: (*interface).to_owned() },
-            Some((interface, "by_hand")) => Coverage::ByHand { interface: (*interface).to_owned() },
+            _ if own.contains(&symbol.name) => Coverage::Annotated {
+                interface: "your own".to_owned(),
+            },
+            Some((interface, "annotated")) => Coverage::Annotated {
+                interface: (*interface).to_owned(),
+            },
+            Some((interface, "by_hand")) => Coverage::ByHand {
+                interface: (*interface).to_owned(),
+            },
             Some(_) => Coverage::Harmless,
             // An object is memory that libc and the program share in both runs.
             None if of_libc && symbol.is_data => Coverage::Harmless,
@@ -137,10 +164,18 @@ fn classify(path: PathBuf, file: File, chosen: &[&str], own: &HashSet<String>) -
                 continue;
             }
         };
-        imports.push(Import { name: symbol.name, library: symbol.library, coverage });
+        imports.push(Import {
+            name: symbol.name,
+            library: symbol.library,
+            coverage,
+        });
     }
     imports.sort_by(|a, b| a.name.cmp(&b.name));
-    Imports { path, imports, from_libraries }
+    Imports {
+        path,
+        imports,
+        from_libraries,
+    }
 }
 
 static KNOWN: LazyLock<HashMap<&'static str, (&'static str, &'static str)>> = LazyLock::new(|| {
@@ -159,12 +194,17 @@ pub(crate) fn symbols(interfaces: &[crate::model::Interface]) -> String {
     for interface in interfaces {
         for function in &interface.functions {
             let how = match &function.code {
-                Code::Kernel { exported: false, .. } => continue,
+                Code::Kernel {
+                    exported: false, ..
+                } => continue,
                 Code::Kernel { .. } | Code::Library => "annotated",
                 Code::ByHand { .. } => "by_hand",
                 Code::Harmless => "harmless",
             };
-            for symbol in function.symbols().filter(|symbol| taken.insert(symbol.to_string())) {
+            for symbol in function
+                .symbols()
+                .filter(|symbol| taken.insert(symbol.to_string()))
+            {
                 lines.insert(format!("{symbol} {} {how}\n", interface.name));
             }
         }
@@ -174,8 +214,17 @@ pub(crate) fn symbols(interfaces: &[crate::model::Interface]) -> String {
 
 /// glibc's own libraries: below the cut.
 fn is_libc(name: &str) -> bool {
-    const PARTS: [&str; 9] =
-        ["libc.so.", "libm.so.", "libpthread.so.", "libdl.so.", "librt.so.", "libresolv.so.", "libutil.so.", "libanl.so.", "ld-linux"];
+    const PARTS: [&str; 9] = [
+        "libc.so.",
+        "libm.so.",
+        "libpthread.so.",
+        "libdl.so.",
+        "librt.so.",
+        "libresolv.so.",
+        "libutil.so.",
+        "libanl.so.",
+        "ld-linux",
+    ];
     PARTS.iter().any(|part| name.starts_with(part))
 }
 
@@ -195,25 +244,44 @@ struct Symbol {
 }
 
 fn read(path: &Path) -> Result<File, CheckError> {
-    let data = std::fs::read(path).map_err(|source| CheckError::Read { path: path.into(), source })?;
-    let elf = ElfFile64::<Endianness>::parse(&*data).map_err(|_| CheckError::NotElf { path: path.into() })?;
-    contents(&elf, &data).map_err(|source| CheckError::Damaged { path: path.into(), source })
+    let data = std::fs::read(path).map_err(|source| CheckError::Read {
+        path: path.into(),
+        source,
+    })?;
+    let elf = ElfFile64::<Endianness>::parse(&*data)
+        .map_err(|_| CheckError::NotElf { path: path.into() })?;
+    contents(&elf, &data).map_err(|source| CheckError::Damaged {
+        path: path.into(),
+        source,
+    })
 }
 
 fn contents(elf: &ElfFile64<Endianness>, data: &[u8]) -> Result<File, object::Error> {
     let endian = elf.endian();
     let sections = elf.elf_section_table();
-    let mut file = File { needed: Vec::new(), has_interpreter: false, search: Vec::new(), imports: Vec::new() };
+    let mut file = File {
+        needed: Vec::new(),
+        has_interpreter: false,
+        search: Vec::new(),
+        imports: Vec::new(),
+    };
     for segment in elf.elf_header().program_headers(endian, data)? {
         file.has_interpreter |= segment.p_type(endian) == elf::PT_INTERP;
     }
     if let Some((entries, link)) = sections.dynamic(endian, data)? {
-        let strings = sections.section(link)?.strings(endian, data)?.unwrap_or_default();
+        let strings = sections
+            .section(link)?
+            .strings(endian, data)?
+            .unwrap_or_default();
         for entry in entries {
-            let text = || -> Result<String, object::Error> { Ok(String::from_utf8_lossy(entry.string(endian, strings)?).into_owned()) };
+            let text = || -> Result<String, object::Error> {
+                Ok(String::from_utf8_lossy(entry.string(endian, strings)?).into_owned())
+            };
             match entry.tag32(endian) {
                 Some(elf::DT_NEEDED) => file.needed.push(text()?),
-                Some(elf::DT_RPATH | elf::DT_RUNPATH) => file.search.extend(text()?.split(':').map(str::to_owned)),
+                Some(elf::DT_RPATH | elf::DT_RUNPATH) => {
+                    file.search.extend(text()?.split(':').map(str::to_owned))
+                }
                 _ => {}
             }
         }
@@ -228,7 +296,9 @@ fn contents(elf: &ElfFile64<Endianness>, data: &[u8]) -> Result<File, object::Er
         let library = match &versions {
             Some(versions) => {
                 let version = versions.version(versions.version_index(endian, index))?;
-                version.and_then(|version| version.file()).map(|file| String::from_utf8_lossy(file).into_owned())
+                version
+                    .and_then(|version| version.file())
+                    .map(|file| String::from_utf8_lossy(file).into_owned())
             }
             None => None,
         };
@@ -250,10 +320,19 @@ impl Search {
     fn new() -> Self {
         let mut folders: Vec<PathBuf> = Vec::new();
         if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-            folders.extend(std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()));
+            folders.extend(
+                std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()),
+            );
         }
         configured(Path::new("/etc/ld.so.conf"), &mut folders, 0);
-        for folder in ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"] {
+        for folder in [
+            "/lib/x86_64-linux-gnu",
+            "/usr/lib/x86_64-linux-gnu",
+            "/lib64",
+            "/usr/lib64",
+            "/lib",
+            "/usr/lib",
+        ] {
             folders.push(folder.into());
         }
         Search { folders }
@@ -263,24 +342,49 @@ impl Search {
         if name.contains('/') {
             return Some(name.into());
         }
-        let origin = by.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
-        let own = own.iter().map(|folder| PathBuf::from(folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin)));
-        own.chain(self.folders.iter().cloned()).map(|folder| folder.join(name)).find(|path| path.is_file())
+        let origin = by
+            .parent()
+            .unwrap_or(Path::new("/"))
+            .to_string_lossy()
+            .into_owned();
+        let own = own.iter().map(|folder| {
+            PathBuf::from(
+                folder
+                    .replace("${ORIGIN}", &origin)
+                    .replace("$ORIGIN", &origin),
+            )
+        });
+        own.chain(self.folders.iter().cloned())
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
     }
 }
 
 /// The folders of `ld.so.conf` and of what it includes.
 fn configured(file: &Path, folders: &mut Vec<PathBuf>, depth: usize) {
-    let Ok(text) = std::fs::read_to_string(file) else { return };
-    for line in text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).filter(|line| !line.is_empty()) {
+    let Ok(text) = std::fs::read_to_string(file) else {
+        return;
+    };
+    for line in text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or("").trim())
+        .filter(|line| !line.is_empty())
+    {
         match line.strip_prefix("include") {
             Some(pattern) if depth < 4 => {
                 let pattern = Path::new(pattern.trim());
-                let (Some(folder), Some(ending)) = (pattern.parent(), pattern.extension()) else { continue };
-                let Ok(entries) = std::fs::read_dir(folder) else { continue };
+                let (Some(folder), Some(ending)) = (pattern.parent(), pattern.extension()) else {
+                    continue;
+                };
+                let Ok(entries) = std::fs::read_dir(folder) else {
+                    continue;
+                };
                 let mut included: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
                 included.sort();
-                for path in included.iter().filter(|path| path.extension() == Some(ending)) {
+                for path in included
+                    .iter()
+                    .filter(|path| path.extension() == Some(ending))
+                {
                     configured(path, folders, depth + 1);
                 }
             }

@@ -50,7 +50,16 @@ pub use error::InterfaceError;
 pub use reading::{read, read_preprocessed};
 
 /// The headers whose functions are always interposed, in the order of their functions' numbers. New ones go to the end.
-pub const ALWAYS: [&str; 8] = ["files", "paths", "sockets", "polling", "clocks", "system", "kernel", "processes"];
+pub const ALWAYS: [&str; 8] = [
+    "files",
+    "paths",
+    "sockets",
+    "polling",
+    "clocks",
+    "system",
+    "kernel",
+    "processes",
+];
 /// The higher interfaces that are built in, active when they are chosen.
 pub const CHOSEN: [&str; 1] = ["sqlite3"];
 /// What is only known: nothing is generated from it, the checker reads it.
@@ -64,13 +73,25 @@ pub fn interfaces_folder() -> PathBuf {
 /// Everything that is generated, with its path in the folder of crates, from the headers in `folder`.
 pub fn generated(folder: &Path) -> Result<Vec<(PathBuf, String)>, InterfaceError> {
     let interfaces = |names: &[&str]| -> Result<Vec<_>, _> {
-        names.iter().map(|name| read(&folder.join(format!("{name}.h")), &[folder])).collect()
+        names
+            .iter()
+            .map(|name| read(&folder.join(format!("{name}.h")), &[folder]))
+            .collect()
     };
-    let (always, chosen, known) = (interfaces(&ALWAYS)?, interfaces(&CHOSEN)?, interfaces(&KNOWN)?);
+    let (always, chosen, known) = (
+        interfaces(&ALWAYS)?,
+        interfaces(&CHOSEN)?,
+        interfaces(&KNOWN)?,
+    );
     let runtime = Path::new("runtime/src/generated");
-    let mut files: Vec<_> =
-        emit::rust::files(&always, &chosen).into_iter().map(|file| (runtime.join(file.name), file.text)).collect();
+    let mut files: Vec<_> = emit::rust::files(&always, &chosen)
+        .into_iter()
+        .map(|file| (runtime.join(file.name), file.text))
+        .collect();
     let all: Vec<_> = always.into_iter().chain(chosen).chain(known).collect();
-    files.push((Path::new("interpose/symbols.txt").into(), imports::symbols(&all)));
+    files.push((
+        Path::new("interpose/symbols.txt").into(),
+        imports::symbols(&all),
+    ));
     Ok(files)
 }

@@ -8,7 +8,12 @@ use hindcast_interpose::{build, generated, interfaces_folder};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    let done = match arguments
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
         ["regenerate"] => regenerate(),
         ["build", header, folder] => build_own(header, folder),
         ["check", program] => check(program),
@@ -50,11 +55,26 @@ fn build_own(header: &str, folder: &str) -> Done {
 
 fn check(program: &str) -> Done {
     let checked = imports::check(program.as_ref(), &[], &Default::default())?;
-    let covered = checked.names(|coverage| matches!(coverage, Coverage::Annotated { .. } | Coverage::ByHand { .. })).len();
-    let harmless = checked.names(|coverage| *coverage == Coverage::Harmless).len();
-    println!("{} files: {covered} functions covered, {harmless} harmless", checked.files.len());
+    let covered = checked
+        .names(|coverage| {
+            matches!(
+                coverage,
+                Coverage::Annotated { .. } | Coverage::ByHand { .. }
+            )
+        })
+        .len();
+    let harmless = checked
+        .names(|coverage| *coverage == Coverage::Harmless)
+        .len();
+    println!(
+        "{} files: {covered} functions covered, {harmless} harmless",
+        checked.files.len()
+    );
     for (name, files) in checked.missing() {
-        let files: Vec<_> = files.iter().map(|path| path.file_name().unwrap_or_default().to_string_lossy()).collect();
+        let files: Vec<_> = files
+            .iter()
+            .map(|path| path.file_name().unwrap_or_default().to_string_lossy())
+            .collect();
         println!("missing: {name} ({})", files.join(", "));
     }
     for (name, by) in &checked.not_found {

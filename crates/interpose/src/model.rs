@@ -99,8 +99,13 @@ pub enum Transfer {
     InOut(Expression),
     /// An array of so many NUL-terminated strings; parameters of callbacks only.
     Strings(Expression),
-    Iovec { out: bool, count: Expression },
-    Msghdr { out: bool },
+    Iovec {
+        out: bool,
+        count: Expression,
+    },
+    Msghdr {
+        out: bool,
+    },
     Callback(Callback),
 }
 
@@ -123,11 +128,18 @@ pub enum Lasting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     Void,
-    Integer { bytes: u8, signed: bool },
-    Float { bytes: u8 },
+    Integer {
+        bytes: u8,
+        signed: bool,
+    },
+    Float {
+        bytes: u8,
+    },
     Pointer,
     /// A structure by value. Only in functions that need no stub.
-    Aggregate { bytes: usize },
+    Aggregate {
+        bytes: usize,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,12 +219,20 @@ pub enum Value {
     Parameter(String),
     Result,
     /// The memory at an address.
-    Load { address: Box<Value>, bytes: u8, signed: bool },
+    Load {
+        address: Box<Value>,
+        bytes: u8,
+        signed: bool,
+    },
     Unary(Unary, Box<Value>),
     Binary(Binary, Box<Value>, Box<Value>),
     Conditional(Box<Value>, Box<Value>, Box<Value>),
     /// A cast to a narrower integer.
-    Cast { value: Box<Value>, bytes: u8, signed: bool },
+    Cast {
+        value: Box<Value>,
+        bytes: u8,
+        signed: bool,
+    },
     /// `least`, `greatest`, `length`, or a function of the runtime's own.
     Call(String, Vec<Value>),
 }
@@ -248,7 +268,9 @@ pub enum Binary {
 
 impl Interface {
     pub fn function(&self, name: &str) -> Option<&Function> {
-        self.functions.iter().find(|function| function.name == name || function.aliases.iter().any(|alias| alias == name))
+        self.functions.iter().find(|function| {
+            function.name == name || function.aliases.iter().any(|alias| alias == name)
+        })
     }
 }
 
@@ -270,7 +292,10 @@ impl Function {
     }
 
     pub fn parameter(&self, name: &str) -> Option<(usize, &Parameter)> {
-        self.parameters.iter().enumerate().find(|(_, parameter)| parameter.name == name)
+        self.parameters
+            .iter()
+            .enumerate()
+            .find(|(_, parameter)| parameter.name == name)
     }
 }
 

@@ -39,7 +39,11 @@ impl Oracle {
     }
 
     /// Has the compiler answer what is open.
-    pub fn answer(&mut self, source: &Source, header: &std::path::Path) -> Result<(), InterfaceError> {
+    pub fn answer(
+        &mut self,
+        source: &Source,
+        header: &std::path::Path,
+    ) -> Result<(), InterfaceError> {
         let open = std::mem::take(&mut *self.open.borrow_mut());
         let program = program(source, &open);
         let assembly = compile(&program, header)?;
@@ -66,9 +70,14 @@ fn program(source: &Source, open: &[(usize, String)]) -> String {
         }
         let before = &plain[prototype.span.start..prototype.name_span.start];
         let after = &plain[prototype.name_span.end..prototype.span.end];
-        let arguments: Vec<_> = prototype.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        let arguments: Vec<_> = prototype
+            .parameters
+            .iter()
+            .map(|parameter| parameter.name.as_str())
+            .collect();
         let call = format!("hindcast_function_{number}({})", arguments.join(", "));
-        write!(program, "{before} hindcast_function_{number}{after} {{ ").expect("writing to a string");
+        write!(program, "{before} hindcast_function_{number}{after} {{ ")
+            .expect("writing to a string");
         if !arguments.contains(&"result") {
             write!(
                 program,
@@ -93,9 +102,23 @@ fn program(source: &Source, open: &[(usize, String)]) -> String {
 }
 
 fn compile(program: &str, header: &std::path::Path) -> Result<String, InterfaceError> {
-    let no_compiler = |source| InterfaceError::NoCompiler { command: compiler(), source };
+    let no_compiler = |source| InterfaceError::NoCompiler {
+        command: compiler(),
+        source,
+    };
     let mut child = Command::new(compiler())
-        .args(["-x", "cpp-output", "-std=gnu11", "-w", "-O0", "-S", "-o", "-", "-fno-asynchronous-unwind-tables", "-"])
+        .args([
+            "-x",
+            "cpp-output",
+            "-std=gnu11",
+            "-w",
+            "-O0",
+            "-S",
+            "-o",
+            "-",
+            "-fno-asynchronous-unwind-tables",
+            "-",
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -111,7 +134,10 @@ fn compile(program: &str, header: &std::path::Path) -> Result<String, InterfaceE
     let _ = writer.join();
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(InterfaceError::Compiler { header: header.into(), message: readable(&message) });
+        return Err(InterfaceError::Compiler {
+            header: header.into(),
+            message: readable(&message),
+        });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -127,7 +153,11 @@ fn readable(message: &str) -> String {
     let mut errors: Vec<_> = message.lines().filter_map(without_column).collect();
     errors.dedup();
     errors.truncate(5);
-    if errors.is_empty() { message.to_owned() } else { errors.join("\n") }
+    if errors.is_empty() {
+        message.to_owned()
+    } else {
+        errors.join("\n")
+    }
 }
 
 /// The answers in assembly text, by number.
@@ -135,9 +165,17 @@ fn values(assembly: &str) -> Vec<i64> {
     let mut values = BTreeMap::new();
     let mut lines = assembly.lines().map(str::trim);
     while let Some(line) = lines.next() {
-        let Some(rest) = line.strip_prefix("hindcast_answer_") else { continue };
-        let Some((index, _)) = rest.split_once(['.', ':']) else { continue };
-        let (Ok(index), Some(_magic), Some(value)) = (index.parse::<usize>(), lines.next(), lines.next()) else { continue };
+        let Some(rest) = line.strip_prefix("hindcast_answer_") else {
+            continue;
+        };
+        let Some((index, _)) = rest.split_once(['.', ':']) else {
+            continue;
+        };
+        let (Ok(index), Some(_magic), Some(value)) =
+            (index.parse::<usize>(), lines.next(), lines.next())
+        else {
+            continue;
+        };
         let value = match value.split_once(char::is_whitespace) {
             Some((".quad" | ".xword" | ".dword", number)) => parse_number(number.trim()),
             Some((".zero", _)) => 0,

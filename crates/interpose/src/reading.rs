@@ -27,13 +27,29 @@ fn understand(source: &Source, header: &Path) -> Result<Interface, InterfaceErro
             .prototypes
             .iter()
             .enumerate()
-            .map(|(number, prototype)| Reading { source, oracle: &oracle, number, prototype }.function())
+            .map(|(number, prototype)| {
+                Reading {
+                    source,
+                    oracle: &oracle,
+                    number,
+                    prototype,
+                }
+                .function()
+            })
             .collect();
         if oracle.is_satisfied() {
             let functions = functions?;
             unique(&functions)?;
-            let name = header.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            return Ok(Interface { name, header: header.into(), functions });
+            let name = header
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            return Ok(Interface {
+                name,
+                header: header.into(),
+                functions,
+            });
         }
         oracle.answer(source, header)?;
     }
@@ -44,7 +60,11 @@ fn unique(functions: &[Function]) -> Result<(), InterfaceError> {
     for function in functions {
         for symbol in function.symbols() {
             if let Some(first) = seen.insert(symbol, &function.place) {
-                return Err(InterfaceError::Twice { place: function.place.clone(), name: symbol.to_owned(), first: first.clone() });
+                return Err(InterfaceError::Twice {
+                    place: function.place.clone(),
+                    name: symbol.to_owned(),
+                    first: first.clone(),
+                });
             }
         }
     }
@@ -65,7 +85,11 @@ impl<'a> Keyword<'a> {
             Some((name, rest)) => (name.trim(), split(rest.strip_suffix(')').unwrap_or(rest))),
             None => (text, Vec::new()),
         };
-        Keyword { name, arguments, place: &annotation.place }
+        Keyword {
+            name,
+            arguments,
+            place: &annotation.place,
+        }
     }
 
     fn wrong(&self, instead: &str) -> InterfaceError {
@@ -73,7 +97,11 @@ impl<'a> Keyword<'a> {
             [] => self.name.to_owned(),
             arguments => format!("{}({})", self.name, arguments.join(", ")),
         };
-        InterfaceError::Keyword { place: self.place.clone(), written, instead: instead.to_owned() }
+        InterfaceError::Keyword {
+            place: self.place.clone(),
+            written,
+            instead: instead.to_owned(),
+        }
     }
 
     fn one(&self, instead: &str) -> Result<&'a str, InterfaceError> {
@@ -125,27 +153,46 @@ impl Reading<'_> {
         let has = |name: &str| keywords.iter().any(|keyword| keyword.name == name);
 
         let call = match keywords.iter().find(|keyword| keyword.name == "kernel") {
-            Some(keyword) => Some(keyword.one("kernel(NAME) for the system call SYS_NAME")?.to_owned()),
+            Some(keyword) => Some(
+                keyword
+                    .one("kernel(NAME) for the system call SYS_NAME")?
+                    .to_owned(),
+            ),
             None => None,
         };
         let code = match (call, has("by_hand"), has("harmless")) {
             (call, true, false) => Code::ByHand { call },
-            (Some(call), false, false) => Code::Kernel { call, exported: !has("trap_only") },
+            (Some(call), false, false) => Code::Kernel {
+                call,
+                exported: !has("trap_only"),
+            },
             (None, false, true) => Code::Harmless,
             (None, false, false) => Code::Library,
             (_, _, true) => {
                 return Err(InterfaceError::Contradiction {
                     place: prototype.place.clone(),
-                    what: "a harmless function needs no code, so neither kernel nor by_hand".to_owned(),
+                    what: "a harmless function needs no code, so neither kernel nor by_hand"
+                        .to_owned(),
                 });
             }
         };
         let generated = matches!(code, Code::Kernel { .. } | Code::Library);
         if generated && prototype.variadic {
-            return Err(InterfaceError::Variadic { place: prototype.place.clone(), name: prototype.name.clone() });
+            return Err(InterfaceError::Variadic {
+                place: prototype.place.clone(),
+                name: prototype.name.clone(),
+            });
         }
-        if generated && let Some(nameless) = prototype.parameters.iter().find(|parameter| !parameter.named) {
-            return Err(InterfaceError::NoName { place: nameless.place.clone(), text: nameless.text.clone() });
+        if generated
+            && let Some(nameless) = prototype
+                .parameters
+                .iter()
+                .find(|parameter| !parameter.named)
+        {
+            return Err(InterfaceError::NoName {
+                place: nameless.place.clone(),
+                text: nameless.text.clone(),
+            });
         }
         if let (Code::Kernel { .. }, Some(extra)) = (&code, prototype.parameters.get(6)) {
             return Err(InterfaceError::Contradiction {
@@ -156,7 +203,8 @@ impl Reading<'_> {
         if has("trap_only") && !has("kernel") {
             return Err(InterfaceError::Contradiction {
                 place: prototype.place.clone(),
-                what: "trap_only without kernel(NAME): the trap knows system calls, not symbols".to_owned(),
+                what: "trap_only without kernel(NAME): the trap knows system calls, not symbols"
+                    .to_owned(),
             });
         }
 
@@ -185,7 +233,9 @@ impl Reading<'_> {
         if generated {
             function.result = self.result_type(&scope)?;
             for written in &prototype.parameters {
-                function.parameters.push(self.parameter(&scope, written, false)?);
+                function
+                    .parameters
+                    .push(self.parameter(&scope, written, false)?);
             }
         }
         for keyword in &keywords {
@@ -194,7 +244,9 @@ impl Reading<'_> {
                 "block" => function.blocks = true,
                 "cache" => function.cache = true,
                 "reproduce" => function.reproduce = true,
-                "alias" => function.aliases.extend(keyword.arguments.iter().map(|alias| (*alias).to_owned())),
+                "alias" => function
+                    .aliases
+                    .extend(keyword.arguments.iter().map(|alias| (*alias).to_owned())),
                 // What follows is about data, which code by hand deals with itself.
                 _ if !generated => {}
                 "fails" => {
@@ -210,7 +262,9 @@ impl Reading<'_> {
                 "newfd" => function.new_descriptor = Some(descriptor_kind(keyword)?),
                 "closefd" => {
                     let name = keyword.one("closefd(PARAMETER)")?;
-                    let (index, _) = function.parameter(name).ok_or_else(|| keyword.wrong("the name of a parameter"))?;
+                    let (index, _) = function
+                        .parameter(name)
+                        .ok_or_else(|| keyword.wrong("the name of a parameter"))?;
                     function.closes = Some(index);
                 }
                 "sync" => {
@@ -218,60 +272,109 @@ impl Reading<'_> {
                         [key] => (*key, vec![Moment::Before]),
                         [key, "before"] => (*key, vec![Moment::Before]),
                         [key, "after"] => (*key, vec![Moment::After]),
-                        _ => return Err(keyword.wrong("sync(KEY), sync(KEY, before) or sync(KEY, after)")),
+                        _ => {
+                            return Err(
+                                keyword.wrong("sync(KEY), sync(KEY, before) or sync(KEY, after)")
+                            );
+                        }
                     };
                     let key = scope.expression(key, keyword.place)?;
                     if key.uses_result {
-                        return Err(keyword.wrong("a key that is known before the call, without `result`"));
+                        return Err(
+                            keyword.wrong("a key that is known before the call, without `result`")
+                        );
                     }
-                    function.sync.extend(moments.into_iter().map(|moment| Sync { key: key.clone(), moment }));
+                    function.sync.extend(moments.into_iter().map(|moment| Sync {
+                        key: key.clone(),
+                        moment,
+                    }));
                 }
                 "prepare" => {
                     let (key, buffer) = keyword.two("prepare(KEY, BUFFER PARAMETER)")?;
-                    let (buffer, _) = function.parameter(buffer).ok_or_else(|| keyword.wrong("a parameter as the buffer"))?;
-                    function.prepare = Some(Prepare { key: scope.expression(key, keyword.place)?, buffer });
+                    let (buffer, _) = function
+                        .parameter(buffer)
+                        .ok_or_else(|| keyword.wrong("a parameter as the buffer"))?;
+                    function.prepare = Some(Prepare {
+                        key: scope.expression(key, keyword.place)?,
+                        buffer,
+                    });
                 }
                 "commit" => {
                     let (key, size) = keyword.two("commit(KEY, SIZE)")?;
                     let size = scope.expression(size, keyword.place)?;
-                    function.commit = Some(Commit { key: scope.expression(key, keyword.place)?, size });
+                    function.commit = Some(Commit {
+                        key: scope.expression(key, keyword.place)?,
+                        size,
+                    });
                 }
                 "frees" => {
                     let name = keyword.one("frees(PARAMETER)")?;
                     let (index, _) = function
                         .parameter(name)
-                        .filter(|(_, parameter)| parameter.kind == Type::Pointer || !self.oracle.is_satisfied())
+                        .filter(|(_, parameter)| {
+                            parameter.kind == Type::Pointer || !self.oracle.is_satisfied()
+                        })
                         .ok_or_else(|| keyword.wrong("the name of a pointer parameter"))?;
                     function.frees = Some(index);
                 }
-                "releases" => function.releases.push(scope.expression(keyword.one("releases(KEY)")?, keyword.place)?),
+                "releases" => function
+                    .releases
+                    .push(scope.expression(keyword.one("releases(KEY)")?, keyword.place)?),
                 "xpointer" => {
                     if function.result != Type::Pointer && self.oracle.is_satisfied() {
-                        return Err(keyword.wrong("xpointer on a function that returns a pointer, or on an out parameter"));
+                        return Err(keyword.wrong(
+                            "xpointer on a function that returns a pointer, or on an out parameter",
+                        ));
                     }
                     function.foreign = Some(foreign(&scope, keyword)?);
                 }
-                "in" | "out" | "inout" | "instr" | "bsize" | "nullable" | "unchecked" | "iovec" | "msghdr" | "echo" | "callback"
-                | "strings" | "always" => return Err(keyword.wrong("this before a parameter; here it stands beside the function")),
+                "in" | "out" | "inout" | "instr" | "bsize" | "nullable" | "unchecked" | "iovec"
+                | "msghdr" | "echo" | "callback" | "strings" | "always" => {
+                    return Err(keyword
+                        .wrong("this before a parameter; here it stands beside the function"));
+                }
                 _ => return Err(keyword.wrong("a keyword of hindcast.h")),
             }
         }
         if let Some(prepare) = &function.prepare
-            && !matches!(function.parameters[prepare.buffer].transfer, Transfer::Out(_))
+            && !matches!(
+                function.parameters[prepare.buffer].transfer,
+                Transfer::Out(_)
+            )
         {
             return Err(InterfaceError::Contradiction {
                 place: function.place.clone(),
-                what: format!("prepare: `{}` must be an out parameter with bsize", function.parameters[prepare.buffer].name),
+                what: format!(
+                    "prepare: `{}` must be an out parameter with bsize",
+                    function.parameters[prepare.buffer].name
+                ),
             });
         }
-        let gives = |parameter: &Parameter| matches!(parameter.transfer, Transfer::Out(_) | Transfer::InOut(_) | Transfer::Iovec { out: true, .. } | Transfer::Msghdr { out: true });
-        if function.cache && (function.foreign.is_some() || function.commit.is_some() || function.parameters.iter().any(gives)) {
+        let gives = |parameter: &Parameter| {
+            matches!(
+                parameter.transfer,
+                Transfer::Out(_)
+                    | Transfer::InOut(_)
+                    | Transfer::Iovec { out: true, .. }
+                    | Transfer::Msghdr { out: true }
+            )
+        };
+        if function.cache
+            && (function.foreign.is_some()
+                || function.commit.is_some()
+                || function.parameters.iter().any(gives))
+        {
             return Err(InterfaceError::Contradiction {
                 place: function.place.clone(),
                 what: "cache is for functions that give nothing but their result".to_owned(),
             });
         }
-        if function.reproduce && function.parameters.iter().any(|parameter| matches!(parameter.transfer, Transfer::Callback(_))) {
+        if function.reproduce
+            && function
+                .parameters
+                .iter()
+                .any(|parameter| matches!(parameter.transfer, Transfer::Callback(_)))
+        {
             return Err(InterfaceError::Contradiction {
                 place: function.place.clone(),
                 what: "reproduce runs the function again, callbacks and all: leave the keyword callback out".to_owned(),
@@ -282,17 +385,38 @@ impl Reading<'_> {
 
     fn signature(&self) -> String {
         let text = &self.source.text[self.prototype.span.start..self.prototype.span.end];
-        source::plain(text).split_whitespace().collect::<Vec<_>>().join(" ").replace("( ", "(").replace(" ,", ",")
+        source::plain(text)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace("( ", "(")
+            .replace(" ,", ",")
     }
 
     fn result_type(&self, scope: &Scope) -> Result<Type, InterfaceError> {
-        let arguments: Vec<_> = self.prototype.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        let call = format!("hindcast_function_{}({})", self.number, arguments.join(", "));
-        if scope.ask(format!("__builtin_types_compatible_p(__typeof__({call}), void)")) != 0 {
+        let arguments: Vec<_> = self
+            .prototype
+            .parameters
+            .iter()
+            .map(|parameter| parameter.name.as_str())
+            .collect();
+        let call = format!(
+            "hindcast_function_{}({})",
+            self.number,
+            arguments.join(", ")
+        );
+        if scope.ask(format!(
+            "__builtin_types_compatible_p(__typeof__({call}), void)"
+        )) != 0
+        {
             return Ok(Type::Void);
         }
         // Inside the question's own function `result` has the result's type.
-        let name = if arguments.contains(&"result") { call.as_str() } else { "result" };
+        let name = if arguments.contains(&"result") {
+            call.as_str()
+        } else {
+            "result"
+        };
         let kind = machine_type(scope, name);
         match kind {
             Type::Aggregate { .. } if self.oracle.is_satisfied() => Err(InterfaceError::ByValue {
@@ -303,20 +427,44 @@ impl Reading<'_> {
         }
     }
 
-    fn parameter(&self, scope: &Scope, written: &Written, of_callback: bool) -> Result<Parameter, InterfaceError> {
+    fn parameter(
+        &self,
+        scope: &Scope,
+        written: &Written,
+        of_callback: bool,
+    ) -> Result<Parameter, InterfaceError> {
         let keywords: Vec<_> = written.annotations.iter().map(Keyword::parse).collect();
         let find = |name: &str| keywords.iter().find(|keyword| keyword.name == name);
         if !written.named {
-            return Err(InterfaceError::NoName { place: written.place.clone(), text: written.text.clone() });
+            return Err(InterfaceError::NoName {
+                place: written.place.clone(),
+                text: written.text.clone(),
+            });
         }
         // The parameters of callbacks are not in the oracle's scope: what syntax tells has to do.
         let kind = match (&written.pointer, of_callback) {
             (Some(_), _) => Type::Pointer,
             (None, true) => match written.text.trim_start_matches("const ") {
-                text if text.starts_with("long") || text.starts_with("sqlite3_int64") => Type::Integer { bytes: 8, signed: true },
-                text if text.starts_with("unsigned long") || text.starts_with("size_t") => Type::Integer { bytes: 8, signed: false },
-                text if text.starts_with("unsigned") => Type::Integer { bytes: 4, signed: false },
-                text if text.starts_with("int") || text.starts_with("enum") => Type::Integer { bytes: 4, signed: true },
+                text if text.starts_with("long") || text.starts_with("sqlite3_int64") => {
+                    Type::Integer {
+                        bytes: 8,
+                        signed: true,
+                    }
+                }
+                text if text.starts_with("unsigned long") || text.starts_with("size_t") => {
+                    Type::Integer {
+                        bytes: 8,
+                        signed: false,
+                    }
+                }
+                text if text.starts_with("unsigned") => Type::Integer {
+                    bytes: 4,
+                    signed: false,
+                },
+                text if text.starts_with("int") || text.starts_with("enum") => Type::Integer {
+                    bytes: 4,
+                    signed: true,
+                },
                 _ => {
                     return Err(InterfaceError::Keyword {
                         place: written.place.clone(),
@@ -328,7 +476,10 @@ impl Reading<'_> {
             (None, false) => machine_type(scope, &written.name),
         };
         if matches!(kind, Type::Aggregate { .. }) && self.oracle.is_satisfied() {
-            return Err(InterfaceError::ByValue { place: written.place.clone(), what: format!("parameter `{}`", written.name) });
+            return Err(InterfaceError::ByValue {
+                place: written.place.clone(),
+                what: format!("parameter `{}`", written.name),
+            });
         }
         let mut parameter = Parameter {
             name: written.name.clone(),
@@ -347,7 +498,8 @@ impl Reading<'_> {
             Some(keyword) => {
                 let size = scope.expression(keyword.one("bsize(BYTES)")?, keyword.place)?;
                 if size.uses_result && find("out").is_none() {
-                    return Err(keyword.wrong("a size without `result`: what is read is known before the call"));
+                    return Err(keyword
+                        .wrong("a size without `result`: what is read is known before the call"));
                 }
                 Some(size)
             }
@@ -355,23 +507,31 @@ impl Reading<'_> {
         };
         let directions: Vec<_> = keywords
             .iter()
-            .filter(|keyword| matches!(keyword.name, "in" | "out" | "inout" | "instr" | "iovec" | "msghdr" | "callback" | "strings"))
+            .filter(|keyword| {
+                matches!(
+                    keyword.name,
+                    "in" | "out" | "inout" | "instr" | "iovec" | "msghdr" | "callback" | "strings"
+                )
+            })
             .collect();
         if let [_, second, ..] = directions.as_slice() {
             return Err(second.wrong("one direction per parameter; inout for both"));
         }
         let direction = directions.first().map_or("", |keyword| keyword.name);
         if written.pointer.is_none()
-            && let Some(keyword) = keywords.iter().find(|keyword| !matches!(keyword.name, "in" | "unchecked"))
+            && let Some(keyword) = keywords
+                .iter()
+                .find(|keyword| !matches!(keyword.name, "in" | "unchecked"))
         {
             return Err(keyword.wrong(&format!("nothing: `{}` is no pointer", written.text)));
         }
         let whole = || -> Result<Expression, InterfaceError> {
             let behind = written.pointer.map(|pointee| pointee.kind);
             match (behind, &written.array) {
-                (Some(Behind::Void | Behind::Unknown), _) => {
-                    Err(InterfaceError::NoSize { place: written.place.clone(), text: written.text.clone() })
-                }
+                (Some(Behind::Void | Behind::Unknown), _) => Err(InterfaceError::NoSize {
+                    place: written.place.clone(),
+                    text: written.text.clone(),
+                }),
                 (_, array) => {
                     let one = scope.ask(format!("sizeof(*({}))", written.name));
                     let count = array.as_ref().map_or(1, |count| scope.ask(count.clone()));
@@ -379,7 +539,11 @@ impl Reading<'_> {
                         Some(count) => format!("sizeof(*{}) * ({count})", written.name),
                         None => format!("sizeof(*{})", written.name),
                     };
-                    Ok(Expression { text, value: multiply(Value::Constant(count), one), uses_result: false })
+                    Ok(Expression {
+                        text,
+                        value: multiply(Value::Constant(count), one),
+                        uses_result: false,
+                    })
                 }
             }
         };
@@ -404,7 +568,10 @@ impl Reading<'_> {
                     "out" => true,
                     _ => return Err(directions[0].wrong(how)),
                 };
-                Transfer::Iovec { out, count: scope.expression(count, directions[0].place)? }
+                Transfer::Iovec {
+                    out,
+                    count: scope.expression(count, directions[0].place)?,
+                }
             }
             ("msghdr", Some(_)) => match directions[0].one("msghdr(in) or msghdr(out)")? {
                 "in" => Transfer::Msghdr { out: false },
@@ -427,18 +594,32 @@ impl Reading<'_> {
                         source: scope.source,
                         oracle: scope.oracle,
                         prototype: scope.prototype,
-                        names: of_callback.iter().map(|written| written.name.as_str()).collect(),
+                        names: of_callback
+                            .iter()
+                            .map(|written| written.name.as_str())
+                            .collect(),
                         typed: false,
                     };
                     parameters.push(self.parameter(&inner, written, true)?);
                 }
                 let result = match written.text.split('(').next().unwrap_or("").trim() {
                     "void" => Type::Void,
-                    "int" => Type::Integer { bytes: 4, signed: true },
+                    "int" => Type::Integer {
+                        bytes: 4,
+                        signed: true,
+                    },
                     text if text.ends_with('*') => Type::Pointer,
-                    _ => return Err(directions[0].wrong("a callback that returns void, int or a pointer")),
+                    _ => {
+                        return Err(
+                            directions[0].wrong("a callback that returns void, int or a pointer")
+                        );
+                    }
                 };
-                Transfer::Callback(Callback { lasting, result, parameters })
+                Transfer::Callback(Callback {
+                    lasting,
+                    result,
+                    parameters,
+                })
             }
             ("in" | "", Some(pointee)) => match (pointee.kind, size) {
                 (_, Some(size)) => Transfer::In(size),
@@ -452,7 +633,9 @@ impl Reading<'_> {
                     });
                 }
                 (Behind::Known, None) if of_callback => Transfer::Value,
-                (Behind::Known, None) if pointee.constant || direction == "in" => Transfer::In(whole()?),
+                (Behind::Known, None) if pointee.constant || direction == "in" => {
+                    Transfer::In(whole()?)
+                }
                 (Behind::Known, None) => {
                     return Err(InterfaceError::Ambiguous {
                         place: written.place.clone(),
@@ -465,21 +648,28 @@ impl Reading<'_> {
         };
         for keyword in &keywords {
             match keyword.name {
-                "in" | "out" | "inout" | "instr" | "iovec" | "msghdr" | "callback" | "strings" | "bsize" | "nullable" | "unchecked"
-                | "always" => {}
+                "in" | "out" | "inout" | "instr" | "iovec" | "msghdr" | "callback" | "strings"
+                | "bsize" | "nullable" | "unchecked" | "always" => {}
                 "echo" => {
                     let (descriptor, size) = keyword.two("echo(DESCRIPTOR, BYTES)")?;
                     let descriptor = scope.expression(descriptor, keyword.place)?;
-                    parameter.echo = Some(Echo { descriptor, size: scope.expression(size, keyword.place)? });
+                    parameter.echo = Some(Echo {
+                        descriptor,
+                        size: scope.expression(size, keyword.place)?,
+                    });
                 }
                 "newfd" => parameter.new_descriptors = Some(descriptor_kind(keyword)?),
                 "xpointer" => {
                     if !matches!(parameter.transfer, Transfer::Out(_)) {
-                        return Err(keyword.wrong("out xpointer(...): the pointer comes out through this parameter"));
+                        return Err(keyword.wrong(
+                            "out xpointer(...): the pointer comes out through this parameter",
+                        ));
                     }
                     parameter.foreign = Some(foreign(scope, keyword)?);
                 }
-                _ => return Err(keyword.wrong("a keyword for parameters; this one stands beside the function, if it is one")),
+                _ => return Err(keyword.wrong(
+                    "a keyword for parameters; this one stands beside the function, if it is one",
+                )),
             }
         }
         Ok(parameter)
@@ -488,14 +678,21 @@ impl Reading<'_> {
 
 fn machine_type(scope: &Scope, name: &str) -> Type {
     let bytes = scope.ask(format!("sizeof({name})"));
-    let Some(class) = scope.answer(format!("__builtin_classify_type({name})")) else { return Type::Pointer };
+    let Some(class) = scope.answer(format!("__builtin_classify_type({name})")) else {
+        return Type::Pointer;
+    };
     match class {
         5 => Type::Pointer,
         8 => Type::Float { bytes: bytes as u8 },
-        9 | 12 | 13 => Type::Aggregate { bytes: bytes as usize },
+        9 | 12 | 13 => Type::Aggregate {
+            bytes: bytes as usize,
+        },
         _ => {
             let signed = scope.ask(format!("(__typeof__({name}))-1 < (__typeof__({name}))1")) != 0;
-            Type::Integer { bytes: bytes as u8, signed }
+            Type::Integer {
+                bytes: bytes as u8,
+                signed,
+            }
         }
     }
 }
@@ -513,7 +710,9 @@ fn foreign(scope: &Scope, keyword: &Keyword) -> Result<Foreign, InterfaceError> 
     let (owner, size) = match keyword.arguments.as_slice() {
         [owner] => (*owner, None),
         [owner, size] => {
-            let inner = size.strip_prefix("bsize(").and_then(|rest| rest.strip_suffix(')'));
+            let inner = size
+                .strip_prefix("bsize(")
+                .and_then(|rest| rest.strip_suffix(')'));
             (*owner, Some(inner.ok_or_else(|| keyword.wrong(how))?))
         }
         _ => return Err(keyword.wrong(how)),
@@ -524,11 +723,16 @@ fn foreign(scope: &Scope, keyword: &Keyword) -> Result<Foreign, InterfaceError> 
         "process" => Owner::Process,
         "callback" => Owner::Callback,
         until if until.starts_with("until(") => {
-            let key = until.strip_prefix("until(").and_then(|rest| rest.strip_suffix(')')).ok_or_else(|| keyword.wrong(how))?;
+            let key = until
+                .strip_prefix("until(")
+                .and_then(|rest| rest.strip_suffix(')'))
+                .ok_or_else(|| keyword.wrong(how))?;
             Owner::Until(scope.expression(key, keyword.place)?)
         }
         _ => return Err(keyword.wrong(how)),
     };
-    let size = size.map(|size| scope.expression(size, keyword.place)).transpose()?;
+    let size = size
+        .map(|size| scope.expression(size, keyword.place))
+        .transpose()?;
     Ok(Foreign { owner, size })
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use lang_c::ast::{
-    Declaration, DeclarationSpecifier, Declarator, DeclaratorKind, DerivedDeclarator, Ellipsis, Expression, Extension,
-    ExternalDeclaration, ParameterDeclaration, PointerQualifier, StorageClassSpecifier, TypeQualifier, TypeSpecifier,
+    Declaration, DeclarationSpecifier, Declarator, DeclaratorKind, DerivedDeclarator, Ellipsis,
+    Expression, Extension, ExternalDeclaration, ParameterDeclaration, PointerQualifier,
+    StorageClassSpecifier, TypeQualifier, TypeSpecifier,
 };
 use lang_c::driver::{Config, Flavor, parse_preprocessed};
 use lang_c::span::{Node, Span};
@@ -89,11 +90,23 @@ pub(crate) fn read(header: &Path, include: &[&Path]) -> Result<Source, Interface
     for folder in include {
         command.arg("-I").arg(folder);
     }
-    let output = command.arg(header).output().map_err(|source| InterfaceError::NoCompiler { command: compiler(), source })?;
+    let output = command
+        .arg(header)
+        .output()
+        .map_err(|source| InterfaceError::NoCompiler {
+            command: compiler(),
+            source,
+        })?;
     if !output.status.success() {
-        return Err(InterfaceError::Compiler { header: header.into(), message: String::from_utf8_lossy(&output.stderr).into_owned() });
+        return Err(InterfaceError::Compiler {
+            header: header.into(),
+            message: String::from_utf8_lossy(&output.stderr).into_owned(),
+        });
     }
-    parse(String::from_utf8_lossy(&output.stdout).into_owned(), &header.to_string_lossy())
+    parse(
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        &header.to_string_lossy(),
+    )
 }
 
 /// The same for text that went through the preprocessor already.
@@ -102,25 +115,50 @@ pub(crate) fn parse(text: String, header: &str) -> Result<Source, InterfaceError
     let config = config();
     let parse = parse_preprocessed(&config, text).map_err(|error| InterfaceError::Syntax {
         place: place_in(&lines, &error.source, error.offset),
-        found: error.source[error.offset..].lines().next().unwrap_or("").trim().chars().take(60).collect(),
+        found: error.source[error.offset..]
+            .lines()
+            .next()
+            .unwrap_or("")
+            .trim()
+            .chars()
+            .take(60)
+            .collect(),
     })?;
-    let mut reader = Reader { text: &parse.source, lines: &lines, typedefs: HashMap::new(), defined: HashSet::new(), annotated: Vec::new() };
+    let mut reader = Reader {
+        text: &parse.source,
+        lines: &lines,
+        typedefs: HashMap::new(),
+        defined: HashSet::new(),
+        annotated: Vec::new(),
+    };
     let mut prototypes = Vec::new();
     for external in &parse.unit.0 {
-        let ExternalDeclaration::Declaration(declaration) = &external.node else { continue };
+        let ExternalDeclaration::Declaration(declaration) = &external.node else {
+            continue;
+        };
         reader.learn(&declaration.node);
         if reader.place(declaration.span.start).file == header {
             reader.prototypes(declaration, &mut prototypes)?;
         }
     }
     let typedefs = reader.typedefs.into_keys().collect();
-    Ok(Source { text: parse.source, prototypes, typedefs })
+    Ok(Source {
+        text: parse.source,
+        prototypes,
+        typedefs,
+    })
 }
 
 /// The syntax of one expression, given as text, with the source its spans refer to.
-pub(crate) fn expression(text: &str, typedefs: &HashSet<String>) -> Option<(String, Node<Expression>)> {
+pub(crate) fn expression(
+    text: &str,
+    typedefs: &HashSet<String>,
+) -> Option<(String, Node<Expression>)> {
     let mut source = String::new();
-    for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect::<HashSet<_>>() {
+    for word in text
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .collect::<HashSet<_>>()
+    {
         if typedefs.contains(word) {
             source.push_str(&format!("typedef int {word};\n"));
         }
@@ -129,14 +167,24 @@ pub(crate) fn expression(text: &str, typedefs: &HashSet<String>) -> Option<(Stri
     source.push_str(text);
     source.push_str("\n);\n");
     let parse = parse_preprocessed(&config(), source).ok()?;
-    let Some(ExternalDeclaration::Declaration(last)) = parse.unit.0.into_iter().next_back().map(|node| node.node) else { return None };
+    let Some(ExternalDeclaration::Declaration(last)) =
+        parse.unit.0.into_iter().next_back().map(|node| node.node)
+    else {
+        return None;
+    };
     let declarator = last.node.declarators.into_iter().next()?;
-    let lang_c::ast::Initializer::Expression(value) = declarator.node.initializer?.node else { return None };
+    let lang_c::ast::Initializer::Expression(value) = declarator.node.initializer?.node else {
+        return None;
+    };
     Some((parse.source, *value))
 }
 
 fn config() -> Config {
-    Config { cpp_command: compiler(), cpp_options: Vec::new(), flavor: Flavor::GnuC11 }
+    Config {
+        cpp_command: compiler(),
+        cpp_options: Vec::new(),
+        flavor: Flavor::GnuC11,
+    }
 }
 
 impl Source {
@@ -185,7 +233,10 @@ fn lines(text: &str) -> Vec<Line> {
     for content in text.split_inclusive('\n') {
         let marker = content.strip_prefix("# ").and_then(|rest| {
             let (number, rest) = rest.split_once(' ')?;
-            Some((number.parse::<usize>().ok()?, rest.strip_prefix('"')?.split_once('"')?.0))
+            Some((
+                number.parse::<usize>().ok()?,
+                rest.strip_prefix('"')?.split_once('"')?.0,
+            ))
         });
         match marker {
             Some((number, name)) => {
@@ -195,7 +246,11 @@ fn lines(text: &str) -> Vec<Line> {
                 line = number;
             }
             None => {
-                lines.push(Line { offset, file: file.clone(), line });
+                lines.push(Line {
+                    offset,
+                    file: file.clone(),
+                    line,
+                });
                 line += 1;
             }
         }
@@ -209,8 +264,14 @@ fn place_in(lines: &[Line], text: &str, offset: usize) -> Place {
     let skipped = text[offset..].len() - text[offset..].trim_start().len();
     let index = lines.partition_point(|line| line.offset <= offset + skipped);
     match index.checked_sub(1).map(|index| &lines[index]) {
-        Some(line) => Place { file: line.file.to_string(), line: line.line },
-        None => Place { file: String::new(), line: 1 },
+        Some(line) => Place {
+            file: line.file.to_string(),
+            line: line.line,
+        },
+        None => Place {
+            file: String::new(),
+            line: 1,
+        },
     }
 }
 
@@ -241,10 +302,15 @@ impl Reader<'_> {
         let mut is_typedef = false;
         for specifier in &declaration.specifiers {
             match &specifier.node {
-                DeclarationSpecifier::StorageClass(class) if class.node == StorageClassSpecifier::Typedef => is_typedef = true,
+                DeclarationSpecifier::StorageClass(class)
+                    if class.node == StorageClassSpecifier::Typedef =>
+                {
+                    is_typedef = true
+                }
                 DeclarationSpecifier::TypeSpecifier(kind) => {
                     if let TypeSpecifier::Struct(structure) = &kind.node
-                        && let (Some(tag), Some(_)) = (&structure.node.identifier, &structure.node.declarations)
+                        && let (Some(tag), Some(_)) =
+                            (&structure.node.identifier, &structure.node.declarations)
                     {
                         self.defined.insert(tag.node.name.clone());
                     }
@@ -257,7 +323,11 @@ impl Reader<'_> {
             for declarator in &declaration.declarators {
                 let declarator = &declarator.node.declarator.node;
                 if let Some(name) = name_of(declarator) {
-                    let meaning = if declarator.derived.is_empty() { named.clone() } else { Named::Other };
+                    let meaning = if declarator.derived.is_empty() {
+                        named.clone()
+                    } else {
+                        Named::Other
+                    };
                     self.typedefs.insert(name.node.name.clone(), meaning);
                 }
             }
@@ -270,16 +340,26 @@ impl Reader<'_> {
         let mut constant = false;
         for specifier in specifiers {
             match &specifier.node {
-                DeclarationSpecifier::TypeQualifier(qualifier) if qualifier.node == TypeQualifier::Const => constant = true,
+                DeclarationSpecifier::TypeQualifier(qualifier)
+                    if qualifier.node == TypeQualifier::Const =>
+                {
+                    constant = true
+                }
                 DeclarationSpecifier::TypeSpecifier(kind) => {
                     named = match &kind.node {
                         TypeSpecifier::Void => Named::Void,
                         TypeSpecifier::Char => Named::Char,
-                        TypeSpecifier::Struct(structure) => match (&structure.node.identifier, &structure.node.declarations) {
-                            (Some(tag), None) => Named::Tag(tag.node.name.clone()),
-                            _ => Named::Other,
-                        },
-                        TypeSpecifier::TypedefName(name) => self.typedefs.get(&name.node.name).cloned().unwrap_or(Named::Other),
+                        TypeSpecifier::Struct(structure) => {
+                            match (&structure.node.identifier, &structure.node.declarations) {
+                                (Some(tag), None) => Named::Tag(tag.node.name.clone()),
+                                _ => Named::Other,
+                            }
+                        }
+                        TypeSpecifier::TypedefName(name) => self
+                            .typedefs
+                            .get(&name.node.name)
+                            .cloned()
+                            .unwrap_or(Named::Other),
                         _ => named,
                     }
                 }
@@ -289,7 +369,11 @@ impl Reader<'_> {
         (named, constant)
     }
 
-    fn prototypes(&mut self, declaration: &Node<Declaration>, prototypes: &mut Vec<Prototype>) -> Result<(), InterfaceError> {
+    fn prototypes(
+        &mut self,
+        declaration: &Node<Declaration>,
+        prototypes: &mut Vec<Prototype>,
+    ) -> Result<(), InterfaceError> {
         let specifiers = &declaration.node.specifiers;
         let leading = self.annotations_of_specifiers(specifiers)?;
         let is_typedef = specifiers.iter().any(|specifier| {
@@ -298,14 +382,25 @@ impl Reader<'_> {
         for declarator in &declaration.node.declarators {
             let place = self.place(declarator.span.start);
             let declarator = &declarator.node.declarator;
-            let function = declarator.node.derived.iter().find_map(|derived| match &derived.node {
-                DerivedDeclarator::Function(function) => Some((&function.node, derived.span)),
-                _ => None,
-            });
-            let no_parameters = declarator.node.derived.iter().find_map(|derived| match &derived.node {
-                DerivedDeclarator::KRFunction(names) if names.is_empty() => Some(derived.span),
-                _ => None,
-            });
+            let function = declarator
+                .node
+                .derived
+                .iter()
+                .find_map(|derived| match &derived.node {
+                    DerivedDeclarator::Function(function) => Some((&function.node, derived.span)),
+                    _ => None,
+                });
+            let no_parameters =
+                declarator
+                    .node
+                    .derived
+                    .iter()
+                    .find_map(|derived| match &derived.node {
+                        DerivedDeclarator::KRFunction(names) if names.is_empty() => {
+                            Some(derived.span)
+                        }
+                        _ => None,
+                    });
             let mut annotations = leading.clone();
             self.annotations_of_declarator(&declarator.node, &mut annotations)?;
             let simple = matches!(declarator.node.kind.node, DeclaratorKind::Identifier(_));
@@ -323,7 +418,10 @@ impl Reader<'_> {
                 (None, Some(span)) if simple => (Vec::new(), false, span),
                 _ => match annotations.first() {
                     Some(annotation) => {
-                        return Err(InterfaceError::NotAFunction { place, keyword: annotation.text.clone() });
+                        return Err(InterfaceError::NotAFunction {
+                            place,
+                            keyword: annotation.text.clone(),
+                        });
                     }
                     None => continue,
                 },
@@ -344,11 +442,16 @@ impl Reader<'_> {
     }
 
     fn is_void(&self, parameter: &Node<ParameterDeclaration>) -> bool {
-        parameter.node.declarator.as_ref().is_none_or(|declarator| declarator.node.derived.is_empty() && name_of(&declarator.node).is_none())
-            && self.named(&parameter.node.specifiers).0 == Named::Void
+        parameter.node.declarator.as_ref().is_none_or(|declarator| {
+            declarator.node.derived.is_empty() && name_of(&declarator.node).is_none()
+        }) && self.named(&parameter.node.specifiers).0 == Named::Void
     }
 
-    fn parameter(&mut self, parameter: &Node<ParameterDeclaration>, index: usize) -> Result<Written, InterfaceError> {
+    fn parameter(
+        &mut self,
+        parameter: &Node<ParameterDeclaration>,
+        index: usize,
+    ) -> Result<Written, InterfaceError> {
         let place = self.place(parameter.span.start);
         let mut annotations = self.annotations_of_specifiers(&parameter.node.specifiers)?;
         self.annotations_of_extensions(&parameter.node.extensions, &mut annotations)?;
@@ -365,7 +468,11 @@ impl Reader<'_> {
             };
             name = name_of(inner);
             let is_function_pointer = !std::ptr::eq(inner, &declarator.node)
-                || declarator.node.derived.iter().any(|derived| matches!(derived.node, DerivedDeclarator::Function(_)));
+                || declarator
+                    .node
+                    .derived
+                    .iter()
+                    .any(|derived| matches!(derived.node, DerivedDeclarator::Function(_)));
             if is_function_pointer {
                 for derived in &declarator.node.derived {
                     if let DerivedDeclarator::Function(function) = &derived.node {
@@ -378,7 +485,10 @@ impl Reader<'_> {
                         parameters = Some(of_callback);
                     }
                 }
-                pointer = Some(Pointee { constant: false, kind: Behind::Unknown });
+                pointer = Some(Pointee {
+                    constant: false,
+                    kind: Behind::Unknown,
+                });
             } else {
                 // `const char *const *p`: the last pointer is what is passed, the one before it what lies behind.
                 let levels: Vec<bool> = declarator
@@ -402,7 +512,8 @@ impl Reader<'_> {
                     })
                     .collect();
                 if let [size] = arrays.as_slice()
-                    && let lang_c::ast::ArraySize::VariableExpression(size) | lang_c::ast::ArraySize::StaticExpression(size) = size
+                    && let lang_c::ast::ArraySize::VariableExpression(size)
+                    | lang_c::ast::ArraySize::StaticExpression(size) = size
                 {
                     array = Some(self.text[size.span.start..size.span.end].to_owned());
                 }
@@ -414,17 +525,26 @@ impl Reader<'_> {
                         Named::Tag(tag) if !self.defined.contains(tag) => Behind::Unknown,
                         _ => Behind::Known,
                     };
-                    pointer = Some(Pointee { constant: base_constant, kind });
+                    pointer = Some(Pointee {
+                        constant: base_constant,
+                        kind,
+                    });
                 } else if depth > 1 {
                     let constant = levels[levels.len() - if arrays.is_empty() { 2 } else { 1 }];
-                    pointer = Some(Pointee { constant, kind: Behind::Known });
+                    pointer = Some(Pointee {
+                        constant,
+                        kind: Behind::Known,
+                    });
                 }
             }
         }
         let named = name.is_some();
         let text = plain(&self.text[parameter.span.start..parameter.span.end]);
         Ok(Written {
-            name: name.map_or_else(|| format!("argument_{}", index + 1), |name| name.node.name.clone()),
+            name: name.map_or_else(
+                || format!("argument_{}", index + 1),
+                |name| name.node.name.clone(),
+            ),
             named,
             place,
             text: text.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -435,7 +555,10 @@ impl Reader<'_> {
         })
     }
 
-    fn annotations_of_specifiers(&mut self, specifiers: &[Node<DeclarationSpecifier>]) -> Result<Vec<Annotation>, InterfaceError> {
+    fn annotations_of_specifiers(
+        &mut self,
+        specifiers: &[Node<DeclarationSpecifier>],
+    ) -> Result<Vec<Annotation>, InterfaceError> {
         let mut annotations = Vec::new();
         for specifier in specifiers {
             if let DeclarationSpecifier::Extension(extensions) = &specifier.node {
@@ -445,7 +568,11 @@ impl Reader<'_> {
         Ok(annotations)
     }
 
-    fn annotations_of_declarator(&mut self, declarator: &Declarator, annotations: &mut Vec<Annotation>) -> Result<(), InterfaceError> {
+    fn annotations_of_declarator(
+        &mut self,
+        declarator: &Declarator,
+        annotations: &mut Vec<Annotation>,
+    ) -> Result<(), InterfaceError> {
         self.annotations_of_extensions(&declarator.extensions, annotations)?;
         for derived in &declarator.derived {
             if let DerivedDeclarator::Pointer(qualifiers) = &derived.node {
@@ -468,14 +595,23 @@ impl Reader<'_> {
         annotations: &mut Vec<Annotation>,
     ) -> Result<(), InterfaceError> {
         for extension in extensions {
-            let Extension::Attribute(attribute) = &extension.node else { continue };
+            let Extension::Attribute(attribute) = &extension.node else {
+                continue;
+            };
             if attribute.name.node != "annotate" {
                 continue;
             }
-            let [argument] = attribute.arguments.as_slice() else { continue };
-            let Expression::StringLiteral(literal) = &argument.node else { continue };
+            let [argument] = attribute.arguments.as_slice() else {
+                continue;
+            };
+            let Expression::StringLiteral(literal) = &argument.node else {
+                continue;
+            };
             if let Some(text) = unquoted(&literal.node).strip_prefix("hindcast ") {
-                annotations.push(Annotation { text: text.to_owned(), place: self.place(extension.span.start) });
+                annotations.push(Annotation {
+                    text: text.to_owned(),
+                    place: self.place(extension.span.start),
+                });
                 self.annotated.push(extension.span);
             }
         }
@@ -495,10 +631,18 @@ fn name_of(declarator: &Declarator) -> Option<&Node<lang_c::ast::Identifier>> {
 fn unquoted(literals: &[String]) -> String {
     let mut text = String::new();
     for literal in literals {
-        let inner = literal.trim().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(literal);
+        let inner = literal
+            .trim()
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+            .unwrap_or(literal);
         let mut chars = inner.chars();
         while let Some(c) = chars.next() {
-            text.push(if c == '\\' { chars.next().unwrap_or(c) } else { c });
+            text.push(if c == '\\' {
+                chars.next().unwrap_or(c)
+            } else {
+                c
+            });
         }
     }
     text

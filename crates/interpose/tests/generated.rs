@@ -21,7 +21,10 @@ fn committed_code_is_what_the_headers_give() {
 #[test]
 fn numbers_of_functions_fit_their_range_and_their_tables() {
     let files = generated(&interfaces_folder()).expect("the headers are good");
-    let (_, functions) = files.iter().find(|(path, _)| path.ends_with("functions.rs")).expect("the table");
+    let (_, functions) = files
+        .iter()
+        .find(|(path, _)| path.ends_with("functions.rs"))
+        .expect("the table");
     let count = functions.matches("Function = Function(").count();
     assert!(count > 300, "{count}");
     // `cache` keeps a table this long per thread; numbers of users' functions begin far above.
@@ -31,7 +34,10 @@ fn numbers_of_functions_fit_their_range_and_their_tables() {
 #[test]
 fn no_symbol_is_known_twice() {
     let files = generated(&interfaces_folder()).expect("the headers are good");
-    let (_, symbols) = files.iter().find(|(path, _)| path.ends_with("symbols.txt")).expect("the list");
+    let (_, symbols) = files
+        .iter()
+        .find(|(path, _)| path.ends_with("symbols.txt"))
+        .expect("the list");
     let mut seen = HashSet::new();
     for line in symbols.lines() {
         let name = line.split(' ').next().expect("a name");
@@ -45,7 +51,10 @@ fn the_headers_that_are_carried_along_are_those_of_the_tree() {
     write_headers(folder.path()).expect("writable");
     for name in ["hindcast.h", "hindcast_runtime.h"] {
         let carried = std::fs::read(folder.path().join(name)).expect("written");
-        assert_eq!(carried, std::fs::read(interfaces_folder().join(name)).expect("in the tree"));
+        assert_eq!(
+            carried,
+            std::fs::read(interfaces_folder().join(name)).expect("in the tree")
+        );
     }
 }
 
@@ -73,10 +82,26 @@ fn an_interface_of_ones_own_is_one_library_with_its_functions() {
     let mut defined: Vec<_> = library
         .dynamic_symbols()
         .filter(|symbol| symbol.is_definition())
-        .filter_map(|symbol| symbol.name().ok().filter(|name| name.starts_with("dice")).map(str::to_owned))
+        .filter_map(|symbol| {
+            symbol
+                .name()
+                .ok()
+                .filter(|name| name.starts_with("dice"))
+                .map(str::to_owned)
+        })
         .collect();
     defined.sort();
-    assert_eq!(defined, ["dice_average", "dice_each", "dice_name", "dice_new", "dice_roll", "dice_throw"]);
+    assert_eq!(
+        defined,
+        [
+            "dice_average",
+            "dice_each",
+            "dice_name",
+            "dice_new",
+            "dice_roll",
+            "dice_throw"
+        ]
+    );
 }
 
 #[test]
@@ -84,6 +109,8 @@ fn a_header_without_functions_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let header = folder.path().join("nothing.h");
     std::fs::write(&header, "#include \"hindcast.h\"\n").expect("writable");
-    let error = build(&header, folder.path()).expect_err("nothing to interpose").to_string();
+    let error = build(&header, folder.path())
+        .expect_err("nothing to interpose")
+        .to_string();
     assert!(error.contains("declares no function"), "{error}");
 }

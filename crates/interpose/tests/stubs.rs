@@ -8,14 +8,22 @@ use hindcast_interpose::{interfaces_folder, read};
 fn interface(text: &str) -> Interface {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("test.h");
-    std::fs::write(&path, format!("#include <sys/types.h>\n#include <sys/uio.h>\n#include \"hindcast.h\"\n{text}")).expect("writable");
+    std::fs::write(
+        &path,
+        format!("#include <sys/types.h>\n#include <sys/uio.h>\n#include \"hindcast.h\"\n{text}"),
+    )
+    .expect("writable");
     read(&path, &[&interfaces_folder()]).expect("a good header")
 }
 
 /// The core of the function named `f`, as Rust.
 fn check(text: &str, expected: Expect) {
     let files = rust::files(&[interface(text)], &[]);
-    let module = &files.iter().find(|file| file.name == "test.rs").expect("one module per interface").text;
+    let module = &files
+        .iter()
+        .find(|file| file.name == "test.rs")
+        .expect("one module per interface")
+        .text;
     let start = module.find("fn core_f(").expect("a core");
     let start = module[..start].rfind('\n').map_or(0, |at| at + 1);
     let end = start + module[start..].find("\n}\n").expect("its end") + 3;
@@ -32,57 +40,86 @@ fn check_c(text: &str, expected: Expect) {
 
 #[test]
 fn a_system_call_is_checked_by_what_goes_in_and_gives_what_comes_out() {
-    check("ssize_t f(int fd, out bsize(result) void *buf, size_t n) kernel(read) block sync(sync_key(fd), after);\n", expect![[r#"
-        pub(crate) unsafe fn core_f(call: &mut Call, fd: i32, buf: *mut u8, n: usize) -> isize {
-            unsafe {
-                call.input(fd as u64);
-                call.input(n as u64);
-                if let Some(key) = files::sync_key(fd as i32) {
-                    call.sync_after(key);
+    check(
+        "ssize_t f(int fd, out bsize(result) void *buf, size_t n) kernel(read) block sync(sync_key(fd), after);\n",
+        expect![[r#"
+            pub(crate) unsafe fn core_f(call: &mut Call, fd: i32, buf: *mut u8, n: usize) -> isize {
+                unsafe {
+                    call.input(fd as u64);
+                    call.input(n as u64);
+                    if let Some(key) = files::sync_key(fd as i32) {
+                        call.sync_after(key);
+                    }
+                    call.blocks();
+                    let result = call.run_kernel(|thread| {
+                        raw::blocking6(
+                            thread,
+                            libc::SYS_read,
+                            [fd as usize, buf as usize, n as usize, 0, 0, 0],
+                        )
+                    });
+                    if result >= 0 {
+                        call.out(buf, result as usize);
+                    }
+                    result
                 }
-                call.blocks();
-                let result =
-                    call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_read, [fd as usize, buf as usize, n as usize, 0, 0, 0]));
-                if result >= 0 {
-                    call.out(buf, result as usize);
-                }
-                result
             }
-        }
-    "#]]);
+        "#]],
+    );
 }
 
 #[test]
 fn output_is_echoed_and_vectors_are_gathered() {
-    check("ssize_t f(int fd, in bsize(n) echo(fd, result) const void *buf, size_t n) kernel(write) block;\n", expect![[r#"
-        pub(crate) unsafe fn core_f(call: &mut Call, fd: i32, buf: *mut u8, n: usize) -> isize {
-            unsafe {
-                call.input(fd as u64);
-                call.input_bytes(buf, n as usize);
-                call.input(n as u64);
-                call.blocks();
-                let result =
-                    call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_write, [fd as usize, buf as usize, n as usize, 0, 0, 0]));
-                if result >= 0 {
-                    call.echo(fd as i32, buf, result as usize);
+    check(
+        "ssize_t f(int fd, in bsize(n) echo(fd, result) const void *buf, size_t n) kernel(write) block;\n",
+        expect![[r#"
+            pub(crate) unsafe fn core_f(call: &mut Call, fd: i32, buf: *mut u8, n: usize) -> isize {
+                unsafe {
+                    call.input(fd as u64);
+                    call.input_bytes(buf, n as usize);
+                    call.input(n as u64);
+                    call.blocks();
+                    let result = call.run_kernel(|thread| {
+                        raw::blocking6(
+                            thread,
+                            libc::SYS_write,
+                            [fd as usize, buf as usize, n as usize, 0, 0, 0],
+                        )
+                    });
+                    if result >= 0 {
+                        call.echo(fd as i32, buf, result as usize);
+                    }
+                    result
                 }
-                result
             }
-        }
-    "#]]);
-    check("ssize_t f(int fd, iovec(out, n) const struct iovec *v, int n) kernel(readv);\n", expect![[r#"
-        pub(crate) unsafe fn core_f(call: &mut Call, fd: i32, v: *mut u8, n: i32) -> isize {
-            unsafe {
-                call.input(fd as u64);
-                call.input(n as u64);
-                let result = call.run_kernel(|_| raw::syscall6(libc::SYS_readv, fd as usize, v as usize, n as usize, 0, 0, 0));
-                if result >= 0 {
-                    call.out_iovec(v.cast(), n as usize, result as usize);
+        "#]],
+    );
+    check(
+        "ssize_t f(int fd, iovec(out, n) const struct iovec *v, int n) kernel(readv);\n",
+        expect![[r#"
+            pub(crate) unsafe fn core_f(call: &mut Call, fd: i32, v: *mut u8, n: i32) -> isize {
+                unsafe {
+                    call.input(fd as u64);
+                    call.input(n as u64);
+                    let result = call.run_kernel(|_| {
+                        raw::syscall6(
+                            libc::SYS_readv,
+                            fd as usize,
+                            v as usize,
+                            n as usize,
+                            0,
+                            0,
+                            0,
+                        )
+                    });
+                    if result >= 0 {
+                        call.out_iovec(v.cast(), n as usize, result as usize);
+                    }
+                    result
                 }
-                result
             }
-        }
-    "#]]);
+        "#]],
+    );
 }
 
 #[test]
@@ -94,12 +131,15 @@ fn types_in_expressions_become_sizes_and_offsets() {
             pub(crate) unsafe fn core_f(call: &mut Call, to: *mut u8, p: *mut u8) -> isize {
                 unsafe {
                     call.input_bytes(p, 8);
-                    let result = call.run_kernel(|_| raw::syscall6(libc::SYS_ioctl, to as usize, p as usize, 0, 0, 0, 0));
+                    let result = call
+                        .run_kernel(|_| raw::syscall6(libc::SYS_ioctl, to as usize, p as usize, 0, 0, 0, 0));
                     if result >= 0 {
                         if !to.is_null() {
                             call.out(
                                 to,
-                                ((((p as i64).wrapping_add(4i64) as *const u32).read_unaligned() as i64).wrapping_mul(8i64)).max(0) as usize,
+                                ((((p as i64).wrapping_add(4i64) as *const u32).read_unaligned() as i64)
+                                    .wrapping_mul(8i64))
+                                .max(0) as usize,
                             );
                         }
                     }
@@ -112,37 +152,47 @@ fn types_in_expressions_become_sizes_and_offsets() {
 
 #[test]
 fn new_descriptors_are_noted_and_closed_ones_forgotten() {
-    check("int f(int fd, int how) kernel(accept4) newfd(socket) closefd(fd);\n", expect![[r#"
-        pub(crate) unsafe fn core_f(call: &mut Call, fd: i32, how: i32) -> isize {
-            unsafe {
-                if files::is_protected(fd as i32) {
-                    return -(libc::EBADF as isize);
+    check(
+        "int f(int fd, int how) kernel(accept4) newfd(socket) closefd(fd);\n",
+        expect![[r#"
+            pub(crate) unsafe fn core_f(call: &mut Call, fd: i32, how: i32) -> isize {
+                unsafe {
+                    if files::is_protected(fd as i32) {
+                        return -(libc::EBADF as isize);
+                    }
+                    call.input(fd as u64);
+                    call.input(how as u64);
+                    let result = call.run_kernel(|_| {
+                        raw::syscall6(libc::SYS_accept4, fd as usize, how as usize, 0, 0, 0, 0)
+                    });
+                    if result >= 0 {
+                        call.opened(result as i32, files::Kind::Socket);
+                        files::closed(fd as i32);
+                    }
+                    result
                 }
-                call.input(fd as u64);
-                call.input(how as u64);
-                let result = call.run_kernel(|_| raw::syscall6(libc::SYS_accept4, fd as usize, how as usize, 0, 0, 0, 0));
-                if result >= 0 {
-                    call.opened(result as i32, files::Kind::Socket);
-                    files::closed(fd as i32);
-                }
-                result
             }
-        }
-    "#]]);
+        "#]],
+    );
 }
 
 #[test]
 fn what_is_reproduced_runs_in_both_runs() {
-    check("int f(int fd) kernel(fsync) reproduce;\n", expect![[r#"
+    check(
+        "int f(int fd) kernel(fsync) reproduce;\n",
+        expect![[r#"
         pub(crate) unsafe fn core_f(fd: i32) -> isize {
             unsafe { raw::syscall6(libc::SYS_fsync, fd as usize, 0, 0, 0, 0, 0) }
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn pointers_of_a_library_become_copies() {
-    check("typedef struct db db;\nxpointer(until(d), bsize(n * 2)) const void *f(db *d, int n);\n", expect![[r#"
+    check(
+        "typedef struct db db;\nxpointer(until(d), bsize(n * 2)) const void *f(db *d, int n);\n",
+        expect![[r#"
         unsafe fn core_f(call: &mut Call, d: *mut u8, n: i32) -> *mut u8 {
             unsafe {
                 call.input(d as u64);
@@ -166,12 +216,15 @@ fn pointers_of_a_library_become_copies() {
                 result
             }
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn asynchronous_transfers_are_ordered_by_their_key() {
-    check("int f(void *request, out bsize(n) void *to, size_t n) prepare(request, to);\n", expect![[r#"
+    check(
+        "int f(void *request, out bsize(n) void *to, size_t n) prepare(request, to);\n",
+        expect![[r#"
         unsafe fn core_f(call: &mut Call, request: *mut u8, to: *mut u8, n: usize) -> i32 {
             unsafe {
                 call.input(request as u64);
@@ -190,8 +243,11 @@ fn asynchronous_transfers_are_ordered_by_their_key() {
                 result
             }
         }
-    "#]]);
-    check("int f(void *request) commit(request, result) fails(minus1);\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "int f(void *request) commit(request, result) fails(minus1);\n",
+        expect![[r#"
         unsafe fn core_f(call: &mut Call, request: *mut u8) -> i32 {
             unsafe {
                 call.input(request as u64);
@@ -211,12 +267,15 @@ fn asynchronous_transfers_are_ordered_by_their_key() {
                 result
             }
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn an_interface_of_ones_own_becomes_c() {
-    check_c("int f(instr const char *name, out nullable int *n, double x);\n", expect![[r#"
+    check_c(
+        "int f(instr const char *name, out nullable int *n, double x);\n",
+        expect![[r#"
         int f(const char *name, int *n, double x)
         {
             static __typeof__(&f) hindcast_real_function;
@@ -236,7 +295,8 @@ fn an_interface_of_ones_own_becomes_c() {
             hindcast_leave(hindcast);
             return result;
         }
-    "#]]);
+    "#]],
+    );
     check_c(
         "xpointer(none) char *f(callback(during) int (*each)(void *data, in bsize(n) const void *p, int n), void *data) fails(null);\n",
         expect![[r#"
@@ -271,7 +331,9 @@ fn an_interface_of_ones_own_becomes_c() {
             }
         "#]],
     );
-    check_c("void f(unchecked void *text) frees(text);\n", expect![[r#"
+    check_c(
+        "void f(unchecked void *text) frees(text);\n",
+        expect![[r#"
         void f(void *text)
         {
             static __typeof__(&f) hindcast_real_function;
@@ -291,11 +353,16 @@ fn an_interface_of_ones_own_becomes_c() {
             hindcast_free(hindcast, hindcast_freed);
             hindcast_leave(hindcast);
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_system_call_in_an_interface_of_ones_own_is_refused() {
-    let error = c::file(&interface("int f(int fd) kernel(close);\n"), "test.h").expect_err("system calls are built in");
-    assert!(error.to_string().ends_with("so leave kernel(...) out"), "{error}");
+    let error = c::file(&interface("int f(int fd) kernel(close);\n"), "test.h")
+        .expect_err("system calls are built in");
+    assert!(
+        error.to_string().ends_with("so leave kernel(...) out"),
+        "{error}"
+    );
 }

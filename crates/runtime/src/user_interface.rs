@@ -30,9 +30,13 @@ static USED: AtomicU16 = AtomicU16::new(0);
 
 /// The name that a user's function was registered with.
 pub fn name(function: u16) -> Option<&'static str> {
-    let name = NAMES.get(function.checked_sub(USER_FUNCTIONS)? as usize)?.load(Ordering::Acquire);
+    let name = NAMES
+        .get(function.checked_sub(USER_FUNCTIONS)? as usize)?
+        .load(Ordering::Acquire);
     // SAFETY: registered names are C strings of a library that stays.
-    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }).and_then(|name| name.to_str().ok())
+    (!name.is_null())
+        .then(|| unsafe { CStr::from_ptr(name) })
+        .and_then(|name| name.to_str().ok())
 }
 
 /// Gives the functions of an interface their numbers, in the order of its header; returns the first. Interfaces are loaded in the
@@ -41,12 +45,15 @@ pub fn name(function: u16) -> Option<&'static str> {
 pub unsafe extern "C" fn hindcast_interface(names: *const *const c_char, count: u32) -> u32 {
     let first = USED.fetch_add(count as u16, Ordering::Relaxed);
     if first as usize + count as usize > NAMES_MAX {
-        init::warn(format_args!("the interfaces have more than {NAMES_MAX} functions: {count} are not recorded"));
+        init::warn(format_args!(
+            "the interfaces have more than {NAMES_MAX} functions: {count} are not recorded"
+        ));
         return 0;
     }
     for index in 0..count as usize {
         // SAFETY: the caller passes that many C strings that stay.
-        NAMES[first as usize + index].store(unsafe { *names.add(index) }.cast_mut(), Ordering::Release);
+        NAMES[first as usize + index]
+            .store(unsafe { *names.add(index) }.cast_mut(), Ordering::Release);
     }
     u32::from(USER_FUNCTIONS + first)
 }
@@ -61,7 +68,11 @@ pub unsafe extern "C" fn hindcast_next(name: *const c_char, own: *const ()) -> *
         Some(thread) => thread::system_space(thread, look),
         None => look(),
     };
-    assert!(!found.is_null(), "no loaded library has {}", name.to_str().unwrap_or("it"));
+    assert!(
+        !found.is_null(),
+        "no loaded library has {}",
+        name.to_str().unwrap_or("it")
+    );
     found.cast()
 }
 
@@ -105,7 +116,11 @@ pub unsafe extern "C" fn hindcast_input_string(call: &mut Call, text: *const c_c
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_input_iovec(call: &mut Call, buffers: *const libc::iovec, count: i64) {
+pub unsafe extern "C" fn hindcast_input_iovec(
+    call: &mut Call,
+    buffers: *const libc::iovec,
+    count: i64,
+) {
     // SAFETY: the header says so.
     unsafe { call.input_iovec(buffers, count.max(0) as usize) };
 }
@@ -165,20 +180,36 @@ pub unsafe extern "C" fn hindcast_out(call: &mut Call, memory: *mut u8, length: 
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_out_iovec(call: &mut Call, buffers: *const libc::iovec, count: i64, total: i64) {
+pub unsafe extern "C" fn hindcast_out_iovec(
+    call: &mut Call,
+    buffers: *const libc::iovec,
+    count: i64,
+    total: i64,
+) {
     // SAFETY: the header says so.
     unsafe { call.out_iovec(buffers, count.max(0) as usize, total.max(0) as usize) };
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_out_msghdr(call: &mut Call, message: *mut libc::msghdr, result: i64) {
+pub unsafe extern "C" fn hindcast_out_msghdr(
+    call: &mut Call,
+    message: *mut libc::msghdr,
+    result: i64,
+) {
     // SAFETY: the header says so.
     unsafe { call.out_msghdr(message, result as isize) };
 }
 
 /// `size` < 0: a string. It is asked for by the caller while recording only.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_shadow(call: &mut Call, real: *mut u8, size: i64, owner: i32, key: u64, place: u64) -> *mut u8 {
+pub unsafe extern "C" fn hindcast_shadow(
+    call: &mut Call,
+    real: *mut u8,
+    size: i64,
+    owner: i32,
+    key: u64,
+    place: u64,
+) -> *mut u8 {
     let owner = match owner {
         0 => Owner::None,
         1 => Owner::Thread,
@@ -205,7 +236,11 @@ pub unsafe extern "C" fn hindcast_release(call: &mut Call, key: u64) {
 /// Recording: the library's own block behind a copy that the program gives back, or the pointer itself.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn hindcast_real(call: &Call, copy: *mut u8) -> *mut u8 {
-    if call.is_recording() { foreign::take_real(copy).unwrap_or(copy) } else { copy }
+    if call.is_recording() {
+        foreign::take_real(copy).unwrap_or(copy)
+    } else {
+        copy
+    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -226,7 +261,12 @@ pub unsafe extern "C" fn hindcast_commit(call: &mut Call, key: u64, size: i64) {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_echo(call: &mut Call, descriptor: i32, bytes: *const u8, length: i64) {
+pub unsafe extern "C" fn hindcast_echo(
+    call: &mut Call,
+    descriptor: i32,
+    bytes: *const u8,
+    length: i64,
+) {
     // SAFETY: the header says so.
     unsafe { call.echo(descriptor, bytes, length.max(0) as usize) };
 }
@@ -249,13 +289,31 @@ pub unsafe extern "C" fn hindcast_closed(descriptor: i32) {
 
 /// What a library gets instead of a function of the program.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_stand_in(call: &Call, stub: *const (), program: *mut u8) -> *mut u8 {
-    if call.is_recording() { foreign::stand_in(stub, program) } else { program }
+pub unsafe extern "C" fn hindcast_stand_in(
+    call: &Call,
+    stub: *const (),
+    program: *mut u8,
+) -> *mut u8 {
+    if call.is_recording() {
+        foreign::stand_in(stub, program)
+    } else {
+        program
+    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_upcall(function: u32, parameter: u32, number: f64, result_bytes: u32) -> *mut Upcall {
-    Box::into_raw(Box::new(Upcall::new(Function(function as u16), parameter, number, result_bytes as u8)))
+pub unsafe extern "C" fn hindcast_upcall(
+    function: u32,
+    parameter: u32,
+    number: f64,
+    result_bytes: u32,
+) -> *mut Upcall {
+    Box::into_raw(Box::new(Upcall::new(
+        Function(function as u16),
+        parameter,
+        number,
+        result_bytes as u8,
+    )))
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -276,7 +334,11 @@ pub unsafe extern "C" fn hindcast_upcall_string(upcall: &mut Upcall, text: *cons
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn hindcast_upcall_strings(upcall: &mut Upcall, texts: *const *const u8, count: i64) {
+pub unsafe extern "C" fn hindcast_upcall_strings(
+    upcall: &mut Upcall,
+    texts: *const *const u8,
+    count: i64,
+) {
     // SAFETY: the header says so.
     unsafe { upcall.strings(texts, count.max(0) as usize) };
 }

@@ -8,15 +8,25 @@ use crate::model::*;
 
 /// The functions of the interface that get a stub, in the order of their numbers.
 pub fn stubbed(interface: &Interface) -> impl Iterator<Item = &Function> {
-    interface.functions.iter().filter(|function| function.code == Code::Library)
+    interface
+        .functions
+        .iter()
+        .filter(|function| function.code == Code::Library)
 }
 
 /// A whole C file. `header` is what it includes for the types.
 pub fn file(interface: &Interface, header: &str) -> Result<String, InterfaceError> {
-    if let Some(function) = interface.functions.iter().find(|function| matches!(function.code, Code::Kernel { .. })) {
+    if let Some(function) = interface
+        .functions
+        .iter()
+        .find(|function| matches!(function.code, Code::Kernel { .. }))
+    {
         return Err(InterfaceError::Contradiction {
             place: function.place.clone(),
-            what: format!("{}: system calls are built in; an interface of your own is about a library, so leave kernel(...) out", function.name),
+            what: format!(
+                "{}: system calls are built in; an interface of your own is about a library, so leave kernel(...) out",
+                function.name
+            ),
         });
     }
     let mut text = format!(
@@ -52,9 +62,38 @@ pub fn file(interface: &Interface, header: &str) -> Result<String, InterfaceErro
 
 /// All macros of `hindcast.h`.
 pub(crate) const KEYWORDS: [&str; 32] = [
-    "in", "out", "inout", "instr", "bsize", "always", "nullable", "unchecked", "strings", "iovec", "msghdr", "echo", "callback", "xpointer",
-    "releases", "frees", "kernel", "trap_only", "block", "alias", "fails", "by_hand", "harmless", "newfd", "closefd", "sync", "prepare",
-    "commit", "cache", "reproduce", "HINDCAST_KEYWORD", "HINDCAST_TEXT",
+    "in",
+    "out",
+    "inout",
+    "instr",
+    "bsize",
+    "always",
+    "nullable",
+    "unchecked",
+    "strings",
+    "iovec",
+    "msghdr",
+    "echo",
+    "callback",
+    "xpointer",
+    "releases",
+    "frees",
+    "kernel",
+    "trap_only",
+    "block",
+    "alias",
+    "fails",
+    "by_hand",
+    "harmless",
+    "newfd",
+    "closefd",
+    "sync",
+    "prepare",
+    "commit",
+    "cache",
+    "reproduce",
+    "HINDCAST_KEYWORD",
+    "HINDCAST_TEXT",
 ];
 
 fn stub(text: &mut String, function: &Function, index: usize) {
@@ -64,7 +103,11 @@ fn stub(text: &mut String, function: &Function, index: usize) {
             upcall(text, function, index, parameter_index, callback);
         }
     }
-    let names: Vec<_> = function.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+    let names: Vec<_> = function
+        .parameters
+        .iter()
+        .map(|parameter| parameter.name.as_str())
+        .collect();
     let call = format!("({})", names.join(", "));
     let is_void = function.result == Type::Void;
     let give = if is_void { "" } else { "return " };
@@ -80,7 +123,10 @@ fn stub(text: &mut String, function: &Function, index: usize) {
     if function.reproduce {
         text.push_str("    struct hindcast_thread *hindcast_thread = hindcast_step_down();\n");
         if is_void {
-            let _ = writeln!(text, "    hindcast_real_function{call};\n    hindcast_step_up(hindcast_thread);\n}}");
+            let _ = writeln!(
+                text,
+                "    hindcast_real_function{call};\n    hindcast_step_up(hindcast_thread);\n}}"
+            );
         } else {
             let _ = writeln!(
                 text,
@@ -90,11 +136,20 @@ fn stub(text: &mut String, function: &Function, index: usize) {
         aliases(text, function, &call);
         return;
     }
-    let _ = writeln!(text, "    struct hindcast_call hindcast_call, *hindcast = &hindcast_call;");
+    let _ = writeln!(
+        text,
+        "    struct hindcast_call hindcast_call, *hindcast = &hindcast_call;"
+    );
     if is_void {
-        let _ = writeln!(text, "    if (!hindcast_enter(hindcast, hindcast_number({index}))) {{\n        hindcast_real_function{call};\n        return;\n    }}");
+        let _ = writeln!(
+            text,
+            "    if (!hindcast_enter(hindcast, hindcast_number({index}))) {{\n        hindcast_real_function{call};\n        return;\n    }}"
+        );
     } else {
-        let _ = writeln!(text, "    if (!hindcast_enter(hindcast, hindcast_number({index})))\n        return hindcast_real_function{call};");
+        let _ = writeln!(
+            text,
+            "    if (!hindcast_enter(hindcast, hindcast_number({index})))\n        return hindcast_real_function{call};"
+        );
     }
     before(text, function);
     for (parameter_index, parameter) in function.parameters.iter().enumerate() {
@@ -108,15 +163,22 @@ fn stub(text: &mut String, function: &Function, index: usize) {
     }
     if let Some(freed) = function.frees {
         let freed = names[freed];
-        let _ = writeln!(text, "    void *hindcast_freed = (void *){freed};\n    {freed} = hindcast_real(hindcast, hindcast_freed);");
+        let _ = writeln!(
+            text,
+            "    void *hindcast_freed = (void *){freed};\n    {freed} = hindcast_real(hindcast, hindcast_freed);"
+        );
     }
     if function.blocks {
         text.push_str("    hindcast_blocks(hindcast);\n");
     }
     let run = match function.result {
         Type::Void => format!("hindcast_real_function{call}"),
-        Type::Float { bytes: 4 } => format!("hindcast_value = (long)hindcast_float_bits(hindcast_real_function{call})"),
-        Type::Float { .. } => format!("hindcast_value = (long)hindcast_double_bits(hindcast_real_function{call})"),
+        Type::Float { bytes: 4 } => {
+            format!("hindcast_value = (long)hindcast_float_bits(hindcast_real_function{call})")
+        }
+        Type::Float { .. } => {
+            format!("hindcast_value = (long)hindcast_double_bits(hindcast_real_function{call})")
+        }
         _ => format!("hindcast_value = (long)hindcast_real_function{call}"),
     };
     let failure = match function.failure {
@@ -132,16 +194,31 @@ fn stub(text: &mut String, function: &Function, index: usize) {
     );
     let _ = match function.result {
         Type::Void => Ok(()),
-        Type::Float { bytes: 4 } => writeln!(text, "    float result = hindcast_float(hindcast_value);"),
-        Type::Float { .. } => writeln!(text, "    double result = hindcast_double(hindcast_value);"),
-        _ => writeln!(text, "    __typeof__({name}{call}) result = (__typeof__({name}{call}))hindcast_value;"),
+        Type::Float { bytes: 4 } => {
+            writeln!(text, "    float result = hindcast_float(hindcast_value);")
+        }
+        Type::Float { .. } => {
+            writeln!(text, "    double result = hindcast_double(hindcast_value);")
+        }
+        _ => writeln!(
+            text,
+            "    __typeof__({name}{call}) result = (__typeof__({name}{call}))hindcast_value;"
+        ),
     };
     after(text, function, index);
     if let Some(foreign) = &function.foreign {
-        let _ = writeln!(text, "    result = (__typeof__(result))hindcast_shadow(hindcast, (void *)result, {});", shadow(foreign, index, 0));
+        let _ = writeln!(
+            text,
+            "    result = (__typeof__(result))hindcast_shadow(hindcast, (void *)result, {});",
+            shadow(foreign, index, 0)
+        );
     }
     for key in &function.releases {
-        let _ = writeln!(text, "    hindcast_release(hindcast, (unsigned long)({}));", key.text);
+        let _ = writeln!(
+            text,
+            "    hindcast_release(hindcast, (unsigned long)({}));",
+            key.text
+        );
     }
     if function.frees.is_some() {
         text.push_str("    hindcast_free(hindcast, hindcast_freed);\n");
@@ -156,27 +233,49 @@ fn stub(text: &mut String, function: &Function, index: usize) {
 
 fn aliases(text: &mut String, function: &Function, _call: &str) {
     for alias in &function.aliases {
-        let _ = writeln!(text, "extern __typeof__({0}) {alias} __attribute__((alias(\"{0}\")));", function.name);
+        let _ = writeln!(
+            text,
+            "extern __typeof__({0}) {alias} __attribute__((alias(\"{0}\")));",
+            function.name
+        );
     }
 }
 
 fn before(text: &mut String, function: &Function) {
     for parameter in &function.parameters {
         let name = &parameter.name;
-        let guard = if parameter.nullable { format!("if ({name}) ") } else { String::new() };
+        let guard = if parameter.nullable {
+            format!("if ({name}) ")
+        } else {
+            String::new()
+        };
         let line = match &parameter.transfer {
             _ if parameter.unchecked => continue,
             Transfer::Value => match parameter.kind {
-                Type::Float { bytes: 4 } => format!("hindcast_input(hindcast, hindcast_float_bits({name}));"),
-                Type::Float { .. } => format!("hindcast_input(hindcast, hindcast_double_bits({name}));"),
+                Type::Float { bytes: 4 } => {
+                    format!("hindcast_input(hindcast, hindcast_float_bits({name}));")
+                }
+                Type::Float { .. } => {
+                    format!("hindcast_input(hindcast, hindcast_double_bits({name}));")
+                }
                 _ => format!("hindcast_input(hindcast, (unsigned long){name});"),
             },
-            Transfer::In(size) | Transfer::InOut(size) => format!("{guard}hindcast_input_bytes(hindcast, {name}, {});", size.text),
+            Transfer::In(size) | Transfer::InOut(size) => format!(
+                "{guard}hindcast_input_bytes(hindcast, {name}, {});",
+                size.text
+            ),
             Transfer::InString => format!("hindcast_input_string(hindcast, {name});"),
-            Transfer::Iovec { out: false, count } => format!("hindcast_input_iovec(hindcast, {name}, {});", count.text),
-            Transfer::Msghdr { out: false } => format!("hindcast_input_iovec(hindcast, {name}->msg_iov, {name}->msg_iovlen);"),
+            Transfer::Iovec { out: false, count } => {
+                format!("hindcast_input_iovec(hindcast, {name}, {});", count.text)
+            }
+            Transfer::Msghdr { out: false } => {
+                format!("hindcast_input_iovec(hindcast, {name}->msg_iov, {name}->msg_iovlen);")
+            }
             Transfer::Callback(_) => format!("hindcast_input(hindcast, (unsigned long){name});"),
-            Transfer::Out(_) | Transfer::Iovec { .. } | Transfer::Msghdr { .. } | Transfer::Strings(_) => continue,
+            Transfer::Out(_)
+            | Transfer::Iovec { .. }
+            | Transfer::Msghdr { .. }
+            | Transfer::Strings(_) => continue,
         };
         let _ = writeln!(text, "    {line}");
     }
@@ -188,13 +287,25 @@ fn before(text: &mut String, function: &Function) {
             Moment::Before => "before",
             Moment::After => "after",
         };
-        let _ = writeln!(text, "    hindcast_sync_{moment}(hindcast, (unsigned long)({}));", sync.key.text);
+        let _ = writeln!(
+            text,
+            "    hindcast_sync_{moment}(hindcast, (unsigned long)({}));",
+            sync.key.text
+        );
     }
     if let Some(prepare) = &function.prepare {
-        let _ = writeln!(text, "    hindcast_sync_before(hindcast, (unsigned long)({}));", prepare.key.text);
+        let _ = writeln!(
+            text,
+            "    hindcast_sync_before(hindcast, (unsigned long)({}));",
+            prepare.key.text
+        );
     }
     if let Some(commit) = &function.commit {
-        let _ = writeln!(text, "    hindcast_sync_after(hindcast, (unsigned long)({}));", commit.key.text);
+        let _ = writeln!(
+            text,
+            "    hindcast_sync_after(hindcast, (unsigned long)({}));",
+            commit.key.text
+        );
     }
 }
 
@@ -213,11 +324,22 @@ fn after(text: &mut String, function: &Function, index: usize) {
     };
     for (parameter_index, parameter) in function.parameters.iter().enumerate() {
         let name = &parameter.name;
-        let guard = if parameter.nullable { format!("if ({name}) ") } else { String::new() };
+        let guard = if parameter.nullable {
+            format!("if ({name}) ")
+        } else {
+            String::new()
+        };
         match &parameter.transfer {
-            Transfer::Out(_) if function.prepare.as_ref().is_some_and(|prepare| prepare.buffer == parameter_index) => {}
+            Transfer::Out(_)
+                if function
+                    .prepare
+                    .as_ref()
+                    .is_some_and(|prepare| prepare.buffer == parameter_index) => {}
             Transfer::Out(size) | Transfer::InOut(size) => {
-                put(format!("{guard}hindcast_out(hindcast, {name}, {});", size.text), parameter.always);
+                put(
+                    format!("{guard}hindcast_out(hindcast, {name}, {});", size.text),
+                    parameter.always,
+                );
                 if let Some(foreign) = &parameter.foreign {
                     put(
                         format!(
@@ -229,9 +351,18 @@ fn after(text: &mut String, function: &Function, index: usize) {
                 }
             }
             Transfer::Iovec { out: true, count } => {
-                put(format!("hindcast_out_iovec(hindcast, {name}, {}, result);", count.text), parameter.always);
+                put(
+                    format!(
+                        "hindcast_out_iovec(hindcast, {name}, {}, result);",
+                        count.text
+                    ),
+                    parameter.always,
+                );
             }
-            Transfer::Msghdr { out: true } => put(format!("hindcast_out_msghdr(hindcast, {name}, result);"), parameter.always),
+            Transfer::Msghdr { out: true } => put(
+                format!("hindcast_out_msghdr(hindcast, {name}, result);"),
+                parameter.always,
+            ),
             _ => {}
         }
         if let Some(kind) = &parameter.new_descriptors
@@ -247,22 +378,51 @@ fn after(text: &mut String, function: &Function, index: usize) {
             );
         }
         if let Some(echo) = &parameter.echo {
-            put(format!("hindcast_echo(hindcast, {}, {name}, {});", echo.descriptor.text, echo.size.text), parameter.always);
+            put(
+                format!(
+                    "hindcast_echo(hindcast, {}, {name}, {});",
+                    echo.descriptor.text, echo.size.text
+                ),
+                parameter.always,
+            );
         }
     }
     if let Some(kind) = &function.new_descriptor {
-        put(format!("hindcast_opened((int)result, {});", descriptor(kind)), false);
+        put(
+            format!("hindcast_opened((int)result, {});", descriptor(kind)),
+            false,
+        );
     }
     if let Some(closes) = function.closes {
-        put(format!("hindcast_closed((int){});", function.parameters[closes].name), false);
+        put(
+            format!(
+                "hindcast_closed((int){});",
+                function.parameters[closes].name
+            ),
+            false,
+        );
     }
     if let Some(prepare) = &function.prepare {
         let buffer = &function.parameters[prepare.buffer];
-        let (Transfer::Out(size) | Transfer::InOut(size)) = &buffer.transfer else { unreachable!("the reader checked") };
-        put(format!("hindcast_prepare(hindcast, (unsigned long)({}), {}, {});", prepare.key.text, buffer.name, size.text), false);
+        let (Transfer::Out(size) | Transfer::InOut(size)) = &buffer.transfer else {
+            unreachable!("the reader checked")
+        };
+        put(
+            format!(
+                "hindcast_prepare(hindcast, (unsigned long)({}), {}, {});",
+                prepare.key.text, buffer.name, size.text
+            ),
+            false,
+        );
     }
     if let Some(commit) = &function.commit {
-        put(format!("hindcast_commit(hindcast, (unsigned long)({}), {});", commit.key.text, commit.size.text), false);
+        put(
+            format!(
+                "hindcast_commit(hindcast, (unsigned long)({}), {});",
+                commit.key.text, commit.size.text
+            ),
+            false,
+        );
     }
 }
 
@@ -274,7 +434,10 @@ fn descriptor(kind: &str) -> String {
 fn shadow(foreign: &Foreign, function: usize, parameter: usize) -> String {
     let size = match &foreign.size {
         None => "-1".to_owned(),
-        Some(size) => format!("hindcast_is_recording(hindcast) ? hindcast_greatest(0, {}) : 0", size.text),
+        Some(size) => format!(
+            "hindcast_is_recording(hindcast) ? hindcast_greatest(0, {}) : 0",
+            size.text
+        ),
     };
     let (owner, key) = match &foreign.owner {
         Owner::None => ("NONE", "0"),
@@ -283,11 +446,23 @@ fn shadow(foreign: &Foreign, function: usize, parameter: usize) -> String {
         Owner::Callback => ("CALLBACK", "0"),
         Owner::Until(key) => ("UNTIL", key.text.as_str()),
     };
-    format!("{size}, HINDCAST_OWNER_{owner}, (unsigned long)({key}), (unsigned long)hindcast_number({function}) << 8 | {parameter}")
+    format!(
+        "{size}, HINDCAST_OWNER_{owner}, (unsigned long)({key}), (unsigned long)hindcast_number({function}) << 8 | {parameter}"
+    )
 }
 
-fn upcall(text: &mut String, function: &Function, index: usize, parameter: usize, callback: &Callback) {
-    let mut parameters: Vec<_> = callback.parameters.iter().map(|parameter| parameter.text.clone()).collect();
+fn upcall(
+    text: &mut String,
+    function: &Function,
+    index: usize,
+    parameter: usize,
+    callback: &Callback,
+) {
+    let mut parameters: Vec<_> = callback
+        .parameters
+        .iter()
+        .map(|parameter| parameter.text.clone())
+        .collect();
     parameters.push("double hindcast_stand_in_number".to_owned());
     let result = match callback.result {
         Type::Void => "void",
@@ -305,14 +480,28 @@ fn upcall(text: &mut String, function: &Function, index: usize, parameter: usize
     for parameter in &callback.parameters {
         let name = &parameter.name;
         let _ = match &parameter.transfer {
-            Transfer::In(size) => writeln!(text, "    hindcast_upcall_bytes(hindcast, {name}, {name} ? ({}) : 0);", size.text),
+            Transfer::In(size) => writeln!(
+                text,
+                "    hindcast_upcall_bytes(hindcast, {name}, {name} ? ({}) : 0);",
+                size.text
+            ),
             Transfer::InString => writeln!(text, "    hindcast_upcall_string(hindcast, {name});"),
-            Transfer::Strings(count) => writeln!(text, "    hindcast_upcall_strings(hindcast, {name}, {});", count.text),
-            _ => writeln!(text, "    hindcast_upcall_value(hindcast, (unsigned long){name});"),
+            Transfer::Strings(count) => writeln!(
+                text,
+                "    hindcast_upcall_strings(hindcast, {name}, {});",
+                count.text
+            ),
+            _ => writeln!(
+                text,
+                "    hindcast_upcall_value(hindcast, (unsigned long){name});"
+            ),
         };
     }
     let _ = match callback.result {
         Type::Void => writeln!(text, "    hindcast_upcall_run(hindcast);\n}}"),
-        _ => writeln!(text, "    return ({result})hindcast_upcall_run(hindcast);\n}}"),
+        _ => writeln!(
+            text,
+            "    return ({result})hindcast_upcall_run(hindcast);\n}}"
+        ),
     };
 }

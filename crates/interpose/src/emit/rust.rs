@@ -24,45 +24,65 @@ pub const FIRST_FUNCTION: usize = 64;
 pub fn files(always: &[Interface], chosen: &[Interface]) -> Vec<File> {
     let mut files = Vec::new();
     let all: Vec<_> = always.iter().chain(chosen).collect();
-    files.push(File { name: "functions.rs".to_owned(), text: functions(&all) });
+    files.push(File {
+        name: "functions.rs".to_owned(),
+        text: functions(&all),
+    });
     for interface in always {
-        files.push(File { name: format!("{}.rs", interface.name), text: module(interface, None) });
+        files.push(File {
+            name: format!("{}.rs", interface.name),
+            text: module(interface, None),
+        });
     }
     for interface in chosen {
-        files.push(File { name: format!("{}.rs", interface.name), text: module(interface, Some(&interface.name)) });
+        files.push(File {
+            name: format!("{}.rs", interface.name),
+            text: module(interface, Some(&interface.name)),
+        });
     }
-    files.push(File { name: "mod.rs".to_owned(), text: dispatch(&all) });
+    files.push(File {
+        name: "mod.rs".to_owned(),
+        text: dispatch(&all),
+    });
     for file in &mut files {
         file.text = formatted(&file.text);
     }
     files
 }
 
-/// Through `rustfmt`, in the style of this workspace; as it is where there is none.
+/// Through `rustfmt`; as it is where there is none.
 fn formatted(text: &str) -> String {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
     let child = Command::new("rustfmt")
-        .args(["--edition", "2024", "--config", "max_width=130,use_small_heuristics=Max"])
+        .args(["--edition", "2024"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
-    let Ok(mut child) = child else { return text.to_owned() };
+    let Ok(mut child) = child else {
+        return text.to_owned();
+    };
     let mut input = child.stdin.take().expect("the input is a pipe");
     let copy = text.to_owned();
     let writer = std::thread::spawn(move || input.write_all(copy.as_bytes()).is_ok());
     let output = child.wait_with_output();
     let written = writer.join().unwrap_or(false);
     match output {
-        Ok(output) if written && output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(output) if written && output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        }
         _ => text.to_owned(),
     }
 }
 
 /// Functions that have a number: all that can appear in a log.
 fn numbered<'a>(interfaces: &[&'a Interface]) -> Vec<&'a Function> {
-    interfaces.iter().flat_map(|interface| &interface.functions).filter(|function| function.code != Code::Harmless).collect()
+    interfaces
+        .iter()
+        .flat_map(|interface| &interface.functions)
+        .filter(|function| function.code != Code::Harmless)
+        .collect()
 }
 
 /// The name of a function's constant.
@@ -73,7 +93,10 @@ pub fn constant(function: &Function) -> String {
 /// What a report calls a function: a system call that has no symbol by the call's name.
 fn shown(function: &Function) -> &str {
     match &function.code {
-        Code::Kernel { call, exported: false } => call,
+        Code::Kernel {
+            call,
+            exported: false,
+        } => call,
         Code::ByHand { call: Some(call) } if function.name.starts_with("kernel_") => call,
         _ => &function.name,
     }
@@ -83,16 +106,28 @@ fn functions(interfaces: &[&Interface]) -> String {
     let functions = numbered(interfaces);
     let mut text = format!("{HEADING}#![allow(dead_code)]\n\nuse crate::call::Function;\n\n");
     for (index, function) in functions.iter().enumerate() {
-        let _ = writeln!(text, "pub const {}: Function = Function({});", constant(function), FIRST_FUNCTION + index);
+        let _ = writeln!(
+            text,
+            "pub const {}: Function = Function({});",
+            constant(function),
+            FIRST_FUNCTION + index
+        );
     }
     text.push_str("\n/// By number, from the first function on.\npub const NAMES: &[&str] = &[\n");
     for function in &functions {
         let _ = writeln!(text, "    \"{}\",", shown(function));
     }
-    text.push_str("];\n\n/// Changes when a number or a signature does: logs of another table are refused.\n");
+    text.push_str(
+        "];\n\n/// Changes when a number or a signature does: logs of another table are refused.\n",
+    );
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for function in &functions {
-        for byte in function.name.bytes().chain(function.signature.bytes()).chain(transfers(function).bytes()) {
+        for byte in function
+            .name
+            .bytes()
+            .chain(function.signature.bytes())
+            .chain(transfers(function).bytes())
+        {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
@@ -136,7 +171,9 @@ fn dispatch(interfaces: &[&Interface]) -> String {
     );
     for interface in interfaces {
         for function in &interface.functions {
-            let Code::Kernel { call, .. } = &function.code else { continue };
+            let Code::Kernel { call, .. } = &function.code else {
+                continue;
+            };
             let arguments: Vec<_> = function
                 .parameters
                 .iter()
@@ -145,9 +182,19 @@ fn dispatch(interfaces: &[&Interface]) -> String {
                 .collect();
             let _ = writeln!(text, "{} => {{", number_of(call));
             if function.reproduce {
-                let _ = writeln!(text, "{}::core_{}({})", interface.name, function.name, arguments.join(", "));
+                let _ = writeln!(
+                    text,
+                    "{}::core_{}({})",
+                    interface.name,
+                    function.name,
+                    arguments.join(", ")
+                );
             } else {
-                let _ = writeln!(text, "let mut call = Call::within(thread, functions::{});", constant(function));
+                let _ = writeln!(
+                    text,
+                    "let mut call = Call::within(thread, functions::{});",
+                    constant(function)
+                );
                 let comma = if arguments.is_empty() { "" } else { ", " };
                 let _ = writeln!(
                     text,
@@ -201,12 +248,30 @@ pub fn rust_type(kind: Type) -> &'static str {
     match kind {
         Type::Void => "()",
         Type::Pointer => "*mut u8",
-        Type::Integer { bytes: 1, signed: true } => "i8",
-        Type::Integer { bytes: 1, signed: false } => "u8",
-        Type::Integer { bytes: 2, signed: true } => "i16",
-        Type::Integer { bytes: 2, signed: false } => "u16",
-        Type::Integer { bytes: 4, signed: true } => "i32",
-        Type::Integer { bytes: 4, signed: false } => "u32",
+        Type::Integer {
+            bytes: 1,
+            signed: true,
+        } => "i8",
+        Type::Integer {
+            bytes: 1,
+            signed: false,
+        } => "u8",
+        Type::Integer {
+            bytes: 2,
+            signed: true,
+        } => "i16",
+        Type::Integer {
+            bytes: 2,
+            signed: false,
+        } => "u16",
+        Type::Integer {
+            bytes: 4,
+            signed: true,
+        } => "i32",
+        Type::Integer {
+            bytes: 4,
+            signed: false,
+        } => "u32",
         Type::Integer { signed: true, .. } => "i64",
         Type::Integer { signed: false, .. } => "usize",
         Type::Float { bytes: 4 } => "f32",
@@ -219,11 +284,16 @@ pub fn rust_type(kind: Type) -> &'static str {
 fn rust_name(name: &str) -> String {
     const TAKEN: [&str; 7] = ["call", "result", "thread", "real", "key", "failed", "next"];
     const WORDS: [&str; 37] = [
-        "abstract", "become", "crate", "do", "false", "final", "gen", "macro", "override", "priv", "true", "try", "virtual",
-        "as", "async", "await", "box", "dyn", "fn", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "super",
-        "trait", "type", "unsafe", "use", "where", "yield", "self",
+        "abstract", "become", "crate", "do", "false", "final", "gen", "macro", "override", "priv",
+        "true", "try", "virtual", "as", "async", "await", "box", "dyn", "fn", "impl", "in", "let",
+        "loop", "match", "mod", "move", "mut", "pub", "ref", "super", "trait", "type", "unsafe",
+        "use", "where", "yield", "self",
     ];
-    if TAKEN.contains(&name) || WORDS.contains(&name) { format!("{name}_") } else { name.to_owned() }
+    if TAKEN.contains(&name) || WORDS.contains(&name) {
+        format!("{name}_")
+    } else {
+        name.to_owned()
+    }
 }
 
 fn module(interface: &Interface, chosen: Option<&str>) -> String {
@@ -235,7 +305,8 @@ fn module(interface: &Interface, chosen: Option<&str>) -> String {
             Code::ByHand { .. } | Code::Harmless => {}
         }
     }
-    let mut text = format!("{HEADING}#![allow(clippy::all, dead_code, unused_imports, unused_parens)]\n\n");
+    let mut text =
+        format!("{HEADING}#![allow(clippy::all, dead_code, unused_imports, unused_parens)]\n\n");
     text.push_str("use super::functions;\n");
     text.push_str("use crate::call::{Call, Failure, libc_result};\nuse crate::{files, raw};\n");
     if body.contains("foreign::") || body.contains("next!") {
@@ -256,13 +327,27 @@ fn module(interface: &Interface, chosen: Option<&str>) -> String {
 
 /// `fd: i32, buffer: *mut u8`
 fn parameters(function: &Function) -> String {
-    let parameters: Vec<_> =
-        function.parameters.iter().map(|parameter| format!("{}: {}", rust_name(&parameter.name), rust_type(parameter.kind))).collect();
+    let parameters: Vec<_> = function
+        .parameters
+        .iter()
+        .map(|parameter| {
+            format!(
+                "{}: {}",
+                rust_name(&parameter.name),
+                rust_type(parameter.kind)
+            )
+        })
+        .collect();
     parameters.join(", ")
 }
 
 fn names(function: &Function) -> String {
-    function.parameters.iter().map(|parameter| rust_name(&parameter.name)).collect::<Vec<_>>().join(", ")
+    function
+        .parameters
+        .iter()
+        .map(|parameter| rust_name(&parameter.name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn arrow(kind: Type) -> String {
@@ -273,24 +358,45 @@ fn arrow(kind: Type) -> String {
 }
 
 fn kernel(text: &mut String, function: &Function) {
-    let Code::Kernel { call, exported } = &function.code else { unreachable!("only for system calls") };
+    let Code::Kernel { call, exported } = &function.code else {
+        unreachable!("only for system calls")
+    };
     let name = &function.name;
     let number = number_of(call);
-    let mut registers: Vec<_> = function.parameters.iter().map(|parameter| format!("{} as usize", rust_name(&parameter.name))).collect();
+    let mut registers: Vec<_> = function
+        .parameters
+        .iter()
+        .map(|parameter| format!("{} as usize", rust_name(&parameter.name)))
+        .collect();
     registers.resize(6, "0".to_owned());
     let registers = registers.join(", ");
-    let comma = if function.parameters.is_empty() { "" } else { ", " };
+    let comma = if function.parameters.is_empty() {
+        ""
+    } else {
+        ", "
+    };
     let raw = format!("raw::syscall6({number}, {registers})");
 
     let _ = writeln!(text, "/// `{}`\n#[inline(always)]", function.signature);
     if function.reproduce {
         // Runs the same in both runs and leaves nothing in the log.
-        let _ = writeln!(text, "pub(crate) unsafe fn core_{name}({}) -> isize {{ unsafe {{ {raw} }} }}", parameters(function));
+        let _ = writeln!(
+            text,
+            "pub(crate) unsafe fn core_{name}({}) -> isize {{ unsafe {{ {raw} }} }}",
+            parameters(function)
+        );
     } else {
-        let _ = writeln!(text, "pub(crate) unsafe fn core_{name}(call: &mut Call{comma}{}) -> isize {{ unsafe {{", parameters(function));
+        let _ = writeln!(
+            text,
+            "pub(crate) unsafe fn core_{name}(call: &mut Call{comma}{}) -> isize {{ unsafe {{",
+            parameters(function)
+        );
         if let Some(closes) = function.closes {
             let descriptor = rust_name(&function.parameters[closes].name);
-            let _ = writeln!(text, "if files::is_protected({descriptor} as i32) {{ return -(libc::EBADF as isize); }}");
+            let _ = writeln!(
+                text,
+                "if files::is_protected({descriptor} as i32) {{ return -(libc::EBADF as isize); }}"
+            );
         }
         before(text, function);
         if function.blocks {
@@ -301,7 +407,9 @@ fn kernel(text: &mut String, function: &Function) {
         } else {
             let _ = writeln!(text, "let result = call.run_kernel(|_| {raw});");
         }
-        after(text, function, &|inner| format!("if result >= 0 {{\n{inner}}}\n"));
+        after(text, function, &|inner| {
+            format!("if result >= 0 {{\n{inner}}}\n")
+        });
         text.push_str("result\n} }\n");
     }
     text.push('\n');
@@ -363,7 +471,13 @@ fn aliases(text: &mut String, function: &Function) {
 fn before(text: &mut String, function: &Function) {
     for parameter in &function.parameters {
         let name = rust_name(&parameter.name);
-        let guard = |inner: String| if parameter.nullable { format!("if !{name}.is_null() {{ {inner} }}\n") } else { format!("{inner}\n") };
+        let guard = |inner: String| {
+            if parameter.nullable {
+                format!("if !{name}.is_null() {{ {inner} }}\n")
+            } else {
+                format!("{inner}\n")
+            }
+        };
         let line = match &parameter.transfer {
             _ if parameter.unchecked => continue,
             Transfer::Value => match parameter.kind {
@@ -371,13 +485,21 @@ fn before(text: &mut String, function: &Function) {
                 Type::Float { .. } => format!("call.input({name}.to_bits());\n"),
                 _ => format!("call.input({name} as u64);\n"),
             },
-            Transfer::In(size) | Transfer::InOut(size) => guard(format!("call.input_bytes({name}, {});", length(&size.value))),
+            Transfer::In(size) | Transfer::InOut(size) => guard(format!(
+                "call.input_bytes({name}, {});",
+                length(&size.value)
+            )),
             Transfer::InString => format!("call.input_str({name}.cast());\n"),
             Transfer::Iovec { out: false, count } => {
-                format!("call.input_iovec({name}.cast(), {});\n", length(&count.value))
+                format!(
+                    "call.input_iovec({name}.cast(), {});\n",
+                    length(&count.value)
+                )
             }
             Transfer::Msghdr { out: false } => {
-                format!("let message_ = &*{name}.cast::<libc::msghdr>();\ncall.input_iovec(message_.msg_iov, message_.msg_iovlen);\n")
+                format!(
+                    "let message_ = &*{name}.cast::<libc::msghdr>();\ncall.input_iovec(message_.msg_iov, message_.msg_iovlen);\n"
+                )
             }
             Transfer::Callback(_) => format!("call.input({name} as u64);\n"),
             Transfer::Out(_) | Transfer::Iovec { .. } | Transfer::Msghdr { .. } => continue,
@@ -396,22 +518,37 @@ fn before(text: &mut String, function: &Function) {
         match &sync.key.value {
             Value::Call(name, arguments) if name == "sync_key" => {
                 let descriptor = integer(&arguments[0], "i32");
-                let _ = writeln!(text, "if let Some(key) = files::sync_key({descriptor}) {{ call.{method}(key); }}");
+                let _ = writeln!(
+                    text,
+                    "if let Some(key) = files::sync_key({descriptor}) {{ call.{method}(key); }}"
+                );
             }
             Value::Parameter(name) => {
                 let _ = writeln!(text, "call.{method}({} as u64);", rust_name(name));
             }
             key => {
-                let _ = writeln!(text, "match {} as u64 {{ 0 => {{}}, key => call.{method}(key) }}", value(key));
+                let _ = writeln!(
+                    text,
+                    "match {} as u64 {{ 0 => {{}}, key => call.{method}(key) }}",
+                    value(key)
+                );
             }
         }
     }
     if let Some(prepare) = &function.prepare {
         // The order of a transfer's two halves is part of it.
-        let _ = writeln!(text, "call.sync_before({} as u64);", value(&prepare.key.value));
+        let _ = writeln!(
+            text,
+            "call.sync_before({} as u64);",
+            value(&prepare.key.value)
+        );
     }
     if let Some(commit) = &function.commit {
-        let _ = writeln!(text, "call.sync_after({} as u64);", value(&commit.key.value));
+        let _ = writeln!(
+            text,
+            "call.sync_after({} as u64);",
+            value(&commit.key.value)
+        );
     }
 }
 
@@ -423,7 +560,11 @@ fn after(text: &mut String, function: &Function, succeeded: &dyn Fn(&str) -> Str
         let name = rust_name(&parameter.name);
         let mut lines = String::new();
         match &parameter.transfer {
-            Transfer::Out(_) if function.prepare.as_ref().is_some_and(|prepare| prepare.buffer == index) => {}
+            Transfer::Out(_)
+                if function
+                    .prepare
+                    .as_ref()
+                    .is_some_and(|prepare| prepare.buffer == index) => {}
             Transfer::Out(size) | Transfer::InOut(size) => {
                 let line = format!("call.out({name}, {});", length(&size.value));
                 match parameter.nullable && reads_memory(&size.value) {
@@ -439,7 +580,11 @@ fn after(text: &mut String, function: &Function, succeeded: &dyn Fn(&str) -> Str
                 }
             }
             Transfer::Iovec { out: true, count } => {
-                let _ = writeln!(lines, "call.out_iovec({name}.cast(), {}, result as usize);", length(&count.value));
+                let _ = writeln!(
+                    lines,
+                    "call.out_iovec({name}.cast(), {}, result as usize);",
+                    length(&count.value)
+                );
             }
             Transfer::Msghdr { out: true } => {
                 let _ = writeln!(lines, "call.out_msghdr({name}.cast(), result as isize);");
@@ -452,14 +597,27 @@ fn after(text: &mut String, function: &Function, succeeded: &dyn Fn(&str) -> Str
                     lines,
                     "call.opened_internal({name}.cast::<i32>().read(), {name}.cast::<i32>().add(1).read());"
                 );
-            } else if let Transfer::Out(Expression { value: Value::Constant(bytes), .. }) = &parameter.transfer {
+            } else if let Transfer::Out(Expression {
+                value: Value::Constant(bytes),
+                ..
+            }) = &parameter.transfer
+            {
                 for element in 0..bytes / 4 {
-                    let _ = writeln!(lines, "call.opened({name}.cast::<i32>().add({element}).read(), {});", descriptor_kind(kind));
+                    let _ = writeln!(
+                        lines,
+                        "call.opened({name}.cast::<i32>().add({element}).read(), {});",
+                        descriptor_kind(kind)
+                    );
                 }
             }
         }
         if let Some(echo) = &parameter.echo {
-            let _ = writeln!(lines, "call.echo({}, {name}, {});", integer(&echo.descriptor.value, "i32"), length(&echo.size.value));
+            let _ = writeln!(
+                lines,
+                "call.echo({}, {name}, {});",
+                integer(&echo.descriptor.value, "i32"),
+                length(&echo.size.value)
+            );
         }
         if parameter.always {
             if !pending.is_empty() {
@@ -474,21 +632,44 @@ fn after(text: &mut String, function: &Function, succeeded: &dyn Fn(&str) -> Str
         if kind == "internal" {
             pending.push_str("call.opened_internal(result as i32, result as i32);\n");
         } else {
-            let _ = writeln!(pending, "call.opened(result as i32, {});", descriptor_kind(kind));
+            let _ = writeln!(
+                pending,
+                "call.opened(result as i32, {});",
+                descriptor_kind(kind)
+            );
         }
     }
     if let Some(closes) = function.closes {
-        let _ = writeln!(pending, "files::closed({} as i32);", rust_name(&function.parameters[closes].name));
+        let _ = writeln!(
+            pending,
+            "files::closed({} as i32);",
+            rust_name(&function.parameters[closes].name)
+        );
     }
     if let Some(prepare) = &function.prepare {
         let buffer = &function.parameters[prepare.buffer];
-        let (Transfer::Out(size) | Transfer::InOut(size)) = &buffer.transfer else { unreachable!("the reader checked") };
-        let size = if size.uses_result { "0".to_owned() } else { length(&size.value) };
-        let _ =
-            writeln!(pending, "foreign::prepare({} as u64, {}, {size});", value(&prepare.key.value), rust_name(&buffer.name));
+        let (Transfer::Out(size) | Transfer::InOut(size)) = &buffer.transfer else {
+            unreachable!("the reader checked")
+        };
+        let size = if size.uses_result {
+            "0".to_owned()
+        } else {
+            length(&size.value)
+        };
+        let _ = writeln!(
+            pending,
+            "foreign::prepare({} as u64, {}, {size});",
+            value(&prepare.key.value),
+            rust_name(&buffer.name)
+        );
     }
     if let Some(commit) = &function.commit {
-        let _ = writeln!(pending, "foreign::commit(call, {} as u64, {});", value(&commit.key.value), length(&commit.size.value));
+        let _ = writeln!(
+            pending,
+            "foreign::commit(call, {} as u64, {});",
+            value(&commit.key.value),
+            length(&commit.size.value)
+        );
     }
     if !pending.is_empty() {
         text.push_str(&succeeded(&pending));
@@ -505,7 +686,13 @@ fn descriptor_kind(kind: &str) -> &'static str {
 }
 
 /// Replaces the library's pointer behind an out parameter by one to a copy.
-fn shadow_behind(text: &mut String, function: &Function, name: &str, foreign: &Foreign, index: usize) {
+fn shadow_behind(
+    text: &mut String,
+    function: &Function,
+    name: &str,
+    foreign: &Foreign,
+    index: usize,
+) {
     let _ = writeln!(
         text,
         "if !{name}.is_null() {{ foreign::replace(call, {name}.cast(), {}, {}, {}); }}",
@@ -525,7 +712,10 @@ fn size_of(foreign: &Foreign) -> String {
 
 /// Tells apart the pointers that functions hand out.
 fn place(function: &Function, index: usize) -> String {
-    format!("(functions::{}.0 as u64) << 8 | {index}", constant(function))
+    format!(
+        "(functions::{}.0 as u64) << 8 | {index}",
+        constant(function)
+    )
 }
 
 fn owner(owner: &Owner) -> String {
@@ -540,12 +730,27 @@ fn owner(owner: &Owner) -> String {
 
 fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
     let name = &function.name;
-    let comma = if function.parameters.is_empty() { "" } else { ", " };
-    let types: Vec<_> = function.parameters.iter().map(|parameter| rust_type(parameter.kind)).collect();
-    let signature = format!("unsafe extern \"C\" fn({}){}", types.join(", "), arrow(function.result));
+    let comma = if function.parameters.is_empty() {
+        ""
+    } else {
+        ", "
+    };
+    let types: Vec<_> = function
+        .parameters
+        .iter()
+        .map(|parameter| rust_type(parameter.kind))
+        .collect();
+    let signature = format!(
+        "unsafe extern \"C\" fn({}){}",
+        types.join(", "),
+        arrow(function.result)
+    );
 
     let (enter, down) = match chosen {
-        Some(_) => ("foreign::enter(CHOSEN, ", "foreign::in_replay_space(CHOSEN)"),
+        Some(_) => (
+            "foreign::enter(CHOSEN, ",
+            "foreign::in_replay_space(CHOSEN)",
+        ),
         None => ("Call::enter(", "crate::thread::in_replay_space()"),
     };
 
@@ -643,7 +848,11 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
         );
     }
     for key in &function.releases {
-        let _ = writeln!(text, "foreign::release(call, {} as u64);", value(&key.value));
+        let _ = writeln!(
+            text,
+            "foreign::release(call, {} as u64);",
+            value(&key.value)
+        );
     }
     if function.frees.is_some() {
         text.push_str("foreign::free(call, freed_);\n");
@@ -663,8 +872,16 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
         names(function)
     );
     let _ = match function.result {
-        Type::Void => writeln!(text, "unsafe {{ core_{name}(&mut call{comma}{}) }};\ncall.leave();", names(function)),
-        _ => writeln!(text, "let result = unsafe {{ core_{name}(&mut call{comma}{}) }};\ncall.leave();\nresult", names(function)),
+        Type::Void => writeln!(
+            text,
+            "unsafe {{ core_{name}(&mut call{comma}{}) }};\ncall.leave();",
+            names(function)
+        ),
+        _ => writeln!(
+            text,
+            "let result = unsafe {{ core_{name}(&mut call{comma}{}) }};\ncall.leave();\nresult",
+            names(function)
+        ),
     };
     text.push_str("}\n\n");
     aliases(text, function);
@@ -672,7 +889,9 @@ fn library(text: &mut String, function: &Function, chosen: Option<&str>) {
 
 /// The function that the library calls instead of the program's.
 fn upcall(text: &mut String, function: &Function, index: usize, callback: &Callback) {
-    let names: Vec<_> = (0..callback.parameters.len()).map(|index| format!("a{index}")).collect();
+    let names: Vec<_> = (0..callback.parameters.len())
+        .map(|index| format!("a{index}"))
+        .collect();
     let declared: Vec<_> = callback
         .parameters
         .iter()
@@ -696,9 +915,17 @@ fn upcall(text: &mut String, function: &Function, index: usize, callback: &Callb
     for parameter in &callback.parameters {
         let name = rust_name(&parameter.name);
         let _ = match &parameter.transfer {
-            Transfer::In(size) => writeln!(text, "upcall.bytes({name}, if {name}.is_null() {{ 0 }} else {{ {} }});", length(&size.value)),
+            Transfer::In(size) => writeln!(
+                text,
+                "upcall.bytes({name}, if {name}.is_null() {{ 0 }} else {{ {} }});",
+                length(&size.value)
+            ),
             Transfer::InString => writeln!(text, "upcall.string({name});"),
-            Transfer::Strings(count) => writeln!(text, "upcall.strings({name}.cast(), {});", length(&count.value)),
+            Transfer::Strings(count) => writeln!(
+                text,
+                "upcall.strings({name}.cast(), {});",
+                length(&count.value)
+            ),
             _ => writeln!(text, "upcall.value({name} as u64);"),
         };
     }
@@ -745,12 +972,24 @@ pub fn value(expression: &Value) -> String {
         Value::Constant(number) => format!("{number}i64"),
         Value::Parameter(name) => format!("({} as i64)", rust_name(name)),
         Value::Result => "(result as i64)".to_owned(),
-        Value::Load { address, bytes, signed } => {
-            let kind = rust_type(Type::Integer { bytes: *bytes, signed: *signed });
-            format!("(({} as *const {kind}).read_unaligned() as i64)", value(address))
+        Value::Load {
+            address,
+            bytes,
+            signed,
+        } => {
+            let kind = rust_type(Type::Integer {
+                bytes: *bytes,
+                signed: *signed,
+            });
+            format!(
+                "(({} as *const {kind}).read_unaligned() as i64)",
+                value(address)
+            )
         }
         Value::Unary(Unary::Negate, inner) if matches!(**inner, Value::Constant(_)) => {
-            let Value::Constant(number) = **inner else { unreachable!("the guard looked") };
+            let Value::Constant(number) = **inner else {
+                unreachable!("the guard looked")
+            };
             format!("(-{number}i64)")
         }
         Value::Unary(Unary::Negate, inner) => format!("{}.wrapping_neg()", value(inner)),
@@ -773,9 +1012,25 @@ pub fn value(expression: &Value) -> String {
                 _ => format!("i64::from({})", condition(expression)),
             }
         }
-        Value::Conditional(test, yes, no) => format!("(if {} {{ {} }} else {{ {} }})", condition(test), value(yes), value(no)),
-        Value::Cast { value: inner, bytes, signed } => {
-            format!("({} as {} as i64)", value(inner), rust_type(Type::Integer { bytes: *bytes, signed: *signed }))
+        Value::Conditional(test, yes, no) => format!(
+            "(if {} {{ {} }} else {{ {} }})",
+            condition(test),
+            value(yes),
+            value(no)
+        ),
+        Value::Cast {
+            value: inner,
+            bytes,
+            signed,
+        } => {
+            format!(
+                "({} as {} as i64)",
+                value(inner),
+                rust_type(Type::Integer {
+                    bytes: *bytes,
+                    signed: *signed
+                })
+            )
         }
         Value::Call(name, arguments) => match name.as_str() {
             "least" => format!("{}.min({})", value(&arguments[0]), value(&arguments[1])),
@@ -785,13 +1040,22 @@ pub fn value(expression: &Value) -> String {
                 value(&arguments[0]),
                 value(&arguments[1])
             ),
-            "length" => format!("(libc::strlen({} as *const libc::c_char) as i64)", value(&arguments[0])),
-            "sync_key" => format!("(files::sync_key({}).unwrap_or(0) as i64)", integer(&arguments[0], "i32")),
+            "length" => format!(
+                "(libc::strlen({} as *const libc::c_char) as i64)",
+                value(&arguments[0])
+            ),
+            "sync_key" => format!(
+                "(files::sync_key({}).unwrap_or(0) as i64)",
+                integer(&arguments[0], "i32")
+            ),
             // Another function of the same library.
             _ => {
                 let types = vec!["i64"; arguments.len()].join(", ");
                 let arguments: Vec<_> = arguments.iter().map(value).collect();
-                format!("(foreign::next!({name}: unsafe extern \"C\" fn({types}) -> i32)({}) as i64)", arguments.join(", "))
+                format!(
+                    "(foreign::next!({name}: unsafe extern \"C\" fn({types}) -> i32)({}) as i64)",
+                    arguments.join(", ")
+                )
             }
         },
     }
@@ -799,7 +1063,8 @@ pub fn value(expression: &Value) -> String {
 
 /// An expression of type `bool`.
 fn condition(expression: &Value) -> String {
-    let compare = |operator: &str, a: &Value, b: &Value| format!("({} {operator} {})", value(a), value(b));
+    let compare =
+        |operator: &str, a: &Value, b: &Value| format!("({} {operator} {})", value(a), value(b));
     match expression {
         Value::Unary(Unary::Not, inner) => format!("!{}", condition(inner)),
         Value::Binary(Binary::Less, a, b) => compare("<", a, b),

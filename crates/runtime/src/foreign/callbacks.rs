@@ -36,7 +36,12 @@ struct StandIn {
     program: AtomicUsize,
 }
 
-static HINDCAST_STAND_INS: [StandIn; STAND_INS] = [const { StandIn { stub: AtomicUsize::new(0), program: AtomicUsize::new(0) } }; STAND_INS];
+static HINDCAST_STAND_INS: [StandIn; STAND_INS] = [const {
+    StandIn {
+        stub: AtomicUsize::new(0),
+        program: AtomicUsize::new(0),
+    }
+}; STAND_INS];
 
 static USED: Guarded<usize> = Guarded::new(0);
 
@@ -73,7 +78,8 @@ pub fn stand_in(stub: *const (), program: *mut u8) -> *mut u8 {
     }
     let number = USED.with(|used| {
         let known = HINDCAST_STAND_INS[..*used].iter().position(|stand_in| {
-            stand_in.stub.load(Ordering::Relaxed) == stub && stand_in.program.load(Ordering::Relaxed) == address
+            stand_in.stub.load(Ordering::Relaxed) == stub
+                && stand_in.program.load(Ordering::Relaxed) == address
         });
         known.or_else(|| {
             let free = HINDCAST_STAND_INS.get(*used)?;
@@ -86,7 +92,9 @@ pub fn stand_in(stub: *const (), program: *mut u8) -> *mut u8 {
     match number {
         Some(number) => (hindcast_stand_in_entries as *const () as usize + number * 16) as *mut u8,
         None => {
-            init::warn(format_args!("a library knows more than {STAND_INS} functions of the program: further ones are not recorded"));
+            init::warn(format_args!(
+                "a library knows more than {STAND_INS} functions of the program: further ones are not recorded"
+            ));
             program
         }
     }
@@ -111,8 +119,17 @@ impl Upcall {
     /// `number` is what the stand-in's entry put behind the arguments. The program's function returns so many bytes: what else is
     /// in the register means nothing.
     pub fn new(function: Function, parameter: u32, number: f64, result_bytes: u8) -> Upcall {
-        let program = HINDCAST_STAND_INS[number.to_bits() as usize].program.load(Ordering::Relaxed);
-        Upcall { function, parameter, program, plain: [0; ARGUMENTS], arguments: 0, described: vec![result_bytes] }
+        let program = HINDCAST_STAND_INS[number.to_bits() as usize]
+            .program
+            .load(Ordering::Relaxed);
+        Upcall {
+            function,
+            parameter,
+            program,
+            plain: [0; ARGUMENTS],
+            arguments: 0,
+            described: vec![result_bytes],
+        }
     }
 
     fn argument(&mut self, kind: u8, value: u64) {
@@ -135,14 +152,24 @@ impl Upcall {
         self.argument(BYTES, bytes as u64);
         self.described.extend((length as u32).to_ne_bytes());
         // SAFETY: the caller's promise.
-        self.described.extend(unsafe { std::slice::from_raw_parts(bytes, length) });
+        self.described
+            .extend(unsafe { std::slice::from_raw_parts(bytes, length) });
     }
 
     /// # Safety
     /// A C string, or null.
     pub unsafe fn string(&mut self, text: *const u8) {
         // SAFETY: the caller's promise.
-        unsafe { self.bytes(text, if text.is_null() { 0 } else { libc::strlen(text.cast()) + 1 }) };
+        unsafe {
+            self.bytes(
+                text,
+                if text.is_null() {
+                    0
+                } else {
+                    libc::strlen(text.cast()) + 1
+                },
+            )
+        };
     }
 
     /// # Safety
@@ -157,10 +184,15 @@ impl Upcall {
             // SAFETY: the caller's promise.
             unsafe {
                 let text = *texts.add(index);
-                let length = if text.is_null() { 0 } else { libc::strlen(text.cast()) + 1 };
+                let length = if text.is_null() {
+                    0
+                } else {
+                    libc::strlen(text.cast()) + 1
+                };
                 self.described.extend((length as u32).to_ne_bytes());
                 if length > 0 {
-                    self.described.extend(std::slice::from_raw_parts(text, length));
+                    self.described
+                        .extend(std::slice::from_raw_parts(text, length));
                 }
             }
         }
@@ -171,17 +203,29 @@ impl Upcall {
     /// # Safety
     /// The arguments are those of the program's function.
     pub unsafe fn run(self) -> u64 {
-        let thread = thread::current().filter(|thread| mode() == Mode::Record && thread.selector.load(Ordering::Relaxed) != REPLAY);
+        let thread = thread::current().filter(|thread| {
+            mode() == Mode::Record && thread.selector.load(Ordering::Relaxed) != REPLAY
+        });
         let Some(thread) = thread else {
             // SAFETY: the caller's promise.
             return unsafe { invoke(self.program, &self.plain) };
         };
         let function = u32::from(self.function.0).to_ne_bytes();
         let parameter = self.parameter.to_ne_bytes();
-        thread.writer.append(Kind::Callback, &[&function, &parameter, &(self.program as u64).to_ne_bytes(), &self.described]);
+        thread.writer.append(
+            Kind::Callback,
+            &[
+                &function,
+                &parameter,
+                &(self.program as u64).to_ne_bytes(),
+                &self.described,
+            ],
+        );
         // SAFETY: the arguments were just described.
         let result = unsafe { perform(thread, self.program, &self.described) };
-        thread.writer.append(Kind::CallbackReturn, &[&result.to_ne_bytes()]);
+        thread
+            .writer
+            .append(Kind::CallbackReturn, &[&result.to_ne_bytes()]);
         result
     }
 }
@@ -189,16 +233,28 @@ impl Upcall {
 /// Replay: the library called the program here.
 pub fn call_back(call: &mut Call, event: Event<'static>) {
     let payload = event.payload;
-    let field = |at: usize| payload.get(at..at + 8).map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
+    let field = |at: usize| {
+        payload
+            .get(at..at + 8)
+            .map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
+    };
     let (Some(program), Some(described)) = (field(8), payload.get(16..)) else {
-        divergence::diverged(call.thread, Some(event), Actual::Step("a callback that the log does not describe"));
+        divergence::diverged(
+            call.thread,
+            Some(event),
+            Actual::Step("a callback that the log does not describe"),
+        );
     };
     call.thread.reader.advance(&event);
     // SAFETY: recorded with these arguments, and functions have the same addresses in both runs.
     let result = unsafe { perform(call.thread, program as usize, described) };
     let returned = divergence::expect_event(call.thread, Kind::CallbackReturn as u16);
     if returned.kind != Kind::CallbackReturn as u16 || returned.payload != result.to_ne_bytes() {
-        divergence::diverged(call.thread, Some(returned), Actual::Step("the callback returned something else"));
+        divergence::diverged(
+            call.thread,
+            Some(returned),
+            Actual::Step("the callback returned something else"),
+        );
     }
     call.thread.reader.advance(&returned);
 }
@@ -223,7 +279,12 @@ unsafe fn perform(thread: &mut Thread, program: usize, described: &[u8]) -> u64 
                     .flat_map(|_| {
                         let length = rest.word4();
                         let text = rest.take(length).unwrap_or_default();
-                        if text.is_empty() { 0 } else { copy(thread, text, &mut copies) }.to_ne_bytes()
+                        if text.is_empty() {
+                            0
+                        } else {
+                            copy(thread, text, &mut copies)
+                        }
+                        .to_ne_bytes()
                     })
                     .collect();
                 copy(thread, &texts, &mut copies)
@@ -282,10 +343,14 @@ impl<'a> Cursor<'a> {
     }
 
     fn word4(&mut self) -> usize {
-        self.take(4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes) as usize
+        self.take(4)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(0, u32::from_ne_bytes) as usize
     }
 
     fn word8(&mut self) -> u64 {
-        self.take(8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+        self.take(8)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(0, u64::from_ne_bytes)
     }
 }

@@ -13,7 +13,10 @@ pub struct Next {
 
 impl Next {
     pub const fn new(name: &'static CStr) -> Self {
-        Next { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+        Next {
+            name,
+            found: AtomicPtr::new(std::ptr::null_mut()),
+        }
     }
 
     #[inline(always)]
@@ -29,7 +32,11 @@ impl Next {
             Some(thread) => thread::system_space(thread, || find(self.name)),
             None => find(self.name),
         };
-        assert!(!found.is_null(), "no loaded library has {}", self.name.to_str().unwrap_or("it"));
+        assert!(
+            !found.is_null(),
+            "no loaded library has {}",
+            self.name.to_str().unwrap_or("it")
+        );
         self.found.store(found, Ordering::Relaxed);
         found
     }
@@ -76,7 +83,11 @@ fn is_ours(symbol: *mut c_void) -> bool {
     (start..start + length).contains(&(symbol as usize))
 }
 
-unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> i32 {
+unsafe extern "C" fn collect(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    data: *mut c_void,
+) -> i32 {
     // SAFETY: the loader passes a description whose name is a C string, and `find` its vector.
     unsafe {
         let name = (*info).dlpi_name;
@@ -98,7 +109,9 @@ macro_rules! next {
         );
         // SAFETY: the function of this name has this type; the header says so.
         #[allow(unused_unsafe)]
-        unsafe { std::mem::transmute::<*mut std::ffi::c_void, $kind>(NEXT.get()) }
+        unsafe {
+            std::mem::transmute::<*mut std::ffi::c_void, $kind>(NEXT.get())
+        }
     }};
 }
 pub(crate) use next;

@@ -25,8 +25,8 @@ use crate::thread::{self, Thread};
 use crate::{init, syscall};
 
 pub use callbacks::{Upcall, call_back, stand_in};
-pub use find::{Next, find_but};
 pub(crate) use find::next;
+pub use find::{Next, find_but};
 pub use shadows::{Owner, free, release, replace, shadow, take_real};
 pub use transfers::{commit, prepare};
 
@@ -37,7 +37,8 @@ pub const ALWAYS: u32 = u32::MAX;
 /// the interface was chosen.
 #[inline]
 pub fn in_replay_space(chosen: u32) -> Option<&'static mut Thread> {
-    thread::in_replay_space().filter(|_| chosen == ALWAYS || init::config().interfaces & chosen != 0)
+    thread::in_replay_space()
+        .filter(|_| chosen == ALWAYS || init::config().interfaces & chosen != 0)
 }
 
 /// As [`Call::enter`], if the interface was chosen.
@@ -58,7 +59,10 @@ unsafe impl<T: Send> Sync for Guarded<T> {}
 
 impl<T> Guarded<T> {
     const fn new(value: T) -> Self {
-        Guarded { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Guarded {
+            taken: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
     }
 
     fn with<R>(&self, inner: impl FnOnce(&mut T) -> R) -> R {

@@ -49,7 +49,13 @@ const SAME: u64 = u64::MAX;
 ///
 /// # Safety
 /// Recording: a valid pointer, or null, with so many bytes behind it.
-pub unsafe fn shadow(call: &mut Call, real: *mut u8, size: Option<&dyn Fn() -> usize>, owner: Owner, place: u64) -> *mut u8 {
+pub unsafe fn shadow(
+    call: &mut Call,
+    real: *mut u8,
+    size: Option<&dyn Fn() -> usize>,
+    owner: Owner,
+    place: u64,
+) -> *mut u8 {
     if real.is_null() {
         return real;
     }
@@ -57,7 +63,8 @@ pub unsafe fn shadow(call: &mut Call, real: *mut u8, size: Option<&dyn Fn() -> u
     let mut length = 0u64;
     if recording {
         // SAFETY: the caller's promise.
-        length = size.map_or_else(|| unsafe { libc::strlen(real.cast()) } + 1, |size| size()) as u64;
+        length =
+            size.map_or_else(|| unsafe { libc::strlen(real.cast()) } + 1, |size| size()) as u64;
         if owner == Owner::Process
             && let Some(known) = same_as_before(place, real, length as usize)
         {
@@ -92,10 +99,18 @@ pub unsafe fn shadow(call: &mut Call, real: *mut u8, size: Option<&dyn Fn() -> u
         Owner::None if recording => drop(shadows.real.insert(copy as usize, real as usize)),
         Owner::None => {}
         Owner::Thread => drop(shadows.of_threads.insert((number, place), copy as usize)),
-        Owner::Process => shadows.of_process.entry(place).or_default().push((copy as usize, length as usize)),
+        Owner::Process => shadows
+            .of_process
+            .entry(place)
+            .or_default()
+            .push((copy as usize, length as usize)),
         Owner::Callback => {
             // Outside of any callback nobody says when it ends, so it stays.
-            if let Some(innermost) = shadows.of_callbacks.get_mut(&number).and_then(|running| running.last_mut()) {
+            if let Some(innermost) = shadows
+                .of_callbacks
+                .get_mut(&number)
+                .and_then(|running| running.last_mut())
+            {
                 innermost.push(copy as usize);
             }
         }
@@ -108,7 +123,13 @@ pub unsafe fn shadow(call: &mut Call, real: *mut u8, size: Option<&dyn Fn() -> u
 ///
 /// # Safety
 /// As there; `pointer` is valid for reading and writing a pointer.
-pub unsafe fn replace(call: &mut Call, pointer: *mut *mut u8, size: Option<&dyn Fn() -> usize>, owner: Owner, place: u64) {
+pub unsafe fn replace(
+    call: &mut Call,
+    pointer: *mut *mut u8,
+    size: Option<&dyn Fn() -> usize>,
+    owner: Owner,
+    place: u64,
+) {
     // SAFETY: the caller's promise.
     unsafe { pointer.write(shadow(call, pointer.read(), size, owner, place)) };
 }
@@ -117,15 +138,25 @@ fn same_as_before(place: u64, real: *const u8, length: usize) -> Option<usize> {
     SHADOWS.with(|shadows| {
         let copies = shadows.of_process.get(&place)?;
         // SAFETY: copies live for ever; the real one is readable now.
-        let is_same = |copy: usize| unsafe { libc::memcmp(copy as *const _, real.cast(), length) == 0 };
-        copies.iter().find(|(copy, bytes)| *bytes == length && is_same(*copy)).map(|(copy, _)| *copy)
+        let is_same =
+            |copy: usize| unsafe { libc::memcmp(copy as *const _, real.cast(), length) == 0 };
+        copies
+            .iter()
+            .find(|(copy, bytes)| *bytes == length && is_same(*copy))
+            .map(|(copy, _)| *copy)
     })
 }
 
 /// Replay: waits until the thread that made the copy first has made it again.
 fn await_copy(place: u64, copy: usize) {
-    let is_there =
-        || SHADOWS.with(|shadows| shadows.of_process.get(&place).is_some_and(|copies| copies.iter().any(|(known, _)| *known == copy)));
+    let is_there = || {
+        SHADOWS.with(|shadows| {
+            shadows
+                .of_process
+                .get(&place)
+                .is_some_and(|copies| copies.iter().any(|(known, _)| *known == copy))
+        })
+    };
     while !is_there() {
         // SAFETY: no arguments.
         unsafe { syscall!(libc::SYS_sched_yield) };
@@ -134,7 +165,10 @@ fn await_copy(place: u64, copy: usize) {
 
 /// Ends all copies under a key. In both runs at the same point.
 pub fn release(call: &mut Call, key: u64) {
-    for copy in SHADOWS.with(|shadows| shadows.until.remove(&key)).unwrap_or_default() {
+    for copy in SHADOWS
+        .with(|shadows| shadows.until.remove(&key))
+        .unwrap_or_default()
+    {
         // SAFETY: a copy that nobody may use any more.
         unsafe { free(call, copy as *mut u8) };
     }
@@ -142,12 +176,20 @@ pub fn release(call: &mut Call, key: u64) {
 
 /// A callback begins on the thread.
 pub fn enter_callback(thread: u32) {
-    SHADOWS.with(|shadows| shadows.of_callbacks.entry(thread).or_default().push(Vec::new()));
+    SHADOWS.with(|shadows| {
+        shadows
+            .of_callbacks
+            .entry(thread)
+            .or_default()
+            .push(Vec::new())
+    });
 }
 
 /// It has returned: what was handed out for its time, to be freed.
 pub fn leave_callback(thread: u32) -> Vec<usize> {
-    SHADOWS.with(|shadows| shadows.of_callbacks.get_mut(&thread).and_then(Vec::pop)).unwrap_or_default()
+    SHADOWS
+        .with(|shadows| shadows.of_callbacks.get_mut(&thread).and_then(Vec::pop))
+        .unwrap_or_default()
 }
 
 /// Frees a block of the replay heap, as the program itself would.
@@ -163,10 +205,14 @@ pub unsafe fn free(call: &mut Call, block: *mut u8) {
 
 /// Recording: the library's block behind a copy that the program gives back; it is forgotten here.
 pub fn take_real(copy: *mut u8) -> Option<*mut u8> {
-    SHADOWS.with(|shadows| shadows.real.remove(&(copy as usize))).map(|real| real as *mut u8)
+    SHADOWS
+        .with(|shadows| shadows.real.remove(&(copy as usize)))
+        .map(|real| real as *mut u8)
 }
 
 /// The child's only thread may have been forked while another held the table.
 pub fn after_fork_in_child() {
-    SHADOWS.taken.store(false, std::sync::atomic::Ordering::Release);
+    SHADOWS
+        .taken
+        .store(false, std::sync::atomic::Ordering::Release);
 }

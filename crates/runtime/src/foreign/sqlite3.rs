@@ -18,7 +18,11 @@ pub unsafe extern "C" fn sqlite3_malloc(bytes: i32) -> *mut u8 {
     if in_replay_space(SQLITE3).is_none() {
         return unsafe { next!(sqlite3_malloc: unsafe extern "C" fn(i32) -> *mut u8)(bytes) };
     }
-    if bytes <= 0 { std::ptr::null_mut() } else { unsafe { libc::malloc(bytes as usize).cast() } }
+    if bytes <= 0 {
+        std::ptr::null_mut()
+    } else {
+        unsafe { libc::malloc(bytes as usize).cast() }
+    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -26,13 +30,19 @@ pub unsafe extern "C" fn sqlite3_malloc64(bytes: u64) -> *mut u8 {
     if in_replay_space(SQLITE3).is_none() {
         return unsafe { next!(sqlite3_malloc64: unsafe extern "C" fn(u64) -> *mut u8)(bytes) };
     }
-    if bytes == 0 { std::ptr::null_mut() } else { unsafe { libc::malloc(bytes as usize).cast() } }
+    if bytes == 0 {
+        std::ptr::null_mut()
+    } else {
+        unsafe { libc::malloc(bytes as usize).cast() }
+    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_realloc(block: *mut u8, bytes: i32) -> *mut u8 {
     if in_replay_space(SQLITE3).is_none() {
-        return unsafe { next!(sqlite3_realloc: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(block, bytes) };
+        return unsafe {
+            next!(sqlite3_realloc: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(block, bytes)
+        };
     }
     unsafe { sqlite3_realloc64(block, bytes.max(0) as u64) }
 }
@@ -40,7 +50,9 @@ pub unsafe extern "C" fn sqlite3_realloc(block: *mut u8, bytes: i32) -> *mut u8 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_realloc64(block: *mut u8, bytes: u64) -> *mut u8 {
     if in_replay_space(SQLITE3).is_none() {
-        return unsafe { next!(sqlite3_realloc64: unsafe extern "C" fn(*mut u8, u64) -> *mut u8)(block, bytes) };
+        return unsafe {
+            next!(sqlite3_realloc64: unsafe extern "C" fn(*mut u8, u64) -> *mut u8)(block, bytes)
+        };
     }
     if bytes == 0 {
         unsafe { sqlite3_free(block) };
@@ -118,7 +130,9 @@ pub unsafe extern "C" fn sqlite3_aggregate_context(context: *mut u8, bytes: i32)
                 AGGREGATES.with(|aggregates| aggregates.insert(real as u64, block as usize));
             }
         } else {
-            block = AGGREGATES.with(|aggregates| aggregates.get(&(real as u64)).copied()).unwrap_or(0) as *mut u8;
+            block = AGGREGATES
+                .with(|aggregates| aggregates.get(&(real as u64)).copied())
+                .unwrap_or(0) as *mut u8;
         }
     }
     call.leave();

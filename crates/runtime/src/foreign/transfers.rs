@@ -18,7 +18,9 @@ pub fn prepare(key: u64, buffer: *mut u8, size: usize) {
 /// # Safety
 /// The buffer that was prepared is still there and holds as many bytes.
 pub unsafe fn commit(call: &mut Call, key: u64, size: usize) {
-    let Some((buffer, room)) = PREPARED.with(|prepared| prepared.remove(&key)) else { return };
+    let Some((buffer, room)) = PREPARED.with(|prepared| prepared.remove(&key)) else {
+        return;
+    };
     let size = if room == 0 { size } else { size.min(room) };
     // SAFETY: the caller's promise.
     unsafe { call.out(buffer as *mut u8, size) };

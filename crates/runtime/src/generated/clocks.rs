@@ -12,7 +12,17 @@ use crate::{files, raw};
 pub(crate) unsafe fn core_clock_gettime(call: &mut Call, clock: i32, time: *mut u8) -> isize {
     unsafe {
         call.input(clock as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_clock_gettime, clock as usize, time as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_clock_gettime,
+                clock as usize,
+                time as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(time, 16);
         }
@@ -28,7 +38,17 @@ pub unsafe extern "C" fn clock_gettime(clock: i32, time: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_clock_gettime, clock as usize, time as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_clock_gettime,
+                clock as usize,
+                time as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -43,7 +63,17 @@ pub unsafe extern "C" fn __clock_gettime(clock: i32, time: *mut u8) -> i32 {
 pub(crate) unsafe fn core_clock_getres(call: &mut Call, clock: i32, resolution: *mut u8) -> isize {
     unsafe {
         call.input(clock as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_clock_getres, clock as usize, resolution as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_clock_getres,
+                clock as usize,
+                resolution as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(resolution, 16);
         }
@@ -59,7 +89,17 @@ pub unsafe extern "C" fn clock_getres(clock: i32, resolution: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_clock_getres, clock as usize, resolution as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_clock_getres,
+                clock as usize,
+                resolution as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -70,7 +110,17 @@ pub(crate) unsafe fn core_clock_settime(call: &mut Call, clock: i32, time: *mut 
     unsafe {
         call.input(clock as u64);
         call.input_bytes(time, 16);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_clock_settime, clock as usize, time as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_clock_settime,
+                clock as usize,
+                time as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -83,7 +133,17 @@ pub unsafe extern "C" fn clock_settime(clock: i32, time: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_clock_settime, clock as usize, time as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_clock_settime,
+                clock as usize,
+                time as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -92,7 +152,17 @@ pub unsafe extern "C" fn clock_settime(clock: i32, time: *mut u8) -> i32 {
 #[inline(always)]
 pub(crate) unsafe fn core_gettimeofday(call: &mut Call, time: *mut u8, zone: *mut u8) -> isize {
     unsafe {
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_gettimeofday, time as usize, zone as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_gettimeofday,
+                time as usize,
+                zone as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(time, 16);
             call.out(zone, 8);
@@ -109,7 +179,17 @@ pub unsafe extern "C" fn gettimeofday(time: *mut u8, zone: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_gettimeofday, time as usize, zone as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_gettimeofday,
+                time as usize,
+                zone as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -129,7 +209,17 @@ pub(crate) unsafe fn core_settimeofday(call: &mut Call, time: *mut u8, zone: *mu
         if !zone.is_null() {
             call.input_bytes(zone, 8);
         }
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_settimeofday, time as usize, zone as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_settimeofday,
+                time as usize,
+                zone as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -142,7 +232,17 @@ pub unsafe extern "C" fn settimeofday(time: *mut u8, zone: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_settimeofday, time as usize, zone as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_settimeofday,
+                time as usize,
+                zone as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -151,7 +251,8 @@ pub unsafe extern "C" fn settimeofday(time: *mut u8, zone: *mut u8) -> i32 {
 #[inline(always)]
 pub(crate) unsafe fn core_time(call: &mut Call, seconds: *mut u8) -> isize {
     unsafe {
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_time, seconds as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_time, seconds as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.out(seconds, 8);
         }
@@ -176,7 +277,8 @@ pub unsafe extern "C" fn time(seconds: *mut u8) -> i64 {
 #[inline(always)]
 pub(crate) unsafe fn core_times(call: &mut Call, usage: *mut u8) -> isize {
     unsafe {
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_times, usage as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_times, usage as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.out(usage, 32);
         }
@@ -203,9 +305,22 @@ pub(crate) unsafe fn core_nanosleep(call: &mut Call, wanted: *mut u8, remaining:
     unsafe {
         call.input_bytes(wanted, 16);
         call.blocks();
-        let result = call
-            .run_kernel(|thread| raw::blocking6(thread, libc::SYS_nanosleep, [wanted as usize, remaining as usize, 0, 0, 0, 0]));
-        call.out(remaining, (if ((result as i64) == (-4i64)) { 16i64 } else { 0i64 }).max(0) as usize);
+        let result = call.run_kernel(|thread| {
+            raw::blocking6(
+                thread,
+                libc::SYS_nanosleep,
+                [wanted as usize, remaining as usize, 0, 0, 0, 0],
+            )
+        });
+        call.out(
+            remaining,
+            (if ((result as i64) == (-4i64)) {
+                16i64
+            } else {
+                0i64
+            })
+            .max(0) as usize,
+        );
         result
     }
 }
@@ -218,7 +333,17 @@ pub unsafe extern "C" fn nanosleep(wanted: *mut u8, remaining: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_nanosleep, wanted as usize, remaining as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_nanosleep,
+                wanted as usize,
+                remaining as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -246,10 +371,25 @@ pub(crate) unsafe fn core_kernel_clock_nanosleep(
             raw::blocking6(
                 thread,
                 libc::SYS_clock_nanosleep,
-                [clock as usize, flags as usize, wanted as usize, remaining as usize, 0, 0],
+                [
+                    clock as usize,
+                    flags as usize,
+                    wanted as usize,
+                    remaining as usize,
+                    0,
+                    0,
+                ],
             )
         });
-        call.out(remaining, (if ((result as i64) == (-4i64)) { 16i64 } else { 0i64 }).max(0) as usize);
+        call.out(
+            remaining,
+            (if ((result as i64) == (-4i64)) {
+                16i64
+            } else {
+                0i64
+            })
+            .max(0) as usize,
+        );
         result
     }
 }
@@ -258,7 +398,8 @@ pub(crate) unsafe fn core_kernel_clock_nanosleep(
 #[inline(always)]
 pub(crate) unsafe fn core_adjtimex(call: &mut Call, state: *mut u8) -> isize {
     unsafe {
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_adjtimex, state as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_adjtimex, state as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.out(state, 208);
         }
@@ -284,7 +425,17 @@ pub unsafe extern "C" fn adjtimex(state: *mut u8) -> i32 {
 pub(crate) unsafe fn core_clock_adjtime(call: &mut Call, clock: i32, state: *mut u8) -> isize {
     unsafe {
         call.input(clock as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_clock_adjtime, clock as usize, state as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_clock_adjtime,
+                clock as usize,
+                state as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(state, 208);
         }
@@ -300,7 +451,17 @@ pub unsafe extern "C" fn clock_adjtime(clock: i32, state: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_clock_adjtime, clock as usize, state as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_clock_adjtime,
+                clock as usize,
+                state as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -310,7 +471,8 @@ pub unsafe extern "C" fn clock_adjtime(clock: i32, state: *mut u8) -> i32 {
 pub(crate) unsafe fn core_alarm(call: &mut Call, seconds: u32) -> isize {
     unsafe {
         call.input(seconds as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_alarm, seconds as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_alarm, seconds as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -333,7 +495,17 @@ pub unsafe extern "C" fn alarm(seconds: u32) -> u32 {
 pub(crate) unsafe fn core_getitimer(call: &mut Call, which: i32, current: *mut u8) -> isize {
     unsafe {
         call.input(which as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getitimer, which as usize, current as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getitimer,
+                which as usize,
+                current as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(current, 32);
         }
@@ -349,21 +521,45 @@ pub unsafe extern "C" fn getitimer(which: i32, current: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getitimer, which as usize, current as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getitimer,
+                which as usize,
+                current as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int setitimer(int which, const void *wanted, void *old)`
 #[inline(always)]
-pub(crate) unsafe fn core_setitimer(call: &mut Call, which: i32, wanted: *mut u8, old: *mut u8) -> isize {
+pub(crate) unsafe fn core_setitimer(
+    call: &mut Call,
+    which: i32,
+    wanted: *mut u8,
+    old: *mut u8,
+) -> isize {
     unsafe {
         call.input(which as u64);
         if !wanted.is_null() {
             call.input_bytes(wanted, 32);
         }
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_setitimer, which as usize, wanted as usize, old as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_setitimer,
+                which as usize,
+                wanted as usize,
+                old as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(old, 32);
         }
@@ -379,18 +575,42 @@ pub unsafe extern "C" fn setitimer(which: i32, wanted: *mut u8, old: *mut u8) ->
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_setitimer, which as usize, wanted as usize, old as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_setitimer,
+                which as usize,
+                wanted as usize,
+                old as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int kernel_timer_create(int clock, const void *event, int *timer)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_timer_create(call: &mut Call, clock: i32, event: *mut u8, timer: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_timer_create(
+    call: &mut Call,
+    clock: i32,
+    event: *mut u8,
+    timer: *mut u8,
+) -> isize {
     unsafe {
         call.input(clock as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_timer_create, clock as usize, event as usize, timer as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_timer_create,
+                clock as usize,
+                event as usize,
+                timer as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(timer, 4);
         }
@@ -400,13 +620,27 @@ pub(crate) unsafe fn core_kernel_timer_create(call: &mut Call, clock: i32, event
 
 /// `int kernel_timer_settime(int timer, int flags, const void *wanted, void *old)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_timer_settime(call: &mut Call, timer: i32, flags: i32, wanted: *mut u8, old: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_timer_settime(
+    call: &mut Call,
+    timer: i32,
+    flags: i32,
+    wanted: *mut u8,
+    old: *mut u8,
+) -> isize {
     unsafe {
         call.input(timer as u64);
         call.input(flags as u64);
         call.input_bytes(wanted, 32);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_timer_settime, timer as usize, flags as usize, wanted as usize, old as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_timer_settime,
+                timer as usize,
+                flags as usize,
+                wanted as usize,
+                old as usize,
+                0,
+                0,
+            )
         });
         if result >= 0 {
             call.out(old, 32);
@@ -417,10 +651,24 @@ pub(crate) unsafe fn core_kernel_timer_settime(call: &mut Call, timer: i32, flag
 
 /// `int kernel_timer_gettime(int timer, void *current)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_timer_gettime(call: &mut Call, timer: i32, current: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_timer_gettime(
+    call: &mut Call,
+    timer: i32,
+    current: *mut u8,
+) -> isize {
     unsafe {
         call.input(timer as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_timer_gettime, timer as usize, current as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_timer_gettime,
+                timer as usize,
+                current as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(current, 32);
         }
@@ -433,7 +681,9 @@ pub(crate) unsafe fn core_kernel_timer_gettime(call: &mut Call, timer: i32, curr
 pub(crate) unsafe fn core_kernel_timer_getoverrun(call: &mut Call, timer: i32) -> isize {
     unsafe {
         call.input(timer as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_timer_getoverrun, timer as usize, 0, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_timer_getoverrun, timer as usize, 0, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -443,7 +693,8 @@ pub(crate) unsafe fn core_kernel_timer_getoverrun(call: &mut Call, timer: i32) -
 pub(crate) unsafe fn core_kernel_timer_delete(call: &mut Call, timer: i32) -> isize {
     unsafe {
         call.input(timer as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_timer_delete, timer as usize, 0, 0, 0, 0, 0));
+        let result = call
+            .run_kernel(|_| raw::syscall6(libc::SYS_timer_delete, timer as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -454,7 +705,17 @@ pub(crate) unsafe fn core_timerfd_create(call: &mut Call, clock: i32, flags: i32
     unsafe {
         call.input(clock as u64);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_timerfd_create, clock as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_timerfd_create,
+                clock as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::Other);
         }
@@ -470,20 +731,44 @@ pub unsafe extern "C" fn timerfd_create(clock: i32, flags: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_timerfd_create, clock as usize, flags as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_timerfd_create,
+                clock as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int timerfd_settime(int fd, int flags, const void *wanted, void *old)`
 #[inline(always)]
-pub(crate) unsafe fn core_timerfd_settime(call: &mut Call, fd: i32, flags: i32, wanted: *mut u8, old: *mut u8) -> isize {
+pub(crate) unsafe fn core_timerfd_settime(
+    call: &mut Call,
+    fd: i32,
+    flags: i32,
+    wanted: *mut u8,
+    old: *mut u8,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(flags as u64);
         call.input_bytes(wanted, 32);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_timerfd_settime, fd as usize, flags as usize, wanted as usize, old as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_timerfd_settime,
+                fd as usize,
+                flags as usize,
+                wanted as usize,
+                old as usize,
+                0,
+                0,
+            )
         });
         if result >= 0 {
             call.out(old, 32);
@@ -493,7 +778,12 @@ pub(crate) unsafe fn core_timerfd_settime(call: &mut Call, fd: i32, flags: i32, 
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn timerfd_settime(fd: i32, flags: i32, wanted: *mut u8, old: *mut u8) -> i32 {
+pub unsafe extern "C" fn timerfd_settime(
+    fd: i32,
+    flags: i32,
+    wanted: *mut u8,
+    old: *mut u8,
+) -> i32 {
     let result = match Call::enter(functions::TIMERFD_SETTIME) {
         Some(mut call) => {
             let result = unsafe { core_timerfd_settime(&mut call, fd, flags, wanted, old) };
@@ -501,7 +791,15 @@ pub unsafe extern "C" fn timerfd_settime(fd: i32, flags: i32, wanted: *mut u8, o
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_timerfd_settime, fd as usize, flags as usize, wanted as usize, old as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_timerfd_settime,
+                fd as usize,
+                flags as usize,
+                wanted as usize,
+                old as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -512,7 +810,17 @@ pub unsafe extern "C" fn timerfd_settime(fd: i32, flags: i32, wanted: *mut u8, o
 pub(crate) unsafe fn core_timerfd_gettime(call: &mut Call, fd: i32, current: *mut u8) -> isize {
     unsafe {
         call.input(fd as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_timerfd_gettime, fd as usize, current as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_timerfd_gettime,
+                fd as usize,
+                current as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(current, 32);
         }
@@ -528,7 +836,17 @@ pub unsafe extern "C" fn timerfd_gettime(fd: i32, current: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_timerfd_gettime, fd as usize, current as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_timerfd_gettime,
+                fd as usize,
+                current as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }

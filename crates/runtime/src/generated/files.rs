@@ -19,7 +19,11 @@ pub(crate) unsafe fn core_write(call: &mut Call, fd: i32, buffer: *mut u8, count
         }
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_write, [fd as usize, buffer as usize, count as usize, 0, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_write,
+                [fd as usize, buffer as usize, count as usize, 0, 0, 0],
+            )
         });
         if result >= 0 {
             call.echo(fd as i32, buffer, result as usize);
@@ -36,7 +40,17 @@ pub unsafe extern "C" fn write(fd: i32, buffer: *mut u8, count: usize) -> i64 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_write, fd as usize, buffer as usize, count as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_write,
+                fd as usize,
+                buffer as usize,
+                count as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
@@ -48,14 +62,28 @@ pub unsafe extern "C" fn __write(fd: i32, buffer: *mut u8, count: usize) -> i64 
 
 /// `ssize_t pwrite(int fd, const void *buffer, size_t count, off_t offset)`
 #[inline(always)]
-pub(crate) unsafe fn core_pwrite(call: &mut Call, fd: i32, buffer: *mut u8, count: usize, offset: i64) -> isize {
+pub(crate) unsafe fn core_pwrite(
+    call: &mut Call,
+    fd: i32,
+    buffer: *mut u8,
+    count: usize,
+    offset: i64,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_bytes(buffer, count as usize);
         call.input(count as u64);
         call.input(offset as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_pwrite64, fd as usize, buffer as usize, count as usize, offset as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_pwrite64,
+                fd as usize,
+                buffer as usize,
+                count as usize,
+                offset as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -69,7 +97,17 @@ pub unsafe extern "C" fn pwrite(fd: i32, buffer: *mut u8, count: usize, offset: 
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_pwrite64, fd as usize, buffer as usize, count as usize, offset as usize, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_pwrite64,
+                fd as usize,
+                buffer as usize,
+                count as usize,
+                offset as usize,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
@@ -86,14 +124,28 @@ pub unsafe extern "C" fn __pwrite64(fd: i32, buffer: *mut u8, count: usize, offs
 
 /// `ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t offset)`
 #[inline(always)]
-pub(crate) unsafe fn core_pwritev(call: &mut Call, fd: i32, vector: *mut u8, count: i32, offset: i64) -> isize {
+pub(crate) unsafe fn core_pwritev(
+    call: &mut Call,
+    fd: i32,
+    vector: *mut u8,
+    count: i32,
+    offset: i64,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_iovec(vector.cast(), count as usize);
         call.input(count as u64);
         call.input(offset as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_pwritev, fd as usize, vector as usize, count as usize, offset as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_pwritev,
+                fd as usize,
+                vector as usize,
+                count as usize,
+                offset as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -107,7 +159,17 @@ pub unsafe extern "C" fn pwritev(fd: i32, vector: *mut u8, count: i32, offset: i
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_pwritev, fd as usize, vector as usize, count as usize, offset as usize, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_pwritev,
+                fd as usize,
+                vector as usize,
+                count as usize,
+                offset as usize,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
@@ -139,7 +201,14 @@ pub(crate) unsafe fn core_kernel_pwritev2(
             raw::blocking6(
                 thread,
                 libc::SYS_pwritev2,
-                [fd as usize, vector as usize, count as usize, low as usize, high as usize, flags as usize],
+                [
+                    fd as usize,
+                    vector as usize,
+                    count as usize,
+                    low as usize,
+                    high as usize,
+                    flags as usize,
+                ],
             )
         });
         result
@@ -148,12 +217,26 @@ pub(crate) unsafe fn core_kernel_pwritev2(
 
 /// `int open_by_handle_at(int mount, void *handle, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_open_by_handle_at(call: &mut Call, mount: i32, handle: *mut u8, flags: i32) -> isize {
+pub(crate) unsafe fn core_open_by_handle_at(
+    call: &mut Call,
+    mount: i32,
+    handle: *mut u8,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(mount as u64);
         call.input(flags as u64);
-        let result = call
-            .run_kernel(|_| raw::syscall6(libc::SYS_open_by_handle_at, mount as usize, handle as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_open_by_handle_at,
+                mount as usize,
+                handle as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
         }
@@ -169,7 +252,17 @@ pub unsafe extern "C" fn open_by_handle_at(mount: i32, handle: *mut u8, flags: i
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_open_by_handle_at, mount as usize, handle as usize, flags as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_open_by_handle_at,
+                mount as usize,
+                handle as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -181,7 +274,17 @@ pub(crate) unsafe fn core_lseek(call: &mut Call, fd: i32, offset: i64, whence: i
         call.input(fd as u64);
         call.input(offset as u64);
         call.input(whence as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_lseek, fd as usize, offset as usize, whence as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_lseek,
+                fd as usize,
+                offset as usize,
+                whence as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -194,7 +297,17 @@ pub unsafe extern "C" fn lseek(fd: i32, offset: i64, whence: i32) -> i64 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_lseek, fd as usize, offset as usize, whence as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_lseek,
+                fd as usize,
+                offset as usize,
+                whence as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
@@ -214,7 +327,9 @@ pub unsafe extern "C" fn __lseek(fd: i32, offset: i64, whence: i32) -> i64 {
 pub(crate) unsafe fn core_stat(call: &mut Call, path: *mut u8, status: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_stat, path as usize, status as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_stat, path as usize, status as usize, 0, 0, 0, 0)
+        });
         if result >= 0 {
             call.out(status, 144);
         }
@@ -230,7 +345,9 @@ pub unsafe extern "C" fn stat(path: *mut u8, status: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_stat, path as usize, status as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_stat, path as usize, status as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -245,7 +362,9 @@ pub unsafe extern "C" fn stat64(path: *mut u8, status: *mut u8) -> i32 {
 pub(crate) unsafe fn core_lstat(call: &mut Call, path: *mut u8, status: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_lstat, path as usize, status as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_lstat, path as usize, status as usize, 0, 0, 0, 0)
+        });
         if result >= 0 {
             call.out(status, 144);
         }
@@ -261,7 +380,9 @@ pub unsafe extern "C" fn lstat(path: *mut u8, status: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_lstat, path as usize, status as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_lstat, path as usize, status as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -276,7 +397,9 @@ pub unsafe extern "C" fn lstat64(path: *mut u8, status: *mut u8) -> i32 {
 pub(crate) unsafe fn core_fstat(call: &mut Call, fd: i32, status: *mut u8) -> isize {
     unsafe {
         call.input(fd as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_fstat, fd as usize, status as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_fstat, fd as usize, status as usize, 0, 0, 0, 0)
+        });
         if result >= 0 {
             call.out(status, 144);
         }
@@ -309,13 +432,27 @@ pub unsafe extern "C" fn __fstat64(fd: i32, status: *mut u8) -> i32 {
 
 /// `int fstatat(int directory, const char *path, struct stat *status, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_fstatat(call: &mut Call, directory: i32, path: *mut u8, status: *mut u8, flags: i32) -> isize {
+pub(crate) unsafe fn core_fstatat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    status: *mut u8,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_newfstatat, directory as usize, path as usize, status as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_newfstatat,
+                directory as usize,
+                path as usize,
+                status as usize,
+                flags as usize,
+                0,
+                0,
+            )
         });
         if result >= 0 {
             call.out(status, 144);
@@ -325,7 +462,12 @@ pub(crate) unsafe fn core_fstatat(call: &mut Call, directory: i32, path: *mut u8
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn fstatat(directory: i32, path: *mut u8, status: *mut u8, flags: i32) -> i32 {
+pub unsafe extern "C" fn fstatat(
+    directory: i32,
+    path: *mut u8,
+    status: *mut u8,
+    flags: i32,
+) -> i32 {
     let result = match Call::enter(functions::FSTATAT) {
         Some(mut call) => {
             let result = unsafe { core_fstatat(&mut call, directory, path, status, flags) };
@@ -333,27 +475,55 @@ pub unsafe extern "C" fn fstatat(directory: i32, path: *mut u8, status: *mut u8,
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_newfstatat, directory as usize, path as usize, status as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_newfstatat,
+                directory as usize,
+                path as usize,
+                status as usize,
+                flags as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn fstatat64(directory: i32, path: *mut u8, status: *mut u8, flags: i32) -> i32 {
+pub unsafe extern "C" fn fstatat64(
+    directory: i32,
+    path: *mut u8,
+    status: *mut u8,
+    flags: i32,
+) -> i32 {
     unsafe { fstatat(directory, path, status, flags) }
 }
 
 /// `int statx(int directory, const char *path, int flags, unsigned mask, void *status)`
 #[inline(always)]
-pub(crate) unsafe fn core_statx(call: &mut Call, directory: i32, path: *mut u8, flags: i32, mask: u32, status: *mut u8) -> isize {
+pub(crate) unsafe fn core_statx(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    flags: i32,
+    mask: u32,
+    status: *mut u8,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(flags as u64);
         call.input(mask as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_statx, directory as usize, path as usize, flags as usize, mask as usize, status as usize, 0)
+            raw::syscall6(
+                libc::SYS_statx,
+                directory as usize,
+                path as usize,
+                flags as usize,
+                mask as usize,
+                status as usize,
+                0,
+            )
         });
         if result >= 0 {
             call.out(status, 256);
@@ -363,7 +533,13 @@ pub(crate) unsafe fn core_statx(call: &mut Call, directory: i32, path: *mut u8, 
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn statx(directory: i32, path: *mut u8, flags: i32, mask: u32, status: *mut u8) -> i32 {
+pub unsafe extern "C" fn statx(
+    directory: i32,
+    path: *mut u8,
+    flags: i32,
+    mask: u32,
+    status: *mut u8,
+) -> i32 {
     let result = match Call::enter(functions::STATX) {
         Some(mut call) => {
             let result = unsafe { core_statx(&mut call, directory, path, flags, mask, status) };
@@ -371,7 +547,15 @@ pub unsafe extern "C" fn statx(directory: i32, path: *mut u8, flags: i32, mask: 
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_statx, directory as usize, path as usize, flags as usize, mask as usize, status as usize, 0)
+            raw::syscall6(
+                libc::SYS_statx,
+                directory as usize,
+                path as usize,
+                flags as usize,
+                mask as usize,
+                status as usize,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -383,7 +567,17 @@ pub(crate) unsafe fn core_truncate(call: &mut Call, path: *mut u8, length: i64) 
     unsafe {
         call.input_str(path.cast());
         call.input(length as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_truncate, path as usize, length as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_truncate,
+                path as usize,
+                length as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -396,7 +590,17 @@ pub unsafe extern "C" fn truncate(path: *mut u8, length: i64) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_truncate, path as usize, length as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_truncate,
+                path as usize,
+                length as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -413,7 +617,17 @@ pub(crate) unsafe fn core_ftruncate(call: &mut Call, fd: i32, length: i64) -> is
         call.input(fd as u64);
         call.input(length as u64);
         call.cache();
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_ftruncate, fd as usize, length as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_ftruncate,
+                fd as usize,
+                length as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -426,7 +640,17 @@ pub unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_ftruncate, fd as usize, length as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_ftruncate,
+                fd as usize,
+                length as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -438,7 +662,13 @@ pub unsafe extern "C" fn ftruncate64(fd: i32, length: i64) -> i32 {
 
 /// `int fallocate(int fd, int mode, off_t offset, off_t length)`
 #[inline(always)]
-pub(crate) unsafe fn core_fallocate(call: &mut Call, fd: i32, mode: i32, offset: i64, length: i64) -> isize {
+pub(crate) unsafe fn core_fallocate(
+    call: &mut Call,
+    fd: i32,
+    mode: i32,
+    offset: i64,
+    length: i64,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(mode as u64);
@@ -446,7 +676,15 @@ pub(crate) unsafe fn core_fallocate(call: &mut Call, fd: i32, mode: i32, offset:
         call.input(length as u64);
         call.cache();
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_fallocate, fd as usize, mode as usize, offset as usize, length as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_fallocate,
+                fd as usize,
+                mode as usize,
+                offset as usize,
+                length as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -460,7 +698,17 @@ pub unsafe extern "C" fn fallocate(fd: i32, mode: i32, offset: i64, length: i64)
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_fallocate, fd as usize, mode as usize, offset as usize, length as usize, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_fallocate,
+                fd as usize,
+                mode as usize,
+                offset as usize,
+                length as usize,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -472,14 +720,28 @@ pub unsafe extern "C" fn fallocate64(fd: i32, mode: i32, offset: i64, length: i6
 
 /// `int kernel_fadvise64(int fd, off_t offset, off_t length, int advice)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_fadvise64(call: &mut Call, fd: i32, offset: i64, length: i64, advice: i32) -> isize {
+pub(crate) unsafe fn core_kernel_fadvise64(
+    call: &mut Call,
+    fd: i32,
+    offset: i64,
+    length: i64,
+    advice: i32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(offset as u64);
         call.input(length as u64);
         call.input(advice as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_fadvise64, fd as usize, offset as usize, length as usize, advice as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_fadvise64,
+                fd as usize,
+                offset as usize,
+                length as usize,
+                advice as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -492,7 +754,9 @@ pub(crate) unsafe fn core_fsync(call: &mut Call, fd: i32) -> isize {
         call.input(fd as u64);
         call.cache();
         call.blocks();
-        let result = call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_fsync, [fd as usize, 0, 0, 0, 0, 0]));
+        let result = call.run_kernel(|thread| {
+            raw::blocking6(thread, libc::SYS_fsync, [fd as usize, 0, 0, 0, 0, 0])
+        });
         result
     }
 }
@@ -517,7 +781,9 @@ pub(crate) unsafe fn core_fdatasync(call: &mut Call, fd: i32) -> isize {
         call.input(fd as u64);
         call.cache();
         call.blocks();
-        let result = call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_fdatasync, [fd as usize, 0, 0, 0, 0, 0]));
+        let result = call.run_kernel(|thread| {
+            raw::blocking6(thread, libc::SYS_fdatasync, [fd as usize, 0, 0, 0, 0, 0])
+        });
         result
     }
 }
@@ -537,14 +803,28 @@ pub unsafe extern "C" fn fdatasync(fd: i32) -> i32 {
 
 /// `int sync_file_range(int fd, off_t offset, off_t length, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_sync_file_range(call: &mut Call, fd: i32, offset: i64, length: i64, flags: u32) -> isize {
+pub(crate) unsafe fn core_sync_file_range(
+    call: &mut Call,
+    fd: i32,
+    offset: i64,
+    length: i64,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(offset as u64);
         call.input(length as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_sync_file_range, fd as usize, offset as usize, length as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_sync_file_range,
+                fd as usize,
+                offset as usize,
+                length as usize,
+                flags as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -559,7 +839,15 @@ pub unsafe extern "C" fn sync_file_range(fd: i32, offset: i64, length: i64, flag
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_sync_file_range, fd as usize, offset as usize, length as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_sync_file_range,
+                fd as usize,
+                offset as usize,
+                length as usize,
+                flags as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -571,7 +859,9 @@ pub(crate) unsafe fn core_syncfs(call: &mut Call, fd: i32) -> isize {
     unsafe {
         call.input(fd as u64);
         call.blocks();
-        let result = call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_syncfs, [fd as usize, 0, 0, 0, 0, 0]));
+        let result = call.run_kernel(|thread| {
+            raw::blocking6(thread, libc::SYS_syncfs, [fd as usize, 0, 0, 0, 0, 0])
+        });
         result
     }
 }
@@ -605,8 +895,17 @@ pub(crate) unsafe fn core_readahead(call: &mut Call, fd: i32, offset: i64, count
         call.input(fd as u64);
         call.input(offset as u64);
         call.input(count as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_readahead, fd as usize, offset as usize, count as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_readahead,
+                fd as usize,
+                offset as usize,
+                count as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -619,7 +918,17 @@ pub unsafe extern "C" fn readahead(fd: i32, offset: i64, count: usize) -> i64 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_readahead, fd as usize, offset as usize, count as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_readahead,
+                fd as usize,
+                offset as usize,
+                count as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
@@ -632,8 +941,13 @@ pub(crate) unsafe fn core_flock(call: &mut Call, fd: i32, operation: i32) -> isi
         call.input(operation as u64);
         call.cache();
         call.blocks();
-        let result =
-            call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_flock, [fd as usize, operation as usize, 0, 0, 0, 0]));
+        let result = call.run_kernel(|thread| {
+            raw::blocking6(
+                thread,
+                libc::SYS_flock,
+                [fd as usize, operation as usize, 0, 0, 0, 0],
+            )
+        });
         result
     }
 }
@@ -646,7 +960,9 @@ pub unsafe extern "C" fn flock(fd: i32, operation: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_flock, fd as usize, operation as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_flock, fd as usize, operation as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -657,7 +973,17 @@ pub(crate) unsafe fn core_eventfd(call: &mut Call, initial: u32, flags: i32) -> 
     unsafe {
         call.input(initial as u64);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_eventfd2, initial as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_eventfd2,
+                initial as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened_internal(result as i32, result as i32);
         }
@@ -673,7 +999,17 @@ pub unsafe extern "C" fn eventfd(initial: u32, flags: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_eventfd2, initial as usize, flags as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_eventfd2,
+                initial as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -683,7 +1019,8 @@ pub unsafe extern "C" fn eventfd(initial: u32, flags: i32) -> i32 {
 pub(crate) unsafe fn core_kernel_eventfd(call: &mut Call, initial: u32) -> isize {
     unsafe {
         call.input(initial as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_eventfd, initial as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_eventfd, initial as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.opened_internal(result as i32, result as i32);
         }
@@ -697,7 +1034,17 @@ pub(crate) unsafe fn core_memfd_create(call: &mut Call, name: *mut u8, flags: u3
     unsafe {
         call.input_str(name.cast());
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_memfd_create, name as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_memfd_create,
+                name as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
         }
@@ -713,7 +1060,17 @@ pub unsafe extern "C" fn memfd_create(name: *mut u8, flags: u32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_memfd_create, name as usize, flags as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_memfd_create,
+                name as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -723,7 +1080,8 @@ pub unsafe extern "C" fn memfd_create(name: *mut u8, flags: u32) -> i32 {
 pub(crate) unsafe fn core_kernel_memfd_secret(call: &mut Call, flags: u32) -> isize {
     unsafe {
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_memfd_secret, flags as usize, 0, 0, 0, 0, 0));
+        let result = call
+            .run_kernel(|_| raw::syscall6(libc::SYS_memfd_secret, flags as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
         }
@@ -733,7 +1091,13 @@ pub(crate) unsafe fn core_kernel_memfd_secret(call: &mut Call, flags: u32) -> is
 
 /// `ssize_t tee(int source, int target, size_t length, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_tee(call: &mut Call, source: i32, target: i32, length: usize, flags: u32) -> isize {
+pub(crate) unsafe fn core_tee(
+    call: &mut Call,
+    source: i32,
+    target: i32,
+    length: usize,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(source as u64);
         call.input(target as u64);
@@ -741,7 +1105,18 @@ pub(crate) unsafe fn core_tee(call: &mut Call, source: i32, target: i32, length:
         call.input(flags as u64);
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_tee, [source as usize, target as usize, length as usize, flags as usize, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_tee,
+                [
+                    source as usize,
+                    target as usize,
+                    length as usize,
+                    flags as usize,
+                    0,
+                    0,
+                ],
+            )
         });
         result
     }
@@ -755,21 +1130,48 @@ pub unsafe extern "C" fn tee(source: i32, target: i32, length: usize, flags: u32
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_tee, source as usize, target as usize, length as usize, flags as usize, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_tee,
+                source as usize,
+                target as usize,
+                length as usize,
+                flags as usize,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
 
 /// `ssize_t kernel_vmsplice(int fd, const struct iovec *vector, size_t count, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_vmsplice(call: &mut Call, fd: i32, vector: *mut u8, count: usize, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_vmsplice(
+    call: &mut Call,
+    fd: i32,
+    vector: *mut u8,
+    count: usize,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(count as u64);
         call.input(flags as u64);
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_vmsplice, [fd as usize, vector as usize, count as usize, flags as usize, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_vmsplice,
+                [
+                    fd as usize,
+                    vector as usize,
+                    count as usize,
+                    flags as usize,
+                    0,
+                    0,
+                ],
+            )
         });
         result
     }
@@ -777,74 +1179,172 @@ pub(crate) unsafe fn core_kernel_vmsplice(call: &mut Call, fd: i32, vector: *mut
 
 /// `ssize_t getxattr(const char *path, const char *name, void *value, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_getxattr(call: &mut Call, path: *mut u8, name: *mut u8, value: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_getxattr(
+    call: &mut Call,
+    path: *mut u8,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input_str(path.cast());
         call.input_str(name.cast());
         call.input(size as u64);
-        let result = call
-            .run_kernel(|_| raw::syscall6(libc::SYS_getxattr, path as usize, name as usize, value as usize, size as usize, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getxattr,
+                path as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
-            call.out(value, (if ((size as i64) != 0) { (result as i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                value,
+                (if ((size as i64) != 0) {
+                    (result as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn getxattr(path: *mut u8, name: *mut u8, value: *mut u8, size: usize) -> i64 {
+pub unsafe extern "C" fn getxattr(
+    path: *mut u8,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+) -> i64 {
     let result = match Call::enter(functions::GETXATTR) {
         Some(mut call) => {
             let result = unsafe { core_getxattr(&mut call, path, name, value, size) };
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getxattr, path as usize, name as usize, value as usize, size as usize, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getxattr,
+                path as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
 
 /// `ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_lgetxattr(call: &mut Call, path: *mut u8, name: *mut u8, value: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_lgetxattr(
+    call: &mut Call,
+    path: *mut u8,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input_str(path.cast());
         call.input_str(name.cast());
         call.input(size as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_lgetxattr, path as usize, name as usize, value as usize, size as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_lgetxattr,
+                path as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                0,
+                0,
+            )
         });
         if result >= 0 {
-            call.out(value, (if ((size as i64) != 0) { (result as i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                value,
+                (if ((size as i64) != 0) {
+                    (result as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn lgetxattr(path: *mut u8, name: *mut u8, value: *mut u8, size: usize) -> i64 {
+pub unsafe extern "C" fn lgetxattr(
+    path: *mut u8,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+) -> i64 {
     let result = match Call::enter(functions::LGETXATTR) {
         Some(mut call) => {
             let result = unsafe { core_lgetxattr(&mut call, path, name, value, size) };
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_lgetxattr, path as usize, name as usize, value as usize, size as usize, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_lgetxattr,
+                path as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
 
 /// `ssize_t fgetxattr(int fd, const char *name, void *value, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_fgetxattr(call: &mut Call, fd: i32, name: *mut u8, value: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_fgetxattr(
+    call: &mut Call,
+    fd: i32,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_str(name.cast());
         call.input(size as u64);
-        let result = call
-            .run_kernel(|_| raw::syscall6(libc::SYS_fgetxattr, fd as usize, name as usize, value as usize, size as usize, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_fgetxattr,
+                fd as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
-            call.out(value, (if ((size as i64) != 0) { (result as i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                value,
+                (if ((size as i64) != 0) {
+                    (result as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
@@ -858,7 +1358,17 @@ pub unsafe extern "C" fn fgetxattr(fd: i32, name: *mut u8, value: *mut u8, size:
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_fgetxattr, fd as usize, name as usize, value as usize, size as usize, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_fgetxattr,
+                fd as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
@@ -882,14 +1392,28 @@ pub(crate) unsafe fn core_setxattr(
         call.input(size as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_setxattr, path as usize, name as usize, value as usize, size as usize, flags as usize, 0)
+            raw::syscall6(
+                libc::SYS_setxattr,
+                path as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                flags as usize,
+                0,
+            )
         });
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn setxattr(path: *mut u8, name: *mut u8, value: *mut u8, size: usize, flags: i32) -> i32 {
+pub unsafe extern "C" fn setxattr(
+    path: *mut u8,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+    flags: i32,
+) -> i32 {
     let result = match Call::enter(functions::SETXATTR) {
         Some(mut call) => {
             let result = unsafe { core_setxattr(&mut call, path, name, value, size, flags) };
@@ -897,7 +1421,15 @@ pub unsafe extern "C" fn setxattr(path: *mut u8, name: *mut u8, value: *mut u8, 
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_setxattr, path as usize, name as usize, value as usize, size as usize, flags as usize, 0)
+            raw::syscall6(
+                libc::SYS_setxattr,
+                path as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                flags as usize,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -922,14 +1454,28 @@ pub(crate) unsafe fn core_lsetxattr(
         call.input(size as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_lsetxattr, path as usize, name as usize, value as usize, size as usize, flags as usize, 0)
+            raw::syscall6(
+                libc::SYS_lsetxattr,
+                path as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                flags as usize,
+                0,
+            )
         });
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn lsetxattr(path: *mut u8, name: *mut u8, value: *mut u8, size: usize, flags: i32) -> i32 {
+pub unsafe extern "C" fn lsetxattr(
+    path: *mut u8,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+    flags: i32,
+) -> i32 {
     let result = match Call::enter(functions::LSETXATTR) {
         Some(mut call) => {
             let result = unsafe { core_lsetxattr(&mut call, path, name, value, size, flags) };
@@ -937,7 +1483,15 @@ pub unsafe extern "C" fn lsetxattr(path: *mut u8, name: *mut u8, value: *mut u8,
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_lsetxattr, path as usize, name as usize, value as usize, size as usize, flags as usize, 0)
+            raw::syscall6(
+                libc::SYS_lsetxattr,
+                path as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                flags as usize,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -945,7 +1499,14 @@ pub unsafe extern "C" fn lsetxattr(path: *mut u8, name: *mut u8, value: *mut u8,
 
 /// `int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_fsetxattr(call: &mut Call, fd: i32, name: *mut u8, value: *mut u8, size: usize, flags: i32) -> isize {
+pub(crate) unsafe fn core_fsetxattr(
+    call: &mut Call,
+    fd: i32,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_str(name.cast());
@@ -955,14 +1516,28 @@ pub(crate) unsafe fn core_fsetxattr(call: &mut Call, fd: i32, name: *mut u8, val
         call.input(size as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_fsetxattr, fd as usize, name as usize, value as usize, size as usize, flags as usize, 0)
+            raw::syscall6(
+                libc::SYS_fsetxattr,
+                fd as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                flags as usize,
+                0,
+            )
         });
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn fsetxattr(fd: i32, name: *mut u8, value: *mut u8, size: usize, flags: i32) -> i32 {
+pub unsafe extern "C" fn fsetxattr(
+    fd: i32,
+    name: *mut u8,
+    value: *mut u8,
+    size: usize,
+    flags: i32,
+) -> i32 {
     let result = match Call::enter(functions::FSETXATTR) {
         Some(mut call) => {
             let result = unsafe { core_fsetxattr(&mut call, fd, name, value, size, flags) };
@@ -970,7 +1545,15 @@ pub unsafe extern "C" fn fsetxattr(fd: i32, name: *mut u8, value: *mut u8, size:
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_fsetxattr, fd as usize, name as usize, value as usize, size as usize, flags as usize, 0)
+            raw::syscall6(
+                libc::SYS_fsetxattr,
+                fd as usize,
+                name as usize,
+                value as usize,
+                size as usize,
+                flags as usize,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -978,14 +1561,36 @@ pub unsafe extern "C" fn fsetxattr(fd: i32, name: *mut u8, value: *mut u8, size:
 
 /// `ssize_t listxattr(const char *path, char *names, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_listxattr(call: &mut Call, path: *mut u8, names: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_listxattr(
+    call: &mut Call,
+    path: *mut u8,
+    names: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input_str(path.cast());
         call.input(size as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_listxattr, path as usize, names as usize, size as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_listxattr,
+                path as usize,
+                names as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
-            call.out(names, (if ((size as i64) != 0) { (result as i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                names,
+                (if ((size as i64) != 0) {
+                    (result as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
@@ -999,21 +1604,53 @@ pub unsafe extern "C" fn listxattr(path: *mut u8, names: *mut u8, size: usize) -
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_listxattr, path as usize, names as usize, size as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_listxattr,
+                path as usize,
+                names as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
 
 /// `ssize_t llistxattr(const char *path, char *names, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_llistxattr(call: &mut Call, path: *mut u8, names: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_llistxattr(
+    call: &mut Call,
+    path: *mut u8,
+    names: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input_str(path.cast());
         call.input(size as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_llistxattr, path as usize, names as usize, size as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_llistxattr,
+                path as usize,
+                names as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
-            call.out(names, (if ((size as i64) != 0) { (result as i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                names,
+                (if ((size as i64) != 0) {
+                    (result as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
@@ -1027,21 +1664,53 @@ pub unsafe extern "C" fn llistxattr(path: *mut u8, names: *mut u8, size: usize) 
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_llistxattr, path as usize, names as usize, size as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_llistxattr,
+                path as usize,
+                names as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
 
 /// `ssize_t flistxattr(int fd, char *names, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_flistxattr(call: &mut Call, fd: i32, names: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_flistxattr(
+    call: &mut Call,
+    fd: i32,
+    names: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(size as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_flistxattr, fd as usize, names as usize, size as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_flistxattr,
+                fd as usize,
+                names as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
-            call.out(names, (if ((size as i64) != 0) { (result as i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                names,
+                (if ((size as i64) != 0) {
+                    (result as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
@@ -1055,7 +1724,17 @@ pub unsafe extern "C" fn flistxattr(fd: i32, names: *mut u8, size: usize) -> i64
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_flistxattr, fd as usize, names as usize, size as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_flistxattr,
+                fd as usize,
+                names as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
@@ -1066,7 +1745,17 @@ pub(crate) unsafe fn core_removexattr(call: &mut Call, path: *mut u8, name: *mut
     unsafe {
         call.input_str(path.cast());
         call.input_str(name.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_removexattr, path as usize, name as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_removexattr,
+                path as usize,
+                name as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1079,7 +1768,17 @@ pub unsafe extern "C" fn removexattr(path: *mut u8, name: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_removexattr, path as usize, name as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_removexattr,
+                path as usize,
+                name as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1090,7 +1789,17 @@ pub(crate) unsafe fn core_lremovexattr(call: &mut Call, path: *mut u8, name: *mu
     unsafe {
         call.input_str(path.cast());
         call.input_str(name.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_lremovexattr, path as usize, name as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_lremovexattr,
+                path as usize,
+                name as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1103,7 +1812,17 @@ pub unsafe extern "C" fn lremovexattr(path: *mut u8, name: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_lremovexattr, path as usize, name as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_lremovexattr,
+                path as usize,
+                name as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1114,7 +1833,17 @@ pub(crate) unsafe fn core_fremovexattr(call: &mut Call, fd: i32, name: *mut u8) 
     unsafe {
         call.input(fd as u64);
         call.input_str(name.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_fremovexattr, fd as usize, name as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_fremovexattr,
+                fd as usize,
+                name as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1127,19 +1856,45 @@ pub unsafe extern "C" fn fremovexattr(fd: i32, name: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_fremovexattr, fd as usize, name as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_fremovexattr,
+                fd as usize,
+                name as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int kernel_cachestat(unsigned fd, const void *range, void *status, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_cachestat(call: &mut Call, fd: u32, range: *mut u8, status: *mut u8, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_cachestat(
+    call: &mut Call,
+    fd: u32,
+    range: *mut u8,
+    status: *mut u8,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_bytes(range, 16);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(451, fd as usize, range as usize, status as usize, flags as usize, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                451,
+                fd as usize,
+                range as usize,
+                status as usize,
+                flags as usize,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(status, 40);
         }

@@ -9,13 +9,30 @@ use crate::{files, raw};
 
 /// `int kernel_mq_open(const char *name, int flags, mode_t mode, const void *attributes)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_mq_open(call: &mut Call, name: *mut u8, flags: i32, mode: u32, attributes: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_mq_open(
+    call: &mut Call,
+    name: *mut u8,
+    flags: i32,
+    mode: u32,
+    attributes: *mut u8,
+) -> isize {
     unsafe {
         call.input_str(name.cast());
         call.input(flags as u64);
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_mq_open, [name as usize, flags as usize, mode as usize, attributes as usize, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_mq_open,
+                [
+                    name as usize,
+                    flags as usize,
+                    mode as usize,
+                    attributes as usize,
+                    0,
+                    0,
+                ],
+            )
         });
         if result >= 0 {
             call.opened(result as i32, files::Kind::Other);
@@ -29,7 +46,8 @@ pub(crate) unsafe fn core_kernel_mq_open(call: &mut Call, name: *mut u8, flags: 
 pub(crate) unsafe fn core_kernel_mq_unlink(call: &mut Call, name: *mut u8) -> isize {
     unsafe {
         call.input_str(name.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_mq_unlink, name as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_mq_unlink, name as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -57,7 +75,14 @@ pub(crate) unsafe fn core_kernel_mq_timedsend(
             raw::blocking6(
                 thread,
                 libc::SYS_mq_timedsend,
-                [queue as usize, message as usize, size as usize, priority as usize, deadline as usize, 0],
+                [
+                    queue as usize,
+                    message as usize,
+                    size as usize,
+                    priority as usize,
+                    deadline as usize,
+                    0,
+                ],
             )
         });
         result
@@ -85,7 +110,14 @@ pub(crate) unsafe fn core_kernel_mq_timedreceive(
             raw::blocking6(
                 thread,
                 libc::SYS_mq_timedreceive,
-                [queue as usize, message as usize, size as usize, priority as usize, deadline as usize, 0],
+                [
+                    queue as usize,
+                    message as usize,
+                    size as usize,
+                    priority as usize,
+                    deadline as usize,
+                    0,
+                ],
             )
         });
         if result >= 0 {
@@ -101,18 +133,42 @@ pub(crate) unsafe fn core_kernel_mq_timedreceive(
 pub(crate) unsafe fn core_kernel_mq_notify(call: &mut Call, queue: i32, event: *mut u8) -> isize {
     unsafe {
         call.input(queue as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_mq_notify, queue as usize, event as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_mq_notify,
+                queue as usize,
+                event as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_mq_getsetattr(int queue, const void *wanted, void *old)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_mq_getsetattr(call: &mut Call, queue: i32, wanted: *mut u8, old: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_mq_getsetattr(
+    call: &mut Call,
+    queue: i32,
+    wanted: *mut u8,
+    old: *mut u8,
+) -> isize {
     unsafe {
         call.input(queue as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_mq_getsetattr, queue as usize, wanted as usize, old as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_mq_getsetattr,
+                queue as usize,
+                wanted as usize,
+                old as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(old, 64);
         }
@@ -126,7 +182,17 @@ pub(crate) unsafe fn core_kernel_pidfd_open(call: &mut Call, process: i32, flags
     unsafe {
         call.input(process as u64);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_pidfd_open, process as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_pidfd_open,
+                process as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::Other);
         }
@@ -136,13 +202,27 @@ pub(crate) unsafe fn core_kernel_pidfd_open(call: &mut Call, process: i32, flags
 
 /// `int kernel_pidfd_getfd(int process, int target, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_pidfd_getfd(call: &mut Call, process: i32, target: i32, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_pidfd_getfd(
+    call: &mut Call,
+    process: i32,
+    target: i32,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input(target as u64);
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_pidfd_getfd, process as usize, target as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_pidfd_getfd,
+                process as usize,
+                target as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
         }
@@ -152,15 +232,31 @@ pub(crate) unsafe fn core_kernel_pidfd_getfd(call: &mut Call, process: i32, targ
 
 /// `int kernel_kcmp(pid_t one, pid_t two, int type, unsigned long a, unsigned long b)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_kcmp(call: &mut Call, one: i32, two: i32, type_: i32, a: usize, b: usize) -> isize {
+pub(crate) unsafe fn core_kernel_kcmp(
+    call: &mut Call,
+    one: i32,
+    two: i32,
+    type_: i32,
+    a: usize,
+    b: usize,
+) -> isize {
     unsafe {
         call.input(one as u64);
         call.input(two as u64);
         call.input(type_ as u64);
         call.input(a as u64);
         call.input(b as u64);
-        let result = call
-            .run_kernel(|_| raw::syscall6(libc::SYS_kcmp, one as usize, two as usize, type_ as usize, a as usize, b as usize, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_kcmp,
+                one as usize,
+                two as usize,
+                type_ as usize,
+                a as usize,
+                b as usize,
+                0,
+            )
+        });
         result
     }
 }
@@ -263,11 +359,25 @@ pub(crate) unsafe fn core_kernel_process_madvise(
 
 /// `int kernel_process_mrelease(int process, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_process_mrelease(call: &mut Call, process: i32, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_process_mrelease(
+    call: &mut Call,
+    process: i32,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_process_mrelease, process as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_process_mrelease,
+                process as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -278,20 +388,44 @@ pub(crate) unsafe fn core_kernel_ioprio_get(call: &mut Call, which: i32, who: i3
     unsafe {
         call.input(which as u64);
         call.input(who as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_ioprio_get, which as usize, who as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_ioprio_get,
+                which as usize,
+                who as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_ioprio_set(int which, int who, int priority)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_ioprio_set(call: &mut Call, which: i32, who: i32, priority: i32) -> isize {
+pub(crate) unsafe fn core_kernel_ioprio_set(
+    call: &mut Call,
+    which: i32,
+    who: i32,
+    priority: i32,
+) -> isize {
     unsafe {
         call.input(which as u64);
         call.input(who as u64);
         call.input(priority as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_ioprio_set, which as usize, who as usize, priority as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_ioprio_set,
+                which as usize,
+                who as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -302,7 +436,9 @@ pub(crate) unsafe fn core_kernel_setns(call: &mut Call, fd: i32, type_: i32) -> 
     unsafe {
         call.input(fd as u64);
         call.input(type_ as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_setns, fd as usize, type_ as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_setns, fd as usize, type_ as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -312,7 +448,8 @@ pub(crate) unsafe fn core_kernel_setns(call: &mut Call, fd: i32, type_: i32) -> 
 pub(crate) unsafe fn core_kernel_unshare(call: &mut Call, flags: usize) -> isize {
     unsafe {
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_unshare, flags as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_unshare, flags as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -351,12 +488,26 @@ pub(crate) unsafe fn core_kernel_mbind(
 
 /// `int kernel_set_mempolicy(int mode, const void *nodes, unsigned long count)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_set_mempolicy(call: &mut Call, mode: i32, nodes: *mut u8, count: usize) -> isize {
+pub(crate) unsafe fn core_kernel_set_mempolicy(
+    call: &mut Call,
+    mode: i32,
+    nodes: *mut u8,
+    count: usize,
+) -> isize {
     unsafe {
         call.input(mode as u64);
         call.input(count as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_set_mempolicy, mode as usize, nodes as usize, count as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_set_mempolicy,
+                mode as usize,
+                nodes as usize,
+                count as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -389,7 +540,12 @@ pub(crate) unsafe fn core_kernel_get_mempolicy(
             call.out(mode, 4);
             call.out(
                 nodes,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
         }
         result
@@ -411,7 +567,15 @@ pub(crate) unsafe fn core_kernel_set_mempolicy_home_node(
         call.input(node as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_set_mempolicy_home_node, start as usize, size as usize, node as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_set_mempolicy_home_node,
+                start as usize,
+                size as usize,
+                node as usize,
+                flags as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -419,12 +583,26 @@ pub(crate) unsafe fn core_kernel_set_mempolicy_home_node(
 
 /// `long kernel_migrate_pages(pid_t process, unsigned long count, const void *from, const void *to)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_migrate_pages(call: &mut Call, process: i32, count: usize, from: *mut u8, to: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_migrate_pages(
+    call: &mut Call,
+    process: i32,
+    count: usize,
+    from: *mut u8,
+    to: *mut u8,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input(count as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_migrate_pages, process as usize, count as usize, from as usize, to as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_migrate_pages,
+                process as usize,
+                count as usize,
+                from as usize,
+                to as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -483,7 +661,14 @@ pub(crate) unsafe fn core_kernel_mount(
             raw::blocking6(
                 thread,
                 libc::SYS_mount,
-                [source as usize, target as usize, type_ as usize, flags as usize, data as usize, 0],
+                [
+                    source as usize,
+                    target as usize,
+                    type_ as usize,
+                    flags as usize,
+                    data as usize,
+                    0,
+                ],
             )
         });
         result
@@ -497,8 +682,13 @@ pub(crate) unsafe fn core_kernel_umount2(call: &mut Call, target: *mut u8, flags
         call.input_str(target.cast());
         call.input(flags as u64);
         call.blocks();
-        let result =
-            call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_umount2, [target as usize, flags as usize, 0, 0, 0, 0]));
+        let result = call.run_kernel(|thread| {
+            raw::blocking6(
+                thread,
+                libc::SYS_umount2,
+                [target as usize, flags as usize, 0, 0, 0, 0],
+            )
+        });
         result
     }
 }
@@ -509,7 +699,17 @@ pub(crate) unsafe fn core_kernel_pivot_root(call: &mut Call, root: *mut u8, old:
     unsafe {
         call.input_str(root.cast());
         call.input_str(old.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_pivot_root, root as usize, old as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_pivot_root,
+                root as usize,
+                old as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -520,7 +720,9 @@ pub(crate) unsafe fn core_kernel_swapon(call: &mut Call, path: *mut u8, flags: i
     unsafe {
         call.input_str(path.cast());
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_swapon, path as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_swapon, path as usize, flags as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -530,7 +732,8 @@ pub(crate) unsafe fn core_kernel_swapon(call: &mut Call, path: *mut u8, flags: i
 pub(crate) unsafe fn core_kernel_swapoff(call: &mut Call, path: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_swapoff, path as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_swapoff, path as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -540,7 +743,8 @@ pub(crate) unsafe fn core_kernel_swapoff(call: &mut Call, path: *mut u8) -> isiz
 pub(crate) unsafe fn core_kernel_acct(call: &mut Call, path: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_acct, path as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_acct, path as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -556,18 +760,32 @@ pub(crate) unsafe fn core_kernel_vhangup(call: &mut Call) -> isize {
 
 /// `int kernel_syslog(int type, void *buffer, int size)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_syslog(call: &mut Call, type_: i32, buffer: *mut u8, size: i32) -> isize {
+pub(crate) unsafe fn core_kernel_syslog(
+    call: &mut Call,
+    type_: i32,
+    buffer: *mut u8,
+    size: i32,
+) -> isize {
     unsafe {
         call.input(type_ as u64);
         call.input(size as u64);
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_syslog, [type_ as usize, buffer as usize, size as usize, 0, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_syslog,
+                [type_ as usize, buffer as usize, size as usize, 0, 0, 0],
+            )
         });
         if result >= 0 {
             call.out(
                 buffer,
-                (if (((type_ as i64) >= 2i64) && ((type_ as i64) <= 4i64)) { (result as i64) } else { 0i64 }).max(0) as usize,
+                (if (((type_ as i64) >= 2i64) && ((type_ as i64) <= 4i64)) {
+                    (result as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
             );
         }
         result
@@ -579,43 +797,95 @@ pub(crate) unsafe fn core_kernel_syslog(call: &mut Call, type_: i32, buffer: *mu
 pub(crate) unsafe fn core_kernel_sysfs(call: &mut Call, option: i32, a: usize, b: usize) -> isize {
     unsafe {
         call.input(option as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_sysfs, option as usize, a as usize, b as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sysfs,
+                option as usize,
+                a as usize,
+                b as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_init_module(void *image, unsigned long size, const char *parameters)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_init_module(call: &mut Call, image: *mut u8, size: usize, parameters: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_init_module(
+    call: &mut Call,
+    image: *mut u8,
+    size: usize,
+    parameters: *mut u8,
+) -> isize {
     unsafe {
         call.input(size as u64);
         call.input_str(parameters.cast());
-        let result = call
-            .run_kernel(|_| raw::syscall6(libc::SYS_init_module, image as usize, size as usize, parameters as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_init_module,
+                image as usize,
+                size as usize,
+                parameters as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_finit_module(int fd, const char *parameters, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_finit_module(call: &mut Call, fd: i32, parameters: *mut u8, flags: i32) -> isize {
+pub(crate) unsafe fn core_kernel_finit_module(
+    call: &mut Call,
+    fd: i32,
+    parameters: *mut u8,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_str(parameters.cast());
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_finit_module, fd as usize, parameters as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_finit_module,
+                fd as usize,
+                parameters as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_delete_module(const char *name, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_delete_module(call: &mut Call, name: *mut u8, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_delete_module(
+    call: &mut Call,
+    name: *mut u8,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input_str(name.cast());
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_delete_module, name as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_delete_module,
+                name as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -681,13 +951,27 @@ pub(crate) unsafe fn core_kernel_request_key(
 
 /// `int kernel_open_tree(int directory, const char *path, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_open_tree(call: &mut Call, directory: i32, path: *mut u8, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_open_tree(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_open_tree, directory as usize, path as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_open_tree,
+                directory as usize,
+                path as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
         }
@@ -732,7 +1016,9 @@ pub(crate) unsafe fn core_kernel_fsopen(call: &mut Call, name: *mut u8, flags: u
     unsafe {
         call.input_str(name.cast());
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_fsopen, name as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_fsopen, name as usize, flags as usize, 0, 0, 0, 0)
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
         }
@@ -756,7 +1042,15 @@ pub(crate) unsafe fn core_kernel_fsconfig(
         call.input_str(key_.cast());
         call.input(extra as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_fsconfig, fd as usize, command as usize, key_ as usize, value as usize, extra as usize, 0)
+            raw::syscall6(
+                libc::SYS_fsconfig,
+                fd as usize,
+                command as usize,
+                key_ as usize,
+                value as usize,
+                extra as usize,
+                0,
+            )
         });
         result
     }
@@ -764,13 +1058,27 @@ pub(crate) unsafe fn core_kernel_fsconfig(
 
 /// `int kernel_fsmount(int fd, unsigned flags, unsigned attributes)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_fsmount(call: &mut Call, fd: i32, flags: u32, attributes: u32) -> isize {
+pub(crate) unsafe fn core_kernel_fsmount(
+    call: &mut Call,
+    fd: i32,
+    flags: u32,
+    attributes: u32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(flags as u64);
         call.input(attributes as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_fsmount, fd as usize, flags as usize, attributes as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_fsmount,
+                fd as usize,
+                flags as usize,
+                attributes as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
         }
@@ -780,13 +1088,27 @@ pub(crate) unsafe fn core_kernel_fsmount(call: &mut Call, fd: i32, flags: u32, a
 
 /// `int kernel_fspick(int directory, const char *path, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_fspick(call: &mut Call, directory: i32, path: *mut u8, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_fspick(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_fspick, directory as usize, path as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_fspick,
+                directory as usize,
+                path as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
         }
@@ -827,13 +1149,28 @@ pub(crate) unsafe fn core_kernel_mount_setattr(
 
 /// `int kernel_statmount(const void *request, void *buffer, size_t size, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_statmount(call: &mut Call, request: *mut u8, buffer: *mut u8, size: usize, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_statmount(
+    call: &mut Call,
+    request: *mut u8,
+    buffer: *mut u8,
+    size: usize,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input_bytes(request, 24);
         call.input(size as u64);
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(457, request as usize, buffer as usize, size as usize, flags as usize, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                457,
+                request as usize,
+                buffer as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(buffer, size as usize);
         }
@@ -843,13 +1180,28 @@ pub(crate) unsafe fn core_kernel_statmount(call: &mut Call, request: *mut u8, bu
 
 /// `ssize_t kernel_listmount(const void *request, void *ids, size_t count, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_listmount(call: &mut Call, request: *mut u8, ids: *mut u8, count: usize, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_listmount(
+    call: &mut Call,
+    request: *mut u8,
+    ids: *mut u8,
+    count: usize,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input_bytes(request, 24);
         call.input(count as u64);
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(458, request as usize, ids as usize, count as usize, flags as usize, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                458,
+                request as usize,
+                ids as usize,
+                count as usize,
+                flags as usize,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(ids, ((result as i64).wrapping_mul(8i64)).max(0) as usize);
         }
@@ -859,11 +1211,18 @@ pub(crate) unsafe fn core_kernel_listmount(call: &mut Call, request: *mut u8, id
 
 /// `int kernel_lsm_list_modules(void *ids, unsigned *size, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_lsm_list_modules(call: &mut Call, ids: *mut u8, size: *mut u8, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_lsm_list_modules(
+    call: &mut Call,
+    ids: *mut u8,
+    size: *mut u8,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input_bytes(size, 4);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(461, ids as usize, size as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(461, ids as usize, size as usize, flags as usize, 0, 0, 0)
+        });
         if result >= 0 {
             call.out(ids, ((result as i64).wrapping_mul(8i64)).max(0) as usize);
             call.out(size, 4);
@@ -874,12 +1233,25 @@ pub(crate) unsafe fn core_kernel_lsm_list_modules(call: &mut Call, ids: *mut u8,
 
 /// `int kernel_landlock_create_ruleset(const void *attributes, size_t size, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_landlock_create_ruleset(call: &mut Call, attributes: *mut u8, size: usize, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_landlock_create_ruleset(
+    call: &mut Call,
+    attributes: *mut u8,
+    size: usize,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(size as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_landlock_create_ruleset, attributes as usize, size as usize, flags as usize, 0, 0, 0)
+            raw::syscall6(
+                libc::SYS_landlock_create_ruleset,
+                attributes as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
         });
         if result >= 0 {
             call.opened(result as i32, files::Kind::File);
@@ -902,7 +1274,15 @@ pub(crate) unsafe fn core_kernel_landlock_add_rule(
         call.input(type_ as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_landlock_add_rule, fd as usize, type_ as usize, attributes as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_landlock_add_rule,
+                fd as usize,
+                type_ as usize,
+                attributes as usize,
+                flags as usize,
+                0,
+                0,
+            )
         });
         result
     }

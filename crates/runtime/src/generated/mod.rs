@@ -35,26 +35,36 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_pwrite64 => {
                 let mut call = Call::within(thread, functions::PWRITE);
-                let result = files::core_pwrite(&mut call, a as i32, b as *mut u8, c as usize, d as i64);
+                let result =
+                    files::core_pwrite(&mut call, a as i32, b as *mut u8, c as usize, d as i64);
                 call.finish();
                 result
             }
             libc::SYS_pwritev => {
                 let mut call = Call::within(thread, functions::PWRITEV);
-                let result = files::core_pwritev(&mut call, a as i32, b as *mut u8, c as i32, d as i64);
+                let result =
+                    files::core_pwritev(&mut call, a as i32, b as *mut u8, c as i32, d as i64);
                 call.finish();
                 result
             }
             libc::SYS_pwritev2 => {
                 let mut call = Call::within(thread, functions::KERNEL_PWRITEV2);
-                let result =
-                    files::core_kernel_pwritev2(&mut call, a as i32, b as *mut u8, c as usize, d as i64, e as i64, f as i32);
+                let result = files::core_kernel_pwritev2(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                    d as i64,
+                    e as i64,
+                    f as i32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_open_by_handle_at => {
                 let mut call = Call::within(thread, functions::OPEN_BY_HANDLE_AT);
-                let result = files::core_open_by_handle_at(&mut call, a as i32, b as *mut u8, c as i32);
+                let result =
+                    files::core_open_by_handle_at(&mut call, a as i32, b as *mut u8, c as i32);
                 call.finish();
                 result
             }
@@ -84,13 +94,21 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_newfstatat => {
                 let mut call = Call::within(thread, functions::FSTATAT);
-                let result = files::core_fstatat(&mut call, a as i32, b as *mut u8, c as *mut u8, d as i32);
+                let result =
+                    files::core_fstatat(&mut call, a as i32, b as *mut u8, c as *mut u8, d as i32);
                 call.finish();
                 result
             }
             libc::SYS_statx => {
                 let mut call = Call::within(thread, functions::STATX);
-                let result = files::core_statx(&mut call, a as i32, b as *mut u8, c as i32, d as u32, e as *mut u8);
+                let result = files::core_statx(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as i32,
+                    d as u32,
+                    e as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -108,13 +126,15 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_fallocate => {
                 let mut call = Call::within(thread, functions::FALLOCATE);
-                let result = files::core_fallocate(&mut call, a as i32, b as i32, c as i64, d as i64);
+                let result =
+                    files::core_fallocate(&mut call, a as i32, b as i32, c as i64, d as i64);
                 call.finish();
                 result
             }
             libc::SYS_fadvise64 => {
                 let mut call = Call::within(thread, functions::KERNEL_FADVISE64);
-                let result = files::core_kernel_fadvise64(&mut call, a as i32, b as i64, c as i64, d as i32);
+                let result =
+                    files::core_kernel_fadvise64(&mut call, a as i32, b as i64, c as i64, d as i32);
                 call.finish();
                 result
             }
@@ -132,7 +152,8 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_sync_file_range => {
                 let mut call = Call::within(thread, functions::SYNC_FILE_RANGE);
-                let result = files::core_sync_file_range(&mut call, a as i32, b as i64, c as i64, d as u32);
+                let result =
+                    files::core_sync_file_range(&mut call, a as i32, b as i64, c as i64, d as u32);
                 call.finish();
                 result
             }
@@ -192,55 +213,102 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_vmsplice => {
                 let mut call = Call::within(thread, functions::KERNEL_VMSPLICE);
-                let result = files::core_kernel_vmsplice(&mut call, a as i32, b as *mut u8, c as usize, d as u32);
+                let result = files::core_kernel_vmsplice(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                    d as u32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_getxattr => {
                 let mut call = Call::within(thread, functions::GETXATTR);
-                let result = files::core_getxattr(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as usize);
+                let result = files::core_getxattr(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                );
                 call.finish();
                 result
             }
             libc::SYS_lgetxattr => {
                 let mut call = Call::within(thread, functions::LGETXATTR);
-                let result = files::core_lgetxattr(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as usize);
+                let result = files::core_lgetxattr(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                );
                 call.finish();
                 result
             }
             libc::SYS_fgetxattr => {
                 let mut call = Call::within(thread, functions::FGETXATTR);
-                let result = files::core_fgetxattr(&mut call, a as i32, b as *mut u8, c as *mut u8, d as usize);
+                let result = files::core_fgetxattr(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                );
                 call.finish();
                 result
             }
             libc::SYS_setxattr => {
                 let mut call = Call::within(thread, functions::SETXATTR);
-                let result = files::core_setxattr(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as usize, e as i32);
+                let result = files::core_setxattr(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                    e as i32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_lsetxattr => {
                 let mut call = Call::within(thread, functions::LSETXATTR);
-                let result = files::core_lsetxattr(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as usize, e as i32);
+                let result = files::core_lsetxattr(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                    e as i32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_fsetxattr => {
                 let mut call = Call::within(thread, functions::FSETXATTR);
-                let result = files::core_fsetxattr(&mut call, a as i32, b as *mut u8, c as *mut u8, d as usize, e as i32);
+                let result = files::core_fsetxattr(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                    e as i32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_listxattr => {
                 let mut call = Call::within(thread, functions::LISTXATTR);
-                let result = files::core_listxattr(&mut call, a as *mut u8, b as *mut u8, c as usize);
+                let result =
+                    files::core_listxattr(&mut call, a as *mut u8, b as *mut u8, c as usize);
                 call.finish();
                 result
             }
             libc::SYS_llistxattr => {
                 let mut call = Call::within(thread, functions::LLISTXATTR);
-                let result = files::core_llistxattr(&mut call, a as *mut u8, b as *mut u8, c as usize);
+                let result =
+                    files::core_llistxattr(&mut call, a as *mut u8, b as *mut u8, c as usize);
                 call.finish();
                 result
             }
@@ -270,7 +338,13 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             451 => {
                 let mut call = Call::within(thread, functions::KERNEL_CACHESTAT);
-                let result = files::core_kernel_cachestat(&mut call, a as u32, b as *mut u8, c as *mut u8, d as u32);
+                let result = files::core_kernel_cachestat(
+                    &mut call,
+                    a as u32,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as u32,
+                );
                 call.finish();
                 result
             }
@@ -282,13 +356,20 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_faccessat => {
                 let mut call = Call::within(thread, functions::KERNEL_FACCESSAT);
-                let result = paths::core_kernel_faccessat(&mut call, a as i32, b as *mut u8, c as i32);
+                let result =
+                    paths::core_kernel_faccessat(&mut call, a as i32, b as *mut u8, c as i32);
                 call.finish();
                 result
             }
             libc::SYS_faccessat2 => {
                 let mut call = Call::within(thread, functions::KERNEL_FACCESSAT2);
-                let result = paths::core_kernel_faccessat2(&mut call, a as i32, b as *mut u8, c as i32, d as i32);
+                let result = paths::core_kernel_faccessat2(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as i32,
+                    d as i32,
+                );
                 call.finish();
                 result
             }
@@ -312,13 +393,21 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_renameat => {
                 let mut call = Call::within(thread, functions::RENAMEAT);
-                let result = paths::core_renameat(&mut call, a as i32, b as *mut u8, c as i32, d as *mut u8);
+                let result =
+                    paths::core_renameat(&mut call, a as i32, b as *mut u8, c as i32, d as *mut u8);
                 call.finish();
                 result
             }
             libc::SYS_renameat2 => {
                 let mut call = Call::within(thread, functions::RENAMEAT2);
-                let result = paths::core_renameat2(&mut call, a as i32, b as *mut u8, c as i32, d as *mut u8, e as u32);
+                let result = paths::core_renameat2(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as i32,
+                    d as *mut u8,
+                    e as u32,
+                );
                 call.finish();
                 result
             }
@@ -348,7 +437,14 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_linkat => {
                 let mut call = Call::within(thread, functions::LINKAT);
-                let result = paths::core_linkat(&mut call, a as i32, b as *mut u8, c as i32, d as *mut u8, e as i32);
+                let result = paths::core_linkat(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as i32,
+                    d as *mut u8,
+                    e as i32,
+                );
                 call.finish();
                 result
             }
@@ -366,13 +462,20 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_readlink => {
                 let mut call = Call::within(thread, functions::READLINK);
-                let result = paths::core_readlink(&mut call, a as *mut u8, b as *mut u8, c as usize);
+                let result =
+                    paths::core_readlink(&mut call, a as *mut u8, b as *mut u8, c as usize);
                 call.finish();
                 result
             }
             libc::SYS_readlinkat => {
                 let mut call = Call::within(thread, functions::READLINKAT);
-                let result = paths::core_readlinkat(&mut call, a as i32, b as *mut u8, c as *mut u8, d as usize);
+                let result = paths::core_readlinkat(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                );
                 call.finish();
                 result
             }
@@ -390,13 +493,20 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_fchmodat => {
                 let mut call = Call::within(thread, functions::KERNEL_FCHMODAT);
-                let result = paths::core_kernel_fchmodat(&mut call, a as i32, b as *mut u8, c as u32);
+                let result =
+                    paths::core_kernel_fchmodat(&mut call, a as i32, b as *mut u8, c as u32);
                 call.finish();
                 result
             }
             452 => {
                 let mut call = Call::within(thread, functions::KERNEL_FCHMODAT2);
-                let result = paths::core_kernel_fchmodat2(&mut call, a as i32, b as *mut u8, c as u32, d as u32);
+                let result = paths::core_kernel_fchmodat2(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as u32,
+                    d as u32,
+                );
                 call.finish();
                 result
             }
@@ -420,7 +530,14 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_fchownat => {
                 let mut call = Call::within(thread, functions::FCHOWNAT);
-                let result = paths::core_fchownat(&mut call, a as i32, b as *mut u8, c as u32, d as u32, e as i32);
+                let result = paths::core_fchownat(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as u32,
+                    d as u32,
+                    e as i32,
+                );
                 call.finish();
                 result
             }
@@ -432,7 +549,8 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_mknodat => {
                 let mut call = Call::within(thread, functions::MKNODAT);
-                let result = paths::core_mknodat(&mut call, a as i32, b as *mut u8, c as u32, d as usize);
+                let result =
+                    paths::core_mknodat(&mut call, a as i32, b as *mut u8, c as u32, d as usize);
                 call.finish();
                 result
             }
@@ -474,7 +592,8 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_getdents => {
                 let mut call = Call::within(thread, functions::KERNEL_GETDENTS);
-                let result = paths::core_kernel_getdents(&mut call, a as u32, b as *mut u8, c as u32);
+                let result =
+                    paths::core_kernel_getdents(&mut call, a as u32, b as *mut u8, c as u32);
                 call.finish();
                 result
             }
@@ -492,13 +611,20 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_futimesat => {
                 let mut call = Call::within(thread, functions::KERNEL_FUTIMESAT);
-                let result = paths::core_kernel_futimesat(&mut call, a as i32, b as *mut u8, c as *mut u8);
+                let result =
+                    paths::core_kernel_futimesat(&mut call, a as i32, b as *mut u8, c as *mut u8);
                 call.finish();
                 result
             }
             libc::SYS_utimensat => {
                 let mut call = Call::within(thread, functions::KERNEL_UTIMENSAT);
-                let result = paths::core_kernel_utimensat(&mut call, a as i32, b as *mut u8, c as *mut u8, d as i32);
+                let result = paths::core_kernel_utimensat(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as i32,
+                );
                 call.finish();
                 result
             }
@@ -534,7 +660,8 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_inotify_add_watch => {
                 let mut call = Call::within(thread, functions::INOTIFY_ADD_WATCH);
-                let result = paths::core_inotify_add_watch(&mut call, a as i32, b as *mut u8, c as u32);
+                let result =
+                    paths::core_inotify_add_watch(&mut call, a as i32, b as *mut u8, c as u32);
                 call.finish();
                 result
             }
@@ -552,7 +679,14 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_fanotify_mark => {
                 let mut call = Call::within(thread, functions::FANOTIFY_MARK);
-                let result = paths::core_fanotify_mark(&mut call, a as i32, b as u32, c as usize, d as i32, e as *mut u8);
+                let result = paths::core_fanotify_mark(
+                    &mut call,
+                    a as i32,
+                    b as u32,
+                    c as usize,
+                    d as i32,
+                    e as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -588,20 +722,41 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_setsockopt => {
                 let mut call = Call::within(thread, functions::SETSOCKOPT);
-                let result = sockets::core_setsockopt(&mut call, a as i32, b as i32, c as i32, d as *mut u8, e as u32);
+                let result = sockets::core_setsockopt(
+                    &mut call,
+                    a as i32,
+                    b as i32,
+                    c as i32,
+                    d as *mut u8,
+                    e as u32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_sendto => {
                 let mut call = Call::within(thread, functions::SENDTO);
-                let result =
-                    sockets::core_sendto(&mut call, a as i32, b as *mut u8, c as usize, d as i32, e as *mut u8, f as u32);
+                let result = sockets::core_sendto(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                    d as i32,
+                    e as *mut u8,
+                    f as u32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_select => {
                 let mut call = Call::within(thread, functions::SELECT);
-                let result = polling::core_select(&mut call, a as i32, b as *mut u8, c as *mut u8, d as *mut u8, e as *mut u8);
+                let result = polling::core_select(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as *mut u8,
+                    e as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -633,13 +788,15 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_epoll_ctl => {
                 let mut call = Call::within(thread, functions::EPOLL_CTL);
-                let result = polling::core_epoll_ctl(&mut call, a as i32, b as i32, c as i32, d as *mut u8);
+                let result =
+                    polling::core_epoll_ctl(&mut call, a as i32, b as i32, c as i32, d as *mut u8);
                 call.finish();
                 result
             }
             libc::SYS_epoll_wait => {
                 let mut call = Call::within(thread, functions::EPOLL_WAIT);
-                let result = polling::core_epoll_wait(&mut call, a as i32, b as *mut u8, c as i32, d as i32);
+                let result =
+                    polling::core_epoll_wait(&mut call, a as i32, b as *mut u8, c as i32, d as i32);
                 call.finish();
                 result
             }
@@ -721,7 +878,13 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_clock_nanosleep => {
                 let mut call = Call::within(thread, functions::KERNEL_CLOCK_NANOSLEEP);
-                let result = clocks::core_kernel_clock_nanosleep(&mut call, a as i32, b as i32, c as *mut u8, d as *mut u8);
+                let result = clocks::core_kernel_clock_nanosleep(
+                    &mut call,
+                    a as i32,
+                    b as i32,
+                    c as *mut u8,
+                    d as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -751,19 +914,31 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_setitimer => {
                 let mut call = Call::within(thread, functions::SETITIMER);
-                let result = clocks::core_setitimer(&mut call, a as i32, b as *mut u8, c as *mut u8);
+                let result =
+                    clocks::core_setitimer(&mut call, a as i32, b as *mut u8, c as *mut u8);
                 call.finish();
                 result
             }
             libc::SYS_timer_create => {
                 let mut call = Call::within(thread, functions::KERNEL_TIMER_CREATE);
-                let result = clocks::core_kernel_timer_create(&mut call, a as i32, b as *mut u8, c as *mut u8);
+                let result = clocks::core_kernel_timer_create(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as *mut u8,
+                );
                 call.finish();
                 result
             }
             libc::SYS_timer_settime => {
                 let mut call = Call::within(thread, functions::KERNEL_TIMER_SETTIME);
-                let result = clocks::core_kernel_timer_settime(&mut call, a as i32, b as i32, c as *mut u8, d as *mut u8);
+                let result = clocks::core_kernel_timer_settime(
+                    &mut call,
+                    a as i32,
+                    b as i32,
+                    c as *mut u8,
+                    d as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -793,7 +968,13 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_timerfd_settime => {
                 let mut call = Call::within(thread, functions::TIMERFD_SETTIME);
-                let result = clocks::core_timerfd_settime(&mut call, a as i32, b as i32, c as *mut u8, d as *mut u8);
+                let result = clocks::core_timerfd_settime(
+                    &mut call,
+                    a as i32,
+                    b as i32,
+                    c as *mut u8,
+                    d as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -847,13 +1028,15 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_getresuid => {
                 let mut call = Call::within(thread, functions::GETRESUID);
-                let result = system::core_getresuid(&mut call, a as *mut u8, b as *mut u8, c as *mut u8);
+                let result =
+                    system::core_getresuid(&mut call, a as *mut u8, b as *mut u8, c as *mut u8);
                 call.finish();
                 result
             }
             libc::SYS_getresgid => {
                 let mut call = Call::within(thread, functions::GETRESGID);
-                let result = system::core_getresgid(&mut call, a as *mut u8, b as *mut u8, c as *mut u8);
+                let result =
+                    system::core_getresgid(&mut call, a as *mut u8, b as *mut u8, c as *mut u8);
                 call.finish();
                 result
             }
@@ -949,7 +1132,8 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_prlimit64 => {
                 let mut call = Call::within(thread, functions::PRLIMIT);
-                let result = system::core_prlimit(&mut call, a as i32, b as i32, c as *mut u8, d as *mut u8);
+                let result =
+                    system::core_prlimit(&mut call, a as i32, b as i32, c as *mut u8, d as *mut u8);
                 call.finish();
                 result
             }
@@ -961,19 +1145,26 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_getcpu => {
                 let mut call = Call::within(thread, functions::KERNEL_GETCPU);
-                let result = system::core_kernel_getcpu(&mut call, a as *mut u8, b as *mut u8, c as *mut u8);
+                let result =
+                    system::core_kernel_getcpu(&mut call, a as *mut u8, b as *mut u8, c as *mut u8);
                 call.finish();
                 result
             }
             libc::SYS_sched_getaffinity => {
                 let mut call = Call::within(thread, functions::KERNEL_SCHED_GETAFFINITY);
-                let result = system::core_kernel_sched_getaffinity(&mut call, a as i32, b as usize, c as *mut u8);
+                let result = system::core_kernel_sched_getaffinity(
+                    &mut call,
+                    a as i32,
+                    b as usize,
+                    c as *mut u8,
+                );
                 call.finish();
                 result
             }
             libc::SYS_sched_setaffinity => {
                 let mut call = Call::within(thread, functions::SCHED_SETAFFINITY);
-                let result = system::core_sched_setaffinity(&mut call, a as i32, b as usize, c as *mut u8);
+                let result =
+                    system::core_sched_setaffinity(&mut call, a as i32, b as usize, c as *mut u8);
                 call.finish();
                 result
             }
@@ -997,7 +1188,8 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_sched_setscheduler => {
                 let mut call = Call::within(thread, functions::SCHED_SETSCHEDULER);
-                let result = system::core_sched_setscheduler(&mut call, a as i32, b as i32, c as *mut u8);
+                let result =
+                    system::core_sched_setscheduler(&mut call, a as i32, b as i32, c as *mut u8);
                 call.finish();
                 result
             }
@@ -1021,13 +1213,20 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_sched_getattr => {
                 let mut call = Call::within(thread, functions::KERNEL_SCHED_GETATTR);
-                let result = system::core_kernel_sched_getattr(&mut call, a as i32, b as *mut u8, c as u32, d as u32);
+                let result = system::core_kernel_sched_getattr(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as u32,
+                    d as u32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_sched_setattr => {
                 let mut call = Call::within(thread, functions::KERNEL_SCHED_SETATTR);
-                let result = system::core_kernel_sched_setattr(&mut call, a as i32, b as *mut u8, c as u32);
+                let result =
+                    system::core_kernel_sched_setattr(&mut call, a as i32, b as *mut u8, c as u32);
                 call.finish();
                 result
             }
@@ -1069,7 +1268,13 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_semtimedop => {
                 let mut call = Call::within(thread, functions::SEMTIMEDOP);
-                let result = system::core_semtimedop(&mut call, a as i32, b as *mut u8, c as usize, d as *mut u8);
+                let result = system::core_semtimedop(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                    d as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -1081,13 +1286,21 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_msgsnd => {
                 let mut call = Call::within(thread, functions::MSGSND);
-                let result = system::core_msgsnd(&mut call, a as i32, b as *mut u8, c as usize, d as i32);
+                let result =
+                    system::core_msgsnd(&mut call, a as i32, b as *mut u8, c as usize, d as i32);
                 call.finish();
                 result
             }
             libc::SYS_msgrcv => {
                 let mut call = Call::within(thread, functions::MSGRCV);
-                let result = system::core_msgrcv(&mut call, a as i32, b as *mut u8, c as usize, d as i64, e as i32);
+                let result = system::core_msgrcv(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                    d as i64,
+                    e as i32,
+                );
                 call.finish();
                 result
             }
@@ -1129,13 +1342,20 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_mincore => {
                 let mut call = Call::within(thread, functions::MINCORE);
-                let result = system::core_mincore(&mut call, a as *mut u8, b as usize, c as *mut u8);
+                let result =
+                    system::core_mincore(&mut call, a as *mut u8, b as usize, c as *mut u8);
                 call.finish();
                 result
             }
             libc::SYS_mq_open => {
                 let mut call = Call::within(thread, functions::KERNEL_MQ_OPEN);
-                let result = kernel::core_kernel_mq_open(&mut call, a as *mut u8, b as i32, c as u32, d as *mut u8);
+                let result = kernel::core_kernel_mq_open(
+                    &mut call,
+                    a as *mut u8,
+                    b as i32,
+                    c as u32,
+                    d as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -1147,8 +1367,14 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_mq_timedsend => {
                 let mut call = Call::within(thread, functions::KERNEL_MQ_TIMEDSEND);
-                let result =
-                    kernel::core_kernel_mq_timedsend(&mut call, a as i32, b as *mut u8, c as usize, d as u32, e as *mut u8);
+                let result = kernel::core_kernel_mq_timedsend(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                    d as u32,
+                    e as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -1173,7 +1399,12 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_mq_getsetattr => {
                 let mut call = Call::within(thread, functions::KERNEL_MQ_GETSETATTR);
-                let result = kernel::core_kernel_mq_getsetattr(&mut call, a as i32, b as *mut u8, c as *mut u8);
+                let result = kernel::core_kernel_mq_getsetattr(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -1185,13 +1416,16 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_pidfd_getfd => {
                 let mut call = Call::within(thread, functions::KERNEL_PIDFD_GETFD);
-                let result = kernel::core_kernel_pidfd_getfd(&mut call, a as i32, b as i32, c as u32);
+                let result =
+                    kernel::core_kernel_pidfd_getfd(&mut call, a as i32, b as i32, c as u32);
                 call.finish();
                 result
             }
             libc::SYS_kcmp => {
                 let mut call = Call::within(thread, functions::KERNEL_KCMP);
-                let result = kernel::core_kernel_kcmp(&mut call, a as i32, b as i32, c as i32, d as usize, e as usize);
+                let result = kernel::core_kernel_kcmp(
+                    &mut call, a as i32, b as i32, c as i32, d as usize, e as usize,
+                );
                 call.finish();
                 result
             }
@@ -1225,8 +1459,14 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_process_madvise => {
                 let mut call = Call::within(thread, functions::KERNEL_PROCESS_MADVISE);
-                let result =
-                    kernel::core_kernel_process_madvise(&mut call, a as i32, b as *mut u8, c as usize, d as i32, e as u32);
+                let result = kernel::core_kernel_process_madvise(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                    d as i32,
+                    e as u32,
+                );
                 call.finish();
                 result
             }
@@ -1244,7 +1484,8 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_ioprio_set => {
                 let mut call = Call::within(thread, functions::KERNEL_IOPRIO_SET);
-                let result = kernel::core_kernel_ioprio_set(&mut call, a as i32, b as i32, c as i32);
+                let result =
+                    kernel::core_kernel_ioprio_set(&mut call, a as i32, b as i32, c as i32);
                 call.finish();
                 result
             }
@@ -1262,14 +1503,26 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_mbind => {
                 let mut call = Call::within(thread, functions::KERNEL_MBIND);
-                let result =
-                    kernel::core_kernel_mbind(&mut call, a as *mut u8, b as usize, c as i32, d as *mut u8, e as usize, f as u32);
+                let result = kernel::core_kernel_mbind(
+                    &mut call,
+                    a as *mut u8,
+                    b as usize,
+                    c as i32,
+                    d as *mut u8,
+                    e as usize,
+                    f as u32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_set_mempolicy => {
                 let mut call = Call::within(thread, functions::KERNEL_SET_MEMPOLICY);
-                let result = kernel::core_kernel_set_mempolicy(&mut call, a as i32, b as *mut u8, c as usize);
+                let result = kernel::core_kernel_set_mempolicy(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                );
                 call.finish();
                 result
             }
@@ -1288,14 +1541,21 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_set_mempolicy_home_node => {
                 let mut call = Call::within(thread, functions::KERNEL_SET_MEMPOLICY_HOME_NODE);
-                let result =
-                    kernel::core_kernel_set_mempolicy_home_node(&mut call, a as usize, b as usize, c as usize, d as usize);
+                let result = kernel::core_kernel_set_mempolicy_home_node(
+                    &mut call, a as usize, b as usize, c as usize, d as usize,
+                );
                 call.finish();
                 result
             }
             libc::SYS_migrate_pages => {
                 let mut call = Call::within(thread, functions::KERNEL_MIGRATE_PAGES);
-                let result = kernel::core_kernel_migrate_pages(&mut call, a as i32, b as usize, c as *mut u8, d as *mut u8);
+                let result = kernel::core_kernel_migrate_pages(
+                    &mut call,
+                    a as i32,
+                    b as usize,
+                    c as *mut u8,
+                    d as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -1315,8 +1575,14 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_mount => {
                 let mut call = Call::within(thread, functions::KERNEL_MOUNT);
-                let result =
-                    kernel::core_kernel_mount(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as usize, e as *mut u8);
+                let result = kernel::core_kernel_mount(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                    e as *mut u8,
+                );
                 call.finish();
                 result
             }
@@ -1358,7 +1624,8 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_syslog => {
                 let mut call = Call::within(thread, functions::KERNEL_SYSLOG);
-                let result = kernel::core_kernel_syslog(&mut call, a as i32, b as *mut u8, c as i32);
+                let result =
+                    kernel::core_kernel_syslog(&mut call, a as i32, b as *mut u8, c as i32);
                 call.finish();
                 result
             }
@@ -1370,13 +1637,19 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_init_module => {
                 let mut call = Call::within(thread, functions::KERNEL_INIT_MODULE);
-                let result = kernel::core_kernel_init_module(&mut call, a as *mut u8, b as usize, c as *mut u8);
+                let result = kernel::core_kernel_init_module(
+                    &mut call,
+                    a as *mut u8,
+                    b as usize,
+                    c as *mut u8,
+                );
                 call.finish();
                 result
             }
             libc::SYS_finit_module => {
                 let mut call = Call::within(thread, functions::KERNEL_FINIT_MODULE);
-                let result = kernel::core_kernel_finit_module(&mut call, a as i32, b as *mut u8, c as i32);
+                let result =
+                    kernel::core_kernel_finit_module(&mut call, a as i32, b as *mut u8, c as i32);
                 call.finish();
                 result
             }
@@ -1388,26 +1661,46 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_add_key => {
                 let mut call = Call::within(thread, functions::KERNEL_ADD_KEY);
-                let result =
-                    kernel::core_kernel_add_key(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as usize, e as i32);
+                let result = kernel::core_kernel_add_key(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                    e as i32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_request_key => {
                 let mut call = Call::within(thread, functions::KERNEL_REQUEST_KEY);
-                let result = kernel::core_kernel_request_key(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as i32);
+                let result = kernel::core_kernel_request_key(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as i32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_open_tree => {
                 let mut call = Call::within(thread, functions::KERNEL_OPEN_TREE);
-                let result = kernel::core_kernel_open_tree(&mut call, a as i32, b as *mut u8, c as u32);
+                let result =
+                    kernel::core_kernel_open_tree(&mut call, a as i32, b as *mut u8, c as u32);
                 call.finish();
                 result
             }
             libc::SYS_move_mount => {
                 let mut call = Call::within(thread, functions::KERNEL_MOVE_MOUNT);
-                let result = kernel::core_kernel_move_mount(&mut call, a as i32, b as *mut u8, c as i32, d as *mut u8, e as u32);
+                let result = kernel::core_kernel_move_mount(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as i32,
+                    d as *mut u8,
+                    e as u32,
+                );
                 call.finish();
                 result
             }
@@ -1419,7 +1712,14 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_fsconfig => {
                 let mut call = Call::within(thread, functions::KERNEL_FSCONFIG);
-                let result = kernel::core_kernel_fsconfig(&mut call, a as i32, b as u32, c as *mut u8, d as *mut u8, e as i32);
+                let result = kernel::core_kernel_fsconfig(
+                    &mut call,
+                    a as i32,
+                    b as u32,
+                    c as *mut u8,
+                    d as *mut u8,
+                    e as i32,
+                );
                 call.finish();
                 result
             }
@@ -1431,44 +1731,79 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_fspick => {
                 let mut call = Call::within(thread, functions::KERNEL_FSPICK);
-                let result = kernel::core_kernel_fspick(&mut call, a as i32, b as *mut u8, c as u32);
+                let result =
+                    kernel::core_kernel_fspick(&mut call, a as i32, b as *mut u8, c as u32);
                 call.finish();
                 result
             }
             libc::SYS_mount_setattr => {
                 let mut call = Call::within(thread, functions::KERNEL_MOUNT_SETATTR);
-                let result =
-                    kernel::core_kernel_mount_setattr(&mut call, a as i32, b as *mut u8, c as u32, d as *mut u8, e as usize);
+                let result = kernel::core_kernel_mount_setattr(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as u32,
+                    d as *mut u8,
+                    e as usize,
+                );
                 call.finish();
                 result
             }
             457 => {
                 let mut call = Call::within(thread, functions::KERNEL_STATMOUNT);
-                let result = kernel::core_kernel_statmount(&mut call, a as *mut u8, b as *mut u8, c as usize, d as u32);
+                let result = kernel::core_kernel_statmount(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as usize,
+                    d as u32,
+                );
                 call.finish();
                 result
             }
             458 => {
                 let mut call = Call::within(thread, functions::KERNEL_LISTMOUNT);
-                let result = kernel::core_kernel_listmount(&mut call, a as *mut u8, b as *mut u8, c as usize, d as u32);
+                let result = kernel::core_kernel_listmount(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as usize,
+                    d as u32,
+                );
                 call.finish();
                 result
             }
             461 => {
                 let mut call = Call::within(thread, functions::KERNEL_LSM_LIST_MODULES);
-                let result = kernel::core_kernel_lsm_list_modules(&mut call, a as *mut u8, b as *mut u8, c as u32);
+                let result = kernel::core_kernel_lsm_list_modules(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as u32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_landlock_create_ruleset => {
                 let mut call = Call::within(thread, functions::KERNEL_LANDLOCK_CREATE_RULESET);
-                let result = kernel::core_kernel_landlock_create_ruleset(&mut call, a as *mut u8, b as usize, c as u32);
+                let result = kernel::core_kernel_landlock_create_ruleset(
+                    &mut call,
+                    a as *mut u8,
+                    b as usize,
+                    c as u32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_landlock_add_rule => {
                 let mut call = Call::within(thread, functions::KERNEL_LANDLOCK_ADD_RULE);
-                let result = kernel::core_kernel_landlock_add_rule(&mut call, a as i32, b as i32, c as *mut u8, d as u32);
+                let result = kernel::core_kernel_landlock_add_rule(
+                    &mut call,
+                    a as i32,
+                    b as i32,
+                    c as *mut u8,
+                    d as u32,
+                );
                 call.finish();
                 result
             }
@@ -1492,32 +1827,55 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_rt_sigqueueinfo => {
                 let mut call = Call::within(thread, functions::KERNEL_RT_SIGQUEUEINFO);
-                let result = processes::core_kernel_rt_sigqueueinfo(&mut call, a as i32, b as i32, c as *mut u8);
+                let result = processes::core_kernel_rt_sigqueueinfo(
+                    &mut call,
+                    a as i32,
+                    b as i32,
+                    c as *mut u8,
+                );
                 call.finish();
                 result
             }
             libc::SYS_rt_tgsigqueueinfo => {
                 let mut call = Call::within(thread, functions::KERNEL_RT_TGSIGQUEUEINFO);
-                let result = processes::core_kernel_rt_tgsigqueueinfo(&mut call, a as i32, b as i32, c as i32, d as *mut u8);
+                let result = processes::core_kernel_rt_tgsigqueueinfo(
+                    &mut call,
+                    a as i32,
+                    b as i32,
+                    c as i32,
+                    d as *mut u8,
+                );
                 call.finish();
                 result
             }
             libc::SYS_pidfd_send_signal => {
                 let mut call = Call::within(thread, functions::KERNEL_PIDFD_SEND_SIGNAL);
-                let result = processes::core_kernel_pidfd_send_signal(&mut call, a as i32, b as i32, c as *mut u8, d as u32);
+                let result = processes::core_kernel_pidfd_send_signal(
+                    &mut call,
+                    a as i32,
+                    b as i32,
+                    c as *mut u8,
+                    d as u32,
+                );
                 call.finish();
                 result
             }
             libc::SYS_rt_sigpending => {
                 let mut call = Call::within(thread, functions::KERNEL_RT_SIGPENDING);
-                let result = processes::core_kernel_rt_sigpending(&mut call, a as *mut u8, b as usize);
+                let result =
+                    processes::core_kernel_rt_sigpending(&mut call, a as *mut u8, b as usize);
                 call.finish();
                 result
             }
             libc::SYS_rt_sigtimedwait => {
                 let mut call = Call::within(thread, functions::KERNEL_RT_SIGTIMEDWAIT);
-                let result =
-                    processes::core_kernel_rt_sigtimedwait(&mut call, a as *mut u8, b as *mut u8, c as *mut u8, d as usize);
+                let result = processes::core_kernel_rt_sigtimedwait(
+                    &mut call,
+                    a as *mut u8,
+                    b as *mut u8,
+                    c as *mut u8,
+                    d as usize,
+                );
                 call.finish();
                 result
             }
@@ -1529,13 +1887,20 @@ pub unsafe fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
             }
             libc::SYS_signalfd => {
                 let mut call = Call::within(thread, functions::KERNEL_SIGNALFD);
-                let result = processes::core_kernel_signalfd(&mut call, a as i32, b as *mut u8, c as usize);
+                let result =
+                    processes::core_kernel_signalfd(&mut call, a as i32, b as *mut u8, c as usize);
                 call.finish();
                 result
             }
             libc::SYS_signalfd4 => {
                 let mut call = Call::within(thread, functions::KERNEL_SIGNALFD4);
-                let result = processes::core_kernel_signalfd4(&mut call, a as i32, b as *mut u8, c as usize, d as i32);
+                let result = processes::core_kernel_signalfd4(
+                    &mut call,
+                    a as i32,
+                    b as *mut u8,
+                    c as usize,
+                    d as i32,
+                );
                 call.finish();
                 result
             }

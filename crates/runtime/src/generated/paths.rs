@@ -14,7 +14,9 @@ pub(crate) unsafe fn core_access(call: &mut Call, path: *mut u8, mode: i32) -> i
         call.input_str(path.cast());
         call.input(mode as u64);
         call.cache();
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_access, path as usize, mode as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_access, path as usize, mode as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -27,34 +29,64 @@ pub unsafe extern "C" fn access(path: *mut u8, mode: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_access, path as usize, mode as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_access, path as usize, mode as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int kernel_faccessat(int directory, const char *path, int mode)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_faccessat(call: &mut Call, directory: i32, path: *mut u8, mode: i32) -> isize {
+pub(crate) unsafe fn core_kernel_faccessat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    mode: i32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(mode as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_faccessat, directory as usize, path as usize, mode as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_faccessat,
+                directory as usize,
+                path as usize,
+                mode as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_faccessat2(int directory, const char *path, int mode, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_faccessat2(call: &mut Call, directory: i32, path: *mut u8, mode: i32, flags: i32) -> isize {
+pub(crate) unsafe fn core_kernel_faccessat2(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    mode: i32,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(mode as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_faccessat2, directory as usize, path as usize, mode as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_faccessat2,
+                directory as usize,
+                path as usize,
+                mode as usize,
+                flags as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -65,7 +97,8 @@ pub(crate) unsafe fn core_kernel_faccessat2(call: &mut Call, directory: i32, pat
 pub(crate) unsafe fn core_unlink(call: &mut Call, path: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_unlink, path as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_unlink, path as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -85,13 +118,27 @@ pub unsafe extern "C" fn unlink(path: *mut u8) -> i32 {
 
 /// `int unlinkat(int directory, const char *path, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_unlinkat(call: &mut Call, directory: i32, path: *mut u8, flags: i32) -> isize {
+pub(crate) unsafe fn core_unlinkat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_unlinkat, directory as usize, path as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_unlinkat,
+                directory as usize,
+                path as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -104,7 +151,17 @@ pub unsafe extern "C" fn unlinkat(directory: i32, path: *mut u8, flags: i32) -> 
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_unlinkat, directory as usize, path as usize, flags as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_unlinkat,
+                directory as usize,
+                path as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -115,7 +172,9 @@ pub(crate) unsafe fn core_rename(call: &mut Call, from: *mut u8, to: *mut u8) ->
     unsafe {
         call.input_str(from.cast());
         call.input_str(to.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_rename, from as usize, to as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_rename, from as usize, to as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -135,29 +194,57 @@ pub unsafe extern "C" fn rename(from: *mut u8, to: *mut u8) -> i32 {
 
 /// `int renameat(int from_directory, const char *from, int to_directory, const char *to)`
 #[inline(always)]
-pub(crate) unsafe fn core_renameat(call: &mut Call, from_directory: i32, from: *mut u8, to_directory: i32, to: *mut u8) -> isize {
+pub(crate) unsafe fn core_renameat(
+    call: &mut Call,
+    from_directory: i32,
+    from: *mut u8,
+    to_directory: i32,
+    to: *mut u8,
+) -> isize {
     unsafe {
         call.input(from_directory as u64);
         call.input_str(from.cast());
         call.input(to_directory as u64);
         call.input_str(to.cast());
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_renameat, from_directory as usize, from as usize, to_directory as usize, to as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_renameat,
+                from_directory as usize,
+                from as usize,
+                to_directory as usize,
+                to as usize,
+                0,
+                0,
+            )
         });
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn renameat(from_directory: i32, from: *mut u8, to_directory: i32, to: *mut u8) -> i32 {
+pub unsafe extern "C" fn renameat(
+    from_directory: i32,
+    from: *mut u8,
+    to_directory: i32,
+    to: *mut u8,
+) -> i32 {
     let result = match Call::enter(functions::RENAMEAT) {
         Some(mut call) => {
-            let result = unsafe { core_renameat(&mut call, from_directory, from, to_directory, to) };
+            let result =
+                unsafe { core_renameat(&mut call, from_directory, from, to_directory, to) };
             call.leave();
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_renameat, from_directory as usize, from as usize, to_directory as usize, to as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_renameat,
+                from_directory as usize,
+                from as usize,
+                to_directory as usize,
+                to as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -195,10 +282,17 @@ pub(crate) unsafe fn core_renameat2(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn renameat2(from_directory: i32, from: *mut u8, to_directory: i32, to: *mut u8, flags: u32) -> i32 {
+pub unsafe extern "C" fn renameat2(
+    from_directory: i32,
+    from: *mut u8,
+    to_directory: i32,
+    to: *mut u8,
+    flags: u32,
+) -> i32 {
     let result = match Call::enter(functions::RENAMEAT2) {
         Some(mut call) => {
-            let result = unsafe { core_renameat2(&mut call, from_directory, from, to_directory, to, flags) };
+            let result =
+                unsafe { core_renameat2(&mut call, from_directory, from, to_directory, to, flags) };
             call.leave();
             result
         }
@@ -223,7 +317,9 @@ pub(crate) unsafe fn core_mkdir(call: &mut Call, path: *mut u8, mode: u32) -> is
     unsafe {
         call.input_str(path.cast());
         call.input(mode as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_mkdir, path as usize, mode as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_mkdir, path as usize, mode as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -243,13 +339,27 @@ pub unsafe extern "C" fn mkdir(path: *mut u8, mode: u32) -> i32 {
 
 /// `int mkdirat(int directory, const char *path, mode_t mode)`
 #[inline(always)]
-pub(crate) unsafe fn core_mkdirat(call: &mut Call, directory: i32, path: *mut u8, mode: u32) -> isize {
+pub(crate) unsafe fn core_mkdirat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    mode: u32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(mode as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_mkdirat, directory as usize, path as usize, mode as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_mkdirat,
+                directory as usize,
+                path as usize,
+                mode as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -262,7 +372,17 @@ pub unsafe extern "C" fn mkdirat(directory: i32, path: *mut u8, mode: u32) -> i3
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_mkdirat, directory as usize, path as usize, mode as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_mkdirat,
+                directory as usize,
+                path as usize,
+                mode as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -272,7 +392,8 @@ pub unsafe extern "C" fn mkdirat(directory: i32, path: *mut u8, mode: u32) -> i3
 pub(crate) unsafe fn core_rmdir(call: &mut Call, path: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_rmdir, path as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_rmdir, path as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -296,7 +417,8 @@ pub(crate) unsafe fn core_link(call: &mut Call, from: *mut u8, to: *mut u8) -> i
     unsafe {
         call.input_str(from.cast());
         call.input_str(to.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_link, from as usize, to as usize, 0, 0, 0, 0));
+        let result = call
+            .run_kernel(|_| raw::syscall6(libc::SYS_link, from as usize, to as usize, 0, 0, 0, 0));
         result
     }
 }
@@ -346,10 +468,17 @@ pub(crate) unsafe fn core_linkat(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn linkat(from_directory: i32, from: *mut u8, to_directory: i32, to: *mut u8, flags: i32) -> i32 {
+pub unsafe extern "C" fn linkat(
+    from_directory: i32,
+    from: *mut u8,
+    to_directory: i32,
+    to: *mut u8,
+    flags: i32,
+) -> i32 {
     let result = match Call::enter(functions::LINKAT) {
         Some(mut call) => {
-            let result = unsafe { core_linkat(&mut call, from_directory, from, to_directory, to, flags) };
+            let result =
+                unsafe { core_linkat(&mut call, from_directory, from, to_directory, to, flags) };
             call.leave();
             result
         }
@@ -374,7 +503,17 @@ pub(crate) unsafe fn core_symlink(call: &mut Call, target: *mut u8, path: *mut u
     unsafe {
         call.input_str(target.cast());
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_symlink, target as usize, path as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_symlink,
+                target as usize,
+                path as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -387,20 +526,44 @@ pub unsafe extern "C" fn symlink(target: *mut u8, path: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_symlink, target as usize, path as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_symlink,
+                target as usize,
+                path as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int symlinkat(const char *target, int directory, const char *path)`
 #[inline(always)]
-pub(crate) unsafe fn core_symlinkat(call: &mut Call, target: *mut u8, directory: i32, path: *mut u8) -> isize {
+pub(crate) unsafe fn core_symlinkat(
+    call: &mut Call,
+    target: *mut u8,
+    directory: i32,
+    path: *mut u8,
+) -> isize {
     unsafe {
         call.input_str(target.cast());
         call.input(directory as u64);
         call.input_str(path.cast());
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_symlinkat, target as usize, directory as usize, path as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_symlinkat,
+                target as usize,
+                directory as usize,
+                path as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -413,19 +576,43 @@ pub unsafe extern "C" fn symlinkat(target: *mut u8, directory: i32, path: *mut u
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_symlinkat, target as usize, directory as usize, path as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_symlinkat,
+                target as usize,
+                directory as usize,
+                path as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `ssize_t readlink(const char *path, char *buffer, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_readlink(call: &mut Call, path: *mut u8, buffer: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_readlink(
+    call: &mut Call,
+    path: *mut u8,
+    buffer: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input_str(path.cast());
         call.input(size as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_readlink, path as usize, buffer as usize, size as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_readlink,
+                path as usize,
+                buffer as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(buffer, result as usize);
         }
@@ -441,20 +628,44 @@ pub unsafe extern "C" fn readlink(path: *mut u8, buffer: *mut u8, size: usize) -
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_readlink, path as usize, buffer as usize, size as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_readlink,
+                path as usize,
+                buffer as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
 
 /// `ssize_t readlinkat(int directory, const char *path, char *buffer, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_readlinkat(call: &mut Call, directory: i32, path: *mut u8, buffer: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_readlinkat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    buffer: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(size as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_readlinkat, directory as usize, path as usize, buffer as usize, size as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_readlinkat,
+                directory as usize,
+                path as usize,
+                buffer as usize,
+                size as usize,
+                0,
+                0,
+            )
         });
         if result >= 0 {
             call.out(buffer, result as usize);
@@ -464,7 +675,12 @@ pub(crate) unsafe fn core_readlinkat(call: &mut Call, directory: i32, path: *mut
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn readlinkat(directory: i32, path: *mut u8, buffer: *mut u8, size: usize) -> i64 {
+pub unsafe extern "C" fn readlinkat(
+    directory: i32,
+    path: *mut u8,
+    buffer: *mut u8,
+    size: usize,
+) -> i64 {
     let result = match Call::enter(functions::READLINKAT) {
         Some(mut call) => {
             let result = unsafe { core_readlinkat(&mut call, directory, path, buffer, size) };
@@ -472,7 +688,15 @@ pub unsafe extern "C" fn readlinkat(directory: i32, path: *mut u8, buffer: *mut 
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_readlinkat, directory as usize, path as usize, buffer as usize, size as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_readlinkat,
+                directory as usize,
+                path as usize,
+                buffer as usize,
+                size as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i64
@@ -484,7 +708,9 @@ pub(crate) unsafe fn core_chmod(call: &mut Call, path: *mut u8, mode: u32) -> is
     unsafe {
         call.input_str(path.cast());
         call.input(mode as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_chmod, path as usize, mode as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_chmod, path as usize, mode as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -508,7 +734,9 @@ pub(crate) unsafe fn core_fchmod(call: &mut Call, fd: i32, mode: u32) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(mode as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_fchmod, fd as usize, mode as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_fchmod, fd as usize, mode as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -528,27 +756,56 @@ pub unsafe extern "C" fn fchmod(fd: i32, mode: u32) -> i32 {
 
 /// `int kernel_fchmodat(int directory, const char *path, mode_t mode)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_fchmodat(call: &mut Call, directory: i32, path: *mut u8, mode: u32) -> isize {
+pub(crate) unsafe fn core_kernel_fchmodat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    mode: u32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(mode as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_fchmodat, directory as usize, path as usize, mode as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_fchmodat,
+                directory as usize,
+                path as usize,
+                mode as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_fchmodat2(int directory, const char *path, mode_t mode, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_fchmodat2(call: &mut Call, directory: i32, path: *mut u8, mode: u32, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_fchmodat2(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    mode: u32,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(mode as u64);
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(452, directory as usize, path as usize, mode as usize, flags as usize, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                452,
+                directory as usize,
+                path as usize,
+                mode as usize,
+                flags as usize,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -560,7 +817,17 @@ pub(crate) unsafe fn core_chown(call: &mut Call, path: *mut u8, owner: u32, grou
         call.input_str(path.cast());
         call.input(owner as u64);
         call.input(group as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_chown, path as usize, owner as usize, group as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_chown,
+                path as usize,
+                owner as usize,
+                group as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -573,7 +840,17 @@ pub unsafe extern "C" fn chown(path: *mut u8, owner: u32, group: u32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_chown, path as usize, owner as usize, group as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_chown,
+                path as usize,
+                owner as usize,
+                group as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -585,7 +862,17 @@ pub(crate) unsafe fn core_lchown(call: &mut Call, path: *mut u8, owner: u32, gro
         call.input_str(path.cast());
         call.input(owner as u64);
         call.input(group as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_lchown, path as usize, owner as usize, group as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_lchown,
+                path as usize,
+                owner as usize,
+                group as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -598,7 +885,17 @@ pub unsafe extern "C" fn lchown(path: *mut u8, owner: u32, group: u32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_lchown, path as usize, owner as usize, group as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_lchown,
+                path as usize,
+                owner as usize,
+                group as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -610,7 +907,17 @@ pub(crate) unsafe fn core_fchown(call: &mut Call, fd: i32, owner: u32, group: u3
         call.input(fd as u64);
         call.input(owner as u64);
         call.input(group as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_fchown, fd as usize, owner as usize, group as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_fchown,
+                fd as usize,
+                owner as usize,
+                group as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -623,14 +930,31 @@ pub unsafe extern "C" fn fchown(fd: i32, owner: u32, group: u32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_fchown, fd as usize, owner as usize, group as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_fchown,
+                fd as usize,
+                owner as usize,
+                group as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int fchownat(int directory, const char *path, uid_t owner, gid_t group, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_fchownat(call: &mut Call, directory: i32, path: *mut u8, owner: u32, group: u32, flags: i32) -> isize {
+pub(crate) unsafe fn core_fchownat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    owner: u32,
+    group: u32,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
@@ -653,7 +977,13 @@ pub(crate) unsafe fn core_fchownat(call: &mut Call, directory: i32, path: *mut u
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn fchownat(directory: i32, path: *mut u8, owner: u32, group: u32, flags: i32) -> i32 {
+pub unsafe extern "C" fn fchownat(
+    directory: i32,
+    path: *mut u8,
+    owner: u32,
+    group: u32,
+    flags: i32,
+) -> i32 {
     let result = match Call::enter(functions::FCHOWNAT) {
         Some(mut call) => {
             let result = unsafe { core_fchownat(&mut call, directory, path, owner, group, flags) };
@@ -682,7 +1012,17 @@ pub(crate) unsafe fn core_mknod(call: &mut Call, path: *mut u8, mode: u32, devic
         call.input_str(path.cast());
         call.input(mode as u64);
         call.input(device as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_mknod, path as usize, mode as usize, device as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_mknod,
+                path as usize,
+                mode as usize,
+                device as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -695,21 +1035,45 @@ pub unsafe extern "C" fn mknod(path: *mut u8, mode: u32, device: usize) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_mknod, path as usize, mode as usize, device as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_mknod,
+                path as usize,
+                mode as usize,
+                device as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int mknodat(int directory, const char *path, mode_t mode, dev_t device)`
 #[inline(always)]
-pub(crate) unsafe fn core_mknodat(call: &mut Call, directory: i32, path: *mut u8, mode: u32, device: usize) -> isize {
+pub(crate) unsafe fn core_mknodat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    mode: u32,
+    device: usize,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         call.input(mode as u64);
         call.input(device as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_mknodat, directory as usize, path as usize, mode as usize, device as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_mknodat,
+                directory as usize,
+                path as usize,
+                mode as usize,
+                device as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -724,7 +1088,15 @@ pub unsafe extern "C" fn mknodat(directory: i32, path: *mut u8, mode: u32, devic
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_mknodat, directory as usize, path as usize, mode as usize, device as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_mknodat,
+                directory as usize,
+                path as usize,
+                mode as usize,
+                device as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -735,7 +1107,8 @@ pub unsafe extern "C" fn mknodat(directory: i32, path: *mut u8, mode: u32, devic
 pub(crate) unsafe fn core_chdir(call: &mut Call, path: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_chdir, path as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_chdir, path as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -758,7 +1131,8 @@ pub unsafe extern "C" fn chdir(path: *mut u8) -> i32 {
 pub(crate) unsafe fn core_fchdir(call: &mut Call, fd: i32) -> isize {
     unsafe {
         call.input(fd as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_fchdir, fd as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_fchdir, fd as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -781,7 +1155,8 @@ pub unsafe extern "C" fn fchdir(fd: i32) -> i32 {
 pub(crate) unsafe fn core_chroot(call: &mut Call, path: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_chroot, path as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_chroot, path as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -804,7 +1179,8 @@ pub unsafe extern "C" fn chroot(path: *mut u8) -> i32 {
 pub(crate) unsafe fn core_umask(call: &mut Call, mask: u32) -> isize {
     unsafe {
         call.input(mask as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_umask, mask as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_umask, mask as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -827,7 +1203,9 @@ pub unsafe extern "C" fn umask(mask: u32) -> u32 {
 pub(crate) unsafe fn core_kernel_getcwd(call: &mut Call, buffer: *mut u8, size: usize) -> isize {
     unsafe {
         call.input(size as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getcwd, buffer as usize, size as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_getcwd, buffer as usize, size as usize, 0, 0, 0, 0)
+        });
         if result >= 0 {
             call.out(buffer, result as usize);
         }
@@ -837,12 +1215,26 @@ pub(crate) unsafe fn core_kernel_getcwd(call: &mut Call, buffer: *mut u8, size: 
 
 /// `ssize_t getdents64(int fd, void *buffer, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_getdents64(call: &mut Call, fd: i32, buffer: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_getdents64(
+    call: &mut Call,
+    fd: i32,
+    buffer: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(size as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_getdents64, fd as usize, buffer as usize, size as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getdents64,
+                fd as usize,
+                buffer as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(buffer, result as usize);
         }
@@ -858,18 +1250,43 @@ pub unsafe extern "C" fn getdents64(fd: i32, buffer: *mut u8, size: usize) -> i6
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getdents64, fd as usize, buffer as usize, size as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getdents64,
+                fd as usize,
+                buffer as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
 
 /// `ssize_t kernel_getdents(unsigned fd, void *buffer, unsigned size)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_getdents(call: &mut Call, fd: u32, buffer: *mut u8, size: u32) -> isize {
+pub(crate) unsafe fn core_kernel_getdents(
+    call: &mut Call,
+    fd: u32,
+    buffer: *mut u8,
+    size: u32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(size as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getdents, fd as usize, buffer as usize, size as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getdents,
+                fd as usize,
+                buffer as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(buffer, result as usize);
         }
@@ -885,7 +1302,9 @@ pub(crate) unsafe fn core_utime(call: &mut Call, path: *mut u8, times: *mut u8) 
         if !times.is_null() {
             call.input_bytes(times, 16);
         }
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_utime, path as usize, times as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_utime, path as usize, times as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -898,7 +1317,9 @@ pub unsafe extern "C" fn utime(path: *mut u8, times: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_utime, path as usize, times as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_utime, path as usize, times as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -911,7 +1332,9 @@ pub(crate) unsafe fn core_utimes(call: &mut Call, path: *mut u8, times: *mut u8)
         if !times.is_null() {
             call.input_bytes(times, 32);
         }
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_utimes, path as usize, times as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_utimes, path as usize, times as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -924,29 +1347,51 @@ pub unsafe extern "C" fn utimes(path: *mut u8, times: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_utimes, path as usize, times as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_utimes, path as usize, times as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int kernel_futimesat(int directory, const char *path, const void *times)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_futimesat(call: &mut Call, directory: i32, path: *mut u8, times: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_futimesat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    times: *mut u8,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
         if !times.is_null() {
             call.input_bytes(times, 32);
         }
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_futimesat, directory as usize, path as usize, times as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_futimesat,
+                directory as usize,
+                path as usize,
+                times as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_utimensat(int directory, const char *path, const void *times, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_utimensat(call: &mut Call, directory: i32, path: *mut u8, times: *mut u8, flags: i32) -> isize {
+pub(crate) unsafe fn core_kernel_utimensat(
+    call: &mut Call,
+    directory: i32,
+    path: *mut u8,
+    times: *mut u8,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(directory as u64);
         call.input_str(path.cast());
@@ -955,7 +1400,15 @@ pub(crate) unsafe fn core_kernel_utimensat(call: &mut Call, directory: i32, path
         }
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_utimensat, directory as usize, path as usize, times as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_utimensat,
+                directory as usize,
+                path as usize,
+                times as usize,
+                flags as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -966,7 +1419,9 @@ pub(crate) unsafe fn core_kernel_utimensat(call: &mut Call, directory: i32, path
 pub(crate) unsafe fn core_statfs(call: &mut Call, path: *mut u8, status: *mut u8) -> isize {
     unsafe {
         call.input_str(path.cast());
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_statfs, path as usize, status as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_statfs, path as usize, status as usize, 0, 0, 0, 0)
+        });
         if result >= 0 {
             call.out(status, 120);
         }
@@ -982,7 +1437,9 @@ pub unsafe extern "C" fn statfs(path: *mut u8, status: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_statfs, path as usize, status as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_statfs, path as usize, status as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -1002,7 +1459,9 @@ pub unsafe extern "C" fn __statfs(path: *mut u8, status: *mut u8) -> i32 {
 pub(crate) unsafe fn core_fstatfs(call: &mut Call, fd: i32, status: *mut u8) -> isize {
     unsafe {
         call.input(fd as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_fstatfs, fd as usize, status as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_fstatfs, fd as usize, status as usize, 0, 0, 0, 0)
+        });
         if result >= 0 {
             call.out(status, 120);
         }
@@ -1018,7 +1477,9 @@ pub unsafe extern "C" fn fstatfs(fd: i32, status: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_fstatfs, fd as usize, status as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_fstatfs, fd as usize, status as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -1033,7 +1494,17 @@ pub unsafe extern "C" fn fstatfs64(fd: i32, status: *mut u8) -> i32 {
 pub(crate) unsafe fn core_kernel_ustat(call: &mut Call, device: u32, status: *mut u8) -> isize {
     unsafe {
         call.input(device as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_ustat, device as usize, status as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_ustat,
+                device as usize,
+                status as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(status, 32);
         }
@@ -1071,7 +1542,8 @@ pub unsafe extern "C" fn inotify_init() -> i32 {
 pub(crate) unsafe fn core_inotify_init1(call: &mut Call, flags: i32) -> isize {
     unsafe {
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_inotify_init1, flags as usize, 0, 0, 0, 0, 0));
+        let result = call
+            .run_kernel(|_| raw::syscall6(libc::SYS_inotify_init1, flags as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.opened(result as i32, files::Kind::Other);
         }
@@ -1094,13 +1566,27 @@ pub unsafe extern "C" fn inotify_init1(flags: i32) -> i32 {
 
 /// `int inotify_add_watch(int fd, const char *path, unsigned mask)`
 #[inline(always)]
-pub(crate) unsafe fn core_inotify_add_watch(call: &mut Call, fd: i32, path: *mut u8, mask: u32) -> isize {
+pub(crate) unsafe fn core_inotify_add_watch(
+    call: &mut Call,
+    fd: i32,
+    path: *mut u8,
+    mask: u32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_str(path.cast());
         call.input(mask as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_inotify_add_watch, fd as usize, path as usize, mask as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_inotify_add_watch,
+                fd as usize,
+                path as usize,
+                mask as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1113,7 +1599,17 @@ pub unsafe extern "C" fn inotify_add_watch(fd: i32, path: *mut u8, mask: u32) ->
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_inotify_add_watch, fd as usize, path as usize, mask as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_inotify_add_watch,
+                fd as usize,
+                path as usize,
+                mask as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1124,7 +1620,17 @@ pub(crate) unsafe fn core_inotify_rm_watch(call: &mut Call, fd: i32, watch: i32)
     unsafe {
         call.input(fd as u64);
         call.input(watch as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_inotify_rm_watch, fd as usize, watch as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_inotify_rm_watch,
+                fd as usize,
+                watch as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1137,7 +1643,17 @@ pub unsafe extern "C" fn inotify_rm_watch(fd: i32, watch: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_inotify_rm_watch, fd as usize, watch as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_inotify_rm_watch,
+                fd as usize,
+                watch as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1148,8 +1664,17 @@ pub(crate) unsafe fn core_fanotify_init(call: &mut Call, flags: u32, event_flags
     unsafe {
         call.input(flags as u64);
         call.input(event_flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_fanotify_init, flags as usize, event_flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_fanotify_init,
+                flags as usize,
+                event_flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::Other);
         }
@@ -1165,7 +1690,17 @@ pub unsafe extern "C" fn fanotify_init(flags: u32, event_flags: u32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_fanotify_init, flags as usize, event_flags as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_fanotify_init,
+                flags as usize,
+                event_flags as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1202,7 +1737,13 @@ pub(crate) unsafe fn core_fanotify_mark(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn fanotify_mark(fd: i32, flags: u32, mask: usize, directory: i32, path: *mut u8) -> i32 {
+pub unsafe extern "C" fn fanotify_mark(
+    fd: i32,
+    flags: u32,
+    mask: usize,
+    directory: i32,
+    path: *mut u8,
+) -> i32 {
     let result = match Call::enter(functions::FANOTIFY_MARK) {
         Some(mut call) => {
             let result = unsafe { core_fanotify_mark(&mut call, fd, flags, mask, directory, path) };

@@ -22,19 +22,34 @@ pub(crate) unsafe fn core_select(
         if !readable.is_null() {
             call.input_bytes(
                 readable,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
         }
         if !writable.is_null() {
             call.input_bytes(
                 writable,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
         }
         if !exceptional.is_null() {
             call.input_bytes(
                 exceptional,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
         }
         if !timeout.is_null() {
@@ -45,21 +60,43 @@ pub(crate) unsafe fn core_select(
             raw::blocking6(
                 thread,
                 libc::SYS_select,
-                [count as usize, readable as usize, writable as usize, exceptional as usize, timeout as usize, 0],
+                [
+                    count as usize,
+                    readable as usize,
+                    writable as usize,
+                    exceptional as usize,
+                    timeout as usize,
+                    0,
+                ],
             )
         });
         if result >= 0 {
             call.out(
                 readable,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
             call.out(
                 writable,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
             call.out(
                 exceptional,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
             call.out(timeout, 16);
         }
@@ -68,10 +105,17 @@ pub(crate) unsafe fn core_select(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn select(count: i32, readable: *mut u8, writable: *mut u8, exceptional: *mut u8, timeout: *mut u8) -> i32 {
+pub unsafe extern "C" fn select(
+    count: i32,
+    readable: *mut u8,
+    writable: *mut u8,
+    exceptional: *mut u8,
+    timeout: *mut u8,
+) -> i32 {
     let result = match Call::enter(functions::SELECT) {
         Some(mut call) => {
-            let result = unsafe { core_select(&mut call, count, readable, writable, exceptional, timeout) };
+            let result =
+                unsafe { core_select(&mut call, count, readable, writable, exceptional, timeout) };
             call.leave();
             result
         }
@@ -117,19 +161,34 @@ pub(crate) unsafe fn core_kernel_pselect6(
         if !readable.is_null() {
             call.input_bytes(
                 readable,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
         }
         if !writable.is_null() {
             call.input_bytes(
                 writable,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
         }
         if !exceptional.is_null() {
             call.input_bytes(
                 exceptional,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
         }
         if !timeout.is_null() {
@@ -140,21 +199,43 @@ pub(crate) unsafe fn core_kernel_pselect6(
             raw::blocking6(
                 thread,
                 libc::SYS_pselect6,
-                [count as usize, readable as usize, writable as usize, exceptional as usize, timeout as usize, mask as usize],
+                [
+                    count as usize,
+                    readable as usize,
+                    writable as usize,
+                    exceptional as usize,
+                    timeout as usize,
+                    mask as usize,
+                ],
             )
         });
         if result >= 0 {
             call.out(
                 readable,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
             call.out(
                 writable,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
             call.out(
                 exceptional,
-                ((count as i64).wrapping_add(63i64).checked_div(64i64).unwrap_or(0).wrapping_mul(8i64)).max(0) as usize,
+                ((count as i64)
+                    .wrapping_add(63i64)
+                    .checked_div(64i64)
+                    .unwrap_or(0)
+                    .wrapping_mul(8i64))
+                .max(0) as usize,
             );
             call.out(timeout, 16);
         }
@@ -167,7 +248,8 @@ pub(crate) unsafe fn core_kernel_pselect6(
 pub(crate) unsafe fn core_epoll_create(call: &mut Call, size: i32) -> isize {
     unsafe {
         call.input(size as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_epoll_create, size as usize, 0, 0, 0, 0, 0));
+        let result = call
+            .run_kernel(|_| raw::syscall6(libc::SYS_epoll_create, size as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.opened_internal(result as i32, result as i32);
         }
@@ -193,7 +275,8 @@ pub unsafe extern "C" fn epoll_create(size: i32) -> i32 {
 pub(crate) unsafe fn core_epoll_create1(call: &mut Call, flags: i32) -> isize {
     unsafe {
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_epoll_create1, flags as usize, 0, 0, 0, 0, 0));
+        let result = call
+            .run_kernel(|_| raw::syscall6(libc::SYS_epoll_create1, flags as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.opened_internal(result as i32, result as i32);
         }
@@ -216,7 +299,13 @@ pub unsafe extern "C" fn epoll_create1(flags: i32) -> i32 {
 
 /// `int epoll_ctl(int fd, int operation, int target, const void *event)`
 #[inline(always)]
-pub(crate) unsafe fn core_epoll_ctl(call: &mut Call, fd: i32, operation: i32, target: i32, event: *mut u8) -> isize {
+pub(crate) unsafe fn core_epoll_ctl(
+    call: &mut Call,
+    fd: i32,
+    operation: i32,
+    target: i32,
+    event: *mut u8,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(operation as u64);
@@ -229,7 +318,15 @@ pub(crate) unsafe fn core_epoll_ctl(call: &mut Call, fd: i32, operation: i32, ta
             call.sync_before(key);
         }
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_epoll_ctl, fd as usize, operation as usize, target as usize, event as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_epoll_ctl,
+                fd as usize,
+                operation as usize,
+                target as usize,
+                event as usize,
+                0,
+                0,
+            )
         });
         result
     }
@@ -244,7 +341,15 @@ pub unsafe extern "C" fn epoll_ctl(fd: i32, operation: i32, target: i32, event: 
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_epoll_ctl, fd as usize, operation as usize, target as usize, event as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_epoll_ctl,
+                fd as usize,
+                operation as usize,
+                target as usize,
+                event as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -252,7 +357,13 @@ pub unsafe extern "C" fn epoll_ctl(fd: i32, operation: i32, target: i32, event: 
 
 /// `int epoll_wait(int fd, void *events, int room, int timeout_ms)`
 #[inline(always)]
-pub(crate) unsafe fn core_epoll_wait(call: &mut Call, fd: i32, events: *mut u8, room: i32, timeout_ms: i32) -> isize {
+pub(crate) unsafe fn core_epoll_wait(
+    call: &mut Call,
+    fd: i32,
+    events: *mut u8,
+    room: i32,
+    timeout_ms: i32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(room as u64);
@@ -262,10 +373,24 @@ pub(crate) unsafe fn core_epoll_wait(call: &mut Call, fd: i32, events: *mut u8, 
         }
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_epoll_wait, [fd as usize, events as usize, room as usize, timeout_ms as usize, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_epoll_wait,
+                [
+                    fd as usize,
+                    events as usize,
+                    room as usize,
+                    timeout_ms as usize,
+                    0,
+                    0,
+                ],
+            )
         });
         if result >= 0 {
-            call.out(events, ((result as i64).wrapping_mul(12i64)).max(0) as usize);
+            call.out(
+                events,
+                ((result as i64).wrapping_mul(12i64)).max(0) as usize,
+            );
         }
         result
     }
@@ -280,7 +405,15 @@ pub unsafe extern "C" fn epoll_wait(fd: i32, events: *mut u8, room: i32, timeout
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_epoll_wait, fd as usize, events as usize, room as usize, timeout_ms as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_epoll_wait,
+                fd as usize,
+                events as usize,
+                room as usize,
+                timeout_ms as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -313,11 +446,21 @@ pub(crate) unsafe fn core_kernel_epoll_pwait(
             raw::blocking6(
                 thread,
                 libc::SYS_epoll_pwait,
-                [fd as usize, events as usize, room as usize, timeout_ms as usize, mask as usize, mask_size as usize],
+                [
+                    fd as usize,
+                    events as usize,
+                    room as usize,
+                    timeout_ms as usize,
+                    mask as usize,
+                    mask_size as usize,
+                ],
             )
         });
         if result >= 0 {
-            call.out(events, ((result as i64).wrapping_mul(12i64)).max(0) as usize);
+            call.out(
+                events,
+                ((result as i64).wrapping_mul(12i64)).max(0) as usize,
+            );
         }
         result
     }
@@ -352,11 +495,21 @@ pub(crate) unsafe fn core_kernel_epoll_pwait2(
             raw::blocking6(
                 thread,
                 libc::SYS_epoll_pwait2,
-                [fd as usize, events as usize, room as usize, timeout as usize, mask as usize, mask_size as usize],
+                [
+                    fd as usize,
+                    events as usize,
+                    room as usize,
+                    timeout as usize,
+                    mask as usize,
+                    mask_size as usize,
+                ],
             )
         });
         if result >= 0 {
-            call.out(events, ((result as i64).wrapping_mul(12i64)).max(0) as usize);
+            call.out(
+                events,
+                ((result as i64).wrapping_mul(12i64)).max(0) as usize,
+            );
         }
         result
     }

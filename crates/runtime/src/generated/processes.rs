@@ -13,7 +13,17 @@ pub(crate) unsafe fn core_kernel_kill(call: &mut Call, process: i32, signal: i32
     unsafe {
         call.input(process as u64);
         call.input(signal as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_kill, process as usize, signal as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_kill,
+                process as usize,
+                signal as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -23,30 +33,67 @@ pub(crate) unsafe fn core_kernel_kill(call: &mut Call, process: i32, signal: i32
 pub(crate) unsafe fn core_kernel_tkill(call: &mut Call, thread_: i32, signal: i32) -> isize {
     unsafe {
         call.input(signal as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_tkill, thread_ as usize, signal as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_tkill,
+                thread_ as usize,
+                signal as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_tgkill(pid_t process, pid_t thread, int signal)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_tgkill(call: &mut Call, process: i32, thread_: i32, signal: i32) -> isize {
+pub(crate) unsafe fn core_kernel_tgkill(
+    call: &mut Call,
+    process: i32,
+    thread_: i32,
+    signal: i32,
+) -> isize {
     unsafe {
         call.input(signal as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_tgkill, process as usize, thread_ as usize, signal as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_tgkill,
+                process as usize,
+                thread_ as usize,
+                signal as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int kernel_rt_sigqueueinfo(pid_t process, int signal, const void *information)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_rt_sigqueueinfo(call: &mut Call, process: i32, signal: i32, information: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_rt_sigqueueinfo(
+    call: &mut Call,
+    process: i32,
+    signal: i32,
+    information: *mut u8,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input(signal as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_rt_sigqueueinfo, process as usize, signal as usize, information as usize, 0, 0, 0)
+            raw::syscall6(
+                libc::SYS_rt_sigqueueinfo,
+                process as usize,
+                signal as usize,
+                information as usize,
+                0,
+                0,
+                0,
+            )
         });
         result
     }
@@ -108,10 +155,24 @@ pub(crate) unsafe fn core_kernel_pidfd_send_signal(
 
 /// `int kernel_rt_sigpending(void *set, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_rt_sigpending(call: &mut Call, set: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_kernel_rt_sigpending(
+    call: &mut Call,
+    set: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input(size as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_rt_sigpending, set as usize, size as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_rt_sigpending,
+                set as usize,
+                size as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(set, size as usize);
         }
@@ -139,7 +200,14 @@ pub(crate) unsafe fn core_kernel_rt_sigtimedwait(
             raw::blocking6(
                 thread,
                 libc::SYS_rt_sigtimedwait,
-                [set as usize, information as usize, limit as usize, size as usize, 0, 0],
+                [
+                    set as usize,
+                    information as usize,
+                    limit as usize,
+                    size as usize,
+                    0,
+                    0,
+                ],
             )
         });
         if result >= 0 {
@@ -154,19 +222,35 @@ pub(crate) unsafe fn core_kernel_rt_sigtimedwait(
 pub(crate) unsafe fn core_kernel_pause(call: &mut Call) -> isize {
     unsafe {
         call.blocks();
-        let result = call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_pause, [0, 0, 0, 0, 0, 0]));
+        let result =
+            call.run_kernel(|thread| raw::blocking6(thread, libc::SYS_pause, [0, 0, 0, 0, 0, 0]));
         result
     }
 }
 
 /// `int kernel_signalfd(int fd, const void *mask, size_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_signalfd(call: &mut Call, fd: i32, mask: *mut u8, size: usize) -> isize {
+pub(crate) unsafe fn core_kernel_signalfd(
+    call: &mut Call,
+    fd: i32,
+    mask: *mut u8,
+    size: usize,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_bytes(mask, 8);
         call.input(size as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_signalfd, fd as usize, mask as usize, size as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_signalfd,
+                fd as usize,
+                mask as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::Other);
         }
@@ -176,14 +260,29 @@ pub(crate) unsafe fn core_kernel_signalfd(call: &mut Call, fd: i32, mask: *mut u
 
 /// `int kernel_signalfd4(int fd, const void *mask, size_t size, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_signalfd4(call: &mut Call, fd: i32, mask: *mut u8, size: usize, flags: i32) -> isize {
+pub(crate) unsafe fn core_kernel_signalfd4(
+    call: &mut Call,
+    fd: i32,
+    mask: *mut u8,
+    size: usize,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input_bytes(mask, 8);
         call.input(size as u64);
         call.input(flags as u64);
-        let result = call
-            .run_kernel(|_| raw::syscall6(libc::SYS_signalfd4, fd as usize, mask as usize, size as usize, flags as usize, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_signalfd4,
+                fd as usize,
+                mask as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::Other);
         }

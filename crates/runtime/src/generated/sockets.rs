@@ -14,8 +14,17 @@ pub(crate) unsafe fn core_socket(call: &mut Call, domain: i32, type_: i32, proto
         call.input(domain as u64);
         call.input(type_ as u64);
         call.input(protocol as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_socket, domain as usize, type_ as usize, protocol as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_socket,
+                domain as usize,
+                type_ as usize,
+                protocol as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.opened(result as i32, files::Kind::Socket);
         }
@@ -31,7 +40,17 @@ pub unsafe extern "C" fn socket(domain: i32, type_: i32, protocol: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_socket, domain as usize, type_ as usize, protocol as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_socket,
+                domain as usize,
+                type_ as usize,
+                protocol as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -46,9 +65,27 @@ pub unsafe extern "C" fn __socket(domain: i32, type_: i32, protocol: i32) -> i32
 pub(crate) unsafe fn core_bind(call: &mut Call, fd: i32, address: *mut u8, size: u32) -> isize {
     unsafe {
         call.input(fd as u64);
-        call.input_bytes(address, (if ((size as i64) < 8i64) { (size as i64) } else { 8i64 }).max(0) as usize);
+        call.input_bytes(
+            address,
+            (if ((size as i64) < 8i64) {
+                (size as i64)
+            } else {
+                8i64
+            })
+            .max(0) as usize,
+        );
         call.input(size as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_bind, fd as usize, address as usize, size as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_bind,
+                fd as usize,
+                address as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -61,7 +98,17 @@ pub unsafe extern "C" fn bind(fd: i32, address: *mut u8, size: u32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_bind, fd as usize, address as usize, size as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_bind,
+                fd as usize,
+                address as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -72,7 +119,9 @@ pub(crate) unsafe fn core_listen(call: &mut Call, fd: i32, backlog: i32) -> isiz
     unsafe {
         call.input(fd as u64);
         call.input(backlog as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_listen, fd as usize, backlog as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_listen, fd as usize, backlog as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -85,7 +134,9 @@ pub unsafe extern "C" fn listen(fd: i32, backlog: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_listen, fd as usize, backlog as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_listen, fd as usize, backlog as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -95,11 +146,23 @@ pub unsafe extern "C" fn listen(fd: i32, backlog: i32) -> i32 {
 pub(crate) unsafe fn core_connect(call: &mut Call, fd: i32, address: *mut u8, size: u32) -> isize {
     unsafe {
         call.input(fd as u64);
-        call.input_bytes(address, (if ((size as i64) < 8i64) { (size as i64) } else { 8i64 }).max(0) as usize);
+        call.input_bytes(
+            address,
+            (if ((size as i64) < 8i64) {
+                (size as i64)
+            } else {
+                8i64
+            })
+            .max(0) as usize,
+        );
         call.input(size as u64);
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_connect, [fd as usize, address as usize, size as usize, 0, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_connect,
+                [fd as usize, address as usize, size as usize, 0, 0, 0],
+            )
         });
         result
     }
@@ -113,7 +176,17 @@ pub unsafe extern "C" fn connect(fd: i32, address: *mut u8, size: u32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_connect, fd as usize, address as usize, size as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_connect,
+                fd as usize,
+                address as usize,
+                size as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -130,7 +203,9 @@ pub(crate) unsafe fn core_shutdown(call: &mut Call, fd: i32, how: i32) -> isize 
         call.input(fd as u64);
         call.input(how as u64);
         call.cache();
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_shutdown, fd as usize, how as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_shutdown, fd as usize, how as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -150,25 +225,54 @@ pub unsafe extern "C" fn shutdown(fd: i32, how: i32) -> i32 {
 
 /// `int setsockopt(int fd, int level, int option, const void *value, socklen_t size)`
 #[inline(always)]
-pub(crate) unsafe fn core_setsockopt(call: &mut Call, fd: i32, level: i32, option: i32, value: *mut u8, size: u32) -> isize {
+pub(crate) unsafe fn core_setsockopt(
+    call: &mut Call,
+    fd: i32,
+    level: i32,
+    option: i32,
+    value: *mut u8,
+    size: u32,
+) -> isize {
     unsafe {
         call.input(fd as u64);
         call.input(level as u64);
         call.input(option as u64);
         if !value.is_null() {
-            call.input_bytes(value, (if ((size as i64) < 4i64) { (size as i64) } else { 4i64 }).max(0) as usize);
+            call.input_bytes(
+                value,
+                (if ((size as i64) < 4i64) {
+                    (size as i64)
+                } else {
+                    4i64
+                })
+                .max(0) as usize,
+            );
         }
         call.input(size as u64);
         call.cache();
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_setsockopt, fd as usize, level as usize, option as usize, value as usize, size as usize, 0)
+            raw::syscall6(
+                libc::SYS_setsockopt,
+                fd as usize,
+                level as usize,
+                option as usize,
+                value as usize,
+                size as usize,
+                0,
+            )
         });
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn setsockopt(fd: i32, level: i32, option: i32, value: *mut u8, size: u32) -> i32 {
+pub unsafe extern "C" fn setsockopt(
+    fd: i32,
+    level: i32,
+    option: i32,
+    value: *mut u8,
+    size: u32,
+) -> i32 {
     let result = match Call::enter(functions::SETSOCKOPT) {
         Some(mut call) => {
             let result = unsafe { core_setsockopt(&mut call, fd, level, option, value, size) };
@@ -176,7 +280,15 @@ pub unsafe extern "C" fn setsockopt(fd: i32, level: i32, option: i32, value: *mu
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_setsockopt, fd as usize, level as usize, option as usize, value as usize, size as usize, 0)
+            raw::syscall6(
+                libc::SYS_setsockopt,
+                fd as usize,
+                level as usize,
+                option as usize,
+                value as usize,
+                size as usize,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -201,7 +313,15 @@ pub(crate) unsafe fn core_sendto(
         call.input(length as u64);
         call.input(flags as u64);
         if !address.is_null() {
-            call.input_bytes(address, (if ((size as i64) < 8i64) { (size as i64) } else { 8i64 }).max(0) as usize);
+            call.input_bytes(
+                address,
+                (if ((size as i64) < 8i64) {
+                    (size as i64)
+                } else {
+                    8i64
+                })
+                .max(0) as usize,
+            );
         }
         call.input(size as u64);
         if let Some(key) = files::sync_key(fd as i32) {
@@ -212,7 +332,14 @@ pub(crate) unsafe fn core_sendto(
             raw::blocking6(
                 thread,
                 libc::SYS_sendto,
-                [fd as usize, buffer as usize, length as usize, flags as usize, address as usize, size as usize],
+                [
+                    fd as usize,
+                    buffer as usize,
+                    length as usize,
+                    flags as usize,
+                    address as usize,
+                    size as usize,
+                ],
             )
         });
         if result >= 0 {
@@ -223,10 +350,18 @@ pub(crate) unsafe fn core_sendto(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sendto(fd: i32, buffer: *mut u8, length: usize, flags: i32, address: *mut u8, size: u32) -> i64 {
+pub unsafe extern "C" fn sendto(
+    fd: i32,
+    buffer: *mut u8,
+    length: usize,
+    flags: i32,
+    address: *mut u8,
+    size: u32,
+) -> i64 {
     let result = match Call::enter(functions::SENDTO) {
         Some(mut call) => {
-            let result = unsafe { core_sendto(&mut call, fd, buffer, length, flags, address, size) };
+            let result =
+                unsafe { core_sendto(&mut call, fd, buffer, length, flags, address, size) };
             call.leave();
             result
         }

@@ -123,7 +123,8 @@ unsafe fn core_sqlite3_config(call: &mut Call, option: i32, a: i64, b: i64, c: i
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_config: unsafe extern "C" fn(i32, i64, i64, i64) -> i32);
+                let next =
+                    foreign::next!(sqlite3_config: unsafe extern "C" fn(i32, i64, i64, i64) -> i32);
                 next(option, a, b, c) as i64
             },
             foreign::call_back,
@@ -136,7 +137,11 @@ unsafe fn core_sqlite3_config(call: &mut Call, option: i32, a: i64, b: i64, c: i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_config(option: i32, a: i64, b: i64, c: i64) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CONFIG) else {
-        return unsafe { foreign::next!(sqlite3_config: unsafe extern "C" fn(i32, i64, i64, i64) -> i32)(option, a, b, c) };
+        return unsafe {
+            foreign::next!(sqlite3_config: unsafe extern "C" fn(i32, i64, i64, i64) -> i32)(
+                option, a, b, c,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_config(&mut call, option, a, b, c) };
     call.leave();
@@ -144,29 +149,43 @@ pub unsafe extern "C" fn sqlite3_config(option: i32, a: i64, b: i64, c: i64) -> 
 }
 
 /// `int sqlite3_db_config(sqlite3 *db, int option, long a, int *state)`
-unsafe fn core_sqlite3_db_config(call: &mut Call, db: *mut u8, option: i32, a: i64, state: *mut u8) -> i32 {
+unsafe fn core_sqlite3_db_config(
+    call: &mut Call,
+    db: *mut u8,
+    option: i32,
+    a: i64,
+    state: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input(option as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_db_config: unsafe extern "C" fn(*mut u8, i32, i64, *mut u8) -> i32);
-                next(db, option, a, state) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_db_config: unsafe extern "C" fn(*mut u8, i32, i64, *mut u8) -> i32); next(db, option, a, state) as i64 }, foreign::call_back);
         let result = result as i32;
-        call.out(state, (if (((option as i64) > 1001i64) && ((option as i64) < 2000i64)) { 4i64 } else { 0i64 }).max(0) as usize);
+        call.out(
+            state,
+            (if (((option as i64) > 1001i64) && ((option as i64) < 2000i64)) {
+                4i64
+            } else {
+                0i64
+            })
+            .max(0) as usize,
+        );
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_db_config(db: *mut u8, option: i32, a: i64, state: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_db_config(
+    db: *mut u8,
+    option: i32,
+    a: i64,
+    state: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_CONFIG) else {
         return unsafe {
-            foreign::next!(sqlite3_db_config: unsafe extern "C" fn(*mut u8, i32, i64, *mut u8) -> i32)(db, option, a, state)
+            foreign::next!(sqlite3_db_config: unsafe extern "C" fn(*mut u8, i32, i64, *mut u8) -> i32)(
+                db, option, a, state,
+            )
         };
     };
     let result = unsafe { core_sqlite3_db_config(&mut call, db, option, a, state) };
@@ -175,17 +194,17 @@ pub unsafe extern "C" fn sqlite3_db_config(db: *mut u8, option: i32, a: i64, sta
 }
 
 /// `int sqlite3_test_control(int option, long a, long b, long c, long d)`
-unsafe fn core_sqlite3_test_control(call: &mut Call, option: i32, a: i64, b: i64, c: i64, d: i64) -> i32 {
+unsafe fn core_sqlite3_test_control(
+    call: &mut Call,
+    option: i32,
+    a: i64,
+    b: i64,
+    c: i64,
+    d: i64,
+) -> i32 {
     unsafe {
         call.input(option as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_test_control: unsafe extern "C" fn(i32, i64, i64, i64, i64) -> i32);
-                next(option, a, b, c, d) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_test_control: unsafe extern "C" fn(i32, i64, i64, i64, i64) -> i32); next(option, a, b, c, d) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -195,7 +214,9 @@ unsafe fn core_sqlite3_test_control(call: &mut Call, option: i32, a: i64, b: i64
 pub unsafe extern "C" fn sqlite3_test_control(option: i32, a: i64, b: i64, c: i64, d: i64) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TEST_CONTROL) else {
         return unsafe {
-            foreign::next!(sqlite3_test_control: unsafe extern "C" fn(i32, i64, i64, i64, i64) -> i32)(option, a, b, c, d)
+            foreign::next!(sqlite3_test_control: unsafe extern "C" fn(i32, i64, i64, i64, i64) -> i32)(
+                option, a, b, c, d,
+            )
         };
     };
     let result = unsafe { core_sqlite3_test_control(&mut call, option, a, b, c, d) };
@@ -210,7 +231,8 @@ unsafe fn core_sqlite3_enable_shared_cache(call: &mut Call, on: i32) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_enable_shared_cache: unsafe extern "C" fn(i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_enable_shared_cache: unsafe extern "C" fn(i32) -> i32);
                 next(on) as i64
             },
             foreign::call_back,
@@ -223,7 +245,9 @@ unsafe fn core_sqlite3_enable_shared_cache(call: &mut Call, on: i32) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_enable_shared_cache(on: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ENABLE_SHARED_CACHE) else {
-        return unsafe { foreign::next!(sqlite3_enable_shared_cache: unsafe extern "C" fn(i32) -> i32)(on) };
+        return unsafe {
+            foreign::next!(sqlite3_enable_shared_cache: unsafe extern "C" fn(i32) -> i32)(on)
+        };
     };
     let result = unsafe { core_sqlite3_enable_shared_cache(&mut call, on) };
     call.leave();
@@ -231,18 +255,17 @@ pub unsafe extern "C" fn sqlite3_enable_shared_cache(on: i32) -> i32 {
 }
 
 /// `int sqlite3_status(int what, int *current, int *highest, int reset)`
-unsafe fn core_sqlite3_status(call: &mut Call, what: i32, current: *mut u8, highest: *mut u8, reset: i32) -> i32 {
+unsafe fn core_sqlite3_status(
+    call: &mut Call,
+    what: i32,
+    current: *mut u8,
+    highest: *mut u8,
+    reset: i32,
+) -> i32 {
     unsafe {
         call.input(what as u64);
         call.input(reset as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_status: unsafe extern "C" fn(i32, *mut u8, *mut u8, i32) -> i32);
-                next(what, current, highest, reset) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_status: unsafe extern "C" fn(i32, *mut u8, *mut u8, i32) -> i32); next(what, current, highest, reset) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(current, 4);
         call.out(highest, 4);
@@ -251,10 +274,17 @@ unsafe fn core_sqlite3_status(call: &mut Call, what: i32, current: *mut u8, high
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_status(what: i32, current: *mut u8, highest: *mut u8, reset: i32) -> i32 {
+pub unsafe extern "C" fn sqlite3_status(
+    what: i32,
+    current: *mut u8,
+    highest: *mut u8,
+    reset: i32,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STATUS) else {
         return unsafe {
-            foreign::next!(sqlite3_status: unsafe extern "C" fn(i32, *mut u8, *mut u8, i32) -> i32)(what, current, highest, reset)
+            foreign::next!(sqlite3_status: unsafe extern "C" fn(i32, *mut u8, *mut u8, i32) -> i32)(
+                what, current, highest, reset,
+            )
         };
     };
     let result = unsafe { core_sqlite3_status(&mut call, what, current, highest, reset) };
@@ -263,18 +293,17 @@ pub unsafe extern "C" fn sqlite3_status(what: i32, current: *mut u8, highest: *m
 }
 
 /// `int sqlite3_status64(int what, sqlite3_int64 *current, sqlite3_int64 *highest, int reset)`
-unsafe fn core_sqlite3_status64(call: &mut Call, what: i32, current: *mut u8, highest: *mut u8, reset: i32) -> i32 {
+unsafe fn core_sqlite3_status64(
+    call: &mut Call,
+    what: i32,
+    current: *mut u8,
+    highest: *mut u8,
+    reset: i32,
+) -> i32 {
     unsafe {
         call.input(what as u64);
         call.input(reset as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_status64: unsafe extern "C" fn(i32, *mut u8, *mut u8, i32) -> i32);
-                next(what, current, highest, reset) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_status64: unsafe extern "C" fn(i32, *mut u8, *mut u8, i32) -> i32); next(what, current, highest, reset) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(current, 8);
         call.out(highest, 8);
@@ -283,7 +312,12 @@ unsafe fn core_sqlite3_status64(call: &mut Call, what: i32, current: *mut u8, hi
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_status64(what: i32, current: *mut u8, highest: *mut u8, reset: i32) -> i32 {
+pub unsafe extern "C" fn sqlite3_status64(
+    what: i32,
+    current: *mut u8,
+    highest: *mut u8,
+    reset: i32,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STATUS64) else {
         return unsafe {
             foreign::next!(sqlite3_status64: unsafe extern "C" fn(i32, *mut u8, *mut u8, i32) -> i32)(
@@ -329,7 +363,8 @@ unsafe fn core_sqlite3_memory_highwater(call: &mut Call, reset: i32) -> i64 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_memory_highwater: unsafe extern "C" fn(i32) -> i64);
+                let next =
+                    foreign::next!(sqlite3_memory_highwater: unsafe extern "C" fn(i32) -> i64);
                 next(reset) as i64
             },
             foreign::call_back,
@@ -342,7 +377,9 @@ unsafe fn core_sqlite3_memory_highwater(call: &mut Call, reset: i32) -> i64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_memory_highwater(reset: i32) -> i64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MEMORY_HIGHWATER) else {
-        return unsafe { foreign::next!(sqlite3_memory_highwater: unsafe extern "C" fn(i32) -> i64)(reset) };
+        return unsafe {
+            foreign::next!(sqlite3_memory_highwater: unsafe extern "C" fn(i32) -> i64)(reset)
+        };
     };
     let result = unsafe { core_sqlite3_memory_highwater(&mut call, reset) };
     call.leave();
@@ -356,7 +393,8 @@ unsafe fn core_sqlite3_soft_heap_limit64(call: &mut Call, bytes: i64) -> i64 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_soft_heap_limit64: unsafe extern "C" fn(i64) -> i64);
+                let next =
+                    foreign::next!(sqlite3_soft_heap_limit64: unsafe extern "C" fn(i64) -> i64);
                 next(bytes) as i64
             },
             foreign::call_back,
@@ -369,7 +407,9 @@ unsafe fn core_sqlite3_soft_heap_limit64(call: &mut Call, bytes: i64) -> i64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_soft_heap_limit64(bytes: i64) -> i64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SOFT_HEAP_LIMIT64) else {
-        return unsafe { foreign::next!(sqlite3_soft_heap_limit64: unsafe extern "C" fn(i64) -> i64)(bytes) };
+        return unsafe {
+            foreign::next!(sqlite3_soft_heap_limit64: unsafe extern "C" fn(i64) -> i64)(bytes)
+        };
     };
     let result = unsafe { core_sqlite3_soft_heap_limit64(&mut call, bytes) };
     call.leave();
@@ -383,7 +423,8 @@ unsafe fn core_sqlite3_hard_heap_limit64(call: &mut Call, bytes: i64) -> i64 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_hard_heap_limit64: unsafe extern "C" fn(i64) -> i64);
+                let next =
+                    foreign::next!(sqlite3_hard_heap_limit64: unsafe extern "C" fn(i64) -> i64);
                 next(bytes) as i64
             },
             foreign::call_back,
@@ -396,7 +437,9 @@ unsafe fn core_sqlite3_hard_heap_limit64(call: &mut Call, bytes: i64) -> i64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_hard_heap_limit64(bytes: i64) -> i64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_HARD_HEAP_LIMIT64) else {
-        return unsafe { foreign::next!(sqlite3_hard_heap_limit64: unsafe extern "C" fn(i64) -> i64)(bytes) };
+        return unsafe {
+            foreign::next!(sqlite3_hard_heap_limit64: unsafe extern "C" fn(i64) -> i64)(bytes)
+        };
     };
     let result = unsafe { core_sqlite3_hard_heap_limit64(&mut call, bytes) };
     call.leave();
@@ -425,7 +468,9 @@ unsafe fn core_sqlite3_soft_heap_limit(call: &mut Call, bytes: i32) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_soft_heap_limit(bytes: i32) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SOFT_HEAP_LIMIT) else {
-        return unsafe { foreign::next!(sqlite3_soft_heap_limit: unsafe extern "C" fn(i32))(bytes) };
+        return unsafe {
+            foreign::next!(sqlite3_soft_heap_limit: unsafe extern "C" fn(i32))(bytes)
+        };
     };
     unsafe { core_sqlite3_soft_heap_limit(&mut call, bytes) };
     call.leave();
@@ -451,7 +496,9 @@ unsafe fn core_sqlite3_release_memory(call: &mut Call, bytes: i32) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_release_memory(bytes: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RELEASE_MEMORY) else {
-        return unsafe { foreign::next!(sqlite3_release_memory: unsafe extern "C" fn(i32) -> i32)(bytes) };
+        return unsafe {
+            foreign::next!(sqlite3_release_memory: unsafe extern "C" fn(i32) -> i32)(bytes)
+        };
     };
     let result = unsafe { core_sqlite3_release_memory(&mut call, bytes) };
     call.leave();
@@ -481,7 +528,9 @@ unsafe fn core_sqlite3_randomness(call: &mut Call, bytes: i32, memory: *mut u8) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_randomness(bytes: i32, memory: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RANDOMNESS) else {
-        return unsafe { foreign::next!(sqlite3_randomness: unsafe extern "C" fn(i32, *mut u8))(bytes, memory) };
+        return unsafe {
+            foreign::next!(sqlite3_randomness: unsafe extern "C" fn(i32, *mut u8))(bytes, memory)
+        };
     };
     unsafe { core_sqlite3_randomness(&mut call, bytes, memory) };
     call.leave();
@@ -522,7 +571,8 @@ unsafe fn core_sqlite3_auto_extension(call: &mut Call, entry: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_auto_extension: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_auto_extension: unsafe extern "C" fn(*mut u8) -> i32);
                 next(entry) as i64
             },
             foreign::call_back,
@@ -535,7 +585,9 @@ unsafe fn core_sqlite3_auto_extension(call: &mut Call, entry: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_auto_extension(entry: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_AUTO_EXTENSION) else {
-        return unsafe { foreign::next!(sqlite3_auto_extension: unsafe extern "C" fn(*mut u8) -> i32)(entry) };
+        return unsafe {
+            foreign::next!(sqlite3_auto_extension: unsafe extern "C" fn(*mut u8) -> i32)(entry)
+        };
     };
     let result = unsafe { core_sqlite3_auto_extension(&mut call, entry) };
     call.leave();
@@ -546,14 +598,7 @@ pub unsafe extern "C" fn sqlite3_auto_extension(entry: *mut u8) -> i32 {
 unsafe fn core_sqlite3_cancel_auto_extension(call: &mut Call, entry: *mut u8) -> i32 {
     unsafe {
         call.input(entry as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_cancel_auto_extension: unsafe extern "C" fn(*mut u8) -> i32);
-                next(entry) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_cancel_auto_extension: unsafe extern "C" fn(*mut u8) -> i32); next(entry) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -562,7 +607,11 @@ unsafe fn core_sqlite3_cancel_auto_extension(call: &mut Call, entry: *mut u8) ->
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_cancel_auto_extension(entry: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CANCEL_AUTO_EXTENSION) else {
-        return unsafe { foreign::next!(sqlite3_cancel_auto_extension: unsafe extern "C" fn(*mut u8) -> i32)(entry) };
+        return unsafe {
+            foreign::next!(sqlite3_cancel_auto_extension: unsafe extern "C" fn(*mut u8) -> i32)(
+                entry,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_cancel_auto_extension(&mut call, entry) };
     call.leave();
@@ -603,7 +652,8 @@ unsafe fn core_sqlite3_vfs_find(call: &mut Call, name: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_vfs_find: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_vfs_find: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(name) as i64
             },
             foreign::call_back,
@@ -616,7 +666,9 @@ unsafe fn core_sqlite3_vfs_find(call: &mut Call, name: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_vfs_find(name: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_FIND) else {
-        return unsafe { foreign::next!(sqlite3_vfs_find: unsafe extern "C" fn(*mut u8) -> *mut u8)(name) };
+        return unsafe {
+            foreign::next!(sqlite3_vfs_find: unsafe extern "C" fn(*mut u8) -> *mut u8)(name)
+        };
     };
     let result = unsafe { core_sqlite3_vfs_find(&mut call, name) };
     call.leave();
@@ -631,7 +683,8 @@ unsafe fn core_sqlite3_vfs_register(call: &mut Call, vfs: *mut u8, make_default:
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_vfs_register: unsafe extern "C" fn(*mut u8, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_vfs_register: unsafe extern "C" fn(*mut u8, i32) -> i32);
                 next(vfs, make_default) as i64
             },
             foreign::call_back,
@@ -644,7 +697,12 @@ unsafe fn core_sqlite3_vfs_register(call: &mut Call, vfs: *mut u8, make_default:
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_vfs_register(vfs: *mut u8, make_default: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_REGISTER) else {
-        return unsafe { foreign::next!(sqlite3_vfs_register: unsafe extern "C" fn(*mut u8, i32) -> i32)(vfs, make_default) };
+        return unsafe {
+            foreign::next!(sqlite3_vfs_register: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                vfs,
+                make_default,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_vfs_register(&mut call, vfs, make_default) };
     call.leave();
@@ -658,7 +716,8 @@ unsafe fn core_sqlite3_vfs_unregister(call: &mut Call, vfs: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_vfs_unregister: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_vfs_unregister: unsafe extern "C" fn(*mut u8) -> i32);
                 next(vfs) as i64
             },
             foreign::call_back,
@@ -671,7 +730,9 @@ unsafe fn core_sqlite3_vfs_unregister(call: &mut Call, vfs: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_vfs_unregister(vfs: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_UNREGISTER) else {
-        return unsafe { foreign::next!(sqlite3_vfs_unregister: unsafe extern "C" fn(*mut u8) -> i32)(vfs) };
+        return unsafe {
+            foreign::next!(sqlite3_vfs_unregister: unsafe extern "C" fn(*mut u8) -> i32)(vfs)
+        };
     };
     let result = unsafe { core_sqlite3_vfs_unregister(&mut call, vfs) };
     call.leave();
@@ -685,7 +746,8 @@ unsafe fn core_sqlite3_mutex_alloc(call: &mut Call, kind: i32) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_mutex_alloc: unsafe extern "C" fn(i32) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_mutex_alloc: unsafe extern "C" fn(i32) -> *mut u8);
                 next(kind) as i64
             },
             foreign::call_back,
@@ -698,7 +760,9 @@ unsafe fn core_sqlite3_mutex_alloc(call: &mut Call, kind: i32) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_alloc(kind: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_ALLOC) else {
-        return unsafe { foreign::next!(sqlite3_mutex_alloc: unsafe extern "C" fn(i32) -> *mut u8)(kind) };
+        return unsafe {
+            foreign::next!(sqlite3_mutex_alloc: unsafe extern "C" fn(i32) -> *mut u8)(kind)
+        };
     };
     let result = unsafe { core_sqlite3_mutex_alloc(&mut call, kind) };
     call.leave();
@@ -757,7 +821,9 @@ unsafe fn core_sqlite3_mutex_enter(call: &mut Call, mutex: *mut u8) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_enter(mutex: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_ENTER) else {
-        return unsafe { foreign::next!(sqlite3_mutex_enter: unsafe extern "C" fn(*mut u8))(mutex) };
+        return unsafe {
+            foreign::next!(sqlite3_mutex_enter: unsafe extern "C" fn(*mut u8))(mutex)
+        };
     };
     unsafe { core_sqlite3_mutex_enter(&mut call, mutex) };
     call.leave();
@@ -784,7 +850,9 @@ unsafe fn core_sqlite3_mutex_try(call: &mut Call, mutex: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_try(mutex: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_TRY) else {
-        return unsafe { foreign::next!(sqlite3_mutex_try: unsafe extern "C" fn(*mut u8) -> i32)(mutex) };
+        return unsafe {
+            foreign::next!(sqlite3_mutex_try: unsafe extern "C" fn(*mut u8) -> i32)(mutex)
+        };
     };
     let result = unsafe { core_sqlite3_mutex_try(&mut call, mutex) };
     call.leave();
@@ -813,7 +881,9 @@ unsafe fn core_sqlite3_mutex_leave(call: &mut Call, mutex: *mut u8) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_leave(mutex: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_LEAVE) else {
-        return unsafe { foreign::next!(sqlite3_mutex_leave: unsafe extern "C" fn(*mut u8))(mutex) };
+        return unsafe {
+            foreign::next!(sqlite3_mutex_leave: unsafe extern "C" fn(*mut u8))(mutex)
+        };
     };
     unsafe { core_sqlite3_mutex_leave(&mut call, mutex) };
     call.leave();
@@ -823,16 +893,15 @@ pub unsafe extern "C" fn sqlite3_mutex_leave(mutex: *mut u8) {
 unsafe fn core_sqlite3_vmprintf(call: &mut Call, format: *mut u8, arguments: *mut u8) -> *mut u8 {
     unsafe {
         call.input_str(format.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_vmprintf: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8);
-                next(format, arguments) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_vmprintf: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8); next(format, arguments) as i64 }, foreign::call_back);
         let result = result as *mut u8;
-        let result = foreign::shadow(call, result, None, foreign::Owner::None, (functions::SQLITE3_VMPRINTF.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::None,
+            (functions::SQLITE3_VMPRINTF.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -840,7 +909,11 @@ unsafe fn core_sqlite3_vmprintf(call: &mut Call, format: *mut u8, arguments: *mu
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_vmprintf(format: *mut u8, arguments: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VMPRINTF) else {
-        return unsafe { foreign::next!(sqlite3_vmprintf: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8)(format, arguments) };
+        return unsafe {
+            foreign::next!(sqlite3_vmprintf: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8)(
+                format, arguments,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_vmprintf(&mut call, format, arguments) };
     call.leave();
@@ -848,18 +921,17 @@ pub unsafe extern "C" fn sqlite3_vmprintf(format: *mut u8, arguments: *mut u8) -
 }
 
 /// `char *sqlite3_vsnprintf(int bytes, char *text, const char *format, void *arguments)`
-unsafe fn core_sqlite3_vsnprintf(call: &mut Call, bytes: i32, text: *mut u8, format: *mut u8, arguments: *mut u8) -> *mut u8 {
+unsafe fn core_sqlite3_vsnprintf(
+    call: &mut Call,
+    bytes: i32,
+    text: *mut u8,
+    format: *mut u8,
+    arguments: *mut u8,
+) -> *mut u8 {
     unsafe {
         call.input(bytes as u64);
         call.input_str(format.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_vsnprintf: unsafe extern "C" fn(i32, *mut u8, *mut u8, *mut u8) -> *mut u8);
-                next(bytes, text, format, arguments) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_vsnprintf: unsafe extern "C" fn(i32, *mut u8, *mut u8, *mut u8) -> *mut u8); next(bytes, text, format, arguments) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         call.out(text, bytes as usize);
         result
@@ -867,7 +939,12 @@ unsafe fn core_sqlite3_vsnprintf(call: &mut Call, bytes: i32, text: *mut u8, for
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_vsnprintf(bytes: i32, text: *mut u8, format: *mut u8, arguments: *mut u8) -> *mut u8 {
+pub unsafe extern "C" fn sqlite3_vsnprintf(
+    bytes: i32,
+    text: *mut u8,
+    format: *mut u8,
+    arguments: *mut u8,
+) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VSNPRINTF) else {
         return unsafe {
             foreign::next!(sqlite3_vsnprintf: unsafe extern "C" fn(i32, *mut u8, *mut u8, *mut u8) -> *mut u8)(
@@ -887,7 +964,8 @@ unsafe fn core_sqlite3_str_new(call: &mut Call, db: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_str_new: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_str_new: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(db) as i64
             },
             foreign::call_back,
@@ -900,7 +978,9 @@ unsafe fn core_sqlite3_str_new(call: &mut Call, db: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_new(db: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_NEW) else {
-        return unsafe { foreign::next!(sqlite3_str_new: unsafe extern "C" fn(*mut u8) -> *mut u8)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_str_new: unsafe extern "C" fn(*mut u8) -> *mut u8)(db)
+        };
     };
     let result = unsafe { core_sqlite3_str_new(&mut call, db) };
     call.leave();
@@ -914,13 +994,20 @@ unsafe fn core_sqlite3_str_finish(call: &mut Call, text: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_str_finish: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_str_finish: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(text) as i64
             },
             foreign::call_back,
         );
         let result = result as *mut u8;
-        let result = foreign::shadow(call, result, None, foreign::Owner::None, (functions::SQLITE3_STR_FINISH.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::None,
+            (functions::SQLITE3_STR_FINISH.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -928,7 +1015,9 @@ unsafe fn core_sqlite3_str_finish(call: &mut Call, text: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_finish(text: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_FINISH) else {
-        return unsafe { foreign::next!(sqlite3_str_finish: unsafe extern "C" fn(*mut u8) -> *mut u8)(text) };
+        return unsafe {
+            foreign::next!(sqlite3_str_finish: unsafe extern "C" fn(*mut u8) -> *mut u8)(text)
+        };
     };
     let result = unsafe { core_sqlite3_str_finish(&mut call, text) };
     call.leave();
@@ -936,21 +1025,16 @@ pub unsafe extern "C" fn sqlite3_str_finish(text: *mut u8) -> *mut u8 {
 }
 
 /// `void sqlite3_str_vappendf(sqlite3_str *text, const char *format, void *arguments)`
-unsafe fn core_sqlite3_str_vappendf(call: &mut Call, text: *mut u8, format: *mut u8, arguments: *mut u8) {
+unsafe fn core_sqlite3_str_vappendf(
+    call: &mut Call,
+    text: *mut u8,
+    format: *mut u8,
+    arguments: *mut u8,
+) {
     unsafe {
         call.input(text as u64);
         call.input_str(format.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_str_vappendf: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8));
-                {
-                    next(text, format, arguments);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_str_vappendf: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8)); { next(text, format, arguments); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
@@ -959,7 +1043,9 @@ unsafe fn core_sqlite3_str_vappendf(call: &mut Call, text: *mut u8, format: *mut
 pub unsafe extern "C" fn sqlite3_str_vappendf(text: *mut u8, format: *mut u8, arguments: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_VAPPENDF) else {
         return unsafe {
-            foreign::next!(sqlite3_str_vappendf: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8))(text, format, arguments)
+            foreign::next!(sqlite3_str_vappendf: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8))(
+                text, format, arguments,
+            )
         };
     };
     unsafe { core_sqlite3_str_vappendf(&mut call, text, format, arguments) };
@@ -975,7 +1061,8 @@ unsafe fn core_sqlite3_str_append(call: &mut Call, text: *mut u8, more: *mut u8,
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_str_append: unsafe extern "C" fn(*mut u8, *mut u8, i32));
+                let next =
+                    foreign::next!(sqlite3_str_append: unsafe extern "C" fn(*mut u8, *mut u8, i32));
                 {
                     next(text, more, bytes);
                     0
@@ -990,7 +1077,11 @@ unsafe fn core_sqlite3_str_append(call: &mut Call, text: *mut u8, more: *mut u8,
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_append(text: *mut u8, more: *mut u8, bytes: i32) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPEND) else {
-        return unsafe { foreign::next!(sqlite3_str_append: unsafe extern "C" fn(*mut u8, *mut u8, i32))(text, more, bytes) };
+        return unsafe {
+            foreign::next!(sqlite3_str_append: unsafe extern "C" fn(*mut u8, *mut u8, i32))(
+                text, more, bytes,
+            )
+        };
     };
     unsafe { core_sqlite3_str_append(&mut call, text, more, bytes) };
     call.leave();
@@ -1004,7 +1095,8 @@ unsafe fn core_sqlite3_str_appendall(call: &mut Call, text: *mut u8, more: *mut 
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_str_appendall: unsafe extern "C" fn(*mut u8, *mut u8));
+                let next =
+                    foreign::next!(sqlite3_str_appendall: unsafe extern "C" fn(*mut u8, *mut u8));
                 {
                     next(text, more);
                     0
@@ -1019,7 +1111,11 @@ unsafe fn core_sqlite3_str_appendall(call: &mut Call, text: *mut u8, more: *mut 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_appendall(text: *mut u8, more: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPENDALL) else {
-        return unsafe { foreign::next!(sqlite3_str_appendall: unsafe extern "C" fn(*mut u8, *mut u8))(text, more) };
+        return unsafe {
+            foreign::next!(sqlite3_str_appendall: unsafe extern "C" fn(*mut u8, *mut u8))(
+                text, more,
+            )
+        };
     };
     unsafe { core_sqlite3_str_appendall(&mut call, text, more) };
     call.leave();
@@ -1034,7 +1130,8 @@ unsafe fn core_sqlite3_str_appendchar(call: &mut Call, text: *mut u8, count: i32
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_str_appendchar: unsafe extern "C" fn(*mut u8, i32, i8));
+                let next =
+                    foreign::next!(sqlite3_str_appendchar: unsafe extern "C" fn(*mut u8, i32, i8));
                 {
                     next(text, count, c);
                     0
@@ -1049,7 +1146,11 @@ unsafe fn core_sqlite3_str_appendchar(call: &mut Call, text: *mut u8, count: i32
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_appendchar(text: *mut u8, count: i32, c: i8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPENDCHAR) else {
-        return unsafe { foreign::next!(sqlite3_str_appendchar: unsafe extern "C" fn(*mut u8, i32, i8))(text, count, c) };
+        return unsafe {
+            foreign::next!(sqlite3_str_appendchar: unsafe extern "C" fn(*mut u8, i32, i8))(
+                text, count, c,
+            )
+        };
     };
     unsafe { core_sqlite3_str_appendchar(&mut call, text, count, c) };
     call.leave();
@@ -1090,7 +1191,8 @@ unsafe fn core_sqlite3_str_errcode(call: &mut Call, text: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_str_errcode: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_str_errcode: unsafe extern "C" fn(*mut u8) -> i32);
                 next(text) as i64
             },
             foreign::call_back,
@@ -1103,7 +1205,9 @@ unsafe fn core_sqlite3_str_errcode(call: &mut Call, text: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_errcode(text: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_ERRCODE) else {
-        return unsafe { foreign::next!(sqlite3_str_errcode: unsafe extern "C" fn(*mut u8) -> i32)(text) };
+        return unsafe {
+            foreign::next!(sqlite3_str_errcode: unsafe extern "C" fn(*mut u8) -> i32)(text)
+        };
     };
     let result = unsafe { core_sqlite3_str_errcode(&mut call, text) };
     call.leave();
@@ -1130,7 +1234,9 @@ unsafe fn core_sqlite3_str_length(call: &mut Call, text: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_length(text: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_LENGTH) else {
-        return unsafe { foreign::next!(sqlite3_str_length: unsafe extern "C" fn(*mut u8) -> i32)(text) };
+        return unsafe {
+            foreign::next!(sqlite3_str_length: unsafe extern "C" fn(*mut u8) -> i32)(text)
+        };
     };
     let result = unsafe { core_sqlite3_str_length(&mut call, text) };
     call.leave();
@@ -1144,14 +1250,20 @@ unsafe fn core_sqlite3_str_value(call: &mut Call, text: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_str_value: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_str_value: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(text) as i64
             },
             foreign::call_back,
         );
         let result = result as *mut u8;
-        let result =
-            foreign::shadow(call, result, None, foreign::Owner::Thread, (functions::SQLITE3_STR_VALUE.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::Thread,
+            (functions::SQLITE3_STR_VALUE.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -1159,7 +1271,9 @@ unsafe fn core_sqlite3_str_value(call: &mut Call, text: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_value(text: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_VALUE) else {
-        return unsafe { foreign::next!(sqlite3_str_value: unsafe extern "C" fn(*mut u8) -> *mut u8)(text) };
+        return unsafe {
+            foreign::next!(sqlite3_str_value: unsafe extern "C" fn(*mut u8) -> *mut u8)(text)
+        };
     };
     let result = unsafe { core_sqlite3_str_value(&mut call, text) };
     call.leave();
@@ -1174,7 +1288,8 @@ unsafe fn core_sqlite3_open(call: &mut Call, name: *mut u8, db: *mut u8) -> i32 
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_open: unsafe extern "C" fn(*mut u8, *mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_open: unsafe extern "C" fn(*mut u8, *mut u8) -> i32);
                 next(name, db) as i64
             },
             foreign::call_back,
@@ -1188,7 +1303,9 @@ unsafe fn core_sqlite3_open(call: &mut Call, name: *mut u8, db: *mut u8) -> i32 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_open(name: *mut u8, db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OPEN) else {
-        return unsafe { foreign::next!(sqlite3_open: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(name, db) };
+        return unsafe {
+            foreign::next!(sqlite3_open: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(name, db)
+        };
     };
     let result = unsafe { core_sqlite3_open(&mut call, name, db) };
     call.leave();
@@ -1196,20 +1313,19 @@ pub unsafe extern "C" fn sqlite3_open(name: *mut u8, db: *mut u8) -> i32 {
 }
 
 /// `int sqlite3_open_v2(const char *name, sqlite3 **db, int flags, const char *vfs)`
-unsafe fn core_sqlite3_open_v2(call: &mut Call, name: *mut u8, db: *mut u8, flags: i32, vfs: *mut u8) -> i32 {
+unsafe fn core_sqlite3_open_v2(
+    call: &mut Call,
+    name: *mut u8,
+    db: *mut u8,
+    flags: i32,
+    vfs: *mut u8,
+) -> i32 {
     unsafe {
         call.input_str(name.cast());
         call.input(flags as u64);
         call.input_str(vfs.cast());
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_open_v2: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8) -> i32);
-                next(name, db, flags, vfs) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_open_v2: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8) -> i32); next(name, db, flags, vfs) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(db, 8);
         result
@@ -1217,10 +1333,17 @@ unsafe fn core_sqlite3_open_v2(call: &mut Call, name: *mut u8, db: *mut u8, flag
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_open_v2(name: *mut u8, db: *mut u8, flags: i32, vfs: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_open_v2(
+    name: *mut u8,
+    db: *mut u8,
+    flags: i32,
+    vfs: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OPEN_V2) else {
         return unsafe {
-            foreign::next!(sqlite3_open_v2: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8) -> i32)(name, db, flags, vfs)
+            foreign::next!(sqlite3_open_v2: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8) -> i32)(
+                name, db, flags, vfs,
+            )
         };
     };
     let result = unsafe { core_sqlite3_open_v2(&mut call, name, db, flags, vfs) };
@@ -1277,14 +1400,22 @@ unsafe fn core_sqlite3_close_v2(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_close_v2(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CLOSE_V2) else {
-        return unsafe { foreign::next!(sqlite3_close_v2: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_close_v2: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_close_v2(&mut call, db) };
     call.leave();
     result
 }
 
-unsafe extern "C" fn upcall_sqlite3_exec_2(a0: *mut u8, a1: i32, a2: *mut u8, a3: *mut u8, number: f64) -> i32 {
+unsafe extern "C" fn upcall_sqlite3_exec_2(
+    a0: *mut u8,
+    a1: i32,
+    a2: *mut u8,
+    a3: *mut u8,
+    number: f64,
+) -> i32 {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_EXEC, 2, number, 4);
         let data = a0;
@@ -1300,33 +1431,49 @@ unsafe extern "C" fn upcall_sqlite3_exec_2(a0: *mut u8, a1: i32, a2: *mut u8, a3
 }
 
 /// `int sqlite3_exec(sqlite3 *db, const char *sql, int (*row)(void *data, int count, char **values, char **names), void *data, char **message)`
-unsafe fn core_sqlite3_exec(call: &mut Call, db: *mut u8, sql: *mut u8, row: *mut u8, data: *mut u8, message: *mut u8) -> i32 {
+unsafe fn core_sqlite3_exec(
+    call: &mut Call,
+    db: *mut u8,
+    sql: *mut u8,
+    row: *mut u8,
+    data: *mut u8,
+    message: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input_str(sql.cast());
         call.input(row as u64);
         call.input(data as u64);
-        let row = if call.is_recording() { foreign::stand_in(upcall_sqlite3_exec_2 as *const (), row) } else { row };
+        let row = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_exec_2 as *const (), row)
+        } else {
+            row
+        };
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_exec: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8, *mut u8) -> i32);
-                next(db, sql, row, data, message) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_exec: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8, *mut u8) -> i32); next(db, sql, row, data, message) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(message, 8);
         if !message.is_null() {
-            foreign::replace(call, message.cast(), None, foreign::Owner::None, (functions::SQLITE3_EXEC.0 as u64) << 8 | 5);
+            foreign::replace(
+                call,
+                message.cast(),
+                None,
+                foreign::Owner::None,
+                (functions::SQLITE3_EXEC.0 as u64) << 8 | 5,
+            );
         }
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_exec(db: *mut u8, sql: *mut u8, row: *mut u8, data: *mut u8, message: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_exec(
+    db: *mut u8,
+    sql: *mut u8,
+    row: *mut u8,
+    data: *mut u8,
+    message: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXEC) else {
         return unsafe {
             foreign::next!(sqlite3_exec: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8, *mut u8) -> i32)(
@@ -1352,7 +1499,13 @@ unsafe fn core_sqlite3_errmsg(call: &mut Call, db: *mut u8) -> *mut u8 {
             foreign::call_back,
         );
         let result = result as *mut u8;
-        let result = foreign::shadow(call, result, None, foreign::Owner::Thread, (functions::SQLITE3_ERRMSG.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::Thread,
+            (functions::SQLITE3_ERRMSG.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -1360,7 +1513,9 @@ unsafe fn core_sqlite3_errmsg(call: &mut Call, db: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_errmsg(db: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERRMSG) else {
-        return unsafe { foreign::next!(sqlite3_errmsg: unsafe extern "C" fn(*mut u8) -> *mut u8)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_errmsg: unsafe extern "C" fn(*mut u8) -> *mut u8)(db)
+        };
     };
     let result = unsafe { core_sqlite3_errmsg(&mut call, db) };
     call.leave();
@@ -1388,7 +1543,9 @@ unsafe fn core_sqlite3_errcode(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_errcode(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERRCODE) else {
-        return unsafe { foreign::next!(sqlite3_errcode: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_errcode: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_errcode(&mut call, db) };
     call.leave();
@@ -1403,7 +1560,8 @@ unsafe fn core_sqlite3_extended_errcode(call: &mut Call, db: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_extended_errcode: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_extended_errcode: unsafe extern "C" fn(*mut u8) -> i32);
                 next(db) as i64
             },
             foreign::call_back,
@@ -1416,7 +1574,9 @@ unsafe fn core_sqlite3_extended_errcode(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_extended_errcode(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXTENDED_ERRCODE) else {
-        return unsafe { foreign::next!(sqlite3_extended_errcode: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_extended_errcode: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_extended_errcode(&mut call, db) };
     call.leave();
@@ -1428,14 +1588,7 @@ unsafe fn core_sqlite3_extended_result_codes(call: &mut Call, db: *mut u8, on: i
     unsafe {
         call.input(db as u64);
         call.input(on as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_extended_result_codes: unsafe extern "C" fn(*mut u8, i32) -> i32);
-                next(db, on) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_extended_result_codes: unsafe extern "C" fn(*mut u8, i32) -> i32); next(db, on) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -1444,7 +1597,11 @@ unsafe fn core_sqlite3_extended_result_codes(call: &mut Call, db: *mut u8, on: i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_extended_result_codes(db: *mut u8, on: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXTENDED_RESULT_CODES) else {
-        return unsafe { foreign::next!(sqlite3_extended_result_codes: unsafe extern "C" fn(*mut u8, i32) -> i32)(db, on) };
+        return unsafe {
+            foreign::next!(sqlite3_extended_result_codes: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                db, on,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_extended_result_codes(&mut call, db, on) };
     call.leave();
@@ -1458,7 +1615,8 @@ unsafe fn core_sqlite3_error_offset(call: &mut Call, db: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_error_offset: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_error_offset: unsafe extern "C" fn(*mut u8) -> i32);
                 next(db) as i64
             },
             foreign::call_back,
@@ -1471,7 +1629,9 @@ unsafe fn core_sqlite3_error_offset(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_error_offset(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERROR_OFFSET) else {
-        return unsafe { foreign::next!(sqlite3_error_offset: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_error_offset: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_error_offset(&mut call, db) };
     call.leave();
@@ -1485,7 +1645,8 @@ unsafe fn core_sqlite3_system_errno(call: &mut Call, db: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_system_errno: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_system_errno: unsafe extern "C" fn(*mut u8) -> i32);
                 next(db) as i64
             },
             foreign::call_back,
@@ -1498,7 +1659,9 @@ unsafe fn core_sqlite3_system_errno(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_system_errno(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SYSTEM_ERRNO) else {
-        return unsafe { foreign::next!(sqlite3_system_errno: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_system_errno: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_system_errno(&mut call, db) };
     call.leave();
@@ -1526,7 +1689,9 @@ unsafe fn core_sqlite3_changes(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_changes(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CHANGES) else {
-        return unsafe { foreign::next!(sqlite3_changes: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_changes: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_changes(&mut call, db) };
     call.leave();
@@ -1554,7 +1719,9 @@ unsafe fn core_sqlite3_changes64(call: &mut Call, db: *mut u8) -> i64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_changes64(db: *mut u8) -> i64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CHANGES64) else {
-        return unsafe { foreign::next!(sqlite3_changes64: unsafe extern "C" fn(*mut u8) -> i64)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_changes64: unsafe extern "C" fn(*mut u8) -> i64)(db)
+        };
     };
     let result = unsafe { core_sqlite3_changes64(&mut call, db) };
     call.leave();
@@ -1568,7 +1735,8 @@ unsafe fn core_sqlite3_total_changes(call: &mut Call, db: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_total_changes: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_total_changes: unsafe extern "C" fn(*mut u8) -> i32);
                 next(db) as i64
             },
             foreign::call_back,
@@ -1581,7 +1749,9 @@ unsafe fn core_sqlite3_total_changes(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_total_changes(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TOTAL_CHANGES) else {
-        return unsafe { foreign::next!(sqlite3_total_changes: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_total_changes: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_total_changes(&mut call, db) };
     call.leave();
@@ -1595,7 +1765,8 @@ unsafe fn core_sqlite3_total_changes64(call: &mut Call, db: *mut u8) -> i64 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_total_changes64: unsafe extern "C" fn(*mut u8) -> i64);
+                let next =
+                    foreign::next!(sqlite3_total_changes64: unsafe extern "C" fn(*mut u8) -> i64);
                 next(db) as i64
             },
             foreign::call_back,
@@ -1608,7 +1779,9 @@ unsafe fn core_sqlite3_total_changes64(call: &mut Call, db: *mut u8) -> i64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_total_changes64(db: *mut u8) -> i64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TOTAL_CHANGES64) else {
-        return unsafe { foreign::next!(sqlite3_total_changes64: unsafe extern "C" fn(*mut u8) -> i64)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_total_changes64: unsafe extern "C" fn(*mut u8) -> i64)(db)
+        };
     };
     let result = unsafe { core_sqlite3_total_changes64(&mut call, db) };
     call.leave();
@@ -1622,7 +1795,8 @@ unsafe fn core_sqlite3_last_insert_rowid(call: &mut Call, db: *mut u8) -> i64 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_last_insert_rowid: unsafe extern "C" fn(*mut u8) -> i64);
+                let next =
+                    foreign::next!(sqlite3_last_insert_rowid: unsafe extern "C" fn(*mut u8) -> i64);
                 next(db) as i64
             },
             foreign::call_back,
@@ -1635,7 +1809,9 @@ unsafe fn core_sqlite3_last_insert_rowid(call: &mut Call, db: *mut u8) -> i64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_last_insert_rowid(db: *mut u8) -> i64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LAST_INSERT_ROWID) else {
-        return unsafe { foreign::next!(sqlite3_last_insert_rowid: unsafe extern "C" fn(*mut u8) -> i64)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_last_insert_rowid: unsafe extern "C" fn(*mut u8) -> i64)(db)
+        };
     };
     let result = unsafe { core_sqlite3_last_insert_rowid(&mut call, db) };
     call.leave();
@@ -1647,17 +1823,7 @@ unsafe fn core_sqlite3_set_last_insert_rowid(call: &mut Call, db: *mut u8, rowid
     unsafe {
         call.input(db as u64);
         call.input(rowid as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_set_last_insert_rowid: unsafe extern "C" fn(*mut u8, i64));
-                {
-                    next(db, rowid);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_set_last_insert_rowid: unsafe extern "C" fn(*mut u8, i64)); { next(db, rowid); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
@@ -1665,7 +1831,11 @@ unsafe fn core_sqlite3_set_last_insert_rowid(call: &mut Call, db: *mut u8, rowid
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_set_last_insert_rowid(db: *mut u8, rowid: i64) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SET_LAST_INSERT_ROWID) else {
-        return unsafe { foreign::next!(sqlite3_set_last_insert_rowid: unsafe extern "C" fn(*mut u8, i64))(db, rowid) };
+        return unsafe {
+            foreign::next!(sqlite3_set_last_insert_rowid: unsafe extern "C" fn(*mut u8, i64))(
+                db, rowid,
+            )
+        };
     };
     unsafe { core_sqlite3_set_last_insert_rowid(&mut call, db, rowid) };
     call.leave();
@@ -1679,7 +1849,8 @@ unsafe fn core_sqlite3_get_autocommit(call: &mut Call, db: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_get_autocommit: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_get_autocommit: unsafe extern "C" fn(*mut u8) -> i32);
                 next(db) as i64
             },
             foreign::call_back,
@@ -1692,7 +1863,9 @@ unsafe fn core_sqlite3_get_autocommit(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_get_autocommit(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_GET_AUTOCOMMIT) else {
-        return unsafe { foreign::next!(sqlite3_get_autocommit: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_get_autocommit: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_get_autocommit(&mut call, db) };
     call.leave();
@@ -1704,14 +1877,7 @@ unsafe fn core_sqlite3_txn_state(call: &mut Call, db: *mut u8, schema: *mut u8) 
     unsafe {
         call.input(db as u64);
         call.input_str(schema.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_txn_state: unsafe extern "C" fn(*mut u8, *mut u8) -> i32);
-                next(db, schema) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_txn_state: unsafe extern "C" fn(*mut u8, *mut u8) -> i32); next(db, schema) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -1720,7 +1886,11 @@ unsafe fn core_sqlite3_txn_state(call: &mut Call, db: *mut u8, schema: *mut u8) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_txn_state(db: *mut u8, schema: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TXN_STATE) else {
-        return unsafe { foreign::next!(sqlite3_txn_state: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(db, schema) };
+        return unsafe {
+            foreign::next!(sqlite3_txn_state: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(
+                db, schema,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_txn_state(&mut call, db, schema) };
     call.leave();
@@ -1762,7 +1932,8 @@ unsafe fn core_sqlite3_is_interrupted(call: &mut Call, db: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_is_interrupted: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_is_interrupted: unsafe extern "C" fn(*mut u8) -> i32);
                 next(db) as i64
             },
             foreign::call_back,
@@ -1775,7 +1946,9 @@ unsafe fn core_sqlite3_is_interrupted(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_is_interrupted(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_IS_INTERRUPTED) else {
-        return unsafe { foreign::next!(sqlite3_is_interrupted: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_is_interrupted: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_is_interrupted(&mut call, db) };
     call.leave();
@@ -1790,7 +1963,8 @@ unsafe fn core_sqlite3_busy_timeout(call: &mut Call, db: *mut u8, ms: i32) -> i3
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_busy_timeout: unsafe extern "C" fn(*mut u8, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_busy_timeout: unsafe extern "C" fn(*mut u8, i32) -> i32);
                 next(db, ms) as i64
             },
             foreign::call_back,
@@ -1803,7 +1977,9 @@ unsafe fn core_sqlite3_busy_timeout(call: &mut Call, db: *mut u8, ms: i32) -> i3
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_busy_timeout(db: *mut u8, ms: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BUSY_TIMEOUT) else {
-        return unsafe { foreign::next!(sqlite3_busy_timeout: unsafe extern "C" fn(*mut u8, i32) -> i32)(db, ms) };
+        return unsafe {
+            foreign::next!(sqlite3_busy_timeout: unsafe extern "C" fn(*mut u8, i32) -> i32)(db, ms)
+        };
     };
     let result = unsafe { core_sqlite3_busy_timeout(&mut call, db, ms) };
     call.leave();
@@ -1822,20 +1998,22 @@ unsafe extern "C" fn upcall_sqlite3_busy_handler_1(a0: *mut u8, a1: i32, number:
 }
 
 /// `int sqlite3_busy_handler(sqlite3 *db, int (*busy)(void *data, int count), void *data)`
-unsafe fn core_sqlite3_busy_handler(call: &mut Call, db: *mut u8, busy: *mut u8, data: *mut u8) -> i32 {
+unsafe fn core_sqlite3_busy_handler(
+    call: &mut Call,
+    db: *mut u8,
+    busy: *mut u8,
+    data: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input(busy as u64);
         call.input(data as u64);
-        let busy = if call.is_recording() { foreign::stand_in(upcall_sqlite3_busy_handler_1 as *const (), busy) } else { busy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_busy_handler: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32);
-                next(db, busy, data) as i64
-            },
-            foreign::call_back,
-        );
+        let busy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_busy_handler_1 as *const (), busy)
+        } else {
+            busy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_busy_handler: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32); next(db, busy, data) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -1845,7 +2023,9 @@ unsafe fn core_sqlite3_busy_handler(call: &mut Call, db: *mut u8, busy: *mut u8,
 pub unsafe extern "C" fn sqlite3_busy_handler(db: *mut u8, busy: *mut u8, data: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BUSY_HANDLER) else {
         return unsafe {
-            foreign::next!(sqlite3_busy_handler: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32)(db, busy, data)
+            foreign::next!(sqlite3_busy_handler: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32)(
+                db, busy, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_busy_handler(&mut call, db, busy, data) };
@@ -1863,7 +2043,13 @@ unsafe extern "C" fn upcall_sqlite3_progress_handler_2(a0: *mut u8, number: f64)
 }
 
 /// `void sqlite3_progress_handler(sqlite3 *db, int steps, int (*progress)(void *data), void *data)`
-unsafe fn core_sqlite3_progress_handler(call: &mut Call, db: *mut u8, steps: i32, progress: *mut u8, data: *mut u8) {
+unsafe fn core_sqlite3_progress_handler(
+    call: &mut Call,
+    db: *mut u8,
+    steps: i32,
+    progress: *mut u8,
+    data: *mut u8,
+) {
     unsafe {
         call.input(db as u64);
         call.input(steps as u64);
@@ -1874,23 +2060,18 @@ unsafe fn core_sqlite3_progress_handler(call: &mut Call, db: *mut u8, steps: i32
         } else {
             progress
         };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_progress_handler: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8));
-                {
-                    next(db, steps, progress, data);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_progress_handler: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8)); { next(db, steps, progress, data); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_progress_handler(db: *mut u8, steps: i32, progress: *mut u8, data: *mut u8) {
+pub unsafe extern "C" fn sqlite3_progress_handler(
+    db: *mut u8,
+    steps: i32,
+    progress: *mut u8,
+    data: *mut u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PROGRESS_HANDLER) else {
         return unsafe {
             foreign::next!(sqlite3_progress_handler: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8))(
@@ -1930,7 +2111,12 @@ unsafe extern "C" fn upcall_sqlite3_set_authorizer_1(
 }
 
 /// `int sqlite3_set_authorizer(sqlite3 *db, int (*authorize)(void *data, int action, const char *a, const char *b, const char *c, const char *d), void *data)`
-unsafe fn core_sqlite3_set_authorizer(call: &mut Call, db: *mut u8, authorize: *mut u8, data: *mut u8) -> i32 {
+unsafe fn core_sqlite3_set_authorizer(
+    call: &mut Call,
+    db: *mut u8,
+    authorize: *mut u8,
+    data: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input(authorize as u64);
@@ -1940,24 +2126,23 @@ unsafe fn core_sqlite3_set_authorizer(call: &mut Call, db: *mut u8, authorize: *
         } else {
             authorize
         };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_set_authorizer: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32);
-                next(db, authorize, data) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_set_authorizer: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32); next(db, authorize, data) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_set_authorizer(db: *mut u8, authorize: *mut u8, data: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_set_authorizer(
+    db: *mut u8,
+    authorize: *mut u8,
+    data: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SET_AUTHORIZER) else {
         return unsafe {
-            foreign::next!(sqlite3_set_authorizer: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32)(db, authorize, data)
+            foreign::next!(sqlite3_set_authorizer: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32)(
+                db, authorize, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_set_authorizer(&mut call, db, authorize, data) };
@@ -1975,20 +2160,22 @@ unsafe extern "C" fn upcall_sqlite3_commit_hook_1(a0: *mut u8, number: f64) -> i
 }
 
 /// `void *sqlite3_commit_hook(sqlite3 *db, int (*hook)(void *data), void *data)`
-unsafe fn core_sqlite3_commit_hook(call: &mut Call, db: *mut u8, hook: *mut u8, data: *mut u8) -> *mut u8 {
+unsafe fn core_sqlite3_commit_hook(
+    call: &mut Call,
+    db: *mut u8,
+    hook: *mut u8,
+    data: *mut u8,
+) -> *mut u8 {
     unsafe {
         call.input(db as u64);
         call.input(hook as u64);
         call.input(data as u64);
-        let hook = if call.is_recording() { foreign::stand_in(upcall_sqlite3_commit_hook_1 as *const (), hook) } else { hook };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_commit_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8);
-                next(db, hook, data) as i64
-            },
-            foreign::call_back,
-        );
+        let hook = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_commit_hook_1 as *const (), hook)
+        } else {
+            hook
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_commit_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8); next(db, hook, data) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -1998,7 +2185,9 @@ unsafe fn core_sqlite3_commit_hook(call: &mut Call, db: *mut u8, hook: *mut u8, 
 pub unsafe extern "C" fn sqlite3_commit_hook(db: *mut u8, hook: *mut u8, data: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COMMIT_HOOK) else {
         return unsafe {
-            foreign::next!(sqlite3_commit_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(db, hook, data)
+            foreign::next!(sqlite3_commit_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(
+                db, hook, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_commit_hook(&mut call, db, hook, data) };
@@ -2016,30 +2205,38 @@ unsafe extern "C" fn upcall_sqlite3_rollback_hook_1(a0: *mut u8, number: f64) {
 }
 
 /// `void *sqlite3_rollback_hook(sqlite3 *db, void (*hook)(void *data), void *data)`
-unsafe fn core_sqlite3_rollback_hook(call: &mut Call, db: *mut u8, hook: *mut u8, data: *mut u8) -> *mut u8 {
+unsafe fn core_sqlite3_rollback_hook(
+    call: &mut Call,
+    db: *mut u8,
+    hook: *mut u8,
+    data: *mut u8,
+) -> *mut u8 {
     unsafe {
         call.input(db as u64);
         call.input(hook as u64);
         call.input(data as u64);
-        let hook = if call.is_recording() { foreign::stand_in(upcall_sqlite3_rollback_hook_1 as *const (), hook) } else { hook };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_rollback_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8);
-                next(db, hook, data) as i64
-            },
-            foreign::call_back,
-        );
+        let hook = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_rollback_hook_1 as *const (), hook)
+        } else {
+            hook
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_rollback_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8); next(db, hook, data) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_rollback_hook(db: *mut u8, hook: *mut u8, data: *mut u8) -> *mut u8 {
+pub unsafe extern "C" fn sqlite3_rollback_hook(
+    db: *mut u8,
+    hook: *mut u8,
+    data: *mut u8,
+) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ROLLBACK_HOOK) else {
         return unsafe {
-            foreign::next!(sqlite3_rollback_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(db, hook, data)
+            foreign::next!(sqlite3_rollback_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(
+                db, hook, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_rollback_hook(&mut call, db, hook, data) };
@@ -2047,7 +2244,14 @@ pub unsafe extern "C" fn sqlite3_rollback_hook(db: *mut u8, hook: *mut u8, data:
     result
 }
 
-unsafe extern "C" fn upcall_sqlite3_update_hook_1(a0: *mut u8, a1: i32, a2: *mut u8, a3: *mut u8, a4: i64, number: f64) {
+unsafe extern "C" fn upcall_sqlite3_update_hook_1(
+    a0: *mut u8,
+    a1: i32,
+    a2: *mut u8,
+    a3: *mut u8,
+    a4: i64,
+    number: f64,
+) {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_UPDATE_HOOK, 1, number, 0);
         let data = a0;
@@ -2065,20 +2269,22 @@ unsafe extern "C" fn upcall_sqlite3_update_hook_1(a0: *mut u8, a1: i32, a2: *mut
 }
 
 /// `void *sqlite3_update_hook(sqlite3 *db, void (*hook)(void *data, int action, const char *database, const char *table, sqlite3_int64 rowid), void *data)`
-unsafe fn core_sqlite3_update_hook(call: &mut Call, db: *mut u8, hook: *mut u8, data: *mut u8) -> *mut u8 {
+unsafe fn core_sqlite3_update_hook(
+    call: &mut Call,
+    db: *mut u8,
+    hook: *mut u8,
+    data: *mut u8,
+) -> *mut u8 {
     unsafe {
         call.input(db as u64);
         call.input(hook as u64);
         call.input(data as u64);
-        let hook = if call.is_recording() { foreign::stand_in(upcall_sqlite3_update_hook_1 as *const (), hook) } else { hook };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_update_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8);
-                next(db, hook, data) as i64
-            },
-            foreign::call_back,
-        );
+        let hook = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_update_hook_1 as *const (), hook)
+        } else {
+            hook
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_update_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8); next(db, hook, data) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -2088,7 +2294,9 @@ unsafe fn core_sqlite3_update_hook(call: &mut Call, db: *mut u8, hook: *mut u8, 
 pub unsafe extern "C" fn sqlite3_update_hook(db: *mut u8, hook: *mut u8, data: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_UPDATE_HOOK) else {
         return unsafe {
-            foreign::next!(sqlite3_update_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(db, hook, data)
+            foreign::next!(sqlite3_update_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(
+                db, hook, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_update_hook(&mut call, db, hook, data) };
@@ -2096,7 +2304,13 @@ pub unsafe extern "C" fn sqlite3_update_hook(db: *mut u8, hook: *mut u8, data: *
     result
 }
 
-unsafe extern "C" fn upcall_sqlite3_wal_hook_1(a0: *mut u8, a1: *mut u8, a2: *mut u8, a3: i32, number: f64) -> i32 {
+unsafe extern "C" fn upcall_sqlite3_wal_hook_1(
+    a0: *mut u8,
+    a1: *mut u8,
+    a2: *mut u8,
+    a3: i32,
+    number: f64,
+) -> i32 {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_WAL_HOOK, 1, number, 4);
         let data = a0;
@@ -2112,20 +2326,22 @@ unsafe extern "C" fn upcall_sqlite3_wal_hook_1(a0: *mut u8, a1: *mut u8, a2: *mu
 }
 
 /// `void *sqlite3_wal_hook(sqlite3 *db, int (*hook)(void *data, sqlite3 *of, const char *database, int pages), void *data)`
-unsafe fn core_sqlite3_wal_hook(call: &mut Call, db: *mut u8, hook: *mut u8, data: *mut u8) -> *mut u8 {
+unsafe fn core_sqlite3_wal_hook(
+    call: &mut Call,
+    db: *mut u8,
+    hook: *mut u8,
+    data: *mut u8,
+) -> *mut u8 {
     unsafe {
         call.input(db as u64);
         call.input(hook as u64);
         call.input(data as u64);
-        let hook = if call.is_recording() { foreign::stand_in(upcall_sqlite3_wal_hook_1 as *const (), hook) } else { hook };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_wal_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8);
-                next(db, hook, data) as i64
-            },
-            foreign::call_back,
-        );
+        let hook = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_wal_hook_1 as *const (), hook)
+        } else {
+            hook
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_wal_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8); next(db, hook, data) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -2135,7 +2351,9 @@ unsafe fn core_sqlite3_wal_hook(call: &mut Call, db: *mut u8, hook: *mut u8, dat
 pub unsafe extern "C" fn sqlite3_wal_hook(db: *mut u8, hook: *mut u8, data: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_HOOK) else {
         return unsafe {
-            foreign::next!(sqlite3_wal_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(db, hook, data)
+            foreign::next!(sqlite3_wal_hook: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(
+                db, hook, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_wal_hook(&mut call, db, hook, data) };
@@ -2155,20 +2373,22 @@ unsafe extern "C" fn upcall_sqlite3_trace_1(a0: *mut u8, a1: *mut u8, number: f6
 }
 
 /// `void *sqlite3_trace(sqlite3 *db, void (*trace)(void *data, const char *sql), void *data)`
-unsafe fn core_sqlite3_trace(call: &mut Call, db: *mut u8, trace: *mut u8, data: *mut u8) -> *mut u8 {
+unsafe fn core_sqlite3_trace(
+    call: &mut Call,
+    db: *mut u8,
+    trace: *mut u8,
+    data: *mut u8,
+) -> *mut u8 {
     unsafe {
         call.input(db as u64);
         call.input(trace as u64);
         call.input(data as u64);
-        let trace = if call.is_recording() { foreign::stand_in(upcall_sqlite3_trace_1 as *const (), trace) } else { trace };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_trace: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8);
-                next(db, trace, data) as i64
-            },
-            foreign::call_back,
-        );
+        let trace = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_trace_1 as *const (), trace)
+        } else {
+            trace
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_trace: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8); next(db, trace, data) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -2178,7 +2398,9 @@ unsafe fn core_sqlite3_trace(call: &mut Call, db: *mut u8, trace: *mut u8, data:
 pub unsafe extern "C" fn sqlite3_trace(db: *mut u8, trace: *mut u8, data: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRACE) else {
         return unsafe {
-            foreign::next!(sqlite3_trace: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(db, trace, data)
+            foreign::next!(sqlite3_trace: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(
+                db, trace, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_trace(&mut call, db, trace, data) };
@@ -2200,21 +2422,22 @@ unsafe extern "C" fn upcall_sqlite3_profile_1(a0: *mut u8, a1: *mut u8, a2: usiz
 }
 
 /// `void *sqlite3_profile(sqlite3 *db, void (*profile)(void *data, const char *sql, unsigned long ns), void *data)`
-unsafe fn core_sqlite3_profile(call: &mut Call, db: *mut u8, profile: *mut u8, data: *mut u8) -> *mut u8 {
+unsafe fn core_sqlite3_profile(
+    call: &mut Call,
+    db: *mut u8,
+    profile: *mut u8,
+    data: *mut u8,
+) -> *mut u8 {
     unsafe {
         call.input(db as u64);
         call.input(profile as u64);
         call.input(data as u64);
-        let profile =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_profile_1 as *const (), profile) } else { profile };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_profile: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8);
-                next(db, profile, data) as i64
-            },
-            foreign::call_back,
-        );
+        let profile = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_profile_1 as *const (), profile)
+        } else {
+            profile
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_profile: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8); next(db, profile, data) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -2224,7 +2447,9 @@ unsafe fn core_sqlite3_profile(call: &mut Call, db: *mut u8, profile: *mut u8, d
 pub unsafe extern "C" fn sqlite3_profile(db: *mut u8, profile: *mut u8, data: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PROFILE) else {
         return unsafe {
-            foreign::next!(sqlite3_profile: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(db, profile, data)
+            foreign::next!(sqlite3_profile: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> *mut u8)(
+                db, profile, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_profile(&mut call, db, profile, data) };
@@ -2232,7 +2457,13 @@ pub unsafe extern "C" fn sqlite3_profile(db: *mut u8, profile: *mut u8, data: *m
     result
 }
 
-unsafe extern "C" fn upcall_sqlite3_trace_v2_2(a0: u32, a1: *mut u8, a2: *mut u8, a3: *mut u8, number: f64) -> i32 {
+unsafe extern "C" fn upcall_sqlite3_trace_v2_2(
+    a0: u32,
+    a1: *mut u8,
+    a2: *mut u8,
+    a3: *mut u8,
+    number: f64,
+) -> i32 {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_TRACE_V2, 2, number, 4);
         let event = a0;
@@ -2260,31 +2491,41 @@ unsafe extern "C" fn upcall_sqlite3_trace_v2_2(a0: u32, a1: *mut u8, a2: *mut u8
 }
 
 /// `int sqlite3_trace_v2(sqlite3 *db, unsigned mask, int (*trace)(unsigned event, void *data, void *subject, const void *x), void *data)`
-unsafe fn core_sqlite3_trace_v2(call: &mut Call, db: *mut u8, mask: u32, trace: *mut u8, data: *mut u8) -> i32 {
+unsafe fn core_sqlite3_trace_v2(
+    call: &mut Call,
+    db: *mut u8,
+    mask: u32,
+    trace: *mut u8,
+    data: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input(mask as u64);
         call.input(trace as u64);
         call.input(data as u64);
-        let trace = if call.is_recording() { foreign::stand_in(upcall_sqlite3_trace_v2_2 as *const (), trace) } else { trace };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_trace_v2: unsafe extern "C" fn(*mut u8, u32, *mut u8, *mut u8) -> i32);
-                next(db, mask, trace, data) as i64
-            },
-            foreign::call_back,
-        );
+        let trace = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_trace_v2_2 as *const (), trace)
+        } else {
+            trace
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_trace_v2: unsafe extern "C" fn(*mut u8, u32, *mut u8, *mut u8) -> i32); next(db, mask, trace, data) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_trace_v2(db: *mut u8, mask: u32, trace: *mut u8, data: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_trace_v2(
+    db: *mut u8,
+    mask: u32,
+    trace: *mut u8,
+    data: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRACE_V2) else {
         return unsafe {
-            foreign::next!(sqlite3_trace_v2: unsafe extern "C" fn(*mut u8, u32, *mut u8, *mut u8) -> i32)(db, mask, trace, data)
+            foreign::next!(sqlite3_trace_v2: unsafe extern "C" fn(*mut u8, u32, *mut u8, *mut u8) -> i32)(
+                db, mask, trace, data,
+            )
         };
     };
     let result = unsafe { core_sqlite3_trace_v2(&mut call, db, mask, trace, data) };
@@ -2301,7 +2542,8 @@ unsafe fn core_sqlite3_limit(call: &mut Call, db: *mut u8, what: i32, value: i32
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_limit: unsafe extern "C" fn(*mut u8, i32, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_limit: unsafe extern "C" fn(*mut u8, i32, i32) -> i32);
                 next(db, what, value) as i64
             },
             foreign::call_back,
@@ -2314,7 +2556,11 @@ unsafe fn core_sqlite3_limit(call: &mut Call, db: *mut u8, what: i32, value: i32
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_limit(db: *mut u8, what: i32, value: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LIMIT) else {
-        return unsafe { foreign::next!(sqlite3_limit: unsafe extern "C" fn(*mut u8, i32, i32) -> i32)(db, what, value) };
+        return unsafe {
+            foreign::next!(sqlite3_limit: unsafe extern "C" fn(*mut u8, i32, i32) -> i32)(
+                db, what, value,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_limit(&mut call, db, what, value) };
     call.leave();
@@ -2322,19 +2568,19 @@ pub unsafe extern "C" fn sqlite3_limit(db: *mut u8, what: i32, value: i32) -> i3
 }
 
 /// `int sqlite3_db_status(sqlite3 *db, int what, int *current, int *highest, int reset)`
-unsafe fn core_sqlite3_db_status(call: &mut Call, db: *mut u8, what: i32, current: *mut u8, highest: *mut u8, reset: i32) -> i32 {
+unsafe fn core_sqlite3_db_status(
+    call: &mut Call,
+    db: *mut u8,
+    what: i32,
+    current: *mut u8,
+    highest: *mut u8,
+    reset: i32,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input(what as u64);
         call.input(reset as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_db_status: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8, i32) -> i32);
-                next(db, what, current, highest, reset) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_db_status: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8, i32) -> i32); next(db, what, current, highest, reset) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(current, 4);
         call.out(highest, 4);
@@ -2343,7 +2589,13 @@ unsafe fn core_sqlite3_db_status(call: &mut Call, db: *mut u8, what: i32, curren
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_db_status(db: *mut u8, what: i32, current: *mut u8, highest: *mut u8, reset: i32) -> i32 {
+pub unsafe extern "C" fn sqlite3_db_status(
+    db: *mut u8,
+    what: i32,
+    current: *mut u8,
+    highest: *mut u8,
+    reset: i32,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_STATUS) else {
         return unsafe {
             foreign::next!(sqlite3_db_status: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8, i32) -> i32)(
@@ -2361,14 +2613,7 @@ unsafe fn core_sqlite3_db_readonly(call: &mut Call, db: *mut u8, schema: *mut u8
     unsafe {
         call.input(db as u64);
         call.input_str(schema.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_db_readonly: unsafe extern "C" fn(*mut u8, *mut u8) -> i32);
-                next(db, schema) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_db_readonly: unsafe extern "C" fn(*mut u8, *mut u8) -> i32); next(db, schema) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -2377,7 +2622,11 @@ unsafe fn core_sqlite3_db_readonly(call: &mut Call, db: *mut u8, schema: *mut u8
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_readonly(db: *mut u8, schema: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_READONLY) else {
-        return unsafe { foreign::next!(sqlite3_db_readonly: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(db, schema) };
+        return unsafe {
+            foreign::next!(sqlite3_db_readonly: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(
+                db, schema,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_db_readonly(&mut call, db, schema) };
     call.leave();
@@ -2391,7 +2640,8 @@ unsafe fn core_sqlite3_db_release_memory(call: &mut Call, db: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_db_release_memory: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_db_release_memory: unsafe extern "C" fn(*mut u8) -> i32);
                 next(db) as i64
             },
             foreign::call_back,
@@ -2404,7 +2654,9 @@ unsafe fn core_sqlite3_db_release_memory(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_release_memory(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_RELEASE_MEMORY) else {
-        return unsafe { foreign::next!(sqlite3_db_release_memory: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_db_release_memory: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_db_release_memory(&mut call, db) };
     call.leave();
@@ -2419,7 +2671,8 @@ unsafe fn core_sqlite3_db_cacheflush(call: &mut Call, db: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_db_cacheflush: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_db_cacheflush: unsafe extern "C" fn(*mut u8) -> i32);
                 next(db) as i64
             },
             foreign::call_back,
@@ -2432,7 +2685,9 @@ unsafe fn core_sqlite3_db_cacheflush(call: &mut Call, db: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_cacheflush(db: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_CACHEFLUSH) else {
-        return unsafe { foreign::next!(sqlite3_db_cacheflush: unsafe extern "C" fn(*mut u8) -> i32)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_db_cacheflush: unsafe extern "C" fn(*mut u8) -> i32)(db)
+        };
     };
     let result = unsafe { core_sqlite3_db_cacheflush(&mut call, db) };
     call.leave();
@@ -2446,7 +2701,8 @@ unsafe fn core_sqlite3_db_mutex(call: &mut Call, db: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_db_mutex: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_db_mutex: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(db) as i64
             },
             foreign::call_back,
@@ -2459,7 +2715,9 @@ unsafe fn core_sqlite3_db_mutex(call: &mut Call, db: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_mutex(db: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_MUTEX) else {
-        return unsafe { foreign::next!(sqlite3_db_mutex: unsafe extern "C" fn(*mut u8) -> *mut u8)(db) };
+        return unsafe {
+            foreign::next!(sqlite3_db_mutex: unsafe extern "C" fn(*mut u8) -> *mut u8)(db)
+        };
     };
     let result = unsafe { core_sqlite3_db_mutex(&mut call, db) };
     call.leave();
@@ -2474,13 +2732,20 @@ unsafe fn core_sqlite3_db_name(call: &mut Call, db: *mut u8, n: i32) -> *mut u8 
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_db_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_db_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
                 next(db, n) as i64
             },
             foreign::call_back,
         );
         let result = result as *mut u8;
-        let result = foreign::shadow(call, result, None, foreign::Owner::Process, (functions::SQLITE3_DB_NAME.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::Process,
+            (functions::SQLITE3_DB_NAME.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -2488,7 +2753,9 @@ unsafe fn core_sqlite3_db_name(call: &mut Call, db: *mut u8, n: i32) -> *mut u8 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_name(db: *mut u8, n: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_NAME) else {
-        return unsafe { foreign::next!(sqlite3_db_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(db, n) };
+        return unsafe {
+            foreign::next!(sqlite3_db_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(db, n)
+        };
     };
     let result = unsafe { core_sqlite3_db_name(&mut call, db, n) };
     call.leave();
@@ -2500,17 +2767,15 @@ unsafe fn core_sqlite3_db_filename(call: &mut Call, db: *mut u8, schema: *mut u8
     unsafe {
         call.input(db as u64);
         call.input_str(schema.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_db_filename: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8);
-                next(db, schema) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_db_filename: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8); next(db, schema) as i64 }, foreign::call_back);
         let result = result as *mut u8;
-        let result =
-            foreign::shadow(call, result, None, foreign::Owner::Process, (functions::SQLITE3_DB_FILENAME.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::Process,
+            (functions::SQLITE3_DB_FILENAME.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -2518,7 +2783,11 @@ unsafe fn core_sqlite3_db_filename(call: &mut Call, db: *mut u8, schema: *mut u8
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_filename(db: *mut u8, schema: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_FILENAME) else {
-        return unsafe { foreign::next!(sqlite3_db_filename: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8)(db, schema) };
+        return unsafe {
+            foreign::next!(sqlite3_db_filename: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8)(
+                db, schema,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_db_filename(&mut call, db, schema) };
     call.leave();
@@ -2526,20 +2795,19 @@ pub unsafe extern "C" fn sqlite3_db_filename(db: *mut u8, schema: *mut u8) -> *m
 }
 
 /// `int sqlite3_file_control(sqlite3 *db, const char *schema, int operation, void *argument)`
-unsafe fn core_sqlite3_file_control(call: &mut Call, db: *mut u8, schema: *mut u8, operation: i32, argument: *mut u8) -> i32 {
+unsafe fn core_sqlite3_file_control(
+    call: &mut Call,
+    db: *mut u8,
+    schema: *mut u8,
+    operation: i32,
+    argument: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input_str(schema.cast());
         call.input(operation as u64);
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_file_control: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8) -> i32);
-                next(db, schema, operation, argument) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_file_control: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8) -> i32); next(db, schema, operation, argument) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(argument, 8);
         result
@@ -2547,7 +2815,12 @@ unsafe fn core_sqlite3_file_control(call: &mut Call, db: *mut u8, schema: *mut u
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_file_control(db: *mut u8, schema: *mut u8, operation: i32, argument: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_file_control(
+    db: *mut u8,
+    schema: *mut u8,
+    operation: i32,
+    argument: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_FILE_CONTROL) else {
         return unsafe {
             foreign::next!(sqlite3_file_control: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8) -> i32)(
@@ -2565,14 +2838,7 @@ unsafe fn core_sqlite3_wal_autocheckpoint(call: &mut Call, db: *mut u8, pages: i
     unsafe {
         call.input(db as u64);
         call.input(pages as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_wal_autocheckpoint: unsafe extern "C" fn(*mut u8, i32) -> i32);
-                next(db, pages) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_wal_autocheckpoint: unsafe extern "C" fn(*mut u8, i32) -> i32); next(db, pages) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -2581,7 +2847,11 @@ unsafe fn core_sqlite3_wal_autocheckpoint(call: &mut Call, db: *mut u8, pages: i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_wal_autocheckpoint(db: *mut u8, pages: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_AUTOCHECKPOINT) else {
-        return unsafe { foreign::next!(sqlite3_wal_autocheckpoint: unsafe extern "C" fn(*mut u8, i32) -> i32)(db, pages) };
+        return unsafe {
+            foreign::next!(sqlite3_wal_autocheckpoint: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                db, pages,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_wal_autocheckpoint(&mut call, db, pages) };
     call.leave();
@@ -2594,14 +2864,7 @@ unsafe fn core_sqlite3_wal_checkpoint(call: &mut Call, db: *mut u8, schema: *mut
         call.input(db as u64);
         call.input_str(schema.cast());
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_wal_checkpoint: unsafe extern "C" fn(*mut u8, *mut u8) -> i32);
-                next(db, schema) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_wal_checkpoint: unsafe extern "C" fn(*mut u8, *mut u8) -> i32); next(db, schema) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -2610,7 +2873,11 @@ unsafe fn core_sqlite3_wal_checkpoint(call: &mut Call, db: *mut u8, schema: *mut
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_wal_checkpoint(db: *mut u8, schema: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_CHECKPOINT) else {
-        return unsafe { foreign::next!(sqlite3_wal_checkpoint: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(db, schema) };
+        return unsafe {
+            foreign::next!(sqlite3_wal_checkpoint: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(
+                db, schema,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_wal_checkpoint(&mut call, db, schema) };
     call.leave();
@@ -2654,7 +2921,8 @@ pub unsafe extern "C" fn sqlite3_wal_checkpoint_v2(
             )
         };
     };
-    let result = unsafe { core_sqlite3_wal_checkpoint_v2(&mut call, db, schema, mode, pages, done) };
+    let result =
+        unsafe { core_sqlite3_wal_checkpoint_v2(&mut call, db, schema, mode, pages, done) };
     call.leave();
     result
 }
@@ -2664,14 +2932,7 @@ unsafe fn core_sqlite3_enable_load_extension(call: &mut Call, db: *mut u8, on: i
     unsafe {
         call.input(db as u64);
         call.input(on as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_enable_load_extension: unsafe extern "C" fn(*mut u8, i32) -> i32);
-                next(db, on) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_enable_load_extension: unsafe extern "C" fn(*mut u8, i32) -> i32); next(db, on) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -2680,7 +2941,11 @@ unsafe fn core_sqlite3_enable_load_extension(call: &mut Call, db: *mut u8, on: i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_enable_load_extension(db: *mut u8, on: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ENABLE_LOAD_EXTENSION) else {
-        return unsafe { foreign::next!(sqlite3_enable_load_extension: unsafe extern "C" fn(*mut u8, i32) -> i32)(db, on) };
+        return unsafe {
+            foreign::next!(sqlite3_enable_load_extension: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                db, on,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_enable_load_extension(&mut call, db, on) };
     call.leave();
@@ -2688,20 +2953,18 @@ pub unsafe extern "C" fn sqlite3_enable_load_extension(db: *mut u8, on: i32) -> 
 }
 
 /// `int sqlite3_load_extension(sqlite3 *db, const char *file, const char *entry, char **message)`
-unsafe fn core_sqlite3_load_extension(call: &mut Call, db: *mut u8, file: *mut u8, entry: *mut u8, message: *mut u8) -> i32 {
+unsafe fn core_sqlite3_load_extension(
+    call: &mut Call,
+    db: *mut u8,
+    file: *mut u8,
+    entry: *mut u8,
+    message: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input_str(file.cast());
         call.input_str(entry.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next =
-                    foreign::next!(sqlite3_load_extension: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8) -> i32);
-                next(db, file, entry, message) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_load_extension: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8) -> i32); next(db, file, entry, message) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(message, 8);
         if !message.is_null() {
@@ -2718,7 +2981,12 @@ unsafe fn core_sqlite3_load_extension(call: &mut Call, db: *mut u8, file: *mut u
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_load_extension(db: *mut u8, file: *mut u8, entry: *mut u8, message: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_load_extension(
+    db: *mut u8,
+    file: *mut u8,
+    entry: *mut u8,
+    message: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LOAD_EXTENSION) else {
         return unsafe {
             foreign::next!(sqlite3_load_extension: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8) -> i32)(
@@ -2732,29 +3000,33 @@ pub unsafe extern "C" fn sqlite3_load_extension(db: *mut u8, file: *mut u8, entr
 }
 
 /// `int sqlite3_overload_function(sqlite3 *db, const char *name, int arguments)`
-unsafe fn core_sqlite3_overload_function(call: &mut Call, db: *mut u8, name: *mut u8, arguments: i32) -> i32 {
+unsafe fn core_sqlite3_overload_function(
+    call: &mut Call,
+    db: *mut u8,
+    name: *mut u8,
+    arguments: i32,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input_str(name.cast());
         call.input(arguments as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_overload_function: unsafe extern "C" fn(*mut u8, *mut u8, i32) -> i32);
-                next(db, name, arguments) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_overload_function: unsafe extern "C" fn(*mut u8, *mut u8, i32) -> i32); next(db, name, arguments) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_overload_function(db: *mut u8, name: *mut u8, arguments: i32) -> i32 {
+pub unsafe extern "C" fn sqlite3_overload_function(
+    db: *mut u8,
+    name: *mut u8,
+    arguments: i32,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OVERLOAD_FUNCTION) else {
         return unsafe {
-            foreign::next!(sqlite3_overload_function: unsafe extern "C" fn(*mut u8, *mut u8, i32) -> i32)(db, name, arguments)
+            foreign::next!(sqlite3_overload_function: unsafe extern "C" fn(*mut u8, *mut u8, i32) -> i32)(
+                db, name, arguments,
+            )
         };
     };
     let result = unsafe { core_sqlite3_overload_function(&mut call, db, name, arguments) };
@@ -2855,27 +3127,30 @@ pub unsafe extern "C" fn sqlite3_table_column_metadata(
 }
 
 /// `unsigned char *sqlite3_serialize(sqlite3 *db, const char *schema, sqlite3_int64 *size, unsigned flags)`
-unsafe fn core_sqlite3_serialize(call: &mut Call, db: *mut u8, schema: *mut u8, size: *mut u8, flags: u32) -> *mut u8 {
+unsafe fn core_sqlite3_serialize(
+    call: &mut Call,
+    db: *mut u8,
+    schema: *mut u8,
+    size: *mut u8,
+    flags: u32,
+) -> *mut u8 {
     unsafe {
         call.input(db as u64);
         call.input_str(schema.cast());
         call.input(flags as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_serialize: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, u32) -> *mut u8);
-                next(db, schema, size, flags) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_serialize: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, u32) -> *mut u8); next(db, schema, size, flags) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         call.out(size, 8);
         let result = foreign::shadow(
             call,
             result,
             Some(&|| {
-                (if ((size as i64) != 0) { (((size as i64) as *const i64).read_unaligned() as i64) } else { 0i64 }).max(0)
-                    as usize
+                (if ((size as i64) != 0) {
+                    (((size as i64) as *const i64).read_unaligned() as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize
             }),
             foreign::Owner::None,
             (functions::SQLITE3_SERIALIZE.0 as u64) << 8 | 0,
@@ -2885,7 +3160,12 @@ unsafe fn core_sqlite3_serialize(call: &mut Call, db: *mut u8, schema: *mut u8, 
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_serialize(db: *mut u8, schema: *mut u8, size: *mut u8, flags: u32) -> *mut u8 {
+pub unsafe extern "C" fn sqlite3_serialize(
+    db: *mut u8,
+    schema: *mut u8,
+    size: *mut u8,
+    flags: u32,
+) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SERIALIZE) else {
         return unsafe {
             foreign::next!(sqlite3_serialize: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, u32) -> *mut u8)(
@@ -2917,15 +3197,7 @@ unsafe fn core_sqlite3_deserialize(
         call.input(size as u64);
         call.input(room as u64);
         call.input(flags as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next =
-                    foreign::next!(sqlite3_deserialize: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, i64, i64, u32) -> i32);
-                next(db, schema, data, size, room, flags) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_deserialize: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, i64, i64, u32) -> i32); next(db, schema, data, size, room, flags) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -2947,13 +3219,21 @@ pub unsafe extern "C" fn sqlite3_deserialize(
             )
         };
     };
-    let result = unsafe { core_sqlite3_deserialize(&mut call, db, schema, data, size, room, flags) };
+    let result =
+        unsafe { core_sqlite3_deserialize(&mut call, db, schema, data, size, room, flags) };
     call.leave();
     result
 }
 
 /// `int sqlite3_prepare(sqlite3 *db, const char *sql, int bytes, sqlite3_stmt **stmt, const char **tail)`
-unsafe fn core_sqlite3_prepare(call: &mut Call, db: *mut u8, sql: *mut u8, bytes: i32, stmt: *mut u8, tail: *mut u8) -> i32 {
+unsafe fn core_sqlite3_prepare(
+    call: &mut Call,
+    db: *mut u8,
+    sql: *mut u8,
+    bytes: i32,
+    stmt: *mut u8,
+    tail: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         if !sql.is_null() {
@@ -2962,21 +3242,15 @@ unsafe fn core_sqlite3_prepare(call: &mut Call, db: *mut u8, sql: *mut u8, bytes
                 (if ((bytes as i64) < 0i64) {
                     (libc::strlen((sql as i64) as *const libc::c_char) as i64)
                 } else {
-                    (libc::strnlen((sql as i64) as *const libc::c_char, (bytes as i64) as usize) as i64)
+                    (libc::strnlen((sql as i64) as *const libc::c_char, (bytes as i64) as usize)
+                        as i64)
                 })
                 .max(0) as usize,
             );
         }
         call.input(bytes as u64);
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_prepare: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8, *mut u8) -> i32);
-                next(db, sql, bytes, stmt, tail) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_prepare: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8, *mut u8) -> i32); next(db, sql, bytes, stmt, tail) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(stmt, 8);
         call.out(tail, 8);
@@ -2985,7 +3259,13 @@ unsafe fn core_sqlite3_prepare(call: &mut Call, db: *mut u8, sql: *mut u8, bytes
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_prepare(db: *mut u8, sql: *mut u8, bytes: i32, stmt: *mut u8, tail: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_prepare(
+    db: *mut u8,
+    sql: *mut u8,
+    bytes: i32,
+    stmt: *mut u8,
+    tail: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PREPARE) else {
         return unsafe {
             foreign::next!(sqlite3_prepare: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8, *mut u8) -> i32)(
@@ -2999,7 +3279,14 @@ pub unsafe extern "C" fn sqlite3_prepare(db: *mut u8, sql: *mut u8, bytes: i32, 
 }
 
 /// `int sqlite3_prepare_v2(sqlite3 *db, const char *sql, int bytes, sqlite3_stmt **stmt, const char **tail)`
-unsafe fn core_sqlite3_prepare_v2(call: &mut Call, db: *mut u8, sql: *mut u8, bytes: i32, stmt: *mut u8, tail: *mut u8) -> i32 {
+unsafe fn core_sqlite3_prepare_v2(
+    call: &mut Call,
+    db: *mut u8,
+    sql: *mut u8,
+    bytes: i32,
+    stmt: *mut u8,
+    tail: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         if !sql.is_null() {
@@ -3008,22 +3295,15 @@ unsafe fn core_sqlite3_prepare_v2(call: &mut Call, db: *mut u8, sql: *mut u8, by
                 (if ((bytes as i64) < 0i64) {
                     (libc::strlen((sql as i64) as *const libc::c_char) as i64)
                 } else {
-                    (libc::strnlen((sql as i64) as *const libc::c_char, (bytes as i64) as usize) as i64)
+                    (libc::strnlen((sql as i64) as *const libc::c_char, (bytes as i64) as usize)
+                        as i64)
                 })
                 .max(0) as usize,
             );
         }
         call.input(bytes as u64);
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next =
-                    foreign::next!(sqlite3_prepare_v2: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8, *mut u8) -> i32);
-                next(db, sql, bytes, stmt, tail) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_prepare_v2: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8, *mut u8) -> i32); next(db, sql, bytes, stmt, tail) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(stmt, 8);
         call.out(tail, 8);
@@ -3032,7 +3312,13 @@ unsafe fn core_sqlite3_prepare_v2(call: &mut Call, db: *mut u8, sql: *mut u8, by
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_prepare_v2(db: *mut u8, sql: *mut u8, bytes: i32, stmt: *mut u8, tail: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_prepare_v2(
+    db: *mut u8,
+    sql: *mut u8,
+    bytes: i32,
+    stmt: *mut u8,
+    tail: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PREPARE_V2) else {
         return unsafe {
             foreign::next!(sqlite3_prepare_v2: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8, *mut u8) -> i32)(
@@ -3063,7 +3349,8 @@ unsafe fn core_sqlite3_prepare_v3(
                 (if ((bytes as i64) < 0i64) {
                     (libc::strlen((sql as i64) as *const libc::c_char) as i64)
                 } else {
-                    (libc::strnlen((sql as i64) as *const libc::c_char, (bytes as i64) as usize) as i64)
+                    (libc::strnlen((sql as i64) as *const libc::c_char, (bytes as i64) as usize)
+                        as i64)
                 })
                 .max(0) as usize,
             );
@@ -3071,15 +3358,7 @@ unsafe fn core_sqlite3_prepare_v3(
         call.input(bytes as u64);
         call.input(flags as u64);
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next =
-                    foreign::next!(sqlite3_prepare_v3: unsafe extern "C" fn(*mut u8, *mut u8, i32, u32, *mut u8, *mut u8) -> i32);
-                next(db, sql, bytes, flags, stmt, tail) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_prepare_v3: unsafe extern "C" fn(*mut u8, *mut u8, i32, u32, *mut u8, *mut u8) -> i32); next(db, sql, bytes, flags, stmt, tail) as i64 }, foreign::call_back);
         let result = result as i32;
         call.out(stmt, 8);
         call.out(tail, 8);
@@ -3160,7 +3439,9 @@ unsafe fn core_sqlite3_reset(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_reset(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESET) else {
-        return unsafe { foreign::next!(sqlite3_reset: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_reset: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_reset(&mut call, stmt) };
     call.leave();
@@ -3190,7 +3471,9 @@ unsafe fn core_sqlite3_finalize(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_finalize(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_FINALIZE) else {
-        return unsafe { foreign::next!(sqlite3_finalize: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_finalize: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_finalize(&mut call, stmt) };
     call.leave();
@@ -3224,7 +3507,9 @@ unsafe fn core_sqlite3_sql(call: &mut Call, stmt: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_sql(stmt: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SQL) else {
-        return unsafe { foreign::next!(sqlite3_sql: unsafe extern "C" fn(*mut u8) -> *mut u8)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_sql: unsafe extern "C" fn(*mut u8) -> *mut u8)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_sql(&mut call, stmt) };
     call.leave();
@@ -3235,14 +3520,7 @@ pub unsafe extern "C" fn sqlite3_sql(stmt: *mut u8) -> *mut u8 {
 unsafe fn core_sqlite3_normalized_sql(call: &mut Call, stmt: *mut u8) -> *mut u8 {
     unsafe {
         call.input(stmt as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_normalized_sql: unsafe extern "C" fn(*mut u8) -> *mut u8);
-                next(stmt) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_normalized_sql: unsafe extern "C" fn(*mut u8) -> *mut u8); next(stmt) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         let result = foreign::shadow(
             call,
@@ -3258,7 +3536,9 @@ unsafe fn core_sqlite3_normalized_sql(call: &mut Call, stmt: *mut u8) -> *mut u8
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_normalized_sql(stmt: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_NORMALIZED_SQL) else {
-        return unsafe { foreign::next!(sqlite3_normalized_sql: unsafe extern "C" fn(*mut u8) -> *mut u8)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_normalized_sql: unsafe extern "C" fn(*mut u8) -> *mut u8)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_normalized_sql(&mut call, stmt) };
     call.leave();
@@ -3272,14 +3552,20 @@ unsafe fn core_sqlite3_expanded_sql(call: &mut Call, stmt: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_expanded_sql: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_expanded_sql: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(stmt) as i64
             },
             foreign::call_back,
         );
         let result = result as *mut u8;
-        let result =
-            foreign::shadow(call, result, None, foreign::Owner::None, (functions::SQLITE3_EXPANDED_SQL.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::None,
+            (functions::SQLITE3_EXPANDED_SQL.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -3287,7 +3573,9 @@ unsafe fn core_sqlite3_expanded_sql(call: &mut Call, stmt: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_expanded_sql(stmt: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXPANDED_SQL) else {
-        return unsafe { foreign::next!(sqlite3_expanded_sql: unsafe extern "C" fn(*mut u8) -> *mut u8)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_expanded_sql: unsafe extern "C" fn(*mut u8) -> *mut u8)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_expanded_sql(&mut call, stmt) };
     call.leave();
@@ -3301,7 +3589,8 @@ unsafe fn core_sqlite3_db_handle(call: &mut Call, stmt: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_db_handle: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_db_handle: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(stmt) as i64
             },
             foreign::call_back,
@@ -3314,7 +3603,9 @@ unsafe fn core_sqlite3_db_handle(call: &mut Call, stmt: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_handle(stmt: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_HANDLE) else {
-        return unsafe { foreign::next!(sqlite3_db_handle: unsafe extern "C" fn(*mut u8) -> *mut u8)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_db_handle: unsafe extern "C" fn(*mut u8) -> *mut u8)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_db_handle(&mut call, stmt) };
     call.leave();
@@ -3326,14 +3617,7 @@ unsafe fn core_sqlite3_next_stmt(call: &mut Call, db: *mut u8, stmt: *mut u8) ->
     unsafe {
         call.input(db as u64);
         call.input(stmt as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_next_stmt: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8);
-                next(db, stmt) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_next_stmt: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8); next(db, stmt) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -3342,7 +3626,11 @@ unsafe fn core_sqlite3_next_stmt(call: &mut Call, db: *mut u8, stmt: *mut u8) ->
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_next_stmt(db: *mut u8, stmt: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_NEXT_STMT) else {
-        return unsafe { foreign::next!(sqlite3_next_stmt: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8)(db, stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_next_stmt: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8)(
+                db, stmt,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_next_stmt(&mut call, db, stmt) };
     call.leave();
@@ -3357,7 +3645,8 @@ unsafe fn core_sqlite3_stmt_readonly(call: &mut Call, stmt: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_stmt_readonly: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_stmt_readonly: unsafe extern "C" fn(*mut u8) -> i32);
                 next(stmt) as i64
             },
             foreign::call_back,
@@ -3370,7 +3659,9 @@ unsafe fn core_sqlite3_stmt_readonly(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_readonly(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_READONLY) else {
-        return unsafe { foreign::next!(sqlite3_stmt_readonly: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_stmt_readonly: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_stmt_readonly(&mut call, stmt) };
     call.leave();
@@ -3385,7 +3676,8 @@ unsafe fn core_sqlite3_stmt_isexplain(call: &mut Call, stmt: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_stmt_isexplain: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_stmt_isexplain: unsafe extern "C" fn(*mut u8) -> i32);
                 next(stmt) as i64
             },
             foreign::call_back,
@@ -3398,7 +3690,9 @@ unsafe fn core_sqlite3_stmt_isexplain(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_isexplain(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_ISEXPLAIN) else {
-        return unsafe { foreign::next!(sqlite3_stmt_isexplain: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_stmt_isexplain: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_stmt_isexplain(&mut call, stmt) };
     call.leave();
@@ -3413,7 +3707,8 @@ unsafe fn core_sqlite3_stmt_explain(call: &mut Call, stmt: *mut u8, mode: i32) -
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_stmt_explain: unsafe extern "C" fn(*mut u8, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_stmt_explain: unsafe extern "C" fn(*mut u8, i32) -> i32);
                 next(stmt, mode) as i64
             },
             foreign::call_back,
@@ -3426,7 +3721,11 @@ unsafe fn core_sqlite3_stmt_explain(call: &mut Call, stmt: *mut u8, mode: i32) -
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_explain(stmt: *mut u8, mode: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_EXPLAIN) else {
-        return unsafe { foreign::next!(sqlite3_stmt_explain: unsafe extern "C" fn(*mut u8, i32) -> i32)(stmt, mode) };
+        return unsafe {
+            foreign::next!(sqlite3_stmt_explain: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                stmt, mode,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_stmt_explain(&mut call, stmt, mode) };
     call.leave();
@@ -3454,7 +3753,9 @@ unsafe fn core_sqlite3_stmt_busy(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_busy(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_BUSY) else {
-        return unsafe { foreign::next!(sqlite3_stmt_busy: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_stmt_busy: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_stmt_busy(&mut call, stmt) };
     call.leave();
@@ -3467,14 +3768,7 @@ unsafe fn core_sqlite3_stmt_status(call: &mut Call, stmt: *mut u8, what: i32, re
         call.input(stmt as u64);
         call.input(what as u64);
         call.input(reset as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_stmt_status: unsafe extern "C" fn(*mut u8, i32, i32) -> i32);
-                next(stmt, what, reset) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_stmt_status: unsafe extern "C" fn(*mut u8, i32, i32) -> i32); next(stmt, what, reset) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3483,7 +3777,11 @@ unsafe fn core_sqlite3_stmt_status(call: &mut Call, stmt: *mut u8, what: i32, re
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_status(stmt: *mut u8, what: i32, reset: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_STATUS) else {
-        return unsafe { foreign::next!(sqlite3_stmt_status: unsafe extern "C" fn(*mut u8, i32, i32) -> i32)(stmt, what, reset) };
+        return unsafe {
+            foreign::next!(sqlite3_stmt_status: unsafe extern "C" fn(*mut u8, i32, i32) -> i32)(
+                stmt, what, reset,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_stmt_status(&mut call, stmt, what, reset) };
     call.leave();
@@ -3510,7 +3808,9 @@ unsafe fn core_sqlite3_expired(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_expired(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXPIRED) else {
-        return unsafe { foreign::next!(sqlite3_expired: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_expired: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_expired(&mut call, stmt) };
     call.leave();
@@ -3522,14 +3822,7 @@ unsafe fn core_sqlite3_transfer_bindings(call: &mut Call, from: *mut u8, to: *mu
     unsafe {
         call.input(from as u64);
         call.input(to as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_transfer_bindings: unsafe extern "C" fn(*mut u8, *mut u8) -> i32);
-                next(from, to) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_transfer_bindings: unsafe extern "C" fn(*mut u8, *mut u8) -> i32); next(from, to) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3538,7 +3831,11 @@ unsafe fn core_sqlite3_transfer_bindings(call: &mut Call, from: *mut u8, to: *mu
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_transfer_bindings(from: *mut u8, to: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRANSFER_BINDINGS) else {
-        return unsafe { foreign::next!(sqlite3_transfer_bindings: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(from, to) };
+        return unsafe {
+            foreign::next!(sqlite3_transfer_bindings: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(
+                from, to,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_transfer_bindings(&mut call, from, to) };
     call.leave();
@@ -3555,7 +3852,14 @@ unsafe extern "C" fn upcall_sqlite3_bind_blob_4(a0: *mut u8, number: f64) {
 }
 
 /// `int sqlite3_bind_blob(sqlite3_stmt *stmt, int index, const void *data, int bytes, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_bind_blob(call: &mut Call, stmt: *mut u8, index: i32, data: *mut u8, bytes: i32, destroy: *mut u8) -> i32 {
+unsafe fn core_sqlite3_bind_blob(
+    call: &mut Call,
+    stmt: *mut u8,
+    index: i32,
+    data: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) -> i32 {
     unsafe {
         call.input(stmt as u64);
         call.input(index as u64);
@@ -3565,23 +3869,25 @@ unsafe fn core_sqlite3_bind_blob(call: &mut Call, stmt: *mut u8, index: i32, dat
         call.input(bytes as u64);
         call.input(destroy as u64);
         call.cache();
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_bind_blob_4 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_blob: unsafe extern "C" fn(*mut u8, i32, *mut u8, i32, *mut u8) -> i32);
-                next(stmt, index, data, bytes, destroy) as i64
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_bind_blob_4 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_blob: unsafe extern "C" fn(*mut u8, i32, *mut u8, i32, *mut u8) -> i32); next(stmt, index, data, bytes, destroy) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_bind_blob(stmt: *mut u8, index: i32, data: *mut u8, bytes: i32, destroy: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_bind_blob(
+    stmt: *mut u8,
+    index: i32,
+    data: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_BLOB) else {
         return unsafe {
             foreign::next!(sqlite3_bind_blob: unsafe extern "C" fn(*mut u8, i32, *mut u8, i32, *mut u8) -> i32)(
@@ -3621,24 +3927,25 @@ unsafe fn core_sqlite3_bind_blob64(
         call.input(bytes as u64);
         call.input(destroy as u64);
         call.cache();
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_bind_blob64_4 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next =
-                    foreign::next!(sqlite3_bind_blob64: unsafe extern "C" fn(*mut u8, i32, *mut u8, usize, *mut u8) -> i32);
-                next(stmt, index, data, bytes, destroy) as i64
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_bind_blob64_4 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_blob64: unsafe extern "C" fn(*mut u8, i32, *mut u8, usize, *mut u8) -> i32); next(stmt, index, data, bytes, destroy) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_bind_blob64(stmt: *mut u8, index: i32, data: *mut u8, bytes: usize, destroy: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_bind_blob64(
+    stmt: *mut u8,
+    index: i32,
+    data: *mut u8,
+    bytes: usize,
+    destroy: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_BLOB64) else {
         return unsafe {
             foreign::next!(sqlite3_bind_blob64: unsafe extern "C" fn(*mut u8, i32, *mut u8, usize, *mut u8) -> i32)(
@@ -3661,7 +3968,14 @@ unsafe extern "C" fn upcall_sqlite3_bind_text_4(a0: *mut u8, number: f64) {
 }
 
 /// `int sqlite3_bind_text(sqlite3_stmt *stmt, int index, const char *text, int bytes, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_bind_text(call: &mut Call, stmt: *mut u8, index: i32, text: *mut u8, bytes: i32, destroy: *mut u8) -> i32 {
+unsafe fn core_sqlite3_bind_text(
+    call: &mut Call,
+    stmt: *mut u8,
+    index: i32,
+    text: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) -> i32 {
     unsafe {
         call.input(stmt as u64);
         call.input(index as u64);
@@ -3679,23 +3993,25 @@ unsafe fn core_sqlite3_bind_text(call: &mut Call, stmt: *mut u8, index: i32, tex
         call.input(bytes as u64);
         call.input(destroy as u64);
         call.cache();
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_bind_text_4 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_text: unsafe extern "C" fn(*mut u8, i32, *mut u8, i32, *mut u8) -> i32);
-                next(stmt, index, text, bytes, destroy) as i64
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_bind_text_4 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_text: unsafe extern "C" fn(*mut u8, i32, *mut u8, i32, *mut u8) -> i32); next(stmt, index, text, bytes, destroy) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_bind_text(stmt: *mut u8, index: i32, text: *mut u8, bytes: i32, destroy: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_bind_text(
+    stmt: *mut u8,
+    index: i32,
+    text: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_TEXT) else {
         return unsafe {
             foreign::next!(sqlite3_bind_text: unsafe extern "C" fn(*mut u8, i32, *mut u8, i32, *mut u8) -> i32)(
@@ -3737,17 +4053,12 @@ unsafe fn core_sqlite3_bind_text64(
         call.input(destroy as u64);
         call.input(encoding as u64);
         call.cache();
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_bind_text64_4 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next =
-                    foreign::next!(sqlite3_bind_text64: unsafe extern "C" fn(*mut u8, i32, *mut u8, usize, *mut u8, u8) -> i32);
-                next(stmt, index, text, bytes, destroy, encoding) as i64
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_bind_text64_4 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_text64: unsafe extern "C" fn(*mut u8, i32, *mut u8, usize, *mut u8, u8) -> i32); next(stmt, index, text, bytes, destroy, encoding) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3769,7 +4080,8 @@ pub unsafe extern "C" fn sqlite3_bind_text64(
             )
         };
     };
-    let result = unsafe { core_sqlite3_bind_text64(&mut call, stmt, index, text, bytes, destroy, encoding) };
+    let result =
+        unsafe { core_sqlite3_bind_text64(&mut call, stmt, index, text, bytes, destroy, encoding) };
     call.leave();
     result
 }
@@ -3781,14 +4093,7 @@ unsafe fn core_sqlite3_bind_double(call: &mut Call, stmt: *mut u8, index: i32, v
         call.input(index as u64);
         call.input(value.to_bits());
         call.cache();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_double: unsafe extern "C" fn(*mut u8, i32, f64) -> i32);
-                next(stmt, index, value) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_double: unsafe extern "C" fn(*mut u8, i32, f64) -> i32); next(stmt, index, value) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3798,7 +4103,9 @@ unsafe fn core_sqlite3_bind_double(call: &mut Call, stmt: *mut u8, index: i32, v
 pub unsafe extern "C" fn sqlite3_bind_double(stmt: *mut u8, index: i32, value: f64) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_DOUBLE) else {
         return unsafe {
-            foreign::next!(sqlite3_bind_double: unsafe extern "C" fn(*mut u8, i32, f64) -> i32)(stmt, index, value)
+            foreign::next!(sqlite3_bind_double: unsafe extern "C" fn(*mut u8, i32, f64) -> i32)(
+                stmt, index, value,
+            )
         };
     };
     let result = unsafe { core_sqlite3_bind_double(&mut call, stmt, index, value) };
@@ -3813,14 +4120,7 @@ unsafe fn core_sqlite3_bind_int(call: &mut Call, stmt: *mut u8, index: i32, valu
         call.input(index as u64);
         call.input(value as u64);
         call.cache();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_int: unsafe extern "C" fn(*mut u8, i32, i32) -> i32);
-                next(stmt, index, value) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_int: unsafe extern "C" fn(*mut u8, i32, i32) -> i32); next(stmt, index, value) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3829,7 +4129,11 @@ unsafe fn core_sqlite3_bind_int(call: &mut Call, stmt: *mut u8, index: i32, valu
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_bind_int(stmt: *mut u8, index: i32, value: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_INT) else {
-        return unsafe { foreign::next!(sqlite3_bind_int: unsafe extern "C" fn(*mut u8, i32, i32) -> i32)(stmt, index, value) };
+        return unsafe {
+            foreign::next!(sqlite3_bind_int: unsafe extern "C" fn(*mut u8, i32, i32) -> i32)(
+                stmt, index, value,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_bind_int(&mut call, stmt, index, value) };
     call.leave();
@@ -3843,14 +4147,7 @@ unsafe fn core_sqlite3_bind_int64(call: &mut Call, stmt: *mut u8, index: i32, va
         call.input(index as u64);
         call.input(value as u64);
         call.cache();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_int64: unsafe extern "C" fn(*mut u8, i32, i64) -> i32);
-                next(stmt, index, value) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_int64: unsafe extern "C" fn(*mut u8, i32, i64) -> i32); next(stmt, index, value) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3859,7 +4156,11 @@ unsafe fn core_sqlite3_bind_int64(call: &mut Call, stmt: *mut u8, index: i32, va
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_bind_int64(stmt: *mut u8, index: i32, value: i64) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_INT64) else {
-        return unsafe { foreign::next!(sqlite3_bind_int64: unsafe extern "C" fn(*mut u8, i32, i64) -> i32)(stmt, index, value) };
+        return unsafe {
+            foreign::next!(sqlite3_bind_int64: unsafe extern "C" fn(*mut u8, i32, i64) -> i32)(
+                stmt, index, value,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_bind_int64(&mut call, stmt, index, value) };
     call.leave();
@@ -3875,7 +4176,8 @@ unsafe fn core_sqlite3_bind_null(call: &mut Call, stmt: *mut u8, index: i32) -> 
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_bind_null: unsafe extern "C" fn(*mut u8, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_bind_null: unsafe extern "C" fn(*mut u8, i32) -> i32);
                 next(stmt, index) as i64
             },
             foreign::call_back,
@@ -3888,7 +4190,11 @@ unsafe fn core_sqlite3_bind_null(call: &mut Call, stmt: *mut u8, index: i32) -> 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_bind_null(stmt: *mut u8, index: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_NULL) else {
-        return unsafe { foreign::next!(sqlite3_bind_null: unsafe extern "C" fn(*mut u8, i32) -> i32)(stmt, index) };
+        return unsafe {
+            foreign::next!(sqlite3_bind_null: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                stmt, index,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_bind_null(&mut call, stmt, index) };
     call.leave();
@@ -3896,20 +4202,18 @@ pub unsafe extern "C" fn sqlite3_bind_null(stmt: *mut u8, index: i32) -> i32 {
 }
 
 /// `int sqlite3_bind_value(sqlite3_stmt *stmt, int index, const sqlite3_value *value)`
-unsafe fn core_sqlite3_bind_value(call: &mut Call, stmt: *mut u8, index: i32, value: *mut u8) -> i32 {
+unsafe fn core_sqlite3_bind_value(
+    call: &mut Call,
+    stmt: *mut u8,
+    index: i32,
+    value: *mut u8,
+) -> i32 {
     unsafe {
         call.input(stmt as u64);
         call.input(index as u64);
         call.input(value as u64);
         call.cache();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_value: unsafe extern "C" fn(*mut u8, i32, *mut u8) -> i32);
-                next(stmt, index, value) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_value: unsafe extern "C" fn(*mut u8, i32, *mut u8) -> i32); next(stmt, index, value) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3919,7 +4223,9 @@ unsafe fn core_sqlite3_bind_value(call: &mut Call, stmt: *mut u8, index: i32, va
 pub unsafe extern "C" fn sqlite3_bind_value(stmt: *mut u8, index: i32, value: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_VALUE) else {
         return unsafe {
-            foreign::next!(sqlite3_bind_value: unsafe extern "C" fn(*mut u8, i32, *mut u8) -> i32)(stmt, index, value)
+            foreign::next!(sqlite3_bind_value: unsafe extern "C" fn(*mut u8, i32, *mut u8) -> i32)(
+                stmt, index, value,
+            )
         };
     };
     let result = unsafe { core_sqlite3_bind_value(&mut call, stmt, index, value) };
@@ -3928,20 +4234,18 @@ pub unsafe extern "C" fn sqlite3_bind_value(stmt: *mut u8, index: i32, value: *m
 }
 
 /// `int sqlite3_bind_zeroblob(sqlite3_stmt *stmt, int index, int bytes)`
-unsafe fn core_sqlite3_bind_zeroblob(call: &mut Call, stmt: *mut u8, index: i32, bytes: i32) -> i32 {
+unsafe fn core_sqlite3_bind_zeroblob(
+    call: &mut Call,
+    stmt: *mut u8,
+    index: i32,
+    bytes: i32,
+) -> i32 {
     unsafe {
         call.input(stmt as u64);
         call.input(index as u64);
         call.input(bytes as u64);
         call.cache();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_zeroblob: unsafe extern "C" fn(*mut u8, i32, i32) -> i32);
-                next(stmt, index, bytes) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_zeroblob: unsafe extern "C" fn(*mut u8, i32, i32) -> i32); next(stmt, index, bytes) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3951,7 +4255,9 @@ unsafe fn core_sqlite3_bind_zeroblob(call: &mut Call, stmt: *mut u8, index: i32,
 pub unsafe extern "C" fn sqlite3_bind_zeroblob(stmt: *mut u8, index: i32, bytes: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_ZEROBLOB) else {
         return unsafe {
-            foreign::next!(sqlite3_bind_zeroblob: unsafe extern "C" fn(*mut u8, i32, i32) -> i32)(stmt, index, bytes)
+            foreign::next!(sqlite3_bind_zeroblob: unsafe extern "C" fn(*mut u8, i32, i32) -> i32)(
+                stmt, index, bytes,
+            )
         };
     };
     let result = unsafe { core_sqlite3_bind_zeroblob(&mut call, stmt, index, bytes) };
@@ -3960,20 +4266,18 @@ pub unsafe extern "C" fn sqlite3_bind_zeroblob(stmt: *mut u8, index: i32, bytes:
 }
 
 /// `int sqlite3_bind_zeroblob64(sqlite3_stmt *stmt, int index, sqlite3_uint64 bytes)`
-unsafe fn core_sqlite3_bind_zeroblob64(call: &mut Call, stmt: *mut u8, index: i32, bytes: usize) -> i32 {
+unsafe fn core_sqlite3_bind_zeroblob64(
+    call: &mut Call,
+    stmt: *mut u8,
+    index: i32,
+    bytes: usize,
+) -> i32 {
     unsafe {
         call.input(stmt as u64);
         call.input(index as u64);
         call.input(bytes as u64);
         call.cache();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_zeroblob64: unsafe extern "C" fn(*mut u8, i32, usize) -> i32);
-                next(stmt, index, bytes) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_zeroblob64: unsafe extern "C" fn(*mut u8, i32, usize) -> i32); next(stmt, index, bytes) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -3983,7 +4287,9 @@ unsafe fn core_sqlite3_bind_zeroblob64(call: &mut Call, stmt: *mut u8, index: i3
 pub unsafe extern "C" fn sqlite3_bind_zeroblob64(stmt: *mut u8, index: i32, bytes: usize) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_ZEROBLOB64) else {
         return unsafe {
-            foreign::next!(sqlite3_bind_zeroblob64: unsafe extern "C" fn(*mut u8, i32, usize) -> i32)(stmt, index, bytes)
+            foreign::next!(sqlite3_bind_zeroblob64: unsafe extern "C" fn(*mut u8, i32, usize) -> i32)(
+                stmt, index, bytes,
+            )
         };
     };
     let result = unsafe { core_sqlite3_bind_zeroblob64(&mut call, stmt, index, bytes) };
@@ -4016,17 +4322,12 @@ unsafe fn core_sqlite3_bind_pointer(
         call.input_str(type_.cast());
         call.input(destroy as u64);
         call.cache();
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_bind_pointer_4 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next =
-                    foreign::next!(sqlite3_bind_pointer: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8, *mut u8) -> i32);
-                next(stmt, index, pointer, type_, destroy) as i64
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_bind_pointer_4 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_pointer: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8, *mut u8) -> i32); next(stmt, index, pointer, type_, destroy) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -4047,7 +4348,8 @@ pub unsafe extern "C" fn sqlite3_bind_pointer(
             )
         };
     };
-    let result = unsafe { core_sqlite3_bind_pointer(&mut call, stmt, index, pointer, type_, destroy) };
+    let result =
+        unsafe { core_sqlite3_bind_pointer(&mut call, stmt, index, pointer, type_, destroy) };
     call.leave();
     result
 }
@@ -4057,14 +4359,7 @@ unsafe fn core_sqlite3_bind_parameter_count(call: &mut Call, stmt: *mut u8) -> i
     unsafe {
         call.input(stmt as u64);
         call.cache();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_parameter_count: unsafe extern "C" fn(*mut u8) -> i32);
-                next(stmt) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_parameter_count: unsafe extern "C" fn(*mut u8) -> i32); next(stmt) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -4073,7 +4368,9 @@ unsafe fn core_sqlite3_bind_parameter_count(call: &mut Call, stmt: *mut u8) -> i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_bind_parameter_count(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_PARAMETER_COUNT) else {
-        return unsafe { foreign::next!(sqlite3_bind_parameter_count: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_bind_parameter_count: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_bind_parameter_count(&mut call, stmt) };
     call.leave();
@@ -4086,14 +4383,7 @@ unsafe fn core_sqlite3_bind_parameter_index(call: &mut Call, stmt: *mut u8, name
         call.input(stmt as u64);
         call.input_str(name.cast());
         call.cache();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_parameter_index: unsafe extern "C" fn(*mut u8, *mut u8) -> i32);
-                next(stmt, name) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_parameter_index: unsafe extern "C" fn(*mut u8, *mut u8) -> i32); next(stmt, name) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -4103,7 +4393,9 @@ unsafe fn core_sqlite3_bind_parameter_index(call: &mut Call, stmt: *mut u8, name
 pub unsafe extern "C" fn sqlite3_bind_parameter_index(stmt: *mut u8, name: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_PARAMETER_INDEX) else {
         return unsafe {
-            foreign::next!(sqlite3_bind_parameter_index: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(stmt, name)
+            foreign::next!(sqlite3_bind_parameter_index: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(
+                stmt, name,
+            )
         };
     };
     let result = unsafe { core_sqlite3_bind_parameter_index(&mut call, stmt, name) };
@@ -4116,14 +4408,7 @@ unsafe fn core_sqlite3_bind_parameter_name(call: &mut Call, stmt: *mut u8, index
     unsafe {
         call.input(stmt as u64);
         call.input(index as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_bind_parameter_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, index) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_bind_parameter_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, index) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         let result = foreign::shadow(
             call,
@@ -4140,7 +4425,9 @@ unsafe fn core_sqlite3_bind_parameter_name(call: &mut Call, stmt: *mut u8, index
 pub unsafe extern "C" fn sqlite3_bind_parameter_name(stmt: *mut u8, index: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_PARAMETER_NAME) else {
         return unsafe {
-            foreign::next!(sqlite3_bind_parameter_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, index)
+            foreign::next!(sqlite3_bind_parameter_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, index,
+            )
         };
     };
     let result = unsafe { core_sqlite3_bind_parameter_name(&mut call, stmt, index) };
@@ -4156,7 +4443,8 @@ unsafe fn core_sqlite3_clear_bindings(call: &mut Call, stmt: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_clear_bindings: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_clear_bindings: unsafe extern "C" fn(*mut u8) -> i32);
                 next(stmt) as i64
             },
             foreign::call_back,
@@ -4169,7 +4457,9 @@ unsafe fn core_sqlite3_clear_bindings(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_clear_bindings(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CLEAR_BINDINGS) else {
-        return unsafe { foreign::next!(sqlite3_clear_bindings: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_clear_bindings: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_clear_bindings(&mut call, stmt) };
     call.leave();
@@ -4184,7 +4474,8 @@ unsafe fn core_sqlite3_column_count(call: &mut Call, stmt: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_column_count: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_column_count: unsafe extern "C" fn(*mut u8) -> i32);
                 next(stmt) as i64
             },
             foreign::call_back,
@@ -4197,7 +4488,9 @@ unsafe fn core_sqlite3_column_count(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_count(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_COUNT) else {
-        return unsafe { foreign::next!(sqlite3_column_count: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_column_count: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_column_count(&mut call, stmt) };
     call.leave();
@@ -4225,7 +4518,9 @@ unsafe fn core_sqlite3_data_count(call: &mut Call, stmt: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_data_count(stmt: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DATA_COUNT) else {
-        return unsafe { foreign::next!(sqlite3_data_count: unsafe extern "C" fn(*mut u8) -> i32)(stmt) };
+        return unsafe {
+            foreign::next!(sqlite3_data_count: unsafe extern "C" fn(*mut u8) -> i32)(stmt)
+        };
     };
     let result = unsafe { core_sqlite3_data_count(&mut call, stmt) };
     call.leave();
@@ -4241,7 +4536,8 @@ unsafe fn core_sqlite3_column_type(call: &mut Call, stmt: *mut u8, column: i32) 
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_column_type: unsafe extern "C" fn(*mut u8, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_column_type: unsafe extern "C" fn(*mut u8, i32) -> i32);
                 next(stmt, column) as i64
             },
             foreign::call_back,
@@ -4254,7 +4550,11 @@ unsafe fn core_sqlite3_column_type(call: &mut Call, stmt: *mut u8, column: i32) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_type(stmt: *mut u8, column: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TYPE) else {
-        return unsafe { foreign::next!(sqlite3_column_type: unsafe extern "C" fn(*mut u8, i32) -> i32)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_type: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_type(&mut call, stmt, column) };
     call.leave();
@@ -4270,7 +4570,8 @@ unsafe fn core_sqlite3_column_bytes(call: &mut Call, stmt: *mut u8, column: i32)
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_column_bytes: unsafe extern "C" fn(*mut u8, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_column_bytes: unsafe extern "C" fn(*mut u8, i32) -> i32);
                 next(stmt, column) as i64
             },
             foreign::call_back,
@@ -4283,7 +4584,11 @@ unsafe fn core_sqlite3_column_bytes(call: &mut Call, stmt: *mut u8, column: i32)
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_bytes(stmt: *mut u8, column: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_BYTES) else {
-        return unsafe { foreign::next!(sqlite3_column_bytes: unsafe extern "C" fn(*mut u8, i32) -> i32)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_bytes: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_bytes(&mut call, stmt, column) };
     call.leave();
@@ -4298,7 +4603,8 @@ unsafe fn core_sqlite3_column_int(call: &mut Call, stmt: *mut u8, column: i32) -
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_column_int: unsafe extern "C" fn(*mut u8, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_column_int: unsafe extern "C" fn(*mut u8, i32) -> i32);
                 next(stmt, column) as i64
             },
             foreign::call_back,
@@ -4311,7 +4617,11 @@ unsafe fn core_sqlite3_column_int(call: &mut Call, stmt: *mut u8, column: i32) -
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_int(stmt: *mut u8, column: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_INT) else {
-        return unsafe { foreign::next!(sqlite3_column_int: unsafe extern "C" fn(*mut u8, i32) -> i32)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_int: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_int(&mut call, stmt, column) };
     call.leave();
@@ -4326,7 +4636,8 @@ unsafe fn core_sqlite3_column_int64(call: &mut Call, stmt: *mut u8, column: i32)
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_column_int64: unsafe extern "C" fn(*mut u8, i32) -> i64);
+                let next =
+                    foreign::next!(sqlite3_column_int64: unsafe extern "C" fn(*mut u8, i32) -> i64);
                 next(stmt, column) as i64
             },
             foreign::call_back,
@@ -4339,7 +4650,11 @@ unsafe fn core_sqlite3_column_int64(call: &mut Call, stmt: *mut u8, column: i32)
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_int64(stmt: *mut u8, column: i32) -> i64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_INT64) else {
-        return unsafe { foreign::next!(sqlite3_column_int64: unsafe extern "C" fn(*mut u8, i32) -> i64)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_int64: unsafe extern "C" fn(*mut u8, i32) -> i64)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_int64(&mut call, stmt, column) };
     call.leave();
@@ -4351,14 +4666,7 @@ unsafe fn core_sqlite3_column_double(call: &mut Call, stmt: *mut u8, column: i32
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_double: unsafe extern "C" fn(*mut u8, i32) -> f64);
-                next(stmt, column).to_bits() as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_double: unsafe extern "C" fn(*mut u8, i32) -> f64); next(stmt, column).to_bits() as i64 }, foreign::call_back);
         let result = f64::from_bits(result as u64);
         result
     }
@@ -4367,7 +4675,11 @@ unsafe fn core_sqlite3_column_double(call: &mut Call, stmt: *mut u8, column: i32
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_double(stmt: *mut u8, column: i32) -> f64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_DOUBLE) else {
-        return unsafe { foreign::next!(sqlite3_column_double: unsafe extern "C" fn(*mut u8, i32) -> f64)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_double: unsafe extern "C" fn(*mut u8, i32) -> f64)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_double(&mut call, stmt, column) };
     call.leave();
@@ -4379,14 +4691,7 @@ unsafe fn core_sqlite3_column_value(call: &mut Call, stmt: *mut u8, column: i32)
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_value: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, column) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_value: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, column) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -4395,7 +4700,11 @@ unsafe fn core_sqlite3_column_value(call: &mut Call, stmt: *mut u8, column: i32)
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_value(stmt: *mut u8, column: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_VALUE) else {
-        return unsafe { foreign::next!(sqlite3_column_value: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_value: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_value(&mut call, stmt, column) };
     call.leave();
@@ -4407,21 +4716,16 @@ unsafe fn core_sqlite3_column_text(call: &mut Call, stmt: *mut u8, column: i32) 
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_text: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, column) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_text: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, column) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         let result = foreign::shadow(
             call,
             result,
             Some(&|| {
-                ((foreign::next!(sqlite3_column_bytes: unsafe extern "C" fn(i64, i64) -> i32)((stmt as i64), (column as i64))
-                    as i64)
+                ((foreign::next!(sqlite3_column_bytes: unsafe extern "C" fn(i64, i64) -> i32)(
+                    (stmt as i64),
+                    (column as i64),
+                ) as i64)
                     .wrapping_add(1i64))
                 .max(0) as usize
             }),
@@ -4435,7 +4739,11 @@ unsafe fn core_sqlite3_column_text(call: &mut Call, stmt: *mut u8, column: i32) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_text(stmt: *mut u8, column: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TEXT) else {
-        return unsafe { foreign::next!(sqlite3_column_text: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_text: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_text(&mut call, stmt, column) };
     call.leave();
@@ -4447,21 +4755,16 @@ unsafe fn core_sqlite3_column_blob(call: &mut Call, stmt: *mut u8, column: i32) 
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_blob: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, column) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_blob: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, column) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         let result = foreign::shadow(
             call,
             result,
             Some(&|| {
-                (foreign::next!(sqlite3_column_bytes: unsafe extern "C" fn(i64, i64) -> i32)((stmt as i64), (column as i64))
-                    as i64)
+                (foreign::next!(sqlite3_column_bytes: unsafe extern "C" fn(i64, i64) -> i32)(
+                    (stmt as i64),
+                    (column as i64),
+                ) as i64)
                     .max(0) as usize
             }),
             foreign::Owner::Until((stmt as i64) as u64),
@@ -4474,7 +4777,11 @@ unsafe fn core_sqlite3_column_blob(call: &mut Call, stmt: *mut u8, column: i32) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_blob(stmt: *mut u8, column: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_BLOB) else {
-        return unsafe { foreign::next!(sqlite3_column_blob: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_blob: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_blob(&mut call, stmt, column) };
     call.leave();
@@ -4486,17 +4793,15 @@ unsafe fn core_sqlite3_column_name(call: &mut Call, stmt: *mut u8, column: i32) 
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, column) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, column) as i64 }, foreign::call_back);
         let result = result as *mut u8;
-        let result =
-            foreign::shadow(call, result, None, foreign::Owner::Process, (functions::SQLITE3_COLUMN_NAME.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::Process,
+            (functions::SQLITE3_COLUMN_NAME.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -4504,7 +4809,11 @@ unsafe fn core_sqlite3_column_name(call: &mut Call, stmt: *mut u8, column: i32) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_name(stmt: *mut u8, column: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_NAME) else {
-        return unsafe { foreign::next!(sqlite3_column_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_name(&mut call, stmt, column) };
     call.leave();
@@ -4516,17 +4825,15 @@ unsafe fn core_sqlite3_column_decltype(call: &mut Call, stmt: *mut u8, column: i
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_decltype: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, column) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_decltype: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, column) as i64 }, foreign::call_back);
         let result = result as *mut u8;
-        let result =
-            foreign::shadow(call, result, None, foreign::Owner::Process, (functions::SQLITE3_COLUMN_DECLTYPE.0 as u64) << 8 | 0);
+        let result = foreign::shadow(
+            call,
+            result,
+            None,
+            foreign::Owner::Process,
+            (functions::SQLITE3_COLUMN_DECLTYPE.0 as u64) << 8 | 0,
+        );
         result
     }
 }
@@ -4534,7 +4841,11 @@ unsafe fn core_sqlite3_column_decltype(call: &mut Call, stmt: *mut u8, column: i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_decltype(stmt: *mut u8, column: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_DECLTYPE) else {
-        return unsafe { foreign::next!(sqlite3_column_decltype: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_decltype: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_decltype(&mut call, stmt, column) };
     call.leave();
@@ -4542,18 +4853,15 @@ pub unsafe extern "C" fn sqlite3_column_decltype(stmt: *mut u8, column: i32) -> 
 }
 
 /// `const char *sqlite3_column_database_name(sqlite3_stmt *stmt, int column)`
-unsafe fn core_sqlite3_column_database_name(call: &mut Call, stmt: *mut u8, column: i32) -> *mut u8 {
+unsafe fn core_sqlite3_column_database_name(
+    call: &mut Call,
+    stmt: *mut u8,
+    column: i32,
+) -> *mut u8 {
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_database_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, column) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_database_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, column) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         let result = foreign::shadow(
             call,
@@ -4570,7 +4878,9 @@ unsafe fn core_sqlite3_column_database_name(call: &mut Call, stmt: *mut u8, colu
 pub unsafe extern "C" fn sqlite3_column_database_name(stmt: *mut u8, column: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_DATABASE_NAME) else {
         return unsafe {
-            foreign::next!(sqlite3_column_database_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, column)
+            foreign::next!(sqlite3_column_database_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, column,
+            )
         };
     };
     let result = unsafe { core_sqlite3_column_database_name(&mut call, stmt, column) };
@@ -4583,14 +4893,7 @@ unsafe fn core_sqlite3_column_table_name(call: &mut Call, stmt: *mut u8, column:
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_table_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, column) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_table_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, column) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         let result = foreign::shadow(
             call,
@@ -4606,7 +4909,11 @@ unsafe fn core_sqlite3_column_table_name(call: &mut Call, stmt: *mut u8, column:
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_table_name(stmt: *mut u8, column: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TABLE_NAME) else {
-        return unsafe { foreign::next!(sqlite3_column_table_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, column) };
+        return unsafe {
+            foreign::next!(sqlite3_column_table_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, column,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_column_table_name(&mut call, stmt, column) };
     call.leave();
@@ -4618,14 +4925,7 @@ unsafe fn core_sqlite3_column_origin_name(call: &mut Call, stmt: *mut u8, column
     unsafe {
         call.input(stmt as u64);
         call.input(column as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_column_origin_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(stmt, column) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_column_origin_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(stmt, column) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         let result = foreign::shadow(
             call,
@@ -4642,7 +4942,9 @@ unsafe fn core_sqlite3_column_origin_name(call: &mut Call, stmt: *mut u8, column
 pub unsafe extern "C" fn sqlite3_column_origin_name(stmt: *mut u8, column: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_ORIGIN_NAME) else {
         return unsafe {
-            foreign::next!(sqlite3_column_origin_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(stmt, column)
+            foreign::next!(sqlite3_column_origin_name: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                stmt, column,
+            )
         };
     };
     let result = unsafe { core_sqlite3_column_origin_name(&mut call, stmt, column) };
@@ -4650,7 +4952,12 @@ pub unsafe extern "C" fn sqlite3_column_origin_name(stmt: *mut u8, column: i32) 
     result
 }
 
-unsafe extern "C" fn upcall_sqlite3_create_function_5(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
+unsafe extern "C" fn upcall_sqlite3_create_function_5(
+    a0: *mut u8,
+    a1: i32,
+    a2: *mut u8,
+    number: f64,
+) {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION, 5, number, 0);
         let context = a0;
@@ -4658,12 +4965,24 @@ unsafe extern "C" fn upcall_sqlite3_create_function_5(a0: *mut u8, a1: i32, a2: 
         let values = a2;
         upcall.value(context as u64);
         upcall.value(count as u64);
-        upcall.bytes(values, if values.is_null() { 0 } else { ((count as i64).wrapping_mul(8i64)).max(0) as usize });
+        upcall.bytes(
+            values,
+            if values.is_null() {
+                0
+            } else {
+                ((count as i64).wrapping_mul(8i64)).max(0) as usize
+            },
+        );
         upcall.run();
     }
 }
 
-unsafe extern "C" fn upcall_sqlite3_create_function_6(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
+unsafe extern "C" fn upcall_sqlite3_create_function_6(
+    a0: *mut u8,
+    a1: i32,
+    a2: *mut u8,
+    number: f64,
+) {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION, 6, number, 0);
         let context = a0;
@@ -4671,7 +4990,14 @@ unsafe extern "C" fn upcall_sqlite3_create_function_6(a0: *mut u8, a1: i32, a2: 
         let values = a2;
         upcall.value(context as u64);
         upcall.value(count as u64);
-        upcall.bytes(values, if values.is_null() { 0 } else { ((count as i64).wrapping_mul(8i64)).max(0) as usize });
+        upcall.bytes(
+            values,
+            if values.is_null() {
+                0
+            } else {
+                ((count as i64).wrapping_mul(8i64)).max(0) as usize
+            },
+        );
         upcall.run();
     }
 }
@@ -4706,12 +5032,21 @@ unsafe fn core_sqlite3_create_function(
         call.input(plain as u64);
         call.input(step as u64);
         call.input(final_ as u64);
-        let plain =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_create_function_5 as *const (), plain) } else { plain };
-        let step =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_create_function_6 as *const (), step) } else { step };
-        let final_ =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_create_function_7 as *const (), final_) } else { final_ };
+        let plain = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_create_function_5 as *const (), plain)
+        } else {
+            plain
+        };
+        let step = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_create_function_6 as *const (), step)
+        } else {
+            step
+        };
+        let final_ = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_create_function_7 as *const (), final_)
+        } else {
+            final_
+        };
         let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_create_function: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32, *mut u8, *mut u8, *mut u8, *mut u8) -> i32); next(db, name, arguments, flags, data, plain, step, final_) as i64 }, foreign::call_back);
         let result = result as i32;
         result
@@ -4736,12 +5071,21 @@ pub unsafe extern "C" fn sqlite3_create_function(
             )
         };
     };
-    let result = unsafe { core_sqlite3_create_function(&mut call, db, name, arguments, flags, data, plain, step, final_) };
+    let result = unsafe {
+        core_sqlite3_create_function(
+            &mut call, db, name, arguments, flags, data, plain, step, final_,
+        )
+    };
     call.leave();
     result
 }
 
-unsafe extern "C" fn upcall_sqlite3_create_function_v2_5(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
+unsafe extern "C" fn upcall_sqlite3_create_function_v2_5(
+    a0: *mut u8,
+    a1: i32,
+    a2: *mut u8,
+    number: f64,
+) {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 5, number, 0);
         let context = a0;
@@ -4749,12 +5093,24 @@ unsafe extern "C" fn upcall_sqlite3_create_function_v2_5(a0: *mut u8, a1: i32, a
         let values = a2;
         upcall.value(context as u64);
         upcall.value(count as u64);
-        upcall.bytes(values, if values.is_null() { 0 } else { ((count as i64).wrapping_mul(8i64)).max(0) as usize });
+        upcall.bytes(
+            values,
+            if values.is_null() {
+                0
+            } else {
+                ((count as i64).wrapping_mul(8i64)).max(0) as usize
+            },
+        );
         upcall.run();
     }
 }
 
-unsafe extern "C" fn upcall_sqlite3_create_function_v2_6(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
+unsafe extern "C" fn upcall_sqlite3_create_function_v2_6(
+    a0: *mut u8,
+    a1: i32,
+    a2: *mut u8,
+    number: f64,
+) {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_FUNCTION_V2, 6, number, 0);
         let context = a0;
@@ -4762,7 +5118,14 @@ unsafe extern "C" fn upcall_sqlite3_create_function_v2_6(a0: *mut u8, a1: i32, a
         let values = a2;
         upcall.value(context as u64);
         upcall.value(count as u64);
-        upcall.bytes(values, if values.is_null() { 0 } else { ((count as i64).wrapping_mul(8i64)).max(0) as usize });
+        upcall.bytes(
+            values,
+            if values.is_null() {
+                0
+            } else {
+                ((count as i64).wrapping_mul(8i64)).max(0) as usize
+            },
+        );
         upcall.run();
     }
 }
@@ -4808,10 +5171,16 @@ unsafe fn core_sqlite3_create_function_v2(
         call.input(step as u64);
         call.input(final_ as u64);
         call.input(destroy as u64);
-        let plain =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_create_function_v2_5 as *const (), plain) } else { plain };
-        let step =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_create_function_v2_6 as *const (), step) } else { step };
+        let plain = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_create_function_v2_5 as *const (), plain)
+        } else {
+            plain
+        };
+        let step = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_create_function_v2_6 as *const (), step)
+        } else {
+            step
+        };
         let final_ = if call.is_recording() {
             foreign::stand_in(upcall_sqlite3_create_function_v2_7 as *const (), final_)
         } else {
@@ -4847,28 +5216,45 @@ pub unsafe extern "C" fn sqlite3_create_function_v2(
             )
         };
     };
-    let result =
-        unsafe { core_sqlite3_create_function_v2(&mut call, db, name, arguments, flags, data, plain, step, final_, destroy) };
+    let result = unsafe {
+        core_sqlite3_create_function_v2(
+            &mut call, db, name, arguments, flags, data, plain, step, final_, destroy,
+        )
+    };
     call.leave();
     result
 }
 
-unsafe extern "C" fn upcall_sqlite3_create_window_function_5(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
+unsafe extern "C" fn upcall_sqlite3_create_window_function_5(
+    a0: *mut u8,
+    a1: i32,
+    a2: *mut u8,
+    number: f64,
+) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 5, number, 0);
+        let mut upcall =
+            foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 5, number, 0);
         let context = a0;
         let count = a1;
         let values = a2;
         upcall.value(context as u64);
         upcall.value(count as u64);
-        upcall.bytes(values, if values.is_null() { 0 } else { ((count as i64).wrapping_mul(8i64)).max(0) as usize });
+        upcall.bytes(
+            values,
+            if values.is_null() {
+                0
+            } else {
+                ((count as i64).wrapping_mul(8i64)).max(0) as usize
+            },
+        );
         upcall.run();
     }
 }
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_6(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 6, number, 0);
+        let mut upcall =
+            foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 6, number, 0);
         let context = a0;
         upcall.value(context as u64);
         upcall.run();
@@ -4877,29 +5263,44 @@ unsafe extern "C" fn upcall_sqlite3_create_window_function_6(a0: *mut u8, number
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_7(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 7, number, 0);
+        let mut upcall =
+            foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 7, number, 0);
         let context = a0;
         upcall.value(context as u64);
         upcall.run();
     }
 }
 
-unsafe extern "C" fn upcall_sqlite3_create_window_function_8(a0: *mut u8, a1: i32, a2: *mut u8, number: f64) {
+unsafe extern "C" fn upcall_sqlite3_create_window_function_8(
+    a0: *mut u8,
+    a1: i32,
+    a2: *mut u8,
+    number: f64,
+) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 8, number, 0);
+        let mut upcall =
+            foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 8, number, 0);
         let context = a0;
         let count = a1;
         let values = a2;
         upcall.value(context as u64);
         upcall.value(count as u64);
-        upcall.bytes(values, if values.is_null() { 0 } else { ((count as i64).wrapping_mul(8i64)).max(0) as usize });
+        upcall.bytes(
+            values,
+            if values.is_null() {
+                0
+            } else {
+                ((count as i64).wrapping_mul(8i64)).max(0) as usize
+            },
+        );
         upcall.run();
     }
 }
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_9(a0: *mut u8, number: f64) {
     unsafe {
-        let mut upcall = foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 9, number, 0);
+        let mut upcall =
+            foreign::Upcall::new(functions::SQLITE3_CREATE_WINDOW_FUNCTION, 9, number, 0);
         let memory = a0;
         upcall.value(memory as u64);
         upcall.run();
@@ -4947,12 +5348,18 @@ unsafe fn core_sqlite3_create_window_function(
             value
         };
         let inverse = if call.is_recording() {
-            foreign::stand_in(upcall_sqlite3_create_window_function_8 as *const (), inverse)
+            foreign::stand_in(
+                upcall_sqlite3_create_window_function_8 as *const (),
+                inverse,
+            )
         } else {
             inverse
         };
         let destroy = if call.is_recording() {
-            foreign::stand_in(upcall_sqlite3_create_window_function_9 as *const (), destroy)
+            foreign::stand_in(
+                upcall_sqlite3_create_window_function_9 as *const (),
+                destroy,
+            )
         } else {
             destroy
         };
@@ -4983,7 +5390,9 @@ pub unsafe extern "C" fn sqlite3_create_window_function(
         };
     };
     let result = unsafe {
-        core_sqlite3_create_window_function(&mut call, db, name, arguments, flags, data, step, final_, value, inverse, destroy)
+        core_sqlite3_create_window_function(
+            &mut call, db, name, arguments, flags, data, step, final_, value, inverse, destroy,
+        )
     };
     call.leave();
     result
@@ -5054,7 +5463,8 @@ pub unsafe extern "C" fn sqlite3_create_collation(
             )
         };
     };
-    let result = unsafe { core_sqlite3_create_collation(&mut call, db, name, flags, data, compare) };
+    let result =
+        unsafe { core_sqlite3_create_collation(&mut call, db, name, flags, data, compare) };
     call.leave();
     result
 }
@@ -5141,12 +5551,20 @@ pub unsafe extern "C" fn sqlite3_create_collation_v2(
             )
         };
     };
-    let result = unsafe { core_sqlite3_create_collation_v2(&mut call, db, name, flags, data, compare, destroy) };
+    let result = unsafe {
+        core_sqlite3_create_collation_v2(&mut call, db, name, flags, data, compare, destroy)
+    };
     call.leave();
     result
 }
 
-unsafe extern "C" fn upcall_sqlite3_collation_needed_2(a0: *mut u8, a1: *mut u8, a2: i32, a3: *mut u8, number: f64) {
+unsafe extern "C" fn upcall_sqlite3_collation_needed_2(
+    a0: *mut u8,
+    a1: *mut u8,
+    a2: i32,
+    a3: *mut u8,
+    number: f64,
+) {
     unsafe {
         let mut upcall = foreign::Upcall::new(functions::SQLITE3_COLLATION_NEEDED, 2, number, 0);
         let data = a0;
@@ -5162,31 +5580,38 @@ unsafe extern "C" fn upcall_sqlite3_collation_needed_2(a0: *mut u8, a1: *mut u8,
 }
 
 /// `int sqlite3_collation_needed(sqlite3 *db, void *data, void (*needed)(void *data, sqlite3 *of, int flags, const char *name))`
-unsafe fn core_sqlite3_collation_needed(call: &mut Call, db: *mut u8, data: *mut u8, needed: *mut u8) -> i32 {
+unsafe fn core_sqlite3_collation_needed(
+    call: &mut Call,
+    db: *mut u8,
+    data: *mut u8,
+    needed: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input(data as u64);
         call.input(needed as u64);
-        let needed =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_collation_needed_2 as *const (), needed) } else { needed };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_collation_needed: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32);
-                next(db, data, needed) as i64
-            },
-            foreign::call_back,
-        );
+        let needed = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_collation_needed_2 as *const (), needed)
+        } else {
+            needed
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_collation_needed: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32); next(db, data, needed) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_collation_needed(db: *mut u8, data: *mut u8, needed: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_collation_needed(
+    db: *mut u8,
+    data: *mut u8,
+    needed: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLLATION_NEEDED) else {
         return unsafe {
-            foreign::next!(sqlite3_collation_needed: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32)(db, data, needed)
+            foreign::next!(sqlite3_collation_needed: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8) -> i32)(
+                db, data, needed,
+            )
         };
     };
     let result = unsafe { core_sqlite3_collation_needed(&mut call, db, data, needed) };
@@ -5195,27 +5620,31 @@ pub unsafe extern "C" fn sqlite3_collation_needed(db: *mut u8, data: *mut u8, ne
 }
 
 /// `int sqlite3_create_module(sqlite3 *db, const char *name, const sqlite3_module *module, void *data)`
-unsafe fn core_sqlite3_create_module(call: &mut Call, db: *mut u8, name: *mut u8, module: *mut u8, data: *mut u8) -> i32 {
+unsafe fn core_sqlite3_create_module(
+    call: &mut Call,
+    db: *mut u8,
+    name: *mut u8,
+    module: *mut u8,
+    data: *mut u8,
+) -> i32 {
     unsafe {
         call.input(db as u64);
         call.input_str(name.cast());
         call.input(module as u64);
         call.input(data as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_create_module: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8) -> i32);
-                next(db, name, module, data) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_create_module: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8) -> i32); next(db, name, module, data) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_create_module(db: *mut u8, name: *mut u8, module: *mut u8, data: *mut u8) -> i32 {
+pub unsafe extern "C" fn sqlite3_create_module(
+    db: *mut u8,
+    name: *mut u8,
+    module: *mut u8,
+    data: *mut u8,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_MODULE) else {
         return unsafe {
             foreign::next!(sqlite3_create_module: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8) -> i32)(
@@ -5264,7 +5693,8 @@ pub unsafe extern "C" fn sqlite3_create_module_v2(
             )
         };
     };
-    let result = unsafe { core_sqlite3_create_module_v2(&mut call, db, name, module, data, destroy) };
+    let result =
+        unsafe { core_sqlite3_create_module_v2(&mut call, db, name, module, data, destroy) };
     call.leave();
     result
 }
@@ -5273,14 +5703,7 @@ pub unsafe extern "C" fn sqlite3_create_module_v2(
 unsafe fn core_sqlite3_drop_modules(call: &mut Call, db: *mut u8, keep: *mut u8) -> i32 {
     unsafe {
         call.input(db as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_drop_modules: unsafe extern "C" fn(*mut u8, *mut u8) -> i32);
-                next(db, keep) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_drop_modules: unsafe extern "C" fn(*mut u8, *mut u8) -> i32); next(db, keep) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -5289,7 +5712,11 @@ unsafe fn core_sqlite3_drop_modules(call: &mut Call, db: *mut u8, keep: *mut u8)
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_drop_modules(db: *mut u8, keep: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DROP_MODULES) else {
-        return unsafe { foreign::next!(sqlite3_drop_modules: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(db, keep) };
+        return unsafe {
+            foreign::next!(sqlite3_drop_modules: unsafe extern "C" fn(*mut u8, *mut u8) -> i32)(
+                db, keep,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_drop_modules(&mut call, db, keep) };
     call.leave();
@@ -5303,7 +5730,8 @@ unsafe fn core_sqlite3_user_data(call: &mut Call, context: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_user_data: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_user_data: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(context) as i64
             },
             foreign::call_back,
@@ -5316,7 +5744,9 @@ unsafe fn core_sqlite3_user_data(call: &mut Call, context: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_user_data(context: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_USER_DATA) else {
-        return unsafe { foreign::next!(sqlite3_user_data: unsafe extern "C" fn(*mut u8) -> *mut u8)(context) };
+        return unsafe {
+            foreign::next!(sqlite3_user_data: unsafe extern "C" fn(*mut u8) -> *mut u8)(context)
+        };
     };
     let result = unsafe { core_sqlite3_user_data(&mut call, context) };
     call.leave();
@@ -5327,14 +5757,7 @@ pub unsafe extern "C" fn sqlite3_user_data(context: *mut u8) -> *mut u8 {
 unsafe fn core_sqlite3_context_db_handle(call: &mut Call, context: *mut u8) -> *mut u8 {
     unsafe {
         call.input(context as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_context_db_handle: unsafe extern "C" fn(*mut u8) -> *mut u8);
-                next(context) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_context_db_handle: unsafe extern "C" fn(*mut u8) -> *mut u8); next(context) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -5343,7 +5766,11 @@ unsafe fn core_sqlite3_context_db_handle(call: &mut Call, context: *mut u8) -> *
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_context_db_handle(context: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CONTEXT_DB_HANDLE) else {
-        return unsafe { foreign::next!(sqlite3_context_db_handle: unsafe extern "C" fn(*mut u8) -> *mut u8)(context) };
+        return unsafe {
+            foreign::next!(sqlite3_context_db_handle: unsafe extern "C" fn(*mut u8) -> *mut u8)(
+                context,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_context_db_handle(&mut call, context) };
     call.leave();
@@ -5357,7 +5784,8 @@ unsafe fn core_sqlite3_aggregate_count(call: &mut Call, context: *mut u8) -> i32
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_aggregate_count: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_aggregate_count: unsafe extern "C" fn(*mut u8) -> i32);
                 next(context) as i64
             },
             foreign::call_back,
@@ -5370,7 +5798,9 @@ unsafe fn core_sqlite3_aggregate_count(call: &mut Call, context: *mut u8) -> i32
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_aggregate_count(context: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_AGGREGATE_COUNT) else {
-        return unsafe { foreign::next!(sqlite3_aggregate_count: unsafe extern "C" fn(*mut u8) -> i32)(context) };
+        return unsafe {
+            foreign::next!(sqlite3_aggregate_count: unsafe extern "C" fn(*mut u8) -> i32)(context)
+        };
     };
     let result = unsafe { core_sqlite3_aggregate_count(&mut call, context) };
     call.leave();
@@ -5382,14 +5812,7 @@ unsafe fn core_sqlite3_get_auxdata(call: &mut Call, context: *mut u8, argument: 
     unsafe {
         call.input(context as u64);
         call.input(argument as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_get_auxdata: unsafe extern "C" fn(*mut u8, i32) -> *mut u8);
-                next(context, argument) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_get_auxdata: unsafe extern "C" fn(*mut u8, i32) -> *mut u8); next(context, argument) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -5398,7 +5821,11 @@ unsafe fn core_sqlite3_get_auxdata(call: &mut Call, context: *mut u8, argument: 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_get_auxdata(context: *mut u8, argument: i32) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_GET_AUXDATA) else {
-        return unsafe { foreign::next!(sqlite3_get_auxdata: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(context, argument) };
+        return unsafe {
+            foreign::next!(sqlite3_get_auxdata: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(
+                context, argument,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_get_auxdata(&mut call, context, argument) };
     call.leave();
@@ -5415,31 +5842,35 @@ unsafe extern "C" fn upcall_sqlite3_set_auxdata_3(a0: *mut u8, number: f64) {
 }
 
 /// `void sqlite3_set_auxdata(sqlite3_context *context, int argument, void *data, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_set_auxdata(call: &mut Call, context: *mut u8, argument: i32, data: *mut u8, destroy: *mut u8) {
+unsafe fn core_sqlite3_set_auxdata(
+    call: &mut Call,
+    context: *mut u8,
+    argument: i32,
+    data: *mut u8,
+    destroy: *mut u8,
+) {
     unsafe {
         call.input(context as u64);
         call.input(argument as u64);
         call.input(data as u64);
         call.input(destroy as u64);
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_set_auxdata_3 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_set_auxdata: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8));
-                {
-                    next(context, argument, data, destroy);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_set_auxdata_3 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_set_auxdata: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8)); { next(context, argument, data, destroy); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_set_auxdata(context: *mut u8, argument: i32, data: *mut u8, destroy: *mut u8) {
+pub unsafe extern "C" fn sqlite3_set_auxdata(
+    context: *mut u8,
+    argument: i32,
+    data: *mut u8,
+    destroy: *mut u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SET_AUXDATA) else {
         return unsafe {
             foreign::next!(sqlite3_set_auxdata: unsafe extern "C" fn(*mut u8, i32, *mut u8, *mut u8))(
@@ -5458,7 +5889,8 @@ unsafe fn core_sqlite3_value_bytes(call: &mut Call, value: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_bytes: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_value_bytes: unsafe extern "C" fn(*mut u8) -> i32);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5471,7 +5903,9 @@ unsafe fn core_sqlite3_value_bytes(call: &mut Call, value: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_bytes(value: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_BYTES) else {
-        return unsafe { foreign::next!(sqlite3_value_bytes: unsafe extern "C" fn(*mut u8) -> i32)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_bytes: unsafe extern "C" fn(*mut u8) -> i32)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_bytes(&mut call, value) };
     call.leave();
@@ -5498,7 +5932,9 @@ unsafe fn core_sqlite3_value_type(call: &mut Call, value: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_type(value: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_TYPE) else {
-        return unsafe { foreign::next!(sqlite3_value_type: unsafe extern "C" fn(*mut u8) -> i32)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_type: unsafe extern "C" fn(*mut u8) -> i32)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_type(&mut call, value) };
     call.leave();
@@ -5509,14 +5945,7 @@ pub unsafe extern "C" fn sqlite3_value_type(value: *mut u8) -> i32 {
 unsafe fn core_sqlite3_value_numeric_type(call: &mut Call, value: *mut u8) -> i32 {
     unsafe {
         call.input(value as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_value_numeric_type: unsafe extern "C" fn(*mut u8) -> i32);
-                next(value) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_value_numeric_type: unsafe extern "C" fn(*mut u8) -> i32); next(value) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -5525,7 +5954,9 @@ unsafe fn core_sqlite3_value_numeric_type(call: &mut Call, value: *mut u8) -> i3
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_numeric_type(value: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_NUMERIC_TYPE) else {
-        return unsafe { foreign::next!(sqlite3_value_numeric_type: unsafe extern "C" fn(*mut u8) -> i32)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_numeric_type: unsafe extern "C" fn(*mut u8) -> i32)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_numeric_type(&mut call, value) };
     call.leave();
@@ -5539,7 +5970,8 @@ unsafe fn core_sqlite3_value_nochange(call: &mut Call, value: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_nochange: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_value_nochange: unsafe extern "C" fn(*mut u8) -> i32);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5552,7 +5984,9 @@ unsafe fn core_sqlite3_value_nochange(call: &mut Call, value: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_nochange(value: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_NOCHANGE) else {
-        return unsafe { foreign::next!(sqlite3_value_nochange: unsafe extern "C" fn(*mut u8) -> i32)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_nochange: unsafe extern "C" fn(*mut u8) -> i32)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_nochange(&mut call, value) };
     call.leave();
@@ -5566,7 +6000,8 @@ unsafe fn core_sqlite3_value_frombind(call: &mut Call, value: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_frombind: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_value_frombind: unsafe extern "C" fn(*mut u8) -> i32);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5579,7 +6014,9 @@ unsafe fn core_sqlite3_value_frombind(call: &mut Call, value: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_frombind(value: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_FROMBIND) else {
-        return unsafe { foreign::next!(sqlite3_value_frombind: unsafe extern "C" fn(*mut u8) -> i32)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_frombind: unsafe extern "C" fn(*mut u8) -> i32)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_frombind(&mut call, value) };
     call.leave();
@@ -5593,7 +6030,8 @@ unsafe fn core_sqlite3_value_encoding(call: &mut Call, value: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_encoding: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_value_encoding: unsafe extern "C" fn(*mut u8) -> i32);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5606,7 +6044,9 @@ unsafe fn core_sqlite3_value_encoding(call: &mut Call, value: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_encoding(value: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_ENCODING) else {
-        return unsafe { foreign::next!(sqlite3_value_encoding: unsafe extern "C" fn(*mut u8) -> i32)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_encoding: unsafe extern "C" fn(*mut u8) -> i32)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_encoding(&mut call, value) };
     call.leave();
@@ -5620,7 +6060,8 @@ unsafe fn core_sqlite3_value_subtype(call: &mut Call, value: *mut u8) -> u32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_subtype: unsafe extern "C" fn(*mut u8) -> u32);
+                let next =
+                    foreign::next!(sqlite3_value_subtype: unsafe extern "C" fn(*mut u8) -> u32);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5633,7 +6074,9 @@ unsafe fn core_sqlite3_value_subtype(call: &mut Call, value: *mut u8) -> u32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_subtype(value: *mut u8) -> u32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_SUBTYPE) else {
-        return unsafe { foreign::next!(sqlite3_value_subtype: unsafe extern "C" fn(*mut u8) -> u32)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_subtype: unsafe extern "C" fn(*mut u8) -> u32)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_subtype(&mut call, value) };
     call.leave();
@@ -5660,7 +6103,9 @@ unsafe fn core_sqlite3_value_int(call: &mut Call, value: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_int(value: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_INT) else {
-        return unsafe { foreign::next!(sqlite3_value_int: unsafe extern "C" fn(*mut u8) -> i32)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_int: unsafe extern "C" fn(*mut u8) -> i32)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_int(&mut call, value) };
     call.leave();
@@ -5674,7 +6119,8 @@ unsafe fn core_sqlite3_value_int64(call: &mut Call, value: *mut u8) -> i64 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_int64: unsafe extern "C" fn(*mut u8) -> i64);
+                let next =
+                    foreign::next!(sqlite3_value_int64: unsafe extern "C" fn(*mut u8) -> i64);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5687,7 +6133,9 @@ unsafe fn core_sqlite3_value_int64(call: &mut Call, value: *mut u8) -> i64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_int64(value: *mut u8) -> i64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_INT64) else {
-        return unsafe { foreign::next!(sqlite3_value_int64: unsafe extern "C" fn(*mut u8) -> i64)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_int64: unsafe extern "C" fn(*mut u8) -> i64)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_int64(&mut call, value) };
     call.leave();
@@ -5701,7 +6149,8 @@ unsafe fn core_sqlite3_value_double(call: &mut Call, value: *mut u8) -> f64 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_double: unsafe extern "C" fn(*mut u8) -> f64);
+                let next =
+                    foreign::next!(sqlite3_value_double: unsafe extern "C" fn(*mut u8) -> f64);
                 next(value).to_bits() as i64
             },
             foreign::call_back,
@@ -5714,7 +6163,9 @@ unsafe fn core_sqlite3_value_double(call: &mut Call, value: *mut u8) -> f64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_double(value: *mut u8) -> f64 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_DOUBLE) else {
-        return unsafe { foreign::next!(sqlite3_value_double: unsafe extern "C" fn(*mut u8) -> f64)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_double: unsafe extern "C" fn(*mut u8) -> f64)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_double(&mut call, value) };
     call.leave();
@@ -5728,7 +6179,8 @@ unsafe fn core_sqlite3_value_text(call: &mut Call, value: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_text: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_value_text: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5738,7 +6190,9 @@ unsafe fn core_sqlite3_value_text(call: &mut Call, value: *mut u8) -> *mut u8 {
             call,
             result,
             Some(&|| {
-                ((foreign::next!(sqlite3_value_bytes: unsafe extern "C" fn(i64) -> i32)((value as i64)) as i64)
+                ((foreign::next!(sqlite3_value_bytes: unsafe extern "C" fn(i64) -> i32)(
+                    (value as i64),
+                ) as i64)
                     .wrapping_add(1i64))
                 .max(0) as usize
             }),
@@ -5752,7 +6206,9 @@ unsafe fn core_sqlite3_value_text(call: &mut Call, value: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_text(value: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_TEXT) else {
-        return unsafe { foreign::next!(sqlite3_value_text: unsafe extern "C" fn(*mut u8) -> *mut u8)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_text: unsafe extern "C" fn(*mut u8) -> *mut u8)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_text(&mut call, value) };
     call.leave();
@@ -5766,7 +6222,8 @@ unsafe fn core_sqlite3_value_blob(call: &mut Call, value: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_blob: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_value_blob: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5776,7 +6233,10 @@ unsafe fn core_sqlite3_value_blob(call: &mut Call, value: *mut u8) -> *mut u8 {
             call,
             result,
             Some(&|| {
-                (foreign::next!(sqlite3_value_bytes: unsafe extern "C" fn(i64) -> i32)((value as i64)) as i64).max(0) as usize
+                (foreign::next!(sqlite3_value_bytes: unsafe extern "C" fn(i64) -> i32)(
+                    (value as i64),
+                ) as i64)
+                    .max(0) as usize
             }),
             foreign::Owner::Callback,
             (functions::SQLITE3_VALUE_BLOB.0 as u64) << 8 | 0,
@@ -5788,7 +6248,9 @@ unsafe fn core_sqlite3_value_blob(call: &mut Call, value: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_blob(value: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_BLOB) else {
-        return unsafe { foreign::next!(sqlite3_value_blob: unsafe extern "C" fn(*mut u8) -> *mut u8)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_blob: unsafe extern "C" fn(*mut u8) -> *mut u8)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_blob(&mut call, value) };
     call.leave();
@@ -5800,14 +6262,7 @@ unsafe fn core_sqlite3_value_pointer(call: &mut Call, value: *mut u8, type_: *mu
     unsafe {
         call.input(value as u64);
         call.input_str(type_.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_value_pointer: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8);
-                next(value, type_) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_value_pointer: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8); next(value, type_) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -5816,7 +6271,11 @@ unsafe fn core_sqlite3_value_pointer(call: &mut Call, value: *mut u8, type_: *mu
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_pointer(value: *mut u8, type_: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_POINTER) else {
-        return unsafe { foreign::next!(sqlite3_value_pointer: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8)(value, type_) };
+        return unsafe {
+            foreign::next!(sqlite3_value_pointer: unsafe extern "C" fn(*mut u8, *mut u8) -> *mut u8)(
+                value, type_,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_value_pointer(&mut call, value, type_) };
     call.leave();
@@ -5830,7 +6289,8 @@ unsafe fn core_sqlite3_value_dup(call: &mut Call, value: *mut u8) -> *mut u8 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_value_dup: unsafe extern "C" fn(*mut u8) -> *mut u8);
+                let next =
+                    foreign::next!(sqlite3_value_dup: unsafe extern "C" fn(*mut u8) -> *mut u8);
                 next(value) as i64
             },
             foreign::call_back,
@@ -5843,7 +6303,9 @@ unsafe fn core_sqlite3_value_dup(call: &mut Call, value: *mut u8) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_dup(value: *mut u8) -> *mut u8 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_DUP) else {
-        return unsafe { foreign::next!(sqlite3_value_dup: unsafe extern "C" fn(*mut u8) -> *mut u8)(value) };
+        return unsafe {
+            foreign::next!(sqlite3_value_dup: unsafe extern "C" fn(*mut u8) -> *mut u8)(value)
+        };
     };
     let result = unsafe { core_sqlite3_value_dup(&mut call, value) };
     call.leave();
@@ -5888,7 +6350,13 @@ unsafe extern "C" fn upcall_sqlite3_result_blob_3(a0: *mut u8, number: f64) {
 }
 
 /// `void sqlite3_result_blob(sqlite3_context *context, const void *data, int bytes, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_result_blob(call: &mut Call, context: *mut u8, data: *mut u8, bytes: i32, destroy: *mut u8) {
+unsafe fn core_sqlite3_result_blob(
+    call: &mut Call,
+    context: *mut u8,
+    data: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) {
     unsafe {
         call.input(context as u64);
         if !data.is_null() {
@@ -5896,25 +6364,23 @@ unsafe fn core_sqlite3_result_blob(call: &mut Call, context: *mut u8, data: *mut
         }
         call.input(bytes as u64);
         call.input(destroy as u64);
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_result_blob_3 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_blob: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8));
-                {
-                    next(context, data, bytes, destroy);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_result_blob_3 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_blob: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8)); { next(context, data, bytes, destroy); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_result_blob(context: *mut u8, data: *mut u8, bytes: i32, destroy: *mut u8) {
+pub unsafe extern "C" fn sqlite3_result_blob(
+    context: *mut u8,
+    data: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_BLOB) else {
         return unsafe {
             foreign::next!(sqlite3_result_blob: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8))(
@@ -5936,7 +6402,13 @@ unsafe extern "C" fn upcall_sqlite3_result_blob64_3(a0: *mut u8, number: f64) {
 }
 
 /// `void sqlite3_result_blob64(sqlite3_context *context, const void *data, sqlite3_uint64 bytes, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_result_blob64(call: &mut Call, context: *mut u8, data: *mut u8, bytes: usize, destroy: *mut u8) {
+unsafe fn core_sqlite3_result_blob64(
+    call: &mut Call,
+    context: *mut u8,
+    data: *mut u8,
+    bytes: usize,
+    destroy: *mut u8,
+) {
     unsafe {
         call.input(context as u64);
         if !data.is_null() {
@@ -5944,25 +6416,23 @@ unsafe fn core_sqlite3_result_blob64(call: &mut Call, context: *mut u8, data: *m
         }
         call.input(bytes as u64);
         call.input(destroy as u64);
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_result_blob64_3 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_blob64: unsafe extern "C" fn(*mut u8, *mut u8, usize, *mut u8));
-                {
-                    next(context, data, bytes, destroy);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_result_blob64_3 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_blob64: unsafe extern "C" fn(*mut u8, *mut u8, usize, *mut u8)); { next(context, data, bytes, destroy); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_result_blob64(context: *mut u8, data: *mut u8, bytes: usize, destroy: *mut u8) {
+pub unsafe extern "C" fn sqlite3_result_blob64(
+    context: *mut u8,
+    data: *mut u8,
+    bytes: usize,
+    destroy: *mut u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_BLOB64) else {
         return unsafe {
             foreign::next!(sqlite3_result_blob64: unsafe extern "C" fn(*mut u8, *mut u8, usize, *mut u8))(
@@ -5984,7 +6454,13 @@ unsafe extern "C" fn upcall_sqlite3_result_text_3(a0: *mut u8, number: f64) {
 }
 
 /// `void sqlite3_result_text(sqlite3_context *context, const char *text, int bytes, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_result_text(call: &mut Call, context: *mut u8, text: *mut u8, bytes: i32, destroy: *mut u8) {
+unsafe fn core_sqlite3_result_text(
+    call: &mut Call,
+    context: *mut u8,
+    text: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) {
     unsafe {
         call.input(context as u64);
         if !text.is_null() {
@@ -6000,25 +6476,23 @@ unsafe fn core_sqlite3_result_text(call: &mut Call, context: *mut u8, text: *mut
         }
         call.input(bytes as u64);
         call.input(destroy as u64);
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_result_text_3 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_text: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8));
-                {
-                    next(context, text, bytes, destroy);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_result_text_3 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_text: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8)); { next(context, text, bytes, destroy); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_result_text(context: *mut u8, text: *mut u8, bytes: i32, destroy: *mut u8) {
+pub unsafe extern "C" fn sqlite3_result_text(
+    context: *mut u8,
+    text: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT) else {
         return unsafe {
             foreign::next!(sqlite3_result_text: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8))(
@@ -6056,25 +6530,24 @@ unsafe fn core_sqlite3_result_text64(
         call.input(bytes as u64);
         call.input(destroy as u64);
         call.input(encoding as u64);
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_result_text64_3 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_text64: unsafe extern "C" fn(*mut u8, *mut u8, usize, *mut u8, u8));
-                {
-                    next(context, text, bytes, destroy, encoding);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_result_text64_3 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_text64: unsafe extern "C" fn(*mut u8, *mut u8, usize, *mut u8, u8)); { next(context, text, bytes, destroy, encoding); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_result_text64(context: *mut u8, text: *mut u8, bytes: usize, destroy: *mut u8, encoding: u8) {
+pub unsafe extern "C" fn sqlite3_result_text64(
+    context: *mut u8,
+    text: *mut u8,
+    bytes: usize,
+    destroy: *mut u8,
+    encoding: u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT64) else {
         return unsafe {
             foreign::next!(sqlite3_result_text64: unsafe extern "C" fn(*mut u8, *mut u8, usize, *mut u8, u8))(
@@ -6096,7 +6569,13 @@ unsafe extern "C" fn upcall_sqlite3_result_text16le_3(a0: *mut u8, number: f64) 
 }
 
 /// `void sqlite3_result_text16le(sqlite3_context *context, const void *text, int bytes, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_result_text16le(call: &mut Call, context: *mut u8, text: *mut u8, bytes: i32, destroy: *mut u8) {
+unsafe fn core_sqlite3_result_text16le(
+    call: &mut Call,
+    context: *mut u8,
+    text: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) {
     unsafe {
         call.input(context as u64);
         if !text.is_null() {
@@ -6104,25 +6583,23 @@ unsafe fn core_sqlite3_result_text16le(call: &mut Call, context: *mut u8, text: 
         }
         call.input(bytes as u64);
         call.input(destroy as u64);
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_result_text16le_3 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_text16le: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8));
-                {
-                    next(context, text, bytes, destroy);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_result_text16le_3 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_text16le: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8)); { next(context, text, bytes, destroy); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_result_text16le(context: *mut u8, text: *mut u8, bytes: i32, destroy: *mut u8) {
+pub unsafe extern "C" fn sqlite3_result_text16le(
+    context: *mut u8,
+    text: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT16LE) else {
         return unsafe {
             foreign::next!(sqlite3_result_text16le: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8))(
@@ -6144,7 +6621,13 @@ unsafe extern "C" fn upcall_sqlite3_result_text16be_3(a0: *mut u8, number: f64) 
 }
 
 /// `void sqlite3_result_text16be(sqlite3_context *context, const void *text, int bytes, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_result_text16be(call: &mut Call, context: *mut u8, text: *mut u8, bytes: i32, destroy: *mut u8) {
+unsafe fn core_sqlite3_result_text16be(
+    call: &mut Call,
+    context: *mut u8,
+    text: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) {
     unsafe {
         call.input(context as u64);
         if !text.is_null() {
@@ -6152,25 +6635,23 @@ unsafe fn core_sqlite3_result_text16be(call: &mut Call, context: *mut u8, text: 
         }
         call.input(bytes as u64);
         call.input(destroy as u64);
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_result_text16be_3 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_text16be: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8));
-                {
-                    next(context, text, bytes, destroy);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_result_text16be_3 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_text16be: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8)); { next(context, text, bytes, destroy); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_result_text16be(context: *mut u8, text: *mut u8, bytes: i32, destroy: *mut u8) {
+pub unsafe extern "C" fn sqlite3_result_text16be(
+    context: *mut u8,
+    text: *mut u8,
+    bytes: i32,
+    destroy: *mut u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT16BE) else {
         return unsafe {
             foreign::next!(sqlite3_result_text16be: unsafe extern "C" fn(*mut u8, *mut u8, i32, *mut u8))(
@@ -6190,7 +6671,8 @@ unsafe fn core_sqlite3_result_double(call: &mut Call, context: *mut u8, value: f
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_result_double: unsafe extern "C" fn(*mut u8, f64));
+                let next =
+                    foreign::next!(sqlite3_result_double: unsafe extern "C" fn(*mut u8, f64));
                 {
                     next(context, value);
                     0
@@ -6205,7 +6687,11 @@ unsafe fn core_sqlite3_result_double(call: &mut Call, context: *mut u8, value: f
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_double(context: *mut u8, value: f64) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_DOUBLE) else {
-        return unsafe { foreign::next!(sqlite3_result_double: unsafe extern "C" fn(*mut u8, f64))(context, value) };
+        return unsafe {
+            foreign::next!(sqlite3_result_double: unsafe extern "C" fn(*mut u8, f64))(
+                context, value,
+            )
+        };
     };
     unsafe { core_sqlite3_result_double(&mut call, context, value) };
     call.leave();
@@ -6234,7 +6720,9 @@ unsafe fn core_sqlite3_result_int(call: &mut Call, context: *mut u8, value: i32)
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_int(context: *mut u8, value: i32) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_INT) else {
-        return unsafe { foreign::next!(sqlite3_result_int: unsafe extern "C" fn(*mut u8, i32))(context, value) };
+        return unsafe {
+            foreign::next!(sqlite3_result_int: unsafe extern "C" fn(*mut u8, i32))(context, value)
+        };
     };
     unsafe { core_sqlite3_result_int(&mut call, context, value) };
     call.leave();
@@ -6263,7 +6751,9 @@ unsafe fn core_sqlite3_result_int64(call: &mut Call, context: *mut u8, value: i6
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_int64(context: *mut u8, value: i64) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_INT64) else {
-        return unsafe { foreign::next!(sqlite3_result_int64: unsafe extern "C" fn(*mut u8, i64))(context, value) };
+        return unsafe {
+            foreign::next!(sqlite3_result_int64: unsafe extern "C" fn(*mut u8, i64))(context, value)
+        };
     };
     unsafe { core_sqlite3_result_int64(&mut call, context, value) };
     call.leave();
@@ -6291,7 +6781,9 @@ unsafe fn core_sqlite3_result_null(call: &mut Call, context: *mut u8) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_null(context: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_NULL) else {
-        return unsafe { foreign::next!(sqlite3_result_null: unsafe extern "C" fn(*mut u8))(context) };
+        return unsafe {
+            foreign::next!(sqlite3_result_null: unsafe extern "C" fn(*mut u8))(context)
+        };
     };
     unsafe { core_sqlite3_result_null(&mut call, context) };
     call.leave();
@@ -6305,7 +6797,8 @@ unsafe fn core_sqlite3_result_value(call: &mut Call, context: *mut u8, value: *m
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_result_value: unsafe extern "C" fn(*mut u8, *mut u8));
+                let next =
+                    foreign::next!(sqlite3_result_value: unsafe extern "C" fn(*mut u8, *mut u8));
                 {
                     next(context, value);
                     0
@@ -6320,7 +6813,11 @@ unsafe fn core_sqlite3_result_value(call: &mut Call, context: *mut u8, value: *m
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_value(context: *mut u8, value: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_VALUE) else {
-        return unsafe { foreign::next!(sqlite3_result_value: unsafe extern "C" fn(*mut u8, *mut u8))(context, value) };
+        return unsafe {
+            foreign::next!(sqlite3_result_value: unsafe extern "C" fn(*mut u8, *mut u8))(
+                context, value,
+            )
+        };
     };
     unsafe { core_sqlite3_result_value(&mut call, context, value) };
     call.leave();
@@ -6336,31 +6833,35 @@ unsafe extern "C" fn upcall_sqlite3_result_pointer_3(a0: *mut u8, number: f64) {
 }
 
 /// `void sqlite3_result_pointer(sqlite3_context *context, void *pointer, const char *type, void (*destroy)(void *memory))`
-unsafe fn core_sqlite3_result_pointer(call: &mut Call, context: *mut u8, pointer: *mut u8, type_: *mut u8, destroy: *mut u8) {
+unsafe fn core_sqlite3_result_pointer(
+    call: &mut Call,
+    context: *mut u8,
+    pointer: *mut u8,
+    type_: *mut u8,
+    destroy: *mut u8,
+) {
     unsafe {
         call.input(context as u64);
         call.input(pointer as u64);
         call.input_str(type_.cast());
         call.input(destroy as u64);
-        let destroy =
-            if call.is_recording() { foreign::stand_in(upcall_sqlite3_result_pointer_3 as *const (), destroy) } else { destroy };
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_pointer: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8));
-                {
-                    next(context, pointer, type_, destroy);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let destroy = if call.is_recording() {
+            foreign::stand_in(upcall_sqlite3_result_pointer_3 as *const (), destroy)
+        } else {
+            destroy
+        };
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_pointer: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8)); { next(context, pointer, type_, destroy); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_result_pointer(context: *mut u8, pointer: *mut u8, type_: *mut u8, destroy: *mut u8) {
+pub unsafe extern "C" fn sqlite3_result_pointer(
+    context: *mut u8,
+    pointer: *mut u8,
+    type_: *mut u8,
+    destroy: *mut u8,
+) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_POINTER) else {
         return unsafe {
             foreign::next!(sqlite3_result_pointer: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8))(
@@ -6380,7 +6881,8 @@ unsafe fn core_sqlite3_result_zeroblob(call: &mut Call, context: *mut u8, bytes:
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_result_zeroblob: unsafe extern "C" fn(*mut u8, i32));
+                let next =
+                    foreign::next!(sqlite3_result_zeroblob: unsafe extern "C" fn(*mut u8, i32));
                 {
                     next(context, bytes);
                     0
@@ -6395,7 +6897,11 @@ unsafe fn core_sqlite3_result_zeroblob(call: &mut Call, context: *mut u8, bytes:
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_zeroblob(context: *mut u8, bytes: i32) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ZEROBLOB) else {
-        return unsafe { foreign::next!(sqlite3_result_zeroblob: unsafe extern "C" fn(*mut u8, i32))(context, bytes) };
+        return unsafe {
+            foreign::next!(sqlite3_result_zeroblob: unsafe extern "C" fn(*mut u8, i32))(
+                context, bytes,
+            )
+        };
     };
     unsafe { core_sqlite3_result_zeroblob(&mut call, context, bytes) };
     call.leave();
@@ -6406,14 +6912,7 @@ unsafe fn core_sqlite3_result_zeroblob64(call: &mut Call, context: *mut u8, byte
     unsafe {
         call.input(context as u64);
         call.input(bytes as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_zeroblob64: unsafe extern "C" fn(*mut u8, usize) -> i32);
-                next(context, bytes) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_zeroblob64: unsafe extern "C" fn(*mut u8, usize) -> i32); next(context, bytes) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -6422,7 +6921,11 @@ unsafe fn core_sqlite3_result_zeroblob64(call: &mut Call, context: *mut u8, byte
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_zeroblob64(context: *mut u8, bytes: usize) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ZEROBLOB64) else {
-        return unsafe { foreign::next!(sqlite3_result_zeroblob64: unsafe extern "C" fn(*mut u8, usize) -> i32)(context, bytes) };
+        return unsafe {
+            foreign::next!(sqlite3_result_zeroblob64: unsafe extern "C" fn(*mut u8, usize) -> i32)(
+                context, bytes,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_result_zeroblob64(&mut call, context, bytes) };
     call.leave();
@@ -6437,7 +6940,8 @@ unsafe fn core_sqlite3_result_subtype(call: &mut Call, context: *mut u8, subtype
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_result_subtype: unsafe extern "C" fn(*mut u8, u32));
+                let next =
+                    foreign::next!(sqlite3_result_subtype: unsafe extern "C" fn(*mut u8, u32));
                 {
                     next(context, subtype);
                     0
@@ -6452,7 +6956,11 @@ unsafe fn core_sqlite3_result_subtype(call: &mut Call, context: *mut u8, subtype
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_subtype(context: *mut u8, subtype: u32) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_SUBTYPE) else {
-        return unsafe { foreign::next!(sqlite3_result_subtype: unsafe extern "C" fn(*mut u8, u32))(context, subtype) };
+        return unsafe {
+            foreign::next!(sqlite3_result_subtype: unsafe extern "C" fn(*mut u8, u32))(
+                context, subtype,
+            )
+        };
     };
     unsafe { core_sqlite3_result_subtype(&mut call, context, subtype) };
     call.leave();
@@ -6468,23 +6976,16 @@ unsafe fn core_sqlite3_result_error(call: &mut Call, context: *mut u8, text: *mu
                 (if ((bytes as i64) < 0i64) {
                     (libc::strlen((text as i64) as *const libc::c_char) as i64)
                 } else {
-                    (libc::strnlen((text as i64) as *const libc::c_char, (bytes as i64) as usize) as i64)
+                    (libc::strnlen(
+                        (text as i64) as *const libc::c_char,
+                        (bytes as i64) as usize,
+                    ) as i64)
                 })
                 .max(0) as usize,
             );
         }
         call.input(bytes as u64);
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_result_error: unsafe extern "C" fn(*mut u8, *mut u8, i32));
-                {
-                    next(context, text, bytes);
-                    0
-                }
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_result_error: unsafe extern "C" fn(*mut u8, *mut u8, i32)); { next(context, text, bytes); 0 } }, foreign::call_back);
         let _ = result;
     }
 }
@@ -6493,7 +6994,9 @@ unsafe fn core_sqlite3_result_error(call: &mut Call, context: *mut u8, text: *mu
 pub unsafe extern "C" fn sqlite3_result_error(context: *mut u8, text: *mut u8, bytes: i32) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR) else {
         return unsafe {
-            foreign::next!(sqlite3_result_error: unsafe extern "C" fn(*mut u8, *mut u8, i32))(context, text, bytes)
+            foreign::next!(sqlite3_result_error: unsafe extern "C" fn(*mut u8, *mut u8, i32))(
+                context, text, bytes,
+            )
         };
     };
     unsafe { core_sqlite3_result_error(&mut call, context, text, bytes) };
@@ -6508,7 +7011,8 @@ unsafe fn core_sqlite3_result_error_code(call: &mut Call, context: *mut u8, code
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_result_error_code: unsafe extern "C" fn(*mut u8, i32));
+                let next =
+                    foreign::next!(sqlite3_result_error_code: unsafe extern "C" fn(*mut u8, i32));
                 {
                     next(context, code);
                     0
@@ -6523,7 +7027,11 @@ unsafe fn core_sqlite3_result_error_code(call: &mut Call, context: *mut u8, code
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_error_code(context: *mut u8, code: i32) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR_CODE) else {
-        return unsafe { foreign::next!(sqlite3_result_error_code: unsafe extern "C" fn(*mut u8, i32))(context, code) };
+        return unsafe {
+            foreign::next!(sqlite3_result_error_code: unsafe extern "C" fn(*mut u8, i32))(
+                context, code,
+            )
+        };
     };
     unsafe { core_sqlite3_result_error_code(&mut call, context, code) };
     call.leave();
@@ -6536,7 +7044,8 @@ unsafe fn core_sqlite3_result_error_nomem(call: &mut Call, context: *mut u8) {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_result_error_nomem: unsafe extern "C" fn(*mut u8));
+                let next =
+                    foreign::next!(sqlite3_result_error_nomem: unsafe extern "C" fn(*mut u8));
                 {
                     next(context);
                     0
@@ -6551,7 +7060,9 @@ unsafe fn core_sqlite3_result_error_nomem(call: &mut Call, context: *mut u8) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_error_nomem(context: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR_NOMEM) else {
-        return unsafe { foreign::next!(sqlite3_result_error_nomem: unsafe extern "C" fn(*mut u8))(context) };
+        return unsafe {
+            foreign::next!(sqlite3_result_error_nomem: unsafe extern "C" fn(*mut u8))(context)
+        };
     };
     unsafe { core_sqlite3_result_error_nomem(&mut call, context) };
     call.leave();
@@ -6564,7 +7075,8 @@ unsafe fn core_sqlite3_result_error_toobig(call: &mut Call, context: *mut u8) {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_result_error_toobig: unsafe extern "C" fn(*mut u8));
+                let next =
+                    foreign::next!(sqlite3_result_error_toobig: unsafe extern "C" fn(*mut u8));
                 {
                     next(context);
                     0
@@ -6579,7 +7091,9 @@ unsafe fn core_sqlite3_result_error_toobig(call: &mut Call, context: *mut u8) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_error_toobig(context: *mut u8) {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR_TOOBIG) else {
-        return unsafe { foreign::next!(sqlite3_result_error_toobig: unsafe extern "C" fn(*mut u8))(context) };
+        return unsafe {
+            foreign::next!(sqlite3_result_error_toobig: unsafe extern "C" fn(*mut u8))(context)
+        };
     };
     unsafe { core_sqlite3_result_error_toobig(&mut call, context) };
     call.leave();
@@ -6628,7 +7142,8 @@ pub unsafe extern "C" fn sqlite3_blob_open(
             )
         };
     };
-    let result = unsafe { core_sqlite3_blob_open(&mut call, db, database, table, column, row, flags, blob) };
+    let result =
+        unsafe { core_sqlite3_blob_open(&mut call, db, database, table, column, row, flags, blob) };
     call.leave();
     result
 }
@@ -6642,7 +7157,8 @@ unsafe fn core_sqlite3_blob_reopen(call: &mut Call, blob: *mut u8, row: i64) -> 
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_blob_reopen: unsafe extern "C" fn(*mut u8, i64) -> i32);
+                let next =
+                    foreign::next!(sqlite3_blob_reopen: unsafe extern "C" fn(*mut u8, i64) -> i32);
                 next(blob, row) as i64
             },
             foreign::call_back,
@@ -6655,7 +7171,11 @@ unsafe fn core_sqlite3_blob_reopen(call: &mut Call, blob: *mut u8, row: i64) -> 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_blob_reopen(blob: *mut u8, row: i64) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_REOPEN) else {
-        return unsafe { foreign::next!(sqlite3_blob_reopen: unsafe extern "C" fn(*mut u8, i64) -> i32)(blob, row) };
+        return unsafe {
+            foreign::next!(sqlite3_blob_reopen: unsafe extern "C" fn(*mut u8, i64) -> i32)(
+                blob, row,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_blob_reopen(&mut call, blob, row) };
     call.leave();
@@ -6682,7 +7202,9 @@ unsafe fn core_sqlite3_blob_close(call: &mut Call, blob: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_blob_close(blob: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_CLOSE) else {
-        return unsafe { foreign::next!(sqlite3_blob_close: unsafe extern "C" fn(*mut u8) -> i32)(blob) };
+        return unsafe {
+            foreign::next!(sqlite3_blob_close: unsafe extern "C" fn(*mut u8) -> i32)(blob)
+        };
     };
     let result = unsafe { core_sqlite3_blob_close(&mut call, blob) };
     call.leave();
@@ -6709,7 +7231,9 @@ unsafe fn core_sqlite3_blob_bytes(call: &mut Call, blob: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_blob_bytes(blob: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_BYTES) else {
-        return unsafe { foreign::next!(sqlite3_blob_bytes: unsafe extern "C" fn(*mut u8) -> i32)(blob) };
+        return unsafe {
+            foreign::next!(sqlite3_blob_bytes: unsafe extern "C" fn(*mut u8) -> i32)(blob)
+        };
     };
     let result = unsafe { core_sqlite3_blob_bytes(&mut call, blob) };
     call.leave();
@@ -6717,31 +7241,45 @@ pub unsafe extern "C" fn sqlite3_blob_bytes(blob: *mut u8) -> i32 {
 }
 
 /// `int sqlite3_blob_read(sqlite3_blob *blob, void *data, int bytes, int offset)`
-unsafe fn core_sqlite3_blob_read(call: &mut Call, blob: *mut u8, data: *mut u8, bytes: i32, offset: i32) -> i32 {
+unsafe fn core_sqlite3_blob_read(
+    call: &mut Call,
+    blob: *mut u8,
+    data: *mut u8,
+    bytes: i32,
+    offset: i32,
+) -> i32 {
     unsafe {
         call.input(blob as u64);
         call.input(bytes as u64);
         call.input(offset as u64);
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_blob_read: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32) -> i32);
-                next(blob, data, bytes, offset) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_blob_read: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32) -> i32); next(blob, data, bytes, offset) as i64 }, foreign::call_back);
         let result = result as i32;
-        call.out(data, (if ((result as i64) == 0i64) { (bytes as i64) } else { 0i64 }).max(0) as usize);
+        call.out(
+            data,
+            (if ((result as i64) == 0i64) {
+                (bytes as i64)
+            } else {
+                0i64
+            })
+            .max(0) as usize,
+        );
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_blob_read(blob: *mut u8, data: *mut u8, bytes: i32, offset: i32) -> i32 {
+pub unsafe extern "C" fn sqlite3_blob_read(
+    blob: *mut u8,
+    data: *mut u8,
+    bytes: i32,
+    offset: i32,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_READ) else {
         return unsafe {
-            foreign::next!(sqlite3_blob_read: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32) -> i32)(blob, data, bytes, offset)
+            foreign::next!(sqlite3_blob_read: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32) -> i32)(
+                blob, data, bytes, offset,
+            )
         };
     };
     let result = unsafe { core_sqlite3_blob_read(&mut call, blob, data, bytes, offset) };
@@ -6750,31 +7288,37 @@ pub unsafe extern "C" fn sqlite3_blob_read(blob: *mut u8, data: *mut u8, bytes: 
 }
 
 /// `int sqlite3_blob_write(sqlite3_blob *blob, const void *data, int bytes, int offset)`
-unsafe fn core_sqlite3_blob_write(call: &mut Call, blob: *mut u8, data: *mut u8, bytes: i32, offset: i32) -> i32 {
+unsafe fn core_sqlite3_blob_write(
+    call: &mut Call,
+    blob: *mut u8,
+    data: *mut u8,
+    bytes: i32,
+    offset: i32,
+) -> i32 {
     unsafe {
         call.input(blob as u64);
         call.input_bytes(data, bytes as usize);
         call.input(bytes as u64);
         call.input(offset as u64);
         call.blocks();
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next = foreign::next!(sqlite3_blob_write: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32) -> i32);
-                next(blob, data, bytes, offset) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_blob_write: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32) -> i32); next(blob, data, bytes, offset) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sqlite3_blob_write(blob: *mut u8, data: *mut u8, bytes: i32, offset: i32) -> i32 {
+pub unsafe extern "C" fn sqlite3_blob_write(
+    blob: *mut u8,
+    data: *mut u8,
+    bytes: i32,
+    offset: i32,
+) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_WRITE) else {
         return unsafe {
-            foreign::next!(sqlite3_blob_write: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32) -> i32)(blob, data, bytes, offset)
+            foreign::next!(sqlite3_blob_write: unsafe extern "C" fn(*mut u8, *mut u8, i32, i32) -> i32)(
+                blob, data, bytes, offset,
+            )
         };
     };
     let result = unsafe { core_sqlite3_blob_write(&mut call, blob, data, bytes, offset) };
@@ -6795,15 +7339,7 @@ unsafe fn core_sqlite3_backup_init(
         call.input_str(target_name.cast());
         call.input(source as u64);
         call.input_str(source_name.cast());
-        let result = call.run_calling_back(
-            Failure::Never,
-            || {
-                let next =
-                    foreign::next!(sqlite3_backup_init: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8) -> *mut u8);
-                next(target, target_name, source, source_name) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::Never, || { let next = foreign::next!(sqlite3_backup_init: unsafe extern "C" fn(*mut u8, *mut u8, *mut u8, *mut u8) -> *mut u8); next(target, target_name, source, source_name) as i64 }, foreign::call_back);
         let result = result as *mut u8;
         result
     }
@@ -6826,7 +7362,8 @@ pub unsafe extern "C" fn sqlite3_backup_init(
             )
         };
     };
-    let result = unsafe { core_sqlite3_backup_init(&mut call, target, target_name, source, source_name) };
+    let result =
+        unsafe { core_sqlite3_backup_init(&mut call, target, target_name, source, source_name) };
     call.leave();
     result
 }
@@ -6840,7 +7377,8 @@ unsafe fn core_sqlite3_backup_step(call: &mut Call, backup: *mut u8, pages: i32)
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_backup_step: unsafe extern "C" fn(*mut u8, i32) -> i32);
+                let next =
+                    foreign::next!(sqlite3_backup_step: unsafe extern "C" fn(*mut u8, i32) -> i32);
                 next(backup, pages) as i64
             },
             foreign::call_back,
@@ -6853,7 +7391,11 @@ unsafe fn core_sqlite3_backup_step(call: &mut Call, backup: *mut u8, pages: i32)
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_backup_step(backup: *mut u8, pages: i32) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_STEP) else {
-        return unsafe { foreign::next!(sqlite3_backup_step: unsafe extern "C" fn(*mut u8, i32) -> i32)(backup, pages) };
+        return unsafe {
+            foreign::next!(sqlite3_backup_step: unsafe extern "C" fn(*mut u8, i32) -> i32)(
+                backup, pages,
+            )
+        };
     };
     let result = unsafe { core_sqlite3_backup_step(&mut call, backup, pages) };
     call.leave();
@@ -6868,7 +7410,8 @@ unsafe fn core_sqlite3_backup_finish(call: &mut Call, backup: *mut u8) -> i32 {
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_backup_finish: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_backup_finish: unsafe extern "C" fn(*mut u8) -> i32);
                 next(backup) as i64
             },
             foreign::call_back,
@@ -6881,7 +7424,9 @@ unsafe fn core_sqlite3_backup_finish(call: &mut Call, backup: *mut u8) -> i32 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_backup_finish(backup: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_FINISH) else {
-        return unsafe { foreign::next!(sqlite3_backup_finish: unsafe extern "C" fn(*mut u8) -> i32)(backup) };
+        return unsafe {
+            foreign::next!(sqlite3_backup_finish: unsafe extern "C" fn(*mut u8) -> i32)(backup)
+        };
     };
     let result = unsafe { core_sqlite3_backup_finish(&mut call, backup) };
     call.leave();
@@ -6895,7 +7440,8 @@ unsafe fn core_sqlite3_backup_remaining(call: &mut Call, backup: *mut u8) -> i32
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_backup_remaining: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_backup_remaining: unsafe extern "C" fn(*mut u8) -> i32);
                 next(backup) as i64
             },
             foreign::call_back,
@@ -6908,7 +7454,9 @@ unsafe fn core_sqlite3_backup_remaining(call: &mut Call, backup: *mut u8) -> i32
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_backup_remaining(backup: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_REMAINING) else {
-        return unsafe { foreign::next!(sqlite3_backup_remaining: unsafe extern "C" fn(*mut u8) -> i32)(backup) };
+        return unsafe {
+            foreign::next!(sqlite3_backup_remaining: unsafe extern "C" fn(*mut u8) -> i32)(backup)
+        };
     };
     let result = unsafe { core_sqlite3_backup_remaining(&mut call, backup) };
     call.leave();
@@ -6922,7 +7470,8 @@ unsafe fn core_sqlite3_backup_pagecount(call: &mut Call, backup: *mut u8) -> i32
         let result = call.run_calling_back(
             Failure::Never,
             || {
-                let next = foreign::next!(sqlite3_backup_pagecount: unsafe extern "C" fn(*mut u8) -> i32);
+                let next =
+                    foreign::next!(sqlite3_backup_pagecount: unsafe extern "C" fn(*mut u8) -> i32);
                 next(backup) as i64
             },
             foreign::call_back,
@@ -6935,7 +7484,9 @@ unsafe fn core_sqlite3_backup_pagecount(call: &mut Call, backup: *mut u8) -> i32
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_backup_pagecount(backup: *mut u8) -> i32 {
     let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_PAGECOUNT) else {
-        return unsafe { foreign::next!(sqlite3_backup_pagecount: unsafe extern "C" fn(*mut u8) -> i32)(backup) };
+        return unsafe {
+            foreign::next!(sqlite3_backup_pagecount: unsafe extern "C" fn(*mut u8) -> i32)(backup)
+        };
     };
     let result = unsafe { core_sqlite3_backup_pagecount(&mut call, backup) };
     call.leave();

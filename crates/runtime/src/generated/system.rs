@@ -169,10 +169,24 @@ pub unsafe extern "C" fn getegid() -> u32 {
 
 /// `int getresuid(uid_t *real, uid_t *effective, uid_t *saved)`
 #[inline(always)]
-pub(crate) unsafe fn core_getresuid(call: &mut Call, real_: *mut u8, effective: *mut u8, saved: *mut u8) -> isize {
+pub(crate) unsafe fn core_getresuid(
+    call: &mut Call,
+    real_: *mut u8,
+    effective: *mut u8,
+    saved: *mut u8,
+) -> isize {
     unsafe {
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_getresuid, real_ as usize, effective as usize, saved as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getresuid,
+                real_ as usize,
+                effective as usize,
+                saved as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(real_, 4);
             call.out(effective, 4);
@@ -190,17 +204,41 @@ pub unsafe extern "C" fn getresuid(real_: *mut u8, effective: *mut u8, saved: *m
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getresuid, real_ as usize, effective as usize, saved as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getresuid,
+                real_ as usize,
+                effective as usize,
+                saved as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int getresgid(gid_t *real, gid_t *effective, gid_t *saved)`
 #[inline(always)]
-pub(crate) unsafe fn core_getresgid(call: &mut Call, real_: *mut u8, effective: *mut u8, saved: *mut u8) -> isize {
+pub(crate) unsafe fn core_getresgid(
+    call: &mut Call,
+    real_: *mut u8,
+    effective: *mut u8,
+    saved: *mut u8,
+) -> isize {
     unsafe {
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_getresgid, real_ as usize, effective as usize, saved as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getresgid,
+                real_ as usize,
+                effective as usize,
+                saved as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(real_, 4);
             call.out(effective, 4);
@@ -218,7 +256,17 @@ pub unsafe extern "C" fn getresgid(real_: *mut u8, effective: *mut u8, saved: *m
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getresgid, real_ as usize, effective as usize, saved as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getresgid,
+                real_ as usize,
+                effective as usize,
+                saved as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -228,9 +276,27 @@ pub unsafe extern "C" fn getresgid(real_: *mut u8, effective: *mut u8, saved: *m
 pub(crate) unsafe fn core_getgroups(call: &mut Call, room: i32, groups: *mut u8) -> isize {
     unsafe {
         call.input(room as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getgroups, room as usize, groups as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getgroups,
+                room as usize,
+                groups as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
-            call.out(groups, (if ((room as i64) != 0) { (result as i64).wrapping_mul(4i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                groups,
+                (if ((room as i64) != 0) {
+                    (result as i64).wrapping_mul(4i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
@@ -244,7 +310,17 @@ pub unsafe extern "C" fn getgroups(room: i32, groups: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getgroups, room as usize, groups as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getgroups,
+                room as usize,
+                groups as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -254,7 +330,8 @@ pub unsafe extern "C" fn getgroups(room: i32, groups: *mut u8) -> i32 {
 pub(crate) unsafe fn core_setfsuid(call: &mut Call, user: u32) -> isize {
     unsafe {
         call.input(user as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_setfsuid, user as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_setfsuid, user as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -277,7 +354,8 @@ pub unsafe extern "C" fn setfsuid(user: u32) -> i32 {
 pub(crate) unsafe fn core_setfsgid(call: &mut Call, group: u32) -> isize {
     unsafe {
         call.input(group as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_setfsgid, group as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_setfsgid, group as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -300,7 +378,8 @@ pub unsafe extern "C" fn setfsgid(group: u32) -> i32 {
 pub(crate) unsafe fn core_getpgid(call: &mut Call, process: i32) -> isize {
     unsafe {
         call.input(process as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getpgid, process as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_getpgid, process as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -351,7 +430,17 @@ pub(crate) unsafe fn core_setpgid(call: &mut Call, process: i32, group: i32) -> 
     unsafe {
         call.input(process as u64);
         call.input(group as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_setpgid, process as usize, group as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_setpgid,
+                process as usize,
+                group as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -364,7 +453,17 @@ pub unsafe extern "C" fn setpgid(process: i32, group: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_setpgid, process as usize, group as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_setpgid,
+                process as usize,
+                group as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -379,7 +478,8 @@ pub unsafe extern "C" fn __setpgid(process: i32, group: i32) -> i32 {
 pub(crate) unsafe fn core_getsid(call: &mut Call, process: i32) -> isize {
     unsafe {
         call.input(process as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getsid, process as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_getsid, process as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -425,20 +525,44 @@ pub(crate) unsafe fn core_kernel_getpriority(call: &mut Call, which: i32, who: u
     unsafe {
         call.input(which as u64);
         call.input(who as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getpriority, which as usize, who as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getpriority,
+                which as usize,
+                who as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
 
 /// `int setpriority(int which, unsigned who, int priority)`
 #[inline(always)]
-pub(crate) unsafe fn core_setpriority(call: &mut Call, which: i32, who: u32, priority: i32) -> isize {
+pub(crate) unsafe fn core_setpriority(
+    call: &mut Call,
+    which: i32,
+    who: u32,
+    priority: i32,
+) -> isize {
     unsafe {
         call.input(which as u64);
         call.input(who as u64);
         call.input(priority as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_setpriority, which as usize, who as usize, priority as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_setpriority,
+                which as usize,
+                who as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -451,7 +575,17 @@ pub unsafe extern "C" fn setpriority(which: i32, who: u32, priority: i32) -> i32
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_setpriority, which as usize, who as usize, priority as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_setpriority,
+                which as usize,
+                who as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -460,7 +594,8 @@ pub unsafe extern "C" fn setpriority(which: i32, who: u32, priority: i32) -> i32
 #[inline(always)]
 pub(crate) unsafe fn core_uname(call: &mut Call, name: *mut u8) -> isize {
     unsafe {
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_uname, name as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_uname, name as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.out(name, 390);
         }
@@ -485,7 +620,8 @@ pub unsafe extern "C" fn uname(name: *mut u8) -> i32 {
 #[inline(always)]
 pub(crate) unsafe fn core_sysinfo(call: &mut Call, info: *mut u8) -> isize {
     unsafe {
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_sysinfo, info as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_sysinfo, info as usize, 0, 0, 0, 0, 0));
         if result >= 0 {
             call.out(info, 112);
         }
@@ -511,7 +647,17 @@ pub unsafe extern "C" fn sysinfo(info: *mut u8) -> i32 {
 pub(crate) unsafe fn core_getrusage(call: &mut Call, who: i32, usage: *mut u8) -> isize {
     unsafe {
         call.input(who as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getrusage, who as usize, usage as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getrusage,
+                who as usize,
+                usage as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(usage, 144);
         }
@@ -527,7 +673,17 @@ pub unsafe extern "C" fn getrusage(who: i32, usage: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getrusage, who as usize, usage as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getrusage,
+                who as usize,
+                usage as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -537,7 +693,17 @@ pub unsafe extern "C" fn getrusage(who: i32, usage: *mut u8) -> i32 {
 pub(crate) unsafe fn core_getrlimit(call: &mut Call, resource: i32, limit: *mut u8) -> isize {
     unsafe {
         call.input(resource as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getrlimit, resource as usize, limit as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getrlimit,
+                resource as usize,
+                limit as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(limit, 16);
         }
@@ -553,7 +719,17 @@ pub unsafe extern "C" fn getrlimit(resource: i32, limit: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getrlimit, resource as usize, limit as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getrlimit,
+                resource as usize,
+                limit as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -574,7 +750,17 @@ pub(crate) unsafe fn core_setrlimit(call: &mut Call, resource: i32, limit: *mut 
     unsafe {
         call.input(resource as u64);
         call.input_bytes(limit, 16);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_setrlimit, resource as usize, limit as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_setrlimit,
+                resource as usize,
+                limit as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -587,7 +773,17 @@ pub unsafe extern "C" fn setrlimit(resource: i32, limit: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_setrlimit, resource as usize, limit as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_setrlimit,
+                resource as usize,
+                limit as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -599,7 +795,13 @@ pub unsafe extern "C" fn setrlimit64(resource: i32, limit: *mut u8) -> i32 {
 
 /// `int prlimit(pid_t process, int resource, const void *wanted, void *old)`
 #[inline(always)]
-pub(crate) unsafe fn core_prlimit(call: &mut Call, process: i32, resource: i32, wanted: *mut u8, old: *mut u8) -> isize {
+pub(crate) unsafe fn core_prlimit(
+    call: &mut Call,
+    process: i32,
+    resource: i32,
+    wanted: *mut u8,
+    old: *mut u8,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input(resource as u64);
@@ -607,7 +809,15 @@ pub(crate) unsafe fn core_prlimit(call: &mut Call, process: i32, resource: i32, 
             call.input_bytes(wanted, 16);
         }
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_prlimit64, process as usize, resource as usize, wanted as usize, old as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_prlimit64,
+                process as usize,
+                resource as usize,
+                wanted as usize,
+                old as usize,
+                0,
+                0,
+            )
         });
         if result >= 0 {
             call.out(old, 16);
@@ -617,7 +827,12 @@ pub(crate) unsafe fn core_prlimit(call: &mut Call, process: i32, resource: i32, 
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn prlimit(process: i32, resource: i32, wanted: *mut u8, old: *mut u8) -> i32 {
+pub unsafe extern "C" fn prlimit(
+    process: i32,
+    resource: i32,
+    wanted: *mut u8,
+    old: *mut u8,
+) -> i32 {
     let result = match Call::enter(functions::PRLIMIT) {
         Some(mut call) => {
             let result = unsafe { core_prlimit(&mut call, process, resource, wanted, old) };
@@ -625,25 +840,52 @@ pub unsafe extern "C" fn prlimit(process: i32, resource: i32, wanted: *mut u8, o
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_prlimit64, process as usize, resource as usize, wanted as usize, old as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_prlimit64,
+                process as usize,
+                resource as usize,
+                wanted as usize,
+                old as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn prlimit64(process: i32, resource: i32, wanted: *mut u8, old: *mut u8) -> i32 {
+pub unsafe extern "C" fn prlimit64(
+    process: i32,
+    resource: i32,
+    wanted: *mut u8,
+    old: *mut u8,
+) -> i32 {
     unsafe { prlimit(process, resource, wanted, old) }
 }
 
 /// `ssize_t getrandom(void *buffer, size_t size, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_getrandom(call: &mut Call, buffer: *mut u8, size: usize, flags: u32) -> isize {
+pub(crate) unsafe fn core_getrandom(
+    call: &mut Call,
+    buffer: *mut u8,
+    size: usize,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(size as u64);
         call.input(flags as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_getrandom, buffer as usize, size as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getrandom,
+                buffer as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(buffer, result as usize);
         }
@@ -659,16 +901,41 @@ pub unsafe extern "C" fn getrandom(buffer: *mut u8, size: usize, flags: u32) -> 
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_getrandom, buffer as usize, size as usize, flags as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_getrandom,
+                buffer as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i64
 }
 
 /// `int kernel_getcpu(unsigned *cpu, unsigned *node, void *unused)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_getcpu(call: &mut Call, cpu: *mut u8, node: *mut u8, unused: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_getcpu(
+    call: &mut Call,
+    cpu: *mut u8,
+    node: *mut u8,
+    unused: *mut u8,
+) -> isize {
     unsafe {
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_getcpu, cpu as usize, node as usize, unused as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_getcpu,
+                cpu as usize,
+                node as usize,
+                unused as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(cpu, 4);
             call.out(node, 4);
@@ -679,11 +946,25 @@ pub(crate) unsafe fn core_kernel_getcpu(call: &mut Call, cpu: *mut u8, node: *mu
 
 /// `long kernel_sched_getaffinity(pid_t process, size_t size, void *mask)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_sched_getaffinity(call: &mut Call, process: i32, size: usize, mask: *mut u8) -> isize {
+pub(crate) unsafe fn core_kernel_sched_getaffinity(
+    call: &mut Call,
+    process: i32,
+    size: usize,
+    mask: *mut u8,
+) -> isize {
     unsafe {
         call.input(size as u64);
-        let result = call
-            .run_kernel(|_| raw::syscall6(libc::SYS_sched_getaffinity, process as usize, size as usize, mask as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sched_getaffinity,
+                process as usize,
+                size as usize,
+                mask as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(mask, result as usize);
         }
@@ -693,13 +974,27 @@ pub(crate) unsafe fn core_kernel_sched_getaffinity(call: &mut Call, process: i32
 
 /// `int sched_setaffinity(pid_t process, size_t size, const void *mask)`
 #[inline(always)]
-pub(crate) unsafe fn core_sched_setaffinity(call: &mut Call, process: i32, size: usize, mask: *mut u8) -> isize {
+pub(crate) unsafe fn core_sched_setaffinity(
+    call: &mut Call,
+    process: i32,
+    size: usize,
+    mask: *mut u8,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input(size as u64);
         call.input_bytes(mask, size as usize);
-        let result = call
-            .run_kernel(|_| raw::syscall6(libc::SYS_sched_setaffinity, process as usize, size as usize, mask as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sched_setaffinity,
+                process as usize,
+                size as usize,
+                mask as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -712,18 +1007,41 @@ pub unsafe extern "C" fn sched_setaffinity(process: i32, size: usize, mask: *mut
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_sched_setaffinity, process as usize, size as usize, mask as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_sched_setaffinity,
+                process as usize,
+                size as usize,
+                mask as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int sched_getparam(pid_t process, int *priority)`
 #[inline(always)]
-pub(crate) unsafe fn core_sched_getparam(call: &mut Call, process: i32, priority: *mut u8) -> isize {
+pub(crate) unsafe fn core_sched_getparam(
+    call: &mut Call,
+    process: i32,
+    priority: *mut u8,
+) -> isize {
     unsafe {
         call.input(process as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_sched_getparam, process as usize, priority as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sched_getparam,
+                process as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(priority, 4);
         }
@@ -739,19 +1057,42 @@ pub unsafe extern "C" fn sched_getparam(process: i32, priority: *mut u8) -> i32 
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_sched_getparam, process as usize, priority as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_sched_getparam,
+                process as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int sched_setparam(pid_t process, const void *priority)`
 #[inline(always)]
-pub(crate) unsafe fn core_sched_setparam(call: &mut Call, process: i32, priority: *mut u8) -> isize {
+pub(crate) unsafe fn core_sched_setparam(
+    call: &mut Call,
+    process: i32,
+    priority: *mut u8,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input_bytes(priority, 4);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_sched_setparam, process as usize, priority as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sched_setparam,
+                process as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -764,7 +1105,17 @@ pub unsafe extern "C" fn sched_setparam(process: i32, priority: *mut u8) -> i32 
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_sched_setparam, process as usize, priority as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_sched_setparam,
+                process as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -774,7 +1125,17 @@ pub unsafe extern "C" fn sched_setparam(process: i32, priority: *mut u8) -> i32 
 pub(crate) unsafe fn core_sched_getscheduler(call: &mut Call, process: i32) -> isize {
     unsafe {
         call.input(process as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_sched_getscheduler, process as usize, 0, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sched_getscheduler,
+                process as usize,
+                0,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -787,20 +1148,43 @@ pub unsafe extern "C" fn sched_getscheduler(process: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_sched_getscheduler, process as usize, 0, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_sched_getscheduler,
+                process as usize,
+                0,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int sched_setscheduler(pid_t process, int policy, const void *priority)`
 #[inline(always)]
-pub(crate) unsafe fn core_sched_setscheduler(call: &mut Call, process: i32, policy: i32, priority: *mut u8) -> isize {
+pub(crate) unsafe fn core_sched_setscheduler(
+    call: &mut Call,
+    process: i32,
+    policy: i32,
+    priority: *mut u8,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input(policy as u64);
         call.input_bytes(priority, 4);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_sched_setscheduler, process as usize, policy as usize, priority as usize, 0, 0, 0)
+            raw::syscall6(
+                libc::SYS_sched_setscheduler,
+                process as usize,
+                policy as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+            )
         });
         result
     }
@@ -815,7 +1199,15 @@ pub unsafe extern "C" fn sched_setscheduler(process: i32, policy: i32, priority:
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_sched_setscheduler, process as usize, policy as usize, priority as usize, 0, 0, 0)
+            raw::syscall6(
+                libc::SYS_sched_setscheduler,
+                process as usize,
+                policy as usize,
+                priority as usize,
+                0,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -826,7 +1218,17 @@ pub unsafe extern "C" fn sched_setscheduler(process: i32, policy: i32, priority:
 pub(crate) unsafe fn core_sched_get_priority_max(call: &mut Call, policy: i32) -> isize {
     unsafe {
         call.input(policy as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_sched_get_priority_max, policy as usize, 0, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sched_get_priority_max,
+                policy as usize,
+                0,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -839,7 +1241,17 @@ pub unsafe extern "C" fn sched_get_priority_max(policy: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_sched_get_priority_max, policy as usize, 0, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_sched_get_priority_max,
+                policy as usize,
+                0,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -849,7 +1261,17 @@ pub unsafe extern "C" fn sched_get_priority_max(policy: i32) -> i32 {
 pub(crate) unsafe fn core_sched_get_priority_min(call: &mut Call, policy: i32) -> isize {
     unsafe {
         call.input(policy as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_sched_get_priority_min, policy as usize, 0, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sched_get_priority_min,
+                policy as usize,
+                0,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -862,18 +1284,41 @@ pub unsafe extern "C" fn sched_get_priority_min(policy: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_sched_get_priority_min, policy as usize, 0, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_sched_get_priority_min,
+                policy as usize,
+                0,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int sched_rr_get_interval(pid_t process, void *interval)`
 #[inline(always)]
-pub(crate) unsafe fn core_sched_rr_get_interval(call: &mut Call, process: i32, interval: *mut u8) -> isize {
+pub(crate) unsafe fn core_sched_rr_get_interval(
+    call: &mut Call,
+    process: i32,
+    interval: *mut u8,
+) -> isize {
     unsafe {
         call.input(process as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_sched_rr_get_interval, process as usize, interval as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sched_rr_get_interval,
+                process as usize,
+                interval as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
             call.out(interval, 16);
         }
@@ -889,7 +1334,17 @@ pub unsafe extern "C" fn sched_rr_get_interval(process: i32, interval: *mut u8) 
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_sched_rr_get_interval, process as usize, interval as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_sched_rr_get_interval,
+                process as usize,
+                interval as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -908,7 +1363,15 @@ pub(crate) unsafe fn core_kernel_sched_getattr(
         call.input(size as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_sched_getattr, process as usize, attributes as usize, size as usize, flags as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_sched_getattr,
+                process as usize,
+                attributes as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+            )
         });
         if result >= 0 {
             call.out(attributes, size as usize);
@@ -919,13 +1382,26 @@ pub(crate) unsafe fn core_kernel_sched_getattr(
 
 /// `int kernel_sched_setattr(pid_t process, const void *attributes, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_kernel_sched_setattr(call: &mut Call, process: i32, attributes: *mut u8, flags: u32) -> isize {
+pub(crate) unsafe fn core_kernel_sched_setattr(
+    call: &mut Call,
+    process: i32,
+    attributes: *mut u8,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(process as u64);
         call.input_bytes(attributes, 48);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
-            raw::syscall6(libc::SYS_sched_setattr, process as usize, attributes as usize, flags as usize, 0, 0, 0)
+            raw::syscall6(
+                libc::SYS_sched_setattr,
+                process as usize,
+                attributes as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
         });
         result
     }
@@ -936,7 +1412,9 @@ pub(crate) unsafe fn core_kernel_sched_setattr(call: &mut Call, process: i32, at
 pub(crate) unsafe fn core_capset(call: &mut Call, header: *mut u8, data: *mut u8) -> isize {
     unsafe {
         call.input_bytes(header, 4);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_capset, header as usize, data as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_capset, header as usize, data as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -949,7 +1427,9 @@ pub unsafe extern "C" fn capset(header: *mut u8, data: *mut u8) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_capset, header as usize, data as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_capset, header as usize, data as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -959,7 +1439,8 @@ pub unsafe extern "C" fn capset(header: *mut u8, data: *mut u8) -> i32 {
 pub(crate) unsafe fn core_personality(call: &mut Call, persona: usize) -> isize {
     unsafe {
         call.input(persona as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_personality, persona as usize, 0, 0, 0, 0, 0));
+        let result = call
+            .run_kernel(|_| raw::syscall6(libc::SYS_personality, persona as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -983,7 +1464,17 @@ pub(crate) unsafe fn core_sethostname(call: &mut Call, name: *mut u8, length: us
     unsafe {
         call.input_bytes(name, length as usize);
         call.input(length as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_sethostname, name as usize, length as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_sethostname,
+                name as usize,
+                length as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -996,7 +1487,17 @@ pub unsafe extern "C" fn sethostname(name: *mut u8, length: usize) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_sethostname, name as usize, length as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_sethostname,
+                name as usize,
+                length as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1007,7 +1508,17 @@ pub(crate) unsafe fn core_setdomainname(call: &mut Call, name: *mut u8, length: 
     unsafe {
         call.input_bytes(name, length as usize);
         call.input(length as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_setdomainname, name as usize, length as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_setdomainname,
+                name as usize,
+                length as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1020,7 +1531,17 @@ pub unsafe extern "C" fn setdomainname(name: *mut u8, length: usize) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_setdomainname, name as usize, length as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_setdomainname,
+                name as usize,
+                length as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1033,7 +1554,8 @@ unsafe fn core_pthread_setname_np(call: &mut Call, thread_: usize, name: *mut u8
         let result = call.run_calling_back(
             Failure::NonZero,
             || {
-                let next = foreign::next!(pthread_setname_np: unsafe extern "C" fn(usize, *mut u8) -> i32);
+                let next =
+                    foreign::next!(pthread_setname_np: unsafe extern "C" fn(usize, *mut u8) -> i32);
                 next(thread_, name) as i64
             },
             foreign::call_back,
@@ -1046,7 +1568,11 @@ unsafe fn core_pthread_setname_np(call: &mut Call, thread_: usize, name: *mut u8
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_setname_np(thread_: usize, name: *mut u8) -> i32 {
     let Some(mut call) = Call::enter(functions::PTHREAD_SETNAME_NP) else {
-        return unsafe { foreign::next!(pthread_setname_np: unsafe extern "C" fn(usize, *mut u8) -> i32)(thread_, name) };
+        return unsafe {
+            foreign::next!(pthread_setname_np: unsafe extern "C" fn(usize, *mut u8) -> i32)(
+                thread_, name,
+            )
+        };
     };
     let result = unsafe { core_pthread_setname_np(&mut call, thread_, name) };
     call.leave();
@@ -1054,21 +1580,27 @@ pub unsafe extern "C" fn pthread_setname_np(thread_: usize, name: *mut u8) -> i3
 }
 
 /// `int pthread_getname_np(unsigned long thread, char *name, size_t size)`
-unsafe fn core_pthread_getname_np(call: &mut Call, thread_: usize, name: *mut u8, size: usize) -> i32 {
+unsafe fn core_pthread_getname_np(
+    call: &mut Call,
+    thread_: usize,
+    name: *mut u8,
+    size: usize,
+) -> i32 {
     unsafe {
         call.input(thread_ as u64);
         call.input(size as u64);
-        let result = call.run_calling_back(
-            Failure::NonZero,
-            || {
-                let next = foreign::next!(pthread_getname_np: unsafe extern "C" fn(usize, *mut u8, usize) -> i32);
-                next(thread_, name, size) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::NonZero, || { let next = foreign::next!(pthread_getname_np: unsafe extern "C" fn(usize, *mut u8, usize) -> i32); next(thread_, name, size) as i64 }, foreign::call_back);
         let result = result as i32;
         if result == 0 {
-            call.out(name, (if ((result as i64) == 0i64) { (size as i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                name,
+                (if ((result as i64) == 0i64) {
+                    (size as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
@@ -1078,7 +1610,9 @@ unsafe fn core_pthread_getname_np(call: &mut Call, thread_: usize, name: *mut u8
 pub unsafe extern "C" fn pthread_getname_np(thread_: usize, name: *mut u8, size: usize) -> i32 {
     let Some(mut call) = Call::enter(functions::PTHREAD_GETNAME_NP) else {
         return unsafe {
-            foreign::next!(pthread_getname_np: unsafe extern "C" fn(usize, *mut u8, usize) -> i32)(thread_, name, size)
+            foreign::next!(pthread_getname_np: unsafe extern "C" fn(usize, *mut u8, usize) -> i32)(
+                thread_, name, size,
+            )
         };
     };
     let result = unsafe { core_pthread_getname_np(&mut call, thread_, name, size) };
@@ -1087,19 +1621,17 @@ pub unsafe extern "C" fn pthread_getname_np(thread_: usize, name: *mut u8, size:
 }
 
 /// `int pthread_setaffinity_np(unsigned long thread, size_t size, const void *mask)`
-unsafe fn core_pthread_setaffinity_np(call: &mut Call, thread_: usize, size: usize, mask: *mut u8) -> i32 {
+unsafe fn core_pthread_setaffinity_np(
+    call: &mut Call,
+    thread_: usize,
+    size: usize,
+    mask: *mut u8,
+) -> i32 {
     unsafe {
         call.input(thread_ as u64);
         call.input(size as u64);
         call.input_bytes(mask, size as usize);
-        let result = call.run_calling_back(
-            Failure::NonZero,
-            || {
-                let next = foreign::next!(pthread_setaffinity_np: unsafe extern "C" fn(usize, usize, *mut u8) -> i32);
-                next(thread_, size, mask) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::NonZero, || { let next = foreign::next!(pthread_setaffinity_np: unsafe extern "C" fn(usize, usize, *mut u8) -> i32); next(thread_, size, mask) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
@@ -1109,7 +1641,9 @@ unsafe fn core_pthread_setaffinity_np(call: &mut Call, thread_: usize, size: usi
 pub unsafe extern "C" fn pthread_setaffinity_np(thread_: usize, size: usize, mask: *mut u8) -> i32 {
     let Some(mut call) = Call::enter(functions::PTHREAD_SETAFFINITY_NP) else {
         return unsafe {
-            foreign::next!(pthread_setaffinity_np: unsafe extern "C" fn(usize, usize, *mut u8) -> i32)(thread_, size, mask)
+            foreign::next!(pthread_setaffinity_np: unsafe extern "C" fn(usize, usize, *mut u8) -> i32)(
+                thread_, size, mask,
+            )
         };
     };
     let result = unsafe { core_pthread_setaffinity_np(&mut call, thread_, size, mask) };
@@ -1118,21 +1652,27 @@ pub unsafe extern "C" fn pthread_setaffinity_np(thread_: usize, size: usize, mas
 }
 
 /// `int pthread_getaffinity_np(unsigned long thread, size_t size, void *mask)`
-unsafe fn core_pthread_getaffinity_np(call: &mut Call, thread_: usize, size: usize, mask: *mut u8) -> i32 {
+unsafe fn core_pthread_getaffinity_np(
+    call: &mut Call,
+    thread_: usize,
+    size: usize,
+    mask: *mut u8,
+) -> i32 {
     unsafe {
         call.input(thread_ as u64);
         call.input(size as u64);
-        let result = call.run_calling_back(
-            Failure::NonZero,
-            || {
-                let next = foreign::next!(pthread_getaffinity_np: unsafe extern "C" fn(usize, usize, *mut u8) -> i32);
-                next(thread_, size, mask) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::NonZero, || { let next = foreign::next!(pthread_getaffinity_np: unsafe extern "C" fn(usize, usize, *mut u8) -> i32); next(thread_, size, mask) as i64 }, foreign::call_back);
         let result = result as i32;
         if result == 0 {
-            call.out(mask, (if ((result as i64) == 0i64) { (size as i64) } else { 0i64 }).max(0) as usize);
+            call.out(
+                mask,
+                (if ((result as i64) == 0i64) {
+                    (size as i64)
+                } else {
+                    0i64
+                })
+                .max(0) as usize,
+            );
         }
         result
     }
@@ -1142,7 +1682,9 @@ unsafe fn core_pthread_getaffinity_np(call: &mut Call, thread_: usize, size: usi
 pub unsafe extern "C" fn pthread_getaffinity_np(thread_: usize, size: usize, mask: *mut u8) -> i32 {
     let Some(mut call) = Call::enter(functions::PTHREAD_GETAFFINITY_NP) else {
         return unsafe {
-            foreign::next!(pthread_getaffinity_np: unsafe extern "C" fn(usize, usize, *mut u8) -> i32)(thread_, size, mask)
+            foreign::next!(pthread_getaffinity_np: unsafe extern "C" fn(usize, usize, *mut u8) -> i32)(
+                thread_, size, mask,
+            )
         };
     };
     let result = unsafe { core_pthread_getaffinity_np(&mut call, thread_, size, mask) };
@@ -1151,29 +1693,33 @@ pub unsafe extern "C" fn pthread_getaffinity_np(thread_: usize, size: usize, mas
 }
 
 /// `int pthread_setschedparam(unsigned long thread, int policy, const void *priority)`
-unsafe fn core_pthread_setschedparam(call: &mut Call, thread_: usize, policy: i32, priority: *mut u8) -> i32 {
+unsafe fn core_pthread_setschedparam(
+    call: &mut Call,
+    thread_: usize,
+    policy: i32,
+    priority: *mut u8,
+) -> i32 {
     unsafe {
         call.input(thread_ as u64);
         call.input(policy as u64);
         call.input_bytes(priority, 4);
-        let result = call.run_calling_back(
-            Failure::NonZero,
-            || {
-                let next = foreign::next!(pthread_setschedparam: unsafe extern "C" fn(usize, i32, *mut u8) -> i32);
-                next(thread_, policy, priority) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::NonZero, || { let next = foreign::next!(pthread_setschedparam: unsafe extern "C" fn(usize, i32, *mut u8) -> i32); next(thread_, policy, priority) as i64 }, foreign::call_back);
         let result = result as i32;
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_setschedparam(thread_: usize, policy: i32, priority: *mut u8) -> i32 {
+pub unsafe extern "C" fn pthread_setschedparam(
+    thread_: usize,
+    policy: i32,
+    priority: *mut u8,
+) -> i32 {
     let Some(mut call) = Call::enter(functions::PTHREAD_SETSCHEDPARAM) else {
         return unsafe {
-            foreign::next!(pthread_setschedparam: unsafe extern "C" fn(usize, i32, *mut u8) -> i32)(thread_, policy, priority)
+            foreign::next!(pthread_setschedparam: unsafe extern "C" fn(usize, i32, *mut u8) -> i32)(
+                thread_, policy, priority,
+            )
         };
     };
     let result = unsafe { core_pthread_setschedparam(&mut call, thread_, policy, priority) };
@@ -1182,17 +1728,15 @@ pub unsafe extern "C" fn pthread_setschedparam(thread_: usize, policy: i32, prio
 }
 
 /// `int pthread_getschedparam(unsigned long thread, int *policy, int *priority)`
-unsafe fn core_pthread_getschedparam(call: &mut Call, thread_: usize, policy: *mut u8, priority: *mut u8) -> i32 {
+unsafe fn core_pthread_getschedparam(
+    call: &mut Call,
+    thread_: usize,
+    policy: *mut u8,
+    priority: *mut u8,
+) -> i32 {
     unsafe {
         call.input(thread_ as u64);
-        let result = call.run_calling_back(
-            Failure::NonZero,
-            || {
-                let next = foreign::next!(pthread_getschedparam: unsafe extern "C" fn(usize, *mut u8, *mut u8) -> i32);
-                next(thread_, policy, priority) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::NonZero, || { let next = foreign::next!(pthread_getschedparam: unsafe extern "C" fn(usize, *mut u8, *mut u8) -> i32); next(thread_, policy, priority) as i64 }, foreign::call_back);
         let result = result as i32;
         if result == 0 {
             call.out(policy, 4);
@@ -1203,10 +1747,16 @@ unsafe fn core_pthread_getschedparam(call: &mut Call, thread_: usize, policy: *m
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_getschedparam(thread_: usize, policy: *mut u8, priority: *mut u8) -> i32 {
+pub unsafe extern "C" fn pthread_getschedparam(
+    thread_: usize,
+    policy: *mut u8,
+    priority: *mut u8,
+) -> i32 {
     let Some(mut call) = Call::enter(functions::PTHREAD_GETSCHEDPARAM) else {
         return unsafe {
-            foreign::next!(pthread_getschedparam: unsafe extern "C" fn(usize, *mut u8, *mut u8) -> i32)(thread_, policy, priority)
+            foreign::next!(pthread_getschedparam: unsafe extern "C" fn(usize, *mut u8, *mut u8) -> i32)(
+                thread_, policy, priority,
+            )
         };
     };
     let result = unsafe { core_pthread_getschedparam(&mut call, thread_, policy, priority) };
@@ -1222,7 +1772,8 @@ unsafe fn core_pthread_setschedprio(call: &mut Call, thread_: usize, priority: i
         let result = call.run_calling_back(
             Failure::NonZero,
             || {
-                let next = foreign::next!(pthread_setschedprio: unsafe extern "C" fn(usize, i32) -> i32);
+                let next =
+                    foreign::next!(pthread_setschedprio: unsafe extern "C" fn(usize, i32) -> i32);
                 next(thread_, priority) as i64
             },
             foreign::call_back,
@@ -1235,7 +1786,11 @@ unsafe fn core_pthread_setschedprio(call: &mut Call, thread_: usize, priority: i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_setschedprio(thread_: usize, priority: i32) -> i32 {
     let Some(mut call) = Call::enter(functions::PTHREAD_SETSCHEDPRIO) else {
-        return unsafe { foreign::next!(pthread_setschedprio: unsafe extern "C" fn(usize, i32) -> i32)(thread_, priority) };
+        return unsafe {
+            foreign::next!(pthread_setschedprio: unsafe extern "C" fn(usize, i32) -> i32)(
+                thread_, priority,
+            )
+        };
     };
     let result = unsafe { core_pthread_setschedprio(&mut call, thread_, priority) };
     call.leave();
@@ -1246,14 +1801,7 @@ pub unsafe extern "C" fn pthread_setschedprio(thread_: usize, priority: i32) -> 
 unsafe fn core_pthread_getcpuclockid(call: &mut Call, thread_: usize, clock: *mut u8) -> i32 {
     unsafe {
         call.input(thread_ as u64);
-        let result = call.run_calling_back(
-            Failure::NonZero,
-            || {
-                let next = foreign::next!(pthread_getcpuclockid: unsafe extern "C" fn(usize, *mut u8) -> i32);
-                next(thread_, clock) as i64
-            },
-            foreign::call_back,
-        );
+        let result = call.run_calling_back(Failure::NonZero, || { let next = foreign::next!(pthread_getcpuclockid: unsafe extern "C" fn(usize, *mut u8) -> i32); next(thread_, clock) as i64 }, foreign::call_back);
         let result = result as i32;
         if result == 0 {
             call.out(clock, 4);
@@ -1265,7 +1813,11 @@ unsafe fn core_pthread_getcpuclockid(call: &mut Call, thread_: usize, clock: *mu
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_getcpuclockid(thread_: usize, clock: *mut u8) -> i32 {
     let Some(mut call) = Call::enter(functions::PTHREAD_GETCPUCLOCKID) else {
-        return unsafe { foreign::next!(pthread_getcpuclockid: unsafe extern "C" fn(usize, *mut u8) -> i32)(thread_, clock) };
+        return unsafe {
+            foreign::next!(pthread_getcpuclockid: unsafe extern "C" fn(usize, *mut u8) -> i32)(
+                thread_, clock,
+            )
+        };
     };
     let result = unsafe { core_pthread_getcpuclockid(&mut call, thread_, clock) };
     call.leave();
@@ -1279,7 +1831,17 @@ pub(crate) unsafe fn core_semget(call: &mut Call, key_: i32, count: i32, flags: 
         call.input(key_ as u64);
         call.input(count as u64);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_semget, key_ as usize, count as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_semget,
+                key_ as usize,
+                count as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1292,21 +1854,43 @@ pub unsafe extern "C" fn semget(key_: i32, count: i32, flags: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_semget, key_ as usize, count as usize, flags as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_semget,
+                key_ as usize,
+                count as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int semop(int id, void *operations, size_t count)`
 #[inline(always)]
-pub(crate) unsafe fn core_semop(call: &mut Call, id: i32, operations: *mut u8, count: usize) -> isize {
+pub(crate) unsafe fn core_semop(
+    call: &mut Call,
+    id: i32,
+    operations: *mut u8,
+    count: usize,
+) -> isize {
     unsafe {
         call.input(id as u64);
-        call.input_bytes(operations, ((count as i64).wrapping_mul(6i64)).max(0) as usize);
+        call.input_bytes(
+            operations,
+            ((count as i64).wrapping_mul(6i64)).max(0) as usize,
+        );
         call.input(count as u64);
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_semop, [id as usize, operations as usize, count as usize, 0, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_semop,
+                [id as usize, operations as usize, count as usize, 0, 0, 0],
+            )
         });
         result
     }
@@ -1320,17 +1904,36 @@ pub unsafe extern "C" fn semop(id: i32, operations: *mut u8, count: usize) -> i3
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_semop, id as usize, operations as usize, count as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_semop,
+                id as usize,
+                operations as usize,
+                count as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int semtimedop(int id, void *operations, size_t count, const void *timeout)`
 #[inline(always)]
-pub(crate) unsafe fn core_semtimedop(call: &mut Call, id: i32, operations: *mut u8, count: usize, timeout: *mut u8) -> isize {
+pub(crate) unsafe fn core_semtimedop(
+    call: &mut Call,
+    id: i32,
+    operations: *mut u8,
+    count: usize,
+    timeout: *mut u8,
+) -> isize {
     unsafe {
         call.input(id as u64);
-        call.input_bytes(operations, ((count as i64).wrapping_mul(6i64)).max(0) as usize);
+        call.input_bytes(
+            operations,
+            ((count as i64).wrapping_mul(6i64)).max(0) as usize,
+        );
         call.input(count as u64);
         if !timeout.is_null() {
             call.input_bytes(timeout, 16);
@@ -1340,7 +1943,14 @@ pub(crate) unsafe fn core_semtimedop(call: &mut Call, id: i32, operations: *mut 
             raw::blocking6(
                 thread,
                 libc::SYS_semtimedop,
-                [id as usize, operations as usize, count as usize, timeout as usize, 0, 0],
+                [
+                    id as usize,
+                    operations as usize,
+                    count as usize,
+                    timeout as usize,
+                    0,
+                    0,
+                ],
             )
         });
         result
@@ -1348,7 +1958,12 @@ pub(crate) unsafe fn core_semtimedop(call: &mut Call, id: i32, operations: *mut 
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn semtimedop(id: i32, operations: *mut u8, count: usize, timeout: *mut u8) -> i32 {
+pub unsafe extern "C" fn semtimedop(
+    id: i32,
+    operations: *mut u8,
+    count: usize,
+    timeout: *mut u8,
+) -> i32 {
     let result = match Call::enter(functions::SEMTIMEDOP) {
         Some(mut call) => {
             let result = unsafe { core_semtimedop(&mut call, id, operations, count, timeout) };
@@ -1356,7 +1971,15 @@ pub unsafe extern "C" fn semtimedop(id: i32, operations: *mut u8, count: usize, 
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_semtimedop, id as usize, operations as usize, count as usize, timeout as usize, 0, 0)
+            raw::syscall6(
+                libc::SYS_semtimedop,
+                id as usize,
+                operations as usize,
+                count as usize,
+                timeout as usize,
+                0,
+                0,
+            )
         },
     };
     libc_result(result) as i32
@@ -1368,7 +1991,9 @@ pub(crate) unsafe fn core_msgget(call: &mut Call, key_: i32, flags: i32) -> isiz
     unsafe {
         call.input(key_ as u64);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_msgget, key_ as usize, flags as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_msgget, key_ as usize, flags as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -1381,14 +2006,22 @@ pub unsafe extern "C" fn msgget(key_: i32, flags: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_msgget, key_ as usize, flags as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_msgget, key_ as usize, flags as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int msgsnd(int id, const void *message, size_t size, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_msgsnd(call: &mut Call, id: i32, message: *mut u8, size: usize, flags: i32) -> isize {
+pub(crate) unsafe fn core_msgsnd(
+    call: &mut Call,
+    id: i32,
+    message: *mut u8,
+    size: usize,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(id as u64);
         call.input_bytes(message, ((size as i64).wrapping_add(8i64)).max(0) as usize);
@@ -1396,7 +2029,18 @@ pub(crate) unsafe fn core_msgsnd(call: &mut Call, id: i32, message: *mut u8, siz
         call.input(flags as u64);
         call.blocks();
         let result = call.run_kernel(|thread| {
-            raw::blocking6(thread, libc::SYS_msgsnd, [id as usize, message as usize, size as usize, flags as usize, 0, 0])
+            raw::blocking6(
+                thread,
+                libc::SYS_msgsnd,
+                [
+                    id as usize,
+                    message as usize,
+                    size as usize,
+                    flags as usize,
+                    0,
+                    0,
+                ],
+            )
         });
         result
     }
@@ -1410,14 +2054,31 @@ pub unsafe extern "C" fn msgsnd(id: i32, message: *mut u8, size: usize, flags: i
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_msgsnd, id as usize, message as usize, size as usize, flags as usize, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_msgsnd,
+                id as usize,
+                message as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
 
 /// `ssize_t msgrcv(int id, void *message, size_t size, long type, int flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_msgrcv(call: &mut Call, id: i32, message: *mut u8, size: usize, type_: i64, flags: i32) -> isize {
+pub(crate) unsafe fn core_msgrcv(
+    call: &mut Call,
+    id: i32,
+    message: *mut u8,
+    size: usize,
+    type_: i64,
+    flags: i32,
+) -> isize {
     unsafe {
         call.input(id as u64);
         call.input(size as u64);
@@ -1428,18 +2089,34 @@ pub(crate) unsafe fn core_msgrcv(call: &mut Call, id: i32, message: *mut u8, siz
             raw::blocking6(
                 thread,
                 libc::SYS_msgrcv,
-                [id as usize, message as usize, size as usize, type_ as usize, flags as usize, 0],
+                [
+                    id as usize,
+                    message as usize,
+                    size as usize,
+                    type_ as usize,
+                    flags as usize,
+                    0,
+                ],
             )
         });
         if result >= 0 {
-            call.out(message, ((result as i64).wrapping_add(8i64)).max(0) as usize);
+            call.out(
+                message,
+                ((result as i64).wrapping_add(8i64)).max(0) as usize,
+            );
         }
         result
     }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn msgrcv(id: i32, message: *mut u8, size: usize, type_: i64, flags: i32) -> i64 {
+pub unsafe extern "C" fn msgrcv(
+    id: i32,
+    message: *mut u8,
+    size: usize,
+    type_: i64,
+    flags: i32,
+) -> i64 {
     let result = match Call::enter(functions::MSGRCV) {
         Some(mut call) => {
             let result = unsafe { core_msgrcv(&mut call, id, message, size, type_, flags) };
@@ -1447,7 +2124,15 @@ pub unsafe extern "C" fn msgrcv(id: i32, message: *mut u8, size: usize, type_: i
             result
         }
         None => unsafe {
-            raw::syscall6(libc::SYS_msgrcv, id as usize, message as usize, size as usize, type_ as usize, flags as usize, 0)
+            raw::syscall6(
+                libc::SYS_msgrcv,
+                id as usize,
+                message as usize,
+                size as usize,
+                type_ as usize,
+                flags as usize,
+                0,
+            )
         },
     };
     libc_result(result) as i64
@@ -1460,7 +2145,17 @@ pub(crate) unsafe fn core_shmget(call: &mut Call, key_: i32, size: usize, flags:
         call.input(key_ as u64);
         call.input(size as u64);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_shmget, key_ as usize, size as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_shmget,
+                key_ as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1473,7 +2168,17 @@ pub unsafe extern "C" fn shmget(key_: i32, size: usize, flags: i32) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_shmget, key_ as usize, size as usize, flags as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_shmget,
+                key_ as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1484,7 +2189,9 @@ pub(crate) unsafe fn core_mlock(call: &mut Call, start: *mut u8, size: usize) ->
     unsafe {
         call.input(start as u64);
         call.input(size as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_mlock, start as usize, size as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_mlock, start as usize, size as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -1497,19 +2204,36 @@ pub unsafe extern "C" fn mlock(start: *mut u8, size: usize) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_mlock, start as usize, size as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_mlock, start as usize, size as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
 
 /// `int mlock2(const void *start, size_t size, unsigned flags)`
 #[inline(always)]
-pub(crate) unsafe fn core_mlock2(call: &mut Call, start: *mut u8, size: usize, flags: u32) -> isize {
+pub(crate) unsafe fn core_mlock2(
+    call: &mut Call,
+    start: *mut u8,
+    size: usize,
+    flags: u32,
+) -> isize {
     unsafe {
         call.input(start as u64);
         call.input(size as u64);
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_mlock2, start as usize, size as usize, flags as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_mlock2,
+                start as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        });
         result
     }
 }
@@ -1522,7 +2246,17 @@ pub unsafe extern "C" fn mlock2(start: *mut u8, size: usize, flags: u32) -> i32 
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_mlock2, start as usize, size as usize, flags as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_mlock2,
+                start as usize,
+                size as usize,
+                flags as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
@@ -1533,7 +2267,9 @@ pub(crate) unsafe fn core_munlock(call: &mut Call, start: *mut u8, size: usize) 
     unsafe {
         call.input(start as u64);
         call.input(size as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_munlock, start as usize, size as usize, 0, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(libc::SYS_munlock, start as usize, size as usize, 0, 0, 0, 0)
+        });
         result
     }
 }
@@ -1546,7 +2282,9 @@ pub unsafe extern "C" fn munlock(start: *mut u8, size: usize) -> i32 {
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_munlock, start as usize, size as usize, 0, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(libc::SYS_munlock, start as usize, size as usize, 0, 0, 0, 0)
+        },
     };
     libc_result(result) as i32
 }
@@ -1556,7 +2294,8 @@ pub unsafe extern "C" fn munlock(start: *mut u8, size: usize) -> i32 {
 pub(crate) unsafe fn core_mlockall(call: &mut Call, flags: i32) -> isize {
     unsafe {
         call.input(flags as u64);
-        let result = call.run_kernel(|_| raw::syscall6(libc::SYS_mlockall, flags as usize, 0, 0, 0, 0, 0));
+        let result =
+            call.run_kernel(|_| raw::syscall6(libc::SYS_mlockall, flags as usize, 0, 0, 0, 0, 0));
         result
     }
 }
@@ -1598,13 +2337,34 @@ pub unsafe extern "C" fn munlockall() -> i32 {
 
 /// `int mincore(void *start, size_t size, unsigned char *pages)`
 #[inline(always)]
-pub(crate) unsafe fn core_mincore(call: &mut Call, start: *mut u8, size: usize, pages: *mut u8) -> isize {
+pub(crate) unsafe fn core_mincore(
+    call: &mut Call,
+    start: *mut u8,
+    size: usize,
+    pages: *mut u8,
+) -> isize {
     unsafe {
         call.input(size as u64);
-        let result =
-            call.run_kernel(|_| raw::syscall6(libc::SYS_mincore, start as usize, size as usize, pages as usize, 0, 0, 0));
+        let result = call.run_kernel(|_| {
+            raw::syscall6(
+                libc::SYS_mincore,
+                start as usize,
+                size as usize,
+                pages as usize,
+                0,
+                0,
+                0,
+            )
+        });
         if result >= 0 {
-            call.out(pages, ((size as i64).wrapping_add(4095i64).checked_div(4096i64).unwrap_or(0)).max(0) as usize);
+            call.out(
+                pages,
+                ((size as i64)
+                    .wrapping_add(4095i64)
+                    .checked_div(4096i64)
+                    .unwrap_or(0))
+                .max(0) as usize,
+            );
         }
         result
     }
@@ -1618,7 +2378,17 @@ pub unsafe extern "C" fn mincore(start: *mut u8, size: usize, pages: *mut u8) ->
             call.leave();
             result
         }
-        None => unsafe { raw::syscall6(libc::SYS_mincore, start as usize, size as usize, pages as usize, 0, 0, 0) },
+        None => unsafe {
+            raw::syscall6(
+                libc::SYS_mincore,
+                start as usize,
+                size as usize,
+                pages as usize,
+                0,
+                0,
+                0,
+            )
+        },
     };
     libc_result(result) as i32
 }
