@@ -77,29 +77,38 @@ fn real() -> Lookup {
 /// Libc as the loader has it. In system space.
 pub fn libc_handle() -> *mut c_void {
     static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    remembered(&HANDLE, libc::__errno_location as *const () as usize)
+    remembered(&HANDLE, || c"libc.so.6".as_ptr())
 }
 
 fn own_handle() -> *mut c_void {
     static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    remembered(&HANDLE, ours as *const () as usize)
+    remembered(&HANDLE, || {
+        let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: an address of this library; zeroed where it is not found.
+        unsafe {
+            libc::dladdr(ours as *const () as *const c_void, found.as_mut_ptr());
+            found.assume_init().dli_fname
+        }
+    })
 }
 
-/// The library that an address lies in. Not by `dlopen`: before libc's constructors have run, that would run them, with an
-/// environment that is not there yet.
-fn remembered(handle: &AtomicPtr<c_void>, address: usize) -> *mut c_void {
-    const RTLD_DL_LINKMAP: i32 = 2;
-    unsafe extern "C" {
-        fn dladdr1(address: *const c_void, found: *mut libc::Dl_info, extra: *mut *mut c_void, which: i32) -> i32;
-    }
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+fn remembered(handle: &AtomicPtr<c_void>, path: impl FnOnce() -> *const c_char) -> *mut c_void {
     let known = handle.load(Ordering::Acquire);
     if !known.is_null() {
         return known;
     }
-    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    let mut library = std::ptr::null_mut();
-    // SAFETY: room for both answers. What glibc calls a handle is the address of the library's entry in its list.
-    unsafe { dladdr1(address as *const c_void, found.as_mut_ptr(), &raw mut library, RTLD_DL_LINKMAP) };
-    handle.store(library, Ordering::Release);
-    library
+    // Before libc's constructors have run, `dlopen` would run them, without the environment. Until then the next
+    // definition must do.
+    // SAFETY: reads a pointer.
+    if unsafe { environ }.is_null() {
+        return libc::RTLD_NEXT;
+    }
+    // SAFETY: a C string of the loader's; nothing is loaded that is not.
+    let opened = unsafe { libc::dlopen(path(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    handle.store(opened, Ordering::Release);
+    opened
 }
