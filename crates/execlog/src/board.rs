@@ -89,6 +89,8 @@ pub struct Board {
     pub slots_used: AtomicU32,
     pub report: Report,
     pub slots: [Slot; SLOTS],
+    /// Pieces of output so far, of all processes: recording counts them, replay writes them in that order.
+    pub outputs: AtomicU64,
 }
 
 impl Board {

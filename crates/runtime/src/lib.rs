@@ -44,6 +44,7 @@ mod cache;
 mod call;
 mod detach;
 mod divergence;
+mod echo;
 mod files;
 mod foreign;
 mod generated;
