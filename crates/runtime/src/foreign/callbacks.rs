@@ -43,7 +43,7 @@ static HINDCAST_STAND_INS: [StandIn; STAND_INS] = [const {
     }
 }; STAND_INS];
 
-static USED: Guarded<usize> = Guarded::new(0);
+pub(super) static USED: Guarded<usize> = Guarded::new(0);
 
 // Entry n jumps to the stub of stand-in n with n in xmm0: callbacks have no floating-point arguments, so it is the first one.
 global_asm!(

@@ -48,6 +48,22 @@ pub fn enter(chosen: u32, function: Function) -> Option<Call> {
     Call::enter(function)
 }
 
+/// Directly before the kernel forks: the child must not find what another thread was changing.
+pub fn lock_for_fork() {
+    shadows::SHADOWS.lock();
+    callbacks::USED.lock();
+    transfers::PREPARED.lock();
+    sqlite3::AGGREGATES.lock();
+}
+
+/// Directly after it, in the parent and in the child.
+pub fn unlock_after_fork() {
+    shadows::SHADOWS.unlock();
+    callbacks::USED.unlock();
+    transfers::PREPARED.unlock();
+    sqlite3::AGGREGATES.unlock();
+}
+
 /// Something that threads share, held only for a few instructions and never while code of the program or the library runs.
 struct Guarded<T> {
     taken: AtomicBool,
@@ -65,14 +81,22 @@ impl<T> Guarded<T> {
         }
     }
 
-    fn with<R>(&self, inner: impl FnOnce(&mut T) -> R) -> R {
+    fn lock(&self) {
         while self.taken.swap(true, Ordering::Acquire) {
             // SAFETY: no arguments.
             unsafe { syscall!(libc::SYS_sched_yield) };
         }
+    }
+
+    fn unlock(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
+
+    fn with<R>(&self, inner: impl FnOnce(&mut T) -> R) -> R {
+        self.lock();
         // SAFETY: `taken` was ours to set.
         let result = inner(unsafe { &mut *self.value.get() });
-        self.taken.store(false, Ordering::Release);
+        self.unlock();
         result
     }
 }

@@ -21,7 +21,7 @@ pub enum Owner {
     Callback,
 }
 
-struct Shadows {
+pub(super) struct Shadows {
     /// By thread and place, the thread's current copy.
     of_threads: BTreeMap<(u32, u64), usize>,
     /// By place, the copies that were made of whatever was there, with their lengths.
@@ -33,7 +33,7 @@ struct Shadows {
     real: BTreeMap<usize, usize>,
 }
 
-static SHADOWS: Guarded<Shadows> = Guarded::new(Shadows {
+pub(super) static SHADOWS: Guarded<Shadows> = Guarded::new(Shadows {
     of_threads: BTreeMap::new(),
     of_process: BTreeMap::new(),
     until: BTreeMap::new(),
@@ -208,11 +208,4 @@ pub fn take_real(copy: *mut u8) -> Option<*mut u8> {
     SHADOWS
         .with(|shadows| shadows.real.remove(&(copy as usize)))
         .map(|real| real as *mut u8)
-}
-
-/// The child's only thread may have been forked while another held the table.
-pub fn after_fork_in_child() {
-    SHADOWS
-        .taken
-        .store(false, std::sync::atomic::Ordering::Release);
 }

@@ -94,7 +94,7 @@ fn free_real(copy: *mut u8) {
 }
 
 /// Blocks of aggregates, by the address that SQLite gave its own.
-static AGGREGATES: Guarded<BTreeMap<u64, usize>> = Guarded::new(BTreeMap::new());
+pub(super) static AGGREGATES: Guarded<BTreeMap<u64, usize>> = Guarded::new(BTreeMap::new());
 
 /// What an aggregate keeps from row to row. The program writes it itself, so it is the program's memory: zeroed when SQLite has
 /// none yet for this group.

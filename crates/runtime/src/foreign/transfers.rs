@@ -6,7 +6,7 @@ use super::Guarded;
 use crate::call::Call;
 
 /// Buffers that were handed over, by request key. The same in both runs, because both make the same calls.
-static PREPARED: Guarded<BTreeMap<u64, (usize, usize)>> = Guarded::new(BTreeMap::new());
+pub(super) static PREPARED: Guarded<BTreeMap<u64, (usize, usize)>> = Guarded::new(BTreeMap::new());
 
 /// A transfer of up to `size` bytes into `buffer` has begun. 0: the commit says how many.
 pub fn prepare(key: u64, buffer: *mut u8, size: usize) {

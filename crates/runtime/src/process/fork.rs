@@ -14,7 +14,7 @@ use crate::generated::functions;
 use crate::log::take_room;
 use crate::mode::{Mode, mode};
 use crate::thread::Thread;
-use crate::{heap, init, raw, signals, sync, syscall, threads};
+use crate::{foreign, heap, init, raw, signals, sync, syscall, threads};
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
@@ -90,6 +90,7 @@ impl Wanted {
 
 unsafe fn record(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, context: *mut libc::ucontext_t) -> isize {
     heap::before_fork(Some(&mut *thread));
+    foreign::lock_for_fork();
     let number = init::with_header(|header| header.children.fetch_add(1, Ordering::AcqRel) + 1).unwrap_or(0);
     let folder = child_folder(number);
     // SAFETY: the caller's promise.
@@ -109,12 +110,14 @@ unsafe fn record(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, cont
         unsafe { memory.take_back(thread) };
     }
     heap::after_fork_in_parent();
+    foreign::unlock_after_fork();
     signals::unblock(before);
     result
 }
 
 unsafe fn replay(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, context: *mut libc::ucontext_t) -> isize {
     heap::before_fork(Some(&mut *thread));
+    foreign::lock_for_fork();
     let event = divergence::expect_event(thread, Kind::Fork as u16);
     let (Some((pid, folder)), true) = (event.payload.split_first_chunk::<4>(), event.kind == Kind::Fork as u16) else {
         divergence::diverged(thread, Some(event), Actual::Step("fork"))
@@ -144,6 +147,7 @@ unsafe fn replay(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, cont
         unsafe { replay_memory(thread) };
     }
     heap::after_fork_in_parent();
+    foreign::unlock_after_fork();
     pid as isize
 }
 
@@ -162,6 +166,7 @@ unsafe fn enter_child(thread: &'static mut Thread, folder: &str, wanted: &Wanted
     wait::forget();
     init::after_fork(folder);
     heap::after_fork_in_child(Some(&mut *thread));
+    foreign::unlock_after_fork();
     sync::after_fork_in_child(thread);
     threads::after_fork_in_child();
     signals::after_fork_in_child(thread);
