@@ -20,6 +20,7 @@ use hindcast_execlog::{Event, board};
 
 use crate::cache::{self, Repeated};
 use crate::divergence::{self, Actual};
+use crate::generated::functions;
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 use crate::{echo, files, heap, init, probe, raw, signals, sync, syscall, threads};
@@ -57,6 +58,8 @@ pub struct Call {
     sync_after: Option<u64>,
     /// Descriptors that the program got from this call; -1: none.
     opened: [i32; 2],
+    /// The call may end because time has passed; once it has a result: it did.
+    timed: bool,
     /// A status that is not logged again while it stays the same.
     cached: bool,
     /// Recording: events in the log when the real function began, where that was before [`Call::run_calling_back`].
@@ -92,6 +95,7 @@ impl Call {
             flags: 0,
             sync_after: None,
             opened: [-1; 2],
+            timed: false,
             cached: false,
             events_before: None,
             outs: &[],
@@ -235,6 +239,7 @@ impl Call {
 
     #[inline(always)]
     fn log_result(&mut self, result: Result<i64, i32>) {
+        self.timed = self.timed && result == Ok(0);
         if let Some(key) = self.sync_after {
             sync::object(self.thread, key);
         }
@@ -294,6 +299,7 @@ impl Call {
             self.unexpected(event);
         }
         self.thread.reader.advance(&event);
+        self.timed = self.timed && result == Ok(0);
         self.flags = event.flags;
         self.outs = outs;
         if self.cached {
@@ -557,14 +563,49 @@ impl Call {
         if self.opened[0] >= 0 {
             self.order_numbers();
         }
+        if self.timed {
+            self.order_time();
+        }
         self.thread
     }
 
     /// Tells the launcher that the thread may now be in the kernel for long.
-    pub fn blocks(&self) {
+    ///
+    /// What threads do because time has passed is in an order, too: from the end of a sleep or of a wait that ran out until the
+    /// next wait. Programs keep a clock in a variable that one thread moves once in a while and others read when they wake up,
+    /// without a lock. In replay nobody sleeps, and they would run out of step.
+    #[inline(always)]
+    pub fn blocks(&mut self) {
         self.thread.show(board::State::Blocked, self.function.0);
+        if threads::are_several() {
+            if self.thread.woken_by_time {
+                self.thread.woken_by_time = false;
+                sync::object(self.thread, TIME_KEY);
+            }
+            self.timed = self.waits_for_time();
+        }
+    }
+
+    #[inline(always)]
+    fn waits_for_time(&self) -> bool {
+        match self.function {
+            functions::EPOLL_WAIT | functions::KERNEL_EPOLL_PWAIT => self.inputs[2] as i32 > 0,
+            functions::POLL => self.inputs[1] as i32 > 0,
+            functions::KERNEL_PPOLL | functions::SELECT | functions::KERNEL_PSELECT6 | functions::KERNEL_EPOLL_PWAIT2 => true,
+            functions::NANOSLEEP | functions::KERNEL_CLOCK_NANOSLEEP => true,
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn order_time(&mut self) {
+        sync::object(self.thread, TIME_KEY);
+        self.thread.woken_by_time = true;
     }
 }
+
+/// What orders those whom time has woken. No address, and no descriptor's key.
+const TIME_KEY: u64 = 1 << 62 | 1 << 60;
 
 /// The 32 bits of the check that are logged.
 #[inline(always)]

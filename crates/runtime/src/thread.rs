@@ -35,6 +35,8 @@ pub struct Thread {
     pub slot: Option<&'static board::Slot>,
     /// Replay: everything that the log holds was consumed.
     pub at_end: AtomicBool,
+    /// The thread runs because a time limit ran out, and has not waited again since.
+    pub woken_by_time: bool,
     /// The thread has ended.
     pub ended: AtomicBool,
     pub kernel_id: AtomicU32,
@@ -178,6 +180,7 @@ pub fn create(number: u32) -> Option<&'static mut Thread> {
             cache: Cache::new(),
             slot: None,
             at_end: AtomicBool::new(false),
+            woken_by_time: false,
             ended: AtomicBool::new(false),
             kernel_id: AtomicU32::new(0),
         });

@@ -29,7 +29,13 @@ enum Argument {
 }
 
 /// Runs the call with its last argument at `place`.
-unsafe fn run(running: &mut Call, call: SystemCall, place: usize, argument: Argument, blocks: bool) -> isize {
+unsafe fn run(
+    running: &mut Call,
+    call: SystemCall,
+    place: usize,
+    argument: Argument,
+    blocks: bool,
+) -> isize {
     let value = call.arguments[place];
     match argument {
         Argument::Number => running.input(value as u64),
@@ -38,7 +44,13 @@ unsafe fn run(running: &mut Call, call: SystemCall, place: usize, argument: Argu
         _ => {}
     }
     // SAFETY: the program's own call.
-    let result = running.run_kernel(|thread| unsafe { if blocks { call.run_blocking(thread) } else { call.run() } });
+    let result = running.run_kernel(|thread| unsafe {
+        if blocks {
+            call.run_blocking(thread)
+        } else {
+            call.run()
+        }
+    });
     if result >= 0 {
         match argument {
             // SAFETY: the kernel has written this much.
@@ -69,11 +81,22 @@ const FLOCK_BYTES: usize = 32;
 
 fn fcntl_argument(command: i32) -> Argument {
     match command {
-        libc::F_GETFD | libc::F_GETFL | libc::F_GETOWN | 11 | libc::F_GETLEASE | libc::F_GETPIPE_SZ | libc::F_GET_SEALS => Argument::Unused,
+        libc::F_GETFD
+        | libc::F_GETFL
+        | libc::F_GETOWN
+        | 11
+        | libc::F_GETLEASE
+        | libc::F_GETPIPE_SZ
+        | libc::F_GET_SEALS => Argument::Unused,
         libc::F_GETLK | commands::F_OFD_GETLK => Argument::Out(FLOCK_BYTES),
         libc::F_SETLK | libc::F_SETLKW | 37 | commands::F_OFD_SETLKW => Argument::InOpaque,
-        commands::F_SETOWN_EX | commands::F_SET_RW_HINT | commands::F_SET_FILE_RW_HINT => Argument::In(8),
-        commands::F_GETOWN_EX | commands::F_GETOWNER_UIDS | commands::F_GET_RW_HINT | commands::F_GET_FILE_RW_HINT => Argument::Out(8),
+        commands::F_SETOWN_EX | commands::F_SET_RW_HINT | commands::F_SET_FILE_RW_HINT => {
+            Argument::In(8)
+        }
+        commands::F_GETOWN_EX
+        | commands::F_GETOWNER_UIDS
+        | commands::F_GET_RW_HINT
+        | commands::F_GET_FILE_RW_HINT => Argument::Out(8),
         _ => Argument::Number,
     }
 }
@@ -87,10 +110,16 @@ pub unsafe fn fcntl(running: &mut Call, call: SystemCall) -> isize {
         return running.run_kernel(|_| EBADF);
     }
     let meaning = fcntl_argument(command);
-    if !matches!(meaning, Argument::Out(_)) && !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+    if !matches!(meaning, Argument::Out(_))
+        && !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
+    {
         running.cache();
     }
-    if matches!(command, libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | 36..=38) && argument != 0 {
+    if matches!(
+        command,
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | 36..=38
+    ) && argument != 0
+    {
         // SAFETY: a `struct flock` of the program; its padding and its owner are left out.
         unsafe {
             running.input_bytes(argument as *const u8, 4);
@@ -157,10 +186,16 @@ fn ioctl_argument(request: u32) -> Argument {
         0xb704 => Argument::Out(4),
         // The rest says itself how much it moves: direction, size, family, number.
         _ => {
-            let (direction, bytes, family) = (request >> 30, (request >> 16 & 0x3fff) as usize, (request >> 8) as u8);
+            let (direction, bytes, family) = (
+                request >> 30,
+                (request >> 16 & 0x3fff) as usize,
+                (request >> 8) as u8,
+            );
             match direction {
                 // KVM, graphics and the like hand out descriptors and memory.
-                _ if matches!(family, 0xae | b'd' | b'F' | b'E' | 0x92) && direction != 2 => Argument::Unknown,
+                _ if matches!(family, 0xae | b'd' | b'F' | b'E' | 0x92) && direction != 2 => {
+                    Argument::Unknown
+                }
                 0 => Argument::Unknown,
                 1 => Argument::InOpaque,
                 _ => Argument::Out(bytes),
@@ -186,7 +221,10 @@ pub unsafe fn ioctl(running: &mut Call, call: SystemCall) -> isize {
                 let result = running.run_kernel(|_| call.run());
                 if result == 0 {
                     running.out(argument as *mut u8, 32);
-                    let (mapped, room) = (*((argument + 20) as *const u32), *((argument + 24) as *const u32));
+                    let (mapped, room) = (
+                        *((argument + 20) as *const u32),
+                        *((argument + 24) as *const u32),
+                    );
                     running.out((argument + 32) as *mut u8, mapped.min(room) as usize * 56);
                 }
                 result
@@ -208,12 +246,19 @@ unsafe fn interfaces(running: &mut Call, call: SystemCall) -> isize {
     let argument = call.arguments[2];
     // SAFETY: the program's own call.
     unsafe {
-        let room = if probe::readable(argument as *const u8, 16) { *(argument as *const i32) } else { 0 };
+        let room = if probe::readable(argument as *const u8, 16) {
+            *(argument as *const i32)
+        } else {
+            0
+        };
         let result = running.run_kernel(|_| call.run());
         if result == 0 {
             running.out(argument as *mut u8, 4);
             let memory = *((argument + 8) as *const *mut u8);
-            running.out(memory, (*(argument as *const i32)).clamp(0, room.max(0)) as usize);
+            running.out(
+                memory,
+                (*(argument as *const i32)).clamp(0, room.max(0)) as usize,
+            );
         }
         result
     }
@@ -222,7 +267,9 @@ unsafe fn interfaces(running: &mut Call, call: SystemCall) -> isize {
 #[cold]
 fn unknown(running: &Call, function: &str, meaning: u64) {
     if running.is_recording() {
-        init::warn(format_args!("{function} {meaning:#x} is not known: what it wrote into memory is not recorded"));
+        init::warn(format_args!(
+            "{function} {meaning:#x} is not known: what it wrote into memory is not recorded"
+        ));
     }
 }
 
@@ -233,12 +280,23 @@ const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 
 fn prctl_argument(option: usize) -> Argument {
     match option as i32 {
-        libc::PR_GET_PDEATHSIG | libc::PR_GET_UNALIGN | 9 | 11 | 19 | libc::PR_GET_CHILD_SUBREAPER => Argument::Out(4),
+        libc::PR_GET_PDEATHSIG
+        | libc::PR_GET_UNALIGN
+        | 9
+        | 11
+        | 19
+        | libc::PR_GET_CHILD_SUBREAPER => Argument::Out(4),
         libc::PR_GET_NAME => Argument::Out(16),
         // PR_GET_TID_ADDRESS
         40 => Argument::Out(8),
-        libc::PR_GET_DUMPABLE | libc::PR_GET_KEEPCAPS | 13 | libc::PR_GET_SECUREBITS | libc::PR_GET_TIMERSLACK | libc::PR_GET_NO_NEW_PRIVS
-        | libc::PR_GET_THP_DISABLE | libc::PR_GET_SECCOMP => Argument::Unused,
+        libc::PR_GET_DUMPABLE
+        | libc::PR_GET_KEEPCAPS
+        | 13
+        | libc::PR_GET_SECUREBITS
+        | libc::PR_GET_TIMERSLACK
+        | libc::PR_GET_NO_NEW_PRIVS
+        | libc::PR_GET_THP_DISABLE
+        | libc::PR_GET_SECCOMP => Argument::Unused,
         libc::PR_SET_NAME => Argument::Unused,
         _ => Argument::Number,
     }
@@ -278,7 +336,9 @@ pub unsafe fn prctl(running: &mut Call, call: SystemCall) -> isize {
 /// Whether this `prctl` must end recording, and why.
 pub fn prctl_refusal(option: usize) -> Option<Reason> {
     match option {
-        PR_SET_SYSCALL_USER_DISPATCH => Some(Reason::Other("the program uses Syscall User Dispatch itself")),
+        PR_SET_SYSCALL_USER_DISPATCH => Some(Reason::Other(
+            "the program uses Syscall User Dispatch itself",
+        )),
         _ if option as i32 == libc::PR_SET_SECCOMP => Some(Reason::Seccomp),
         _ => None,
     }
@@ -295,14 +355,22 @@ const SECCOMP_GET_ACTION_AVAIL: usize = 2;
 const SECCOMP_GET_NOTIF_SIZES: usize = 3;
 
 pub fn seccomp_refusal(operation: usize) -> Option<Reason> {
-    (!matches!(operation, SECCOMP_GET_ACTION_AVAIL | SECCOMP_GET_NOTIF_SIZES)).then_some(Reason::Seccomp)
+    (!matches!(
+        operation,
+        SECCOMP_GET_ACTION_AVAIL | SECCOMP_GET_NOTIF_SIZES
+    ))
+    .then_some(Reason::Seccomp)
 }
 
 /// The two operations that only ask.
 pub unsafe fn seccomp(running: &mut Call, call: SystemCall) -> isize {
     running.input(call.arguments[0] as u64);
     running.input(call.arguments[1] as u64);
-    let argument = if call.arguments[0] == SECCOMP_GET_ACTION_AVAIL { Argument::In(4) } else { Argument::Out(6) };
+    let argument = if call.arguments[0] == SECCOMP_GET_ACTION_AVAIL {
+        Argument::In(4)
+    } else {
+        Argument::Out(6)
+    };
     // SAFETY: the program's own call.
     unsafe { run(running, call, 2, argument, false) }
 }
@@ -329,7 +397,8 @@ pub unsafe fn semctl(running: &mut Call, call: SystemCall) -> isize {
             unsafe {
                 let result = running.run_kernel(|_| {
                     let mut status = std::mem::MaybeUninit::<libc::semid_ds>::zeroed();
-                    let asked = crate::syscall!(libc::SYS_semctl, id, 0, IPC_STAT, status.as_mut_ptr());
+                    let asked =
+                        crate::syscall!(libc::SYS_semctl, id, 0, IPC_STAT, status.as_mut_ptr());
                     if raw::error_of(asked).is_none() {
                         count = status.assume_init().sem_nsems as u32;
                     }
@@ -395,13 +464,20 @@ pub unsafe fn capget(running: &mut Call, call: SystemCall) -> isize {
     // SAFETY: the program's own call.
     unsafe {
         running.input_bytes(header as *const u8, 8);
-        let version = if probe::readable(header as *const u8, 8) { *(header as *const u32) } else { 0 };
+        let version = if probe::readable(header as *const u8, 8) {
+            *(header as *const u32)
+        } else {
+            0
+        };
         let result = running.run_kernel(|_| call.run());
         if result == 0 || (raw::error_of(result) == Some(libc::EINVAL) && version != 0) {
             running.out(header as *mut u8, 4);
         }
         if result == 0 {
-            running.out(data as *mut u8, if version == FIRST_VERSION { 12 } else { 24 });
+            running.out(
+                data as *mut u8,
+                if version == FIRST_VERSION { 12 } else { 24 },
+            );
         }
         result
     }

@@ -37,7 +37,11 @@ fn hand_over(number: i64, arguments: &[u32]) {
     const UNCHANGED: u32 = u32::MAX;
     let user = match (number, arguments) {
         (libc::SYS_setuid | libc::SYS_setresuid, [user]) => *user,
-        (libc::SYS_setreuid | libc::SYS_setresuid, [real, effective, ..]) if *effective == UNCHANGED => *real,
+        (libc::SYS_setreuid | libc::SYS_setresuid, [real, effective, ..])
+            if *effective == UNCHANGED =>
+        {
+            *real
+        }
         (libc::SYS_setreuid | libc::SYS_setresuid, [_, effective, ..]) => *effective,
         _ => UNCHANGED,
     };

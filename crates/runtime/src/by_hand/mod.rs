@@ -74,7 +74,9 @@ fn find(number: i64) -> Option<(Function, Core)> {
         libc::SYS_dup3 => (functions::DUP3, descriptors::dup2),
         libc::SYS_pipe => (functions::PIPE, descriptors::pipe),
         libc::SYS_pipe2 => (functions::PIPE2, descriptors::pipe),
-        libc::SYS_name_to_handle_at => (functions::NAME_TO_HANDLE_AT, descriptors::name_to_handle_at),
+        libc::SYS_name_to_handle_at => {
+            (functions::NAME_TO_HANDLE_AT, descriptors::name_to_handle_at)
+        }
         libc::SYS_writev => (functions::WRITEV, transfers::writev),
         libc::SYS_sendfile => (functions::SENDFILE, transfers::sendfile),
         libc::SYS_splice => (functions::SPLICE, transfers::splice),
@@ -153,7 +155,8 @@ pub(crate) unsafe fn system_call(call: SystemCall) -> isize {
     thread.signals.enters_with_stack(raw::stack_pointer());
     thread.enter_system();
     // SAFETY: the program's own call.
-    let result = by_number(call.number, call.arguments).or_else(|| unsafe { generated::by_number(call.number, call.arguments) });
+    let result = by_number(call.number, call.arguments)
+        .or_else(|| unsafe { generated::by_number(call.number, call.arguments) });
     if let Some(thread) = thread::current() {
         thread.enter_replay();
         signals::at_boundary(thread);

@@ -19,6 +19,7 @@ pub unsafe fn poll(running: &mut Call, call: SystemCall) -> isize {
             let asked = &*fds.add(index);
             running.input((asked.fd as u32 as u64) << 16 | asked.events as u16 as u64);
         }
+        running.blocks();
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if call.number == libc::SYS_ppoll {
             // Written in every case: how much time was left.

@@ -35,7 +35,12 @@ pub unsafe fn pread(running: &mut Call, call: SystemCall) -> isize {
     unsafe {
         let result = running.run_kernel(|_| call.run());
         if result > 0 {
-            running.out_read(fd as i32, Some(offset as i64), buffer as *mut u8, result as usize);
+            running.out_read(
+                fd as i32,
+                Some(offset as i64),
+                buffer as *mut u8,
+                result as usize,
+            );
         }
         result
     }
@@ -71,7 +76,9 @@ pub unsafe fn readv(running: &mut Call, call: SystemCall) -> isize {
         // Replay takes the offset from the log.
         let mut offset = match given {
             Some(offset) => offset,
-            None if running.is_recording() => syscall!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR) as i64 - result as i64,
+            None if running.is_recording() => {
+                syscall!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR) as i64 - result as i64
+            }
             None => 0,
         };
         let (mut left, mut buffer) = (result as usize, vector as *const libc::iovec);
@@ -117,7 +124,10 @@ pub unsafe fn open(running: &mut Call, call: SystemCall) -> isize {
 
 /// Which of a process's calls open a file by its name.
 pub fn opens(number: i64) -> bool {
-    matches!(number, libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat)
+    matches!(
+        number,
+        libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat
+    )
 }
 
 /// After the event of a call that opened a file was completed: is it one whose contents need not be logged?

@@ -39,8 +39,16 @@ impl Updated {
         let (memory, size) = (memory as *mut u8, size as *mut u32);
         // SAFETY: the program's own length, which counts only with memory for it, and only where it can be read.
         match !memory.is_null() && probe::readable(size.cast(), 4) {
-            true => Updated { memory, size, room: unsafe { *size } },
-            false => Updated { memory: ptr::null_mut(), size, room: 0 },
+            true => Updated {
+                memory,
+                size,
+                room: unsafe { *size },
+            },
+            false => Updated {
+                memory: ptr::null_mut(),
+                size,
+                room: 0,
+            },
         }
     }
 
@@ -138,7 +146,10 @@ unsafe fn input_message(running: &mut Call, message: *const libc::msghdr) {
         let message = &*message;
         running.input(message.msg_iovlen as u64);
         running.input(message.msg_controllen as u64);
-        running.input_bytes(message.msg_name.cast(), (message.msg_namelen as usize).min(8));
+        running.input_bytes(
+            message.msg_name.cast(),
+            (message.msg_namelen as usize).min(8),
+        );
         if message.msg_iovlen <= libc::UIO_MAXIOV as usize {
             running.input_iovec(message.msg_iov, message.msg_iovlen);
         }
@@ -182,7 +193,12 @@ pub unsafe fn sendmmsg(running: &mut Call, call: SystemCall) -> isize {
         for index in 0..usize::try_from(result).unwrap_or(0) {
             let message = &mut *messages.add(index);
             running.out_value(&raw mut message.msg_len);
-            echo_vector(running, fd as i32, message.msg_hdr.msg_iov, message.msg_len as isize);
+            echo_vector(
+                running,
+                fd as i32,
+                message.msg_hdr.msg_iov,
+                message.msg_len as isize,
+            );
         }
         result
     }
@@ -197,10 +213,18 @@ struct Room {
 
 unsafe fn room(message: *const libc::msghdr) -> Room {
     if !probe::readable(message.cast(), size_of::<libc::msghdr>()) {
-        return Room { name: 0, control: 0 };
+        return Room {
+            name: 0,
+            control: 0,
+        };
     }
     // SAFETY: the program's own message.
-    unsafe { Room { name: (*message).msg_namelen, control: (*message).msg_controllen } }
+    unsafe {
+        Room {
+            name: (*message).msg_namelen,
+            control: (*message).msg_controllen,
+        }
+    }
 }
 
 /// What a received message wrote: lengths first, then what they measure. Descriptors that came with it are noted.
@@ -211,8 +235,14 @@ unsafe fn out_message(running: &mut Call, message: *mut libc::msghdr, room: Room
         running.out_value(&raw mut message.msg_namelen);
         running.out_value(&raw mut message.msg_controllen);
         running.out_value(&raw mut message.msg_flags);
-        running.out(message.msg_name.cast(), message.msg_namelen.min(room.name) as usize);
-        running.out(message.msg_control.cast(), message.msg_controllen.min(room.control));
+        running.out(
+            message.msg_name.cast(),
+            message.msg_namelen.min(room.name) as usize,
+        );
+        running.out(
+            message.msg_control.cast(),
+            message.msg_controllen.min(room.control),
+        );
         running.out_iovec(message.msg_iov, message.msg_iovlen, total);
         note_descriptors(message);
     }
@@ -223,10 +253,18 @@ unsafe fn note_descriptors(message: &libc::msghdr) {
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(message);
         while !control.is_null() {
-            if (*control).cmsg_level == libc::SOL_SOCKET && (*control).cmsg_type == libc::SCM_RIGHTS {
-                let bytes = ((*control).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            if (*control).cmsg_level == libc::SOL_SOCKET && (*control).cmsg_type == libc::SCM_RIGHTS
+            {
+                let bytes =
+                    ((*control).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
                 for index in 0..bytes / 4 {
-                    files::opened(libc::CMSG_DATA(control).cast::<i32>().add(index).read_unaligned(), Kind::Other);
+                    files::opened(
+                        libc::CMSG_DATA(control)
+                            .cast::<i32>()
+                            .add(index)
+                            .read_unaligned(),
+                        Kind::Other,
+                    );
                 }
             }
             control = libc::CMSG_NXTHDR(message, control);
@@ -262,7 +300,10 @@ pub unsafe fn recvmmsg(running: &mut Call, call: SystemCall) -> isize {
     if let Some(key) = files::sync_key(fd as i32) {
         running.sync_after(key);
     }
-    let mut rooms = [Room { name: 0, control: 0 }; libc::UIO_MAXIOV as usize];
+    let mut rooms = [Room {
+        name: 0,
+        control: 0,
+    }; libc::UIO_MAXIOV as usize];
     // SAFETY: the program's own call.
     unsafe {
         for (index, found) in rooms.iter_mut().enumerate().take(count) {
@@ -272,7 +313,11 @@ pub unsafe fn recvmmsg(running: &mut Call, call: SystemCall) -> isize {
         if result >= 0 {
             running.out_value(timeout as *mut libc::timespec);
         }
-        for (index, room) in rooms.iter().enumerate().take(usize::try_from(result).unwrap_or(0)) {
+        for (index, room) in rooms
+            .iter()
+            .enumerate()
+            .take(usize::try_from(result).unwrap_or(0))
+        {
             let message = &mut *messages.add(index);
             running.out_value(&raw mut message.msg_len);
             let total = message.msg_len as usize;

@@ -3,7 +3,10 @@
 use std::ffi::{c_char, c_void};
 
 use super::decisions::{self, Decision};
-use super::{SystemCall, arguments, control, descriptors, polling, reading, sockets, stub, system_call, transfers, variants};
+use super::{
+    SystemCall, arguments, control, descriptors, polling, reading, sockets, stub, system_call,
+    transfers, variants,
+};
 use crate::call::libc_result;
 use crate::generated::functions;
 use crate::thread;
@@ -75,7 +78,6 @@ stubs! {
     __fcntl(fd: i32, command: i32, argument: usize) -> i32 = SYS_fcntl, FCNTL, control::fcntl;
     __libc_fcntl64(fd: i32, command: i32, argument: usize) -> i32 = SYS_fcntl, FCNTL, control::fcntl;
     ioctl(fd: i32, request: u64, argument: usize) -> i32 = SYS_ioctl, IOCTL, control::ioctl;
-    prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 = SYS_prctl, PRCTL, control::prctl;
     semctl(id: i32, number: i32, command: i32, argument: usize) -> i32 = SYS_semctl, SEMCTL, control::semctl;
     msgctl(id: i32, command: i32, argument: *mut c_void) -> i32 = SYS_msgctl, MSGCTL, control::msgctl;
     shmctl(id: i32, command: i32, argument: *mut c_void) -> i32 = SYS_shmctl, SHMCTL, control::shmctl;
@@ -105,11 +107,42 @@ opening! {
     creat64(path: *const c_char, mode: u32) = SYS_creat, CREAT;
 }
 
+/// `prctl`, which may end recording: from then on the thread stays in system space.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
+    let call = SystemCall {
+        number: libc::SYS_prctl,
+        arguments: arguments([option as usize, a, b, c, d]),
+    };
+    // SAFETY: the program's own call.
+    libc_result(unsafe {
+        match thread::in_replay_space() {
+            Some(thread) if decisions::ends_recording(call) => {
+                thread.enter_system();
+                decisions::refused(call);
+                call.run()
+            }
+            _ => stub(functions::PRCTL, control::prctl, call),
+        }
+    }) as i32
+}
+
 /// `syscall(2)`: what is known here takes the short way; what needs the registers of the caller (a new thread, a new process, a
 /// return from a signal handler) and what is not known goes on to libc and traps there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn syscall(number: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64 {
-    let call = SystemCall { number, arguments: [a, b, c, d, e, f] };
+pub unsafe extern "C" fn syscall(
+    number: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> i64 {
+    let call = SystemCall {
+        number,
+        arguments: [a, b, c, d, e, f],
+    };
     let decision = decisions::decision(number);
     // SAFETY: the program's own call.
     unsafe {

@@ -27,7 +27,12 @@ pub unsafe fn writev(running: &mut Call, call: SystemCall) -> isize {
 ///
 /// # Safety
 /// The buffers hold at least that much.
-pub unsafe fn echo_vector(running: &mut Call, fd: i32, mut vector: *const libc::iovec, total: isize) {
+pub unsafe fn echo_vector(
+    running: &mut Call,
+    fd: i32,
+    mut vector: *const libc::iovec,
+    total: isize,
+) {
     let mut left = usize::try_from(total).unwrap_or(0);
     while left > 0 {
         // SAFETY: the caller's promise.
@@ -46,7 +51,12 @@ const PIECE: usize = 16 * 1024;
 pub unsafe fn sendfile(running: &mut Call, call: SystemCall) -> isize {
     let [target, source, offset, count, ..] = call.arguments;
     let offset = offset as *mut i64;
-    let route = Route { source: source as i32, source_offset: offset, target: target as i32, target_offset: std::ptr::null_mut() };
+    let route = Route {
+        source: source as i32,
+        source_offset: offset,
+        target: target as i32,
+        target_offset: std::ptr::null_mut(),
+    };
     // SAFETY: the program's own call.
     unsafe { transfer(running, call, route, count) }
 }
@@ -78,7 +88,11 @@ unsafe fn transfer(running: &mut Call, call: SystemCall, route: Route, count: us
     running.input(count as u64);
     for offset in [route.source_offset, route.target_offset] {
         // SAFETY: the program's own offset, or none.
-        running.input(if probe::readable(offset.cast(), 8) { unsafe { *offset as u64 } } else { u64::MAX });
+        running.input(if probe::readable(offset.cast(), 8) {
+            unsafe { *offset as u64 }
+        } else {
+            u64::MAX
+        });
     }
     if let Some(key) = files::sync_key(route.target) {
         running.sync_before(key);
@@ -118,21 +132,41 @@ unsafe fn pass_through(route: &Route, piece: &mut [u8]) -> isize {
     // SAFETY: buffers of ours and the program's offset.
     unsafe {
         let read = if route.source_offset.is_null() {
-            syscall!(libc::SYS_read, route.source, piece.as_mut_ptr(), piece.len())
+            syscall!(
+                libc::SYS_read,
+                route.source,
+                piece.as_mut_ptr(),
+                piece.len()
+            )
         } else {
-            syscall!(libc::SYS_pread64, route.source, piece.as_mut_ptr(), piece.len(), *route.source_offset)
+            syscall!(
+                libc::SYS_pread64,
+                route.source,
+                piece.as_mut_ptr(),
+                piece.len(),
+                *route.source_offset
+            )
         };
         if read <= 0 {
             return read;
         }
         let mut written = 0;
         while written < read {
-            let more = syscall!(libc::SYS_write, route.target, piece.as_ptr().add(written as usize), (read - written) as usize);
+            let more = syscall!(
+                libc::SYS_write,
+                route.target,
+                piece.as_ptr().add(written as usize),
+                (read - written) as usize
+            );
             match raw::error_of(more) {
                 None => written += more,
                 Some(libc::EINTR) => {}
                 Some(libc::EAGAIN) if written > 0 => {
-                    let mut writable = libc::pollfd { fd: route.target, events: libc::POLLOUT, revents: 0 };
+                    let mut writable = libc::pollfd {
+                        fd: route.target,
+                        events: libc::POLLOUT,
+                        revents: 0,
+                    };
                     syscall!(libc::SYS_poll, &raw mut writable, 1, -1isize);
                 }
                 Some(_) => break,

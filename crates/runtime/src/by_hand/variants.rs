@@ -11,7 +11,8 @@ use crate::raw;
 
 /// Libc's own `syscall`, from which the call traps.
 pub unsafe fn next_syscall(call: SystemCall) -> i64 {
-    let real = crate::sync::real!(syscall: fn(i64, usize, usize, usize, usize, usize, usize) -> i64);
+    let real =
+        crate::sync::real!(syscall: fn(i64, usize, usize, usize, usize, usize, usize) -> i64);
     let [a, b, c, d, e, f] = call.arguments;
     // SAFETY: the program's own call.
     unsafe { real(call.number, a, b, c, d, e, f) }
@@ -186,7 +187,10 @@ unsafe fn copied(timeout: *const libc::timespec, copy: &mut libc::timespec) -> *
     copy
 }
 
-const NO_TIME: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+const NO_TIME: libc::timespec = libc::timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 variants! {
     ppoll(fds: *mut libc::pollfd, count: u64, timeout: *const libc::timespec, mask: *const u64) -> i32 {
