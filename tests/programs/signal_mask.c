@@ -54,7 +54,8 @@ int main(void) {
     same("sigwait %d", number);
     must(sigqueue(getpid(), SIGUSR2, (union sigval){.sival_int = 31}));
     siginfo_t info;
-    same("sigwaitinfo %d with %d", must(sigwaitinfo(&set, &info)), info.si_value.sival_int);
+    number = must(sigwaitinfo(&set, &info));
+    same("sigwaitinfo %d with %d", number, info.si_value.sival_int);
     refused(sigtimedwait(&set, &info, &(struct timespec){0, 1000000}));
 
     int fd = must(signalfd(-1, &set, SFD_CLOEXEC));

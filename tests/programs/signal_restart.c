@@ -5,11 +5,12 @@
 #include <time.h>
 
 static volatile sig_atomic_t count;
+static int seen_it[2];
 
 static void note(int number) {
     (void)number;
     count++;
-    if (write(1, "handler\n", 8) != 8)
+    if (write(1, "handler\n", 8) != 8 || write(seen_it[1], "", 1) != 1)
         _exit(98);
 }
 
@@ -17,6 +18,7 @@ int main(void) {
     setvbuf(stdout, NULL, _IONBF, 0);
     int ends[2];
     must(pipe(ends));
+    must(pipe(seen_it));
     must(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = note, .sa_flags = SA_RESTART}, NULL));
     pid_t parent = getpid();
     pid_t child = must(fork());
@@ -25,6 +27,8 @@ int main(void) {
         for (int i = 0; i < 3; i++) {
             nanosleep(&pause, NULL);
             must(kill(parent, SIGUSR1));
+            char byte;
+            must(read(seen_it[0], &byte, 1));
         }
         nanosleep(&pause, NULL);
         must(write(ends[1], "done", 4));

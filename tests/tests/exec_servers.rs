@@ -271,7 +271,8 @@ fn killed(scene: &Scene, program: &Program, port: u16, launcher_too: bool, work:
             replayed.assert_code(137);
             assert_eq!(String::from_utf8_lossy(&replayed.stdout), String::from_utf8_lossy(&recorded.stdout));
         } else {
-            replayed.assert_code(0);
+            // Nobody was there to see how it ended.
+            assert!([0, 137].contains(&replayed.code()), "{replayed:?}");
         }
     }
 }

@@ -134,7 +134,7 @@ pub fn refused(call: SystemCall) -> bool {
     if mode() == Mode::Replay
         && let Some(thread) = thread::current()
     {
-        divergence::recording_ends(thread, Kind::Ended as u16);
+        divergence::recording_ends(thread, super::find(call.number).map_or(Kind::Ended as u16, |(function, _)| function.0));
     }
     if matches!(reason, Reason::Seccomp) {
         // Afterwards it may be forbidden, and a fault at `rdtsc` would be the end of the program.
