@@ -44,7 +44,7 @@ def compressors(bench, scale):
 
 def memcached(bench, scale):
     port, requests = free_port(), int(400_000 * scale)
-    command = [need("memcached"), "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", 0, "-t", 4]
+    command = [need("memcached"), "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", 0, "-t", 4, "-o", "no_lru_maintainer,no_lru_crawler"]
     return Program("memcached, 4 threads", command, [bench["memload"], port, 8, requests], port, units=requests)
 
 
