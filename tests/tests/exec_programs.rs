@@ -69,6 +69,7 @@ programs! {
     files;
     heap: Case { threads: 5, ..PLAIN };
     heap_exchange: Case { threads: 5, ..PLAIN };
+    heap_limit;
     heap_threads: Case { threads: 73, ..PLAIN };
     instructions: Case { threads: 2, ..PLAIN };
     large;

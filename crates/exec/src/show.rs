@@ -265,7 +265,11 @@ fn what(event: &Event<'_>, names: &Names) -> String {
                 .collect();
             clock.join(" ")
         }
-        Some(Kind::Busy) => error_text(number(payload) as i32),
+        // The heap's failures carry which attempt it was.
+        Some(Kind::Busy) => match number(payload) as i32 {
+            attempt @ ..0 => format!("{} at growth {} of the heap", error_text(-attempt & 0xff), -attempt >> 8),
+            code => error_text(code),
+        },
         Some(Kind::Signal | Kind::Fatal) => {
             signal_name(number(payload.get(..4).unwrap_or_default()) as i32)
         }

@@ -37,13 +37,15 @@ fn set_timestamp(setting: usize) -> bool {
 
 fn set_cpuid(enabled: bool) -> bool {
     // SAFETY: as above.
-    raw::error_of(unsafe { syscall!(libc::SYS_arch_prctl, ARCH_CPUID, usize::from(enabled)) }).is_none()
+    raw::error_of(unsafe { syscall!(libc::SYS_arch_prctl, ARCH_CPUID, usize::from(enabled)) })
+        .is_none()
 }
 
 fn timestamp_faults() -> bool {
     let mut setting = 0i32;
     // SAFETY: writes one number.
-    raw::error_of(unsafe { syscall!(libc::SYS_prctl, PR_GET_TSC, &raw mut setting) }).is_none() && setting as usize == PR_TSC_SIGSEGV
+    raw::error_of(unsafe { syscall!(libc::SYS_prctl, PR_GET_TSC, &raw mut setting) }).is_none()
+        && setting as usize == PR_TSC_SIGSEGV
 }
 
 fn cpuid_faults() -> bool {
@@ -54,7 +56,9 @@ fn cpuid_faults() -> bool {
 /// Makes `rdtsc` and `cpuid` fault in the calling thread. What this machine cannot do is noted in the recording.
 pub fn arm() {
     if !set_timestamp(PR_TSC_SIGSEGV) {
-        init::warn(format_args!("the time stamp counter is not recorded: the kernel does not let it trap"));
+        init::warn(format_args!(
+            "the time stamp counter is not recorded: the kernel does not let it trap"
+        ));
     }
     if !set_cpuid(false) {
         init::warn(format_args!(
@@ -105,14 +109,21 @@ unsafe fn decode(address: *const u8) -> Option<(Instruction, usize)> {
 ///
 /// # Safety
 /// The arguments are those of the thread's signal handler.
-pub unsafe fn fault(thread: Option<&mut Thread>, information: *const libc::siginfo_t, context: *mut libc::ucontext_t) -> bool {
+pub unsafe fn fault(
+    thread: Option<&mut Thread>,
+    information: *const libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) -> bool {
     // SAFETY: the caller's promise; a fault of this kind is the instruction's own, not one of fetching it.
     unsafe {
         if (*information).si_code != SI_KERNEL {
             return false;
         }
         let registers = &mut (*context).uc_mcontext.gregs;
-        let Some((instruction, length)) = decode(registers[libc::REG_RIP as usize] as *const u8) else { return false };
+        let Some((instruction, length)) = decode(registers[libc::REG_RIP as usize] as *const u8)
+        else {
+            return false;
+        };
         let (timestamp, cpuid) = (timestamp_faults(), cpuid_faults());
         if !timestamp && !cpuid {
             return false;
@@ -122,7 +133,8 @@ pub unsafe fn fault(thread: Option<&mut Thread>, information: *const libc::sigin
             disarm();
             return true;
         }
-        let thread = thread.filter(|thread| thread.selector.load(std::sync::atomic::Ordering::Relaxed) == REPLAY);
+        let thread = thread
+            .filter(|thread| thread.selector.load(std::sync::atomic::Ordering::Relaxed) == REPLAY);
         match instruction {
             Instruction::Rdtsc | Instruction::Rdtscp => {
                 let (time, processor) = exchange_timestamp(thread);
@@ -133,9 +145,17 @@ pub unsafe fn fault(thread: Option<&mut Thread>, information: *const libc::sigin
                 }
             }
             Instruction::Cpuid => {
-                let question = [registers[libc::REG_RAX as usize] as u32, registers[libc::REG_RCX as usize] as u32];
+                let question = [
+                    registers[libc::REG_RAX as usize] as u32,
+                    registers[libc::REG_RCX as usize] as u32,
+                ];
                 let [a, b, c, d] = exchange_cpuid(thread, question);
-                for (register, value) in [(libc::REG_RAX, a), (libc::REG_RBX, b), (libc::REG_RCX, c), (libc::REG_RDX, d)] {
+                for (register, value) in [
+                    (libc::REG_RAX, a),
+                    (libc::REG_RBX, b),
+                    (libc::REG_RCX, c),
+                    (libc::REG_RDX, d),
+                ] {
                     registers[register as usize] = i64::from(value);
                 }
             }
@@ -151,12 +171,17 @@ fn exchange_timestamp(thread: Option<&mut Thread>) -> (u64, u32) {
         (Some(thread), Mode::Replay) => {
             let payload: [u8; 12] = expect(thread, Kind::Tsc, "rdtsc");
             let [a, b, c, d, e, f, g, h, processor @ ..] = payload;
-            (u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u32::from_ne_bytes(processor))
+            (
+                u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+                u32::from_ne_bytes(processor),
+            )
         }
         (thread, _) => {
             let now = read_timestamp();
             if let Some(thread) = thread {
-                thread.writer.append(Kind::Tsc, &[&now.0.to_ne_bytes(), &now.1.to_ne_bytes()]);
+                thread
+                    .writer
+                    .append(Kind::Tsc, &[&now.0.to_ne_bytes(), &now.1.to_ne_bytes()]);
             }
             now
         }
@@ -167,7 +192,13 @@ fn read_timestamp() -> (u64, u32) {
     set_timestamp(PR_TSC_ENABLE);
     let mut processor = 0;
     // SAFETY: every processor has one of the two.
-    let time = unsafe { if has_rdtscp() { __rdtscp(&mut processor) } else { _rdtsc() } };
+    let time = unsafe {
+        if has_rdtscp() {
+            __rdtscp(&mut processor)
+        } else {
+            _rdtsc()
+        }
+    };
     set_timestamp(PR_TSC_SIGSEGV);
     (time, processor)
 }
@@ -186,15 +217,25 @@ fn has_rdtscp() -> bool {
 
 /// Leaves whose answer depends on the second number. For others it is whatever lay in the register.
 fn has_subleaves(leaf: u32) -> bool {
-    matches!(leaf, 0x4 | 0x7 | 0xb | 0xd | 0xf | 0x10 | 0x12 | 0x14 | 0x17 | 0x18 | 0x1a..=0x24 | 0x8000_001d | 0x8000_0020 | 0x8000_0026)
+    matches!(
+        leaf,
+        0x4 | 0x7 | 0xb | 0xd | 0xf | 0x10 | 0x12 | 0x14 | 0x17 | 0x18 | 0x1a
+            ..=0x24 | 0x8000_001d | 0x8000_0020 | 0x8000_0026
+    )
 }
 
 fn exchange_cpuid(thread: Option<&mut Thread>, question: [u32; 2]) -> [u32; 4] {
-    let question = if has_subleaves(question[0]) { question } else { [question[0], 0] };
+    let question = if has_subleaves(question[0]) {
+        question
+    } else {
+        [question[0], 0]
+    };
     match (thread, mode()) {
         (Some(thread), Mode::Replay) => {
             let payload: [u8; 24] = expect(thread, Kind::Cpuid, "cpuid");
-            let word = |index: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| payload[index * 4 + byte]));
+            let word = |index: usize| {
+                u32::from_ne_bytes([0, 1, 2, 3].map(|byte| payload[index * 4 + byte]))
+            };
             if [word(0), word(1)] != question {
                 let event = thread.reader.peek();
                 divergence::diverged(thread, event, Actual::Step("cpuid of another leaf"));
@@ -204,7 +245,15 @@ fn exchange_cpuid(thread: Option<&mut Thread>, question: [u32; 2]) -> [u32; 4] {
         (thread, _) => {
             let answer = without_surprises(question, read_cpuid(question));
             if let Some(thread) = thread {
-                let words = [question[0], question[1], answer[0], answer[1], answer[2], answer[3]].map(u32::to_ne_bytes);
+                let words = [
+                    question[0],
+                    question[1],
+                    answer[0],
+                    answer[1],
+                    answer[2],
+                    answer[3],
+                ]
+                .map(u32::to_ne_bytes);
                 thread.writer.append(Kind::Cpuid, &[words.as_flattened()]);
             }
             answer
@@ -272,7 +321,10 @@ mod tests {
     #[test]
     fn cpuid_has_no_random_numbers() {
         let all = [u32::MAX; 4];
-        assert_eq!(without_surprises([1, 0], all), [u32::MAX, u32::MAX, !(1 << 30), u32::MAX]);
+        assert_eq!(
+            without_surprises([1, 0], all),
+            [u32::MAX, u32::MAX, !(1 << 30), u32::MAX]
+        );
         assert_eq!(without_surprises([7, 0], all)[1] & 1 << 18, 0);
         assert_eq!(without_surprises([7, 1], all), all);
         assert_eq!(without_surprises([0, 0], all), all);
@@ -280,7 +332,9 @@ mod tests {
 
     /// Runs in a thread of its own, which the settings end with.
     fn in_a_thread<R: Send + 'static>(inner: impl FnOnce() -> R + Send + 'static) -> R {
-        std::thread::spawn(inner).join().expect("the thread returns")
+        std::thread::spawn(inner)
+            .join()
+            .expect("the thread returns")
     }
 
     #[test]
@@ -290,12 +344,16 @@ mod tests {
             let has_cpuid = set_cpuid(false);
             assert!(timestamp_faults());
             assert_eq!(cpuid_faults(), has_cpuid);
-            assert!(in_a_thread(move || timestamp_faults() && cpuid_faults() == has_cpuid));
+            assert!(in_a_thread(
+                move || timestamp_faults() && cpuid_faults() == has_cpuid
+            ));
             // SAFETY: the child makes two system calls and ends.
             unsafe {
                 let child = libc::fork();
                 if child == 0 {
-                    libc::_exit(i32::from(!(timestamp_faults() && cpuid_faults() == has_cpuid)));
+                    libc::_exit(i32::from(
+                        !(timestamp_faults() && cpuid_faults() == has_cpuid),
+                    ));
                 }
                 let mut status = -1;
                 assert_eq!(libc::waitpid(child, &mut status, 0), child);

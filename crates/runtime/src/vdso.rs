@@ -10,10 +10,19 @@ use crate::{raw, syscall};
 
 /// The functions and what they are overwritten with.
 const FUNCTIONS: [(&CStr, Instead); 6] = [
-    (c"__vdso_clock_gettime", Instead::Call(libc::SYS_clock_gettime)),
-    (c"__vdso_gettimeofday", Instead::Call(libc::SYS_gettimeofday)),
+    (
+        c"__vdso_clock_gettime",
+        Instead::Call(libc::SYS_clock_gettime),
+    ),
+    (
+        c"__vdso_gettimeofday",
+        Instead::Call(libc::SYS_gettimeofday),
+    ),
     (c"__vdso_time", Instead::Call(libc::SYS_time)),
-    (c"__vdso_clock_getres", Instead::Call(libc::SYS_clock_getres)),
+    (
+        c"__vdso_clock_getres",
+        Instead::Call(libc::SYS_clock_getres),
+    ),
     (c"__vdso_getcpu", Instead::Call(libc::SYS_getcpu)),
     // It has two more parameters than the system call, and callers that know what to do without it.
     (c"__vdso_getrandom", Instead::Missing),
@@ -69,7 +78,9 @@ pub unsafe fn patch() -> Result<(), &'static str> {
     let mut patched = Ok(());
     for (name, instead) in FUNCTIONS {
         // SAFETY: as above.
-        let Some((function, bytes)) = (unsafe { library.find(name) }) else { continue };
+        let Some((function, bytes)) = (unsafe { library.find(name) }) else {
+            continue;
+        };
         let inside = function >= text && function + CODE_BYTES <= first + length;
         if bytes < CODE_BYTES || !inside {
             patched = Err("a function of the kernel's library has no room");
@@ -79,7 +90,14 @@ pub unsafe fn patch() -> Result<(), &'static str> {
         unsafe { (function as *mut [u8; CODE_BYTES]).write_unaligned(instead.code()) };
     }
     // SAFETY: as they were.
-    unsafe { syscall!(libc::SYS_mprotect, first, length, libc::PROT_READ | libc::PROT_EXEC) };
+    unsafe {
+        syscall!(
+            libc::SYS_mprotect,
+            first,
+            length,
+            libc::PROT_READ | libc::PROT_EXEC
+        )
+    };
     patched
 }
 
@@ -112,23 +130,45 @@ impl Library {
         // SAFETY: the caller's promise, for all that follows.
         unsafe {
             let header = &*(base as *const libc::Elf64_Ehdr);
-            if header.e_ident[..4] != *b"\x7fELF" || header.e_phentsize as usize != size_of::<libc::Elf64_Phdr>() {
+            if header.e_ident[..4] != *b"\x7fELF"
+                || header.e_phentsize as usize != size_of::<libc::Elf64_Phdr>()
+            {
                 return None;
             }
-            let segments = std::slice::from_raw_parts((base + header.e_phoff as usize) as *const libc::Elf64_Phdr, header.e_phnum.into());
-            let load = segments.iter().find(|segment| segment.p_type == libc::PT_LOAD)?;
-            let bias = base.wrapping_add(load.p_offset as usize).wrapping_sub(load.p_vaddr as usize);
+            let segments = std::slice::from_raw_parts(
+                (base + header.e_phoff as usize) as *const libc::Elf64_Phdr,
+                header.e_phnum.into(),
+            );
+            let load = segments
+                .iter()
+                .find(|segment| segment.p_type == libc::PT_LOAD)?;
+            let bias = base
+                .wrapping_add(load.p_offset as usize)
+                .wrapping_sub(load.p_vaddr as usize);
             let text = segments
                 .iter()
-                .find(|segment| segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0)
-                .map(|segment| (bias.wrapping_add(segment.p_vaddr as usize), segment.p_memsz as usize));
-            let dynamic = segments.iter().find(|segment| segment.p_type == libc::PT_DYNAMIC)?;
+                .find(|segment| {
+                    segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0
+                })
+                .map(|segment| {
+                    (
+                        bias.wrapping_add(segment.p_vaddr as usize),
+                        segment.p_memsz as usize,
+                    )
+                });
+            let dynamic = segments
+                .iter()
+                .find(|segment| segment.p_type == libc::PT_DYNAMIC)?;
             let (mut symbols, mut names, mut hash, mut gnu_hash) = (0, 0, 0, 0);
             let mut entry = bias.wrapping_add(dynamic.p_vaddr as usize) as *const Dynamic;
             while (*entry).tag != 0 {
                 // Relative to the file, unless a loader has made it absolute.
                 let value = (*entry).value as usize;
-                let address = if value >= base { value } else { bias.wrapping_add(value) };
+                let address = if value >= base {
+                    value
+                } else {
+                    bias.wrapping_add(value)
+                };
                 match (*entry).tag {
                     DT_SYMTAB => symbols = address,
                     DT_STRTAB => names = address,
@@ -147,7 +187,13 @@ impl Library {
                 // The number of chains is the number of symbols.
                 (table, _) => *(table as *const u32).add(1) as usize,
             };
-            Some(Library { bias, text, symbols: symbols as *const libc::Elf64_Sym, count, names: names as *const u8 })
+            Some(Library {
+                bias,
+                text,
+                symbols: symbols as *const libc::Elf64_Sym,
+                count,
+                names: names as *const u8,
+            })
         }
     }
 
@@ -157,9 +203,13 @@ impl Library {
         unsafe {
             let symbols = std::slice::from_raw_parts(self.symbols, self.count);
             let symbol = symbols.iter().find(|symbol| {
-                symbol.st_shndx != 0 && CStr::from_ptr(self.names.add(symbol.st_name as usize).cast()) == name
+                symbol.st_shndx != 0
+                    && CStr::from_ptr(self.names.add(symbol.st_name as usize).cast()) == name
             })?;
-            Some((self.bias.wrapping_add(symbol.st_value as usize), symbol.st_size as usize))
+            Some((
+                self.bias.wrapping_add(symbol.st_value as usize),
+                symbol.st_size as usize,
+            ))
         }
     }
 }
@@ -168,10 +218,16 @@ impl Library {
 unsafe fn count_by_gnu_hash(table: *const u32) -> usize {
     // SAFETY: the caller's library is complete: four words, the filter's 64-bit words, the buckets, the chains.
     unsafe {
-        let (buckets, first, filter) = (*table as usize, *table.add(1) as usize, *table.add(2) as usize);
+        let (buckets, first, filter) = (
+            *table as usize,
+            *table.add(1) as usize,
+            *table.add(2) as usize,
+        );
         let heads = table.add(4 + filter * 2);
         let chains = heads.add(buckets);
-        let Some(mut last) = (0..buckets).map(|bucket| *heads.add(bucket) as usize).max() else { return first };
+        let Some(mut last) = (0..buckets).map(|bucket| *heads.add(bucket) as usize).max() else {
+            return first;
+        };
         if last < first {
             return first;
         }
@@ -190,7 +246,8 @@ mod tests {
     fn the_kernels_library_has_a_clock() {
         // SAFETY: the kernel's own library.
         unsafe {
-            let library = Library::at(libc::getauxval(libc::AT_SYSINFO_EHDR) as usize).expect("a library");
+            let library =
+                Library::at(libc::getauxval(libc::AT_SYSINFO_EHDR) as usize).expect("a library");
             let (text, length) = library.text.expect("code");
             let (clock, bytes) = library.find(c"__vdso_clock_gettime").expect("a clock");
             assert!(clock >= text && clock + bytes <= text + length && bytes >= CODE_BYTES);
@@ -205,7 +262,12 @@ mod tests {
             let base = libc::getauxval(libc::AT_SYSINFO_EHDR) as usize;
             let library = Library::at(base).expect("a library");
             let last = &*library.symbols.add(library.count - 1);
-            assert!(CStr::from_ptr(library.names.add(last.st_name as usize).cast()).to_bytes().len() < 64);
+            assert!(
+                CStr::from_ptr(library.names.add(last.st_name as usize).cast())
+                    .to_bytes()
+                    .len()
+                    < 64
+            );
         }
     }
 
@@ -220,9 +282,17 @@ mod tests {
                 let mut time = std::mem::zeroed::<libc::timespec>();
                 let clock = libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time);
                 let library = Library::at(libc::getauxval(libc::AT_SYSINFO_EHDR) as usize);
-                let code = library.and_then(|library| library.find(c"__vdso_clock_gettime")).map(|(address, _)| *(address as *const [u8; 8]));
+                let code = library
+                    .and_then(|library| library.find(c"__vdso_clock_gettime"))
+                    .map(|(address, _)| *(address as *const [u8; 8]));
                 let expected = Instead::Call(libc::SYS_clock_gettime).code();
-                libc::_exit(if done && clock == 0 && time.tv_sec > 0 && code == Some(expected) { 0 } else { 1 });
+                libc::_exit(
+                    if done && clock == 0 && time.tv_sec > 0 && code == Some(expected) {
+                        0
+                    } else {
+                        1
+                    },
+                );
             }
             let mut status = -1;
             assert_eq!(libc::waitpid(child, &mut status, 0), child);

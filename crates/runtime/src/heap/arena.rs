@@ -67,7 +67,11 @@ impl Arena {
                 number,
                 small: [null_mut(); CLASSES],
                 spans: [Span { next: 0, end: 0 }; CLASSES],
-                foreign: [Foreign { blocks: null_mut(), count: 0, batch: null_mut() }; CLASSES],
+                foreign: [Foreign {
+                    blocks: null_mut(),
+                    count: 0,
+                    batch: null_mut(),
+                }; CLASSES],
                 returning: null_mut(),
                 returning_units: 0,
                 unasked_units: 0,
@@ -138,7 +142,10 @@ impl Arena {
         // SAFETY: the run is ours.
         unsafe { space::set_class(run.address, SPAN_BYTES, class) };
         let bytes = class_bytes(class);
-        self.spans[class] = Span { next: run.address, end: run.address + SPAN_BYTES / bytes * bytes };
+        self.spans[class] = Span {
+            next: run.address,
+            end: run.address + SPAN_BYTES / bytes * bytes,
+        };
     }
 
     pub const SPAN_UNITS: usize = SPAN_BYTES / UNIT;
@@ -155,7 +162,10 @@ impl Arena {
             if (*block).mark == FREED {
                 self.freed_already(class, block);
             }
-            *block = Block { next: self.small[class], mark: FREED };
+            *block = Block {
+                next: self.small[class],
+                mark: FREED,
+            };
         }
         self.small[class] = block;
     }
@@ -171,7 +181,10 @@ impl Arena {
                 self.freed_already(class, block);
             }
             let foreign = &mut self.foreign[class];
-            *block = Block { next: foreign.blocks, mark: FREED };
+            *block = Block {
+                next: foreign.blocks,
+                mark: FREED,
+            };
             foreign.blocks = block;
             foreign.count += 1;
             if foreign.count < batch(class) {
@@ -204,7 +217,9 @@ impl Arena {
         // SAFETY: nobody's run any more. Whoever looks at this entry at the same time learns that it is not free.
         unsafe {
             space::set_entry(address, Entry::Returning(units));
-            run.write(Returning { next: self.returning });
+            run.write(Returning {
+                next: self.returning,
+            });
         }
         self.returning = run;
         self.returning_units += units;
@@ -227,7 +242,10 @@ impl Arena {
                     *link = (*run).next;
                     self.returning_units -= units;
                     space::set_entry(run as usize, Entry::Used(units));
-                    return Some(Run { address: run as usize, zero: false });
+                    return Some(Run {
+                        address: run as usize,
+                        zero: false,
+                    });
                 }
                 link = &raw mut (*run).next;
             }
@@ -235,21 +253,52 @@ impl Arena {
         None
     }
 
-    /// A run from memory that was never used, of another range if need be.
+    /// A run from memory that was never used, of another range if need be. `None`: memory is short.
     ///
     /// # Safety
-    /// As [`Arena::pop`]; `extend` is called at most once and hands out ranges in an order that is the same in replay.
+    /// As [`Arena::pop`]; `extend` hands out ranges in an order that is the same in replay, and `grow` says whether what it is
+    /// given succeeded in the recording.
     pub unsafe fn take_fresh(
         &mut self,
         units: usize,
         aligned: usize,
         extend: impl FnOnce(usize, usize) -> Option<Fresh>,
+        grow: impl FnOnce(&mut dyn FnMut() -> bool) -> bool,
     ) -> Option<Run> {
         if !self.runs.has_fresh(units, aligned) {
-            self.runs.extend(extend(self.number, (units + aligned) * UNIT)?);
+            self.runs
+                .extend(extend(self.number, (units + aligned) * UNIT)?);
+        }
+        if !self.runs.reaches_fresh(units, aligned)
+            && !grow(&mut || self.runs.reach_fresh(units, aligned))
+        {
+            return None;
         }
         // SAFETY: passed on.
         unsafe { self.runs.take_fresh(units, aligned) }
+    }
+
+    /// Makes a used run of this arena longer or shorter where it lies, if that is possible.
+    ///
+    /// # Safety
+    /// As [`Arena::take_fresh`].
+    pub unsafe fn resize(
+        &mut self,
+        address: usize,
+        units: usize,
+        wanted: usize,
+        grow: impl FnOnce(&mut dyn FnMut() -> bool) -> bool,
+    ) -> bool {
+        // SAFETY: passed on.
+        unsafe {
+            if wanted <= units {
+                self.runs.shorten(address, units, wanted);
+                return true;
+            }
+            let missing = self.runs.missing(address, units, wanted);
+            (missing == 0 || grow(&mut || self.runs.reach_fresh(missing, 1)))
+                && self.runs.lengthen(address, units, wanted)
+        }
     }
 
     /// Bytes in ranges, free runs and their number, free small blocks and their number. Walks all lists.
@@ -313,7 +362,9 @@ pub unsafe fn used_run(address: usize) -> usize {
     // SAFETY: passed on.
     match unsafe { space::entry(address & !(UNIT - 1)) } {
         Entry::Used(units) if address.is_multiple_of(UNIT) => units,
-        Entry::Free(_) | Entry::Returning(_) if address.is_multiple_of(UNIT) => super::fatal("free(): double free detected", address),
+        Entry::Free(_) | Entry::Returning(_) if address.is_multiple_of(UNIT) => {
+            super::fatal("free(): double free detected", address)
+        }
         _ => super::fatal("free(): invalid pointer", address),
     }
 }

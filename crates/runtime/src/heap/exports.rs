@@ -5,7 +5,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::arena::{self, Block, Statistics};
-use super::sizes::{ALIGNMENT, PAGE, SIZE_MAX, SMALL_MAX, UNIT, aligned_class_of, class_bytes, class_of, units_of};
+use super::sizes::{
+    ALIGNMENT, PAGE, SIZE_MAX, SMALL_MAX, UNIT, aligned_class_of, class_bytes, class_of, units_of,
+};
 use super::space::{self, REPLAY_BYTES};
 use super::system;
 use crate::call::set_errno;
@@ -33,7 +35,11 @@ fn take(bytes: usize) -> (*mut u8, bool) {
 #[inline(never)]
 fn take_slowly(bytes: usize) -> *mut c_void {
     let (block, _) = take(bytes);
-    if block.is_null() { no_memory() } else { block.cast() }
+    if block.is_null() {
+        no_memory()
+    } else {
+        block.cast()
+    }
 }
 
 /// A block for `bytes` bytes.
@@ -59,7 +65,9 @@ const DISCARD_BYTES: usize = 4 << 20;
 /// Zeroed memory for `count` items.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
-    let Some(total) = count.checked_mul(bytes) else { return no_memory() };
+    let Some(total) = count.checked_mul(bytes) else {
+        return no_memory();
+    };
     let (block, zero) = take(total);
     if block.is_null() {
         return no_memory();
@@ -68,7 +76,10 @@ pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     unsafe {
         // Programs ask for much more than they will touch.
         if !zero && total >= DISCARD_BYTES && space::discard(block as usize, total) {
-            let (head, tail) = ((block as usize).wrapping_neg() % PAGE, (block as usize + total) % PAGE);
+            let (head, tail) = (
+                (block as usize).wrapping_neg() % PAGE,
+                (block as usize + total) % PAGE,
+            );
             block.write_bytes(0, head);
             block.add(total - tail).write_bytes(0, tail);
         } else if !zero {
@@ -93,7 +104,9 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         if offset >= REPLAY_BYTES {
             return system::free(address);
         }
-        let Some(thread) = in_replay_space() else { return system::adopt(address) };
+        let Some(thread) = in_replay_space() else {
+            return system::adopt(address);
+        };
         if let Some(arena) = thread.heap.arena.as_mut()
             && space::range_at(offset) == arena.number
         {
@@ -122,12 +135,22 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
             return no_memory();
         }
         let address = block as usize;
-        let Some(offset) = space::offset(address) else { return move_foreign(block, bytes) };
+        let Some(offset) = space::offset(address) else {
+            return move_foreign(block, bytes);
+        };
         let class = space::class_at(offset);
-        let usable = if class != 0 { class_bytes(class) } else { arena::used_run(address) * UNIT };
+        let usable = if class != 0 {
+            class_bytes(class)
+        } else {
+            arena::used_run(address) * UNIT
+        };
         let fits = bytes <= usable && (bytes >= usable / 2 || usable <= 64);
         if class != 0 {
-            return if fits { block } else { move_to(block, usable, bytes, bytes) };
+            return if fits {
+                block
+            } else {
+                move_to(block, usable, bytes, bytes)
+            };
         }
         if bytes > SMALL_MAX {
             let (units, wanted) = (usable / UNIT, units_of(bytes));
@@ -136,7 +159,9 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
                 return block;
             }
             let resized = match in_replay_space() {
-                Some(thread) => offset < REPLAY_BYTES && super::resize(thread, address, units, wanted),
+                Some(thread) => {
+                    offset < REPLAY_BYTES && super::resize(thread, address, units, wanted)
+                }
                 None => offset >= REPLAY_BYTES && system::resize(address, units, wanted),
             };
             if resized || fits {
@@ -144,7 +169,11 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
             }
         }
         // A large block that had to move will grow on: with room to do so it moves a number of times that is logarithmic in its size.
-        let room = if bytes > usable && bytes >= 32 * PAGE { bytes / 8 } else { 0 };
+        let room = if bytes > usable && bytes >= 32 * PAGE {
+            bytes / 8
+        } else {
+            0
+        };
         move_to(block, usable, bytes, (bytes + room).min(SIZE_MAX))
     }
 }
@@ -163,7 +192,11 @@ unsafe fn move_to(block: *mut c_void, usable: usize, bytes: usize, room: usize) 
 
 /// As [`realloc`] for `count` items.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
+pub unsafe extern "C" fn reallocarray(
+    block: *mut c_void,
+    count: usize,
+    bytes: usize,
+) -> *mut c_void {
     match count.checked_mul(bytes) {
         // SAFETY: passed on.
         Some(total) => unsafe { realloc(block, total) },
@@ -196,7 +229,11 @@ fn take_aligned(alignment: usize, bytes: usize) -> Option<*mut c_void> {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_memalign(result: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int {
+pub unsafe extern "C" fn posix_memalign(
+    result: *mut *mut c_void,
+    alignment: usize,
+    bytes: usize,
+) -> c_int {
     if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<*const ()>()) {
         return libc::EINVAL;
     }
@@ -259,7 +296,11 @@ pub unsafe extern "C" fn malloc_usable_size(block: *const c_void) -> usize {
     let Some(offset) = space::offset(block as usize) else {
         return next(&USABLE_SIZE, c"malloc_usable_size").map_or(0, |next| {
             // SAFETY: the next library's function of that name.
-            unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*const c_void) -> usize>(next)(block) }
+            unsafe {
+                std::mem::transmute::<usize, unsafe extern "C" fn(*const c_void) -> usize>(next)(
+                    block,
+                )
+            }
         });
     };
     // SAFETY: a block of ours.
@@ -273,14 +314,21 @@ pub unsafe extern "C" fn malloc_usable_size(block: *const c_void) -> usize {
 
 /// The usable size of a block that would be asked for with this size.
 pub fn usable_size_for(bytes: usize) -> usize {
-    if bytes <= SMALL_MAX { class_bytes(class_of(bytes)) } else { units_of(bytes) * UNIT }
+    if bytes <= SMALL_MAX {
+        class_bytes(class_of(bytes))
+    } else {
+        units_of(bytes) * UNIT
+    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc_trim(_keep: usize) -> c_int {
     match in_replay_space() {
         // SAFETY: the thread's arena.
-        Some(thread) => super::with_arena(thread, |arena, _| arena.is_some_and(|arena| unsafe { arena.runs.trim() })).into(),
+        Some(thread) => super::with_arena(thread, |arena, _| {
+            arena.is_some_and(|arena| unsafe { arena.runs.trim() })
+        })
+        .into(),
         None => system::trim().into(),
     }
 }
@@ -294,7 +342,8 @@ pub unsafe extern "C" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
 /// In replay space what the calling thread's arena has: what others have depends on when one looks.
 fn statistics() -> Statistics {
     match in_replay_space() {
-        Some(thread) => super::with_arena(thread, |arena, _| arena.map(|arena| arena.statistics())).unwrap_or_default(),
+        Some(thread) => super::with_arena(thread, |arena, _| arena.map(|arena| arena.statistics()))
+            .unwrap_or_default(),
         None => system::statistics(),
     }
 }
@@ -342,7 +391,11 @@ pub unsafe extern "C" fn malloc_stats() {
     // SAFETY: no arguments.
     let all = unsafe { mallinfo2() };
     let mut text = hindcast_execlog::Text::<256>::new();
-    let _ = writeln!(text, "Arena 0:\nsystem bytes     = {:>10}\nin use bytes     = {:>10}", all.arena, all.uordblks);
+    let _ = writeln!(
+        text,
+        "Arena 0:\nsystem bytes     = {:>10}\nin use bytes     = {:>10}",
+        all.arena, all.uordblks
+    );
     let text = text.as_str();
     // SAFETY: through the interface, like other output of the program's.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
@@ -377,7 +430,11 @@ unsafe fn free_foreign(block: *mut c_void) {
 unsafe fn move_foreign(block: *mut c_void, bytes: usize) -> *mut c_void {
     match next(&REALLOC, c"realloc") {
         // SAFETY: as above.
-        Some(next) => unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void>(next)(block, bytes) },
+        Some(next) => unsafe {
+            std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void>(
+                next,
+            )(block, bytes)
+        },
         None => no_memory(),
     }
 }

@@ -3,7 +3,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::exports::{aligned_alloc, calloc, free, malloc, malloc_usable_size, realloc, usable_size_for};
+use super::exports::{
+    aligned_alloc, calloc, free, malloc, malloc_usable_size, realloc, usable_size_for,
+};
 
 /// `MALLOCX_LG_ALIGN`: the logarithm of the alignment.
 fn alignment_of(flags: c_int) -> usize {
@@ -39,7 +41,11 @@ pub unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int)
         } else {
             let new = aligned_alloc(alignment_of(flags), bytes);
             if !new.is_null() {
-                std::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), before.min(bytes));
+                std::ptr::copy_nonoverlapping(
+                    block.cast::<u8>(),
+                    new.cast::<u8>(),
+                    before.min(bytes),
+                );
                 free(block);
             }
             new
@@ -53,7 +59,12 @@ pub unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int)
 
 /// Never resizes in place: says the size that the block has.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn xallocx(block: *mut c_void, _bytes: usize, _extra: usize, _flags: c_int) -> usize {
+pub unsafe extern "C" fn xallocx(
+    block: *mut c_void,
+    _bytes: usize,
+    _extra: usize,
+    _flags: c_int,
+) -> usize {
     // SAFETY: passed on.
     unsafe { malloc_usable_size(block) }
 }
@@ -83,12 +94,22 @@ pub unsafe extern "C" fn nallocx(bytes: usize, _flags: c_int) -> usize {
 
 /// None of jemalloc's settings and figures exist here. It would start a thread of its own, for one.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mallctl(_name: *const c_char, _old: *mut c_void, _old_bytes: *mut usize, _new: *mut c_void, _new_bytes: usize) -> c_int {
+pub unsafe extern "C" fn mallctl(
+    _name: *const c_char,
+    _old: *mut c_void,
+    _old_bytes: *mut usize,
+    _new: *mut c_void,
+    _new_bytes: usize,
+) -> c_int {
     libc::ENOENT
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mallctlnametomib(_name: *const c_char, _mib: *mut usize, _length: *mut usize) -> c_int {
+pub unsafe extern "C" fn mallctlnametomib(
+    _name: *const c_char,
+    _mib: *mut usize,
+    _length: *mut usize,
+) -> c_int {
     libc::ENOENT
 }
 
@@ -112,7 +133,11 @@ pub unsafe extern "C" fn malloc_stats_print(
 ) {
     if let Some(write) = write {
         // SAFETY: the program's function and its argument.
-        unsafe { write(context, c"The recorder's heap keeps no statistics.\n".as_ptr()) };
+        unsafe {
+            write(
+                context,
+                c"The recorder's heap keeps no statistics.\n".as_ptr(),
+            )
+        };
     }
 }
-

@@ -19,7 +19,10 @@ unsafe impl<T> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub const fn new(value: T) -> Self {
-        Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Lock {
+            state: AtomicU32::new(FREE),
+            value: UnsafeCell::new(value),
+        }
     }
 
     #[inline]
@@ -34,7 +37,11 @@ impl<T> Lock<T> {
     /// As [`Lock::with`], or `None` at once if another thread holds it.
     #[inline]
     pub fn try_with<R>(&self, inner: impl FnOnce(&mut T) -> R) -> Option<R> {
-        if self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             return None;
         }
         // SAFETY: held.
@@ -55,7 +62,11 @@ impl<T> Lock<T> {
 
     #[inline]
     pub fn lock(&self) {
-        if self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             self.wait();
         }
     }
@@ -64,7 +75,14 @@ impl<T> Lock<T> {
     pub fn unlock(&self) {
         if self.state.swap(FREE, Ordering::Release) == AWAITED {
             // SAFETY: wakes one waiter of a word of ours.
-            unsafe { crate::syscall!(libc::SYS_futex, self.state.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+            unsafe {
+                crate::syscall!(
+                    libc::SYS_futex,
+                    self.state.as_ptr(),
+                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                    1
+                )
+            };
         }
     }
 
@@ -78,7 +96,10 @@ impl<T> Lock<T> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
             if self.state.load(Ordering::Relaxed) == FREE
-                && self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                && self
+                    .state
+                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
             {
                 return;
             }

@@ -24,6 +24,9 @@
 //! **The invariant to keep**: nothing an arena of the replay heap does may depend on what another thread did, unless the two
 //! were put in order through [`replay::Turns`].
 
+// In tests nothing is exported, so much of it is not called.
+#![cfg_attr(test, allow(dead_code))]
+
 mod arena;
 mod exports;
 mod jemalloc;
@@ -39,6 +42,7 @@ mod tests;
 
 use std::ptr::null_mut;
 
+use crate::divergence;
 use crate::mode::{Mode, mode};
 use crate::sync::{self, Outcome, Step};
 use crate::thread::{REPLAY, Thread};
@@ -60,11 +64,19 @@ pub struct ThreadHeap {
     /// The thread is inside an event of its log: what takes part in the order of threads must wait.
     inside_event: bool,
     arenas_at_fork: usize,
+    /// How often the thread asked the kernel for memory.
+    asked: u32,
 }
 
 impl ThreadHeap {
     pub const fn new(_number: u32) -> Self {
-        ThreadHeap { arena: null_mut(), without: false, inside_event: false, arenas_at_fork: 0 }
+        ThreadHeap {
+            arena: null_mut(),
+            without: false,
+            inside_event: false,
+            arenas_at_fork: 0,
+            asked: 0,
+        }
     }
 }
 
@@ -140,7 +152,10 @@ fn attach(thread: &mut Thread) -> Option<*mut Arena> {
 
 /// Runs `inner` with the arena that the thread uses now.
 #[inline]
-fn with_arena<R>(thread: &mut Thread, inner: impl FnOnce(Option<&mut Arena>, &mut Thread) -> R) -> R {
+fn with_arena<R>(
+    thread: &mut Thread,
+    inner: impl FnOnce(Option<&mut Arena>, &mut Thread) -> R,
+) -> R {
     let arena = thread.heap.arena;
     if !arena.is_null() {
         // SAFETY: an arena lives for ever, and this one is the thread's.
@@ -150,7 +165,10 @@ fn with_arena<R>(thread: &mut Thread, inner: impl FnOnce(Option<&mut Arena>, &mu
 }
 
 #[cold]
-fn without_arena<R>(thread: &mut Thread, inner: impl FnOnce(Option<&mut Arena>, &mut Thread) -> R) -> R {
+fn without_arena<R>(
+    thread: &mut Thread,
+    inner: impl FnOnce(Option<&mut Arena>, &mut Thread) -> R,
+) -> R {
     if !thread.heap.without
         && let Some(arena) = attach(thread)
     {
@@ -182,7 +200,9 @@ fn allocate_run(thread: &mut Thread, units: usize, aligned: usize) -> (*mut u8, 
         // SAFETY: the arena is the caller's.
         arena.and_then(|arena| unsafe { replay::take_run(arena, turns, units, aligned) })
     })
-    .map_or((null_mut(), false), |run| (run.address as *mut u8, run.zero))
+    .map_or((null_mut(), false), |run| {
+        (run.address as *mut u8, run.zero)
+    })
 }
 
 /// Takes back a block of the replay heap in replay space.
@@ -211,19 +231,14 @@ unsafe fn free(thread: &mut Thread, address: usize) {
 unsafe fn resize(thread: &mut Thread, address: usize, units: usize, wanted: usize) -> bool {
     // Of threads without an arena nobody knows who cut it.
     // SAFETY: the thread's arena lives for ever.
-    let Some(arena) = (unsafe { thread.heap.arena.as_mut() }) else { return false };
+    let Some(arena) = (unsafe { thread.heap.arena.as_mut() }) else {
+        return false;
+    };
     if !arena.owns(address - space::BASE) {
         return false;
     }
     // SAFETY: passed on.
-    unsafe {
-        if wanted <= units {
-            arena.runs.shorten(address, units, wanted);
-            true
-        } else {
-            arena.runs.lengthen(address, units, wanted)
-        }
-    }
+    unsafe { arena.resize(address, units, wanted, |ask| thread.grow(ask)) }
 }
 
 /// Locks for the steps of what threads share: one for each pool, some for the inboxes, one for each of the others.
@@ -247,6 +262,39 @@ impl Turns for Thread {
         !self.heap.inside_event
     }
 
+    // Whether the kernel has memory depends on the limits of the moment. A failure is logged, with the number of the attempt: what
+    // succeeds is not.
+    #[cold]
+    fn grow(&mut self, ask: &mut dyn FnMut() -> bool) -> bool {
+        self.heap.asked += 1;
+        let short = -((self.heap.asked << 8 & 0x7fff_ff00) as i32 | libc::ENOMEM);
+        let step = Step {
+            function: "malloc",
+            object: 0,
+        };
+        if mode() == Mode::Replay && sync::failure_if(self, step, |code| code == short).is_some() {
+            return false;
+        }
+        let grown = ask();
+        match mode() {
+            _ if grown || self.heap.inside_event => {}
+            Mode::Record => {
+                let space = self.selector.load(std::sync::atomic::Ordering::Relaxed);
+                self.enter_system();
+                sync::record_failure(self, short);
+                if space == REPLAY {
+                    self.enter_replay();
+                }
+            }
+            Mode::Replay => divergence::unusable(
+                format_args!("the program needs more memory than this machine gives it"),
+                "Replay with as much memory, and as large limits (ulimit -v), as there were when it was recorded.",
+            ),
+            Mode::Off => {}
+        }
+        grown
+    }
+
     #[cold]
     fn acquire<R>(&mut self, object: Object, step: impl FnOnce(&mut Self) -> R) -> R {
         let space = self.selector.load(std::sync::atomic::Ordering::Relaxed);
@@ -259,7 +307,10 @@ impl Turns for Thread {
                 step(self)
             }),
             Mode::Replay => {
-                let step_awaited = Step { function: "malloc", object: object.key() as usize };
+                let step_awaited = Step {
+                    function: "malloc",
+                    object: object.key() as usize,
+                };
                 if let Outcome::Fails(_) = sync::await_turn(self, step_awaited) {
                     sync::unexpected(self, step_awaited);
                 }

@@ -36,7 +36,11 @@ struct Free {
 // SAFETY: used by whoever holds the lock.
 unsafe impl Send for State {}
 
-static STATE: Lock<State> = Lock::new(State { free: [null_mut(); CLASSES], next: OWN, mapped: OWN });
+static STATE: Lock<State> = Lock::new(State {
+    free: [null_mut(); CLASSES],
+    next: OWN,
+    mapped: OWN,
+});
 /// The thread that holds the lock, by its control block.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 static ASIDE_NEXT: AtomicUsize = AtomicUsize::new(ASIDE);
@@ -50,7 +54,9 @@ impl Own {
 fn me() -> usize {
     let thread: usize;
     // SAFETY: the thread's control block begins with its own address.
-    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, readonly, preserves_flags)) };
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, readonly, preserves_flags))
+    };
     thread
 }
 
@@ -69,13 +75,29 @@ fn locked<R>(inner: impl FnOnce(&mut State) -> R) -> Option<R> {
 }
 
 fn class_of(layout: Layout) -> usize {
-    (layout.size().max(layout.align()).next_power_of_two().ilog2().max(SMALLEST) - SMALLEST) as usize
+    (layout
+        .size()
+        .max(layout.align())
+        .next_power_of_two()
+        .ilog2()
+        .max(SMALLEST)
+        - SMALLEST) as usize
 }
 
 fn map(address: usize, length: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: room of ours that was not used yet.
-    unsafe { raw::map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }.is_ok()
+    unsafe {
+        raw::map_at(
+            address,
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            -1,
+            0,
+        )
+    }
+    .is_ok()
 }
 
 impl State {
@@ -107,7 +129,11 @@ impl State {
 fn aside(layout: Layout) -> *mut u8 {
     let length = layout.size().next_multiple_of(4096);
     let address = ASIDE_NEXT.fetch_add(length, Ordering::Relaxed);
-    if layout.align() <= 4096 && address + length <= OWN_END && map(address, length) { address as *mut u8 } else { null_mut() }
+    if layout.align() <= 4096 && address + length <= OWN_END && map(address, length) {
+        address as *mut u8
+    } else {
+        null_mut()
+    }
 }
 
 // SAFETY: blocks are disjoint, as large as their class, and aligned to their size.
@@ -127,13 +153,22 @@ unsafe impl GlobalAlloc for Own {
         let class = class_of(layout);
         if layout.size() >= DISCARD {
             // SAFETY: the caller gives the block away; its first page keeps the link.
-            unsafe { super::space::discard(block as usize + size_of::<Free>(), layout.size() - size_of::<Free>()) };
+            unsafe {
+                super::space::discard(
+                    block as usize + size_of::<Free>(),
+                    layout.size() - size_of::<Free>(),
+                )
+            };
         }
         // Lost if this interrupted the allocator.
         locked(|state| {
             let free = block.cast::<Free>();
             // SAFETY: as above.
-            unsafe { free.write(Free { next: state.free[class] }) };
+            unsafe {
+                free.write(Free {
+                    next: state.free[class],
+                })
+            };
             state.free[class] = free;
         });
     }
@@ -179,7 +214,10 @@ mod tests {
             .collect();
         // SAFETY: blocks are used within their layouts, and freed once.
         unsafe {
-            let mut blocks: Vec<(usize, Layout)> = layouts.iter().map(|layout| (own.alloc(*layout) as usize, *layout)).collect();
+            let mut blocks: Vec<(usize, Layout)> = layouts
+                .iter()
+                .map(|layout| (own.alloc(*layout) as usize, *layout))
+                .collect();
             for (address, layout) in &blocks {
                 assert!(*address != 0 && address.is_multiple_of(layout.align()));
                 std::ptr::write_bytes(*address as *mut u8, 7, layout.size());

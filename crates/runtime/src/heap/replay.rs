@@ -66,9 +66,18 @@ pub trait Turns {
         true
     }
 
+    /// Asks the kernel for memory, and says whether it gave it in the recording.
+    fn grow(&mut self, ask: &mut dyn FnMut() -> bool) -> bool {
+        ask()
+    }
+
     /// As `acquire` once there can be others.
     fn share<R>(&mut self, object: Object, step: impl FnOnce(&mut Self) -> R) -> R {
-        if are_several() { self.acquire(object, step) } else { step(self) }
+        if are_several() {
+            self.acquire(object, step)
+        } else {
+            step(self)
+        }
     }
 }
 
@@ -112,7 +121,12 @@ unsafe impl Sync for SharedCell {}
 static SHARED: SharedCell = SharedCell(UnsafeCell::new(Shared {
     pools: [null_mut(); CLASSES],
     inboxes: [null_mut(); REPLAY_ARENAS],
-    arenas: Arenas { idle: [0; REPLAY_ARENAS], idle_count: 0, next: 0, stale_until: 0 },
+    arenas: Arenas {
+        idle: [0; REPLAY_ARENAS],
+        idle_count: 0,
+        next: 0,
+        stale_until: 0,
+    },
     commons: null_mut(),
 }));
 
@@ -158,7 +172,10 @@ pub fn detach(turns: &mut impl Turns, arena: *mut Arena) {
 }
 
 /// Runs `inner` with the arena that threads share which have none of their own.
-pub fn in_commons<T: Turns, R>(turns: &mut T, inner: impl FnOnce(Option<&mut Arena>, &mut T) -> R) -> R {
+pub fn in_commons<T: Turns, R>(
+    turns: &mut T,
+    inner: impl FnOnce(Option<&mut Arena>, &mut T) -> R,
+) -> R {
     turns.share(Object::Commons, |turns| {
         if shared!(commons).is_null()
             && let Some(arena) = attach(turns)
@@ -194,13 +211,21 @@ pub unsafe fn allocate_small(arena: &mut Arena, turns: &mut impl Turns, class: u
 #[inline(never)]
 unsafe fn refill(arena: &mut Arena, turns: &mut impl Turns, class: usize) -> *mut Block {
     // SAFETY: passed on.
-    let block = unsafe { if turns.may_ask() { take_from_pool(arena, turns, class) } else { null_mut() } };
+    let block = unsafe {
+        if turns.may_ask() {
+            take_from_pool(arena, turns, class)
+        } else {
+            null_mut()
+        }
+    };
     if !block.is_null() {
         return block;
     }
     // SAFETY: passed on.
     unsafe {
-        let Some(run) = take_run(arena, turns, Arena::SPAN_UNITS, Arena::SPAN_ALIGNED) else { return null_mut() };
+        let Some(run) = take_run(arena, turns, Arena::SPAN_UNITS, Arena::SPAN_ALIGNED) else {
+            return null_mut();
+        };
         arena.add_span(class, run);
         arena.pop_other(class)
     }
@@ -230,7 +255,12 @@ unsafe fn take_from_pool(arena: &mut Arena, turns: &mut impl Turns, class: usize
 ///
 /// # Safety
 /// As [`allocate_small`].
-pub unsafe fn take_run(arena: &mut Arena, turns: &mut impl Turns, units: usize, aligned: usize) -> Option<Run> {
+pub unsafe fn take_run(
+    arena: &mut Arena,
+    turns: &mut impl Turns,
+    units: usize,
+    aligned: usize,
+) -> Option<Run> {
     // SAFETY: passed on.
     unsafe {
         if let Some(run) = arena.runs.take_free(units, aligned) {
@@ -252,13 +282,25 @@ pub unsafe fn take_run(arena: &mut Arena, turns: &mut impl Turns, units: usize, 
             }
         }
         arena.unasked_units = arena.unasked_units.saturating_sub(units);
-        arena.take_fresh(units, aligned, |owner, bytes| turns.share(Object::Ranges, |_| Fresh::extension(owner, bytes)))
+        let turns = std::cell::RefCell::new(turns);
+        arena.take_fresh(
+            units,
+            aligned,
+            |owner, bytes| {
+                turns
+                    .borrow_mut()
+                    .share(Object::Ranges, |_| Fresh::extension(owner, bytes))
+            },
+            |ask| turns.borrow_mut().grow(ask),
+        )
     }
 }
 
 unsafe fn empty_inbox(arena: &mut Arena, turns: &mut impl Turns) -> bool {
     let number = arena.number;
-    let mut run = turns.share(Object::Inbox(number), |_| std::mem::replace(shared!(inboxes[number]), null_mut()));
+    let mut run = turns.share(Object::Inbox(number), |_| {
+        std::mem::replace(shared!(inboxes[number]), null_mut())
+    });
     let any = !run.is_null();
     while !run.is_null() {
         // SAFETY: runs of ours that were given back.
@@ -301,7 +343,12 @@ pub fn forget_everything() {
     *shared!(pools) = [null_mut(); CLASSES];
     *shared!(inboxes) = [null_mut(); REPLAY_ARENAS];
     *shared!(commons) = null_mut();
-    *shared!(arenas) = Arenas { idle: [0; REPLAY_ARENAS], idle_count: 0, next: 0, stale_until: 0 };
+    *shared!(arenas) = Arenas {
+        idle: [0; REPLAY_ARENAS],
+        idle_count: 0,
+        next: 0,
+        stale_until: 0,
+    };
     set_several(false);
 }
 
@@ -309,7 +356,12 @@ pub fn forget_everything() {
 ///
 /// # Safety
 /// As [`allocate_small`], and the block is used no more.
-pub unsafe fn free_small(arena: &mut Arena, turns: &mut impl Turns, class: usize, block: *mut Block) {
+pub unsafe fn free_small(
+    arena: &mut Arena,
+    turns: &mut impl Turns,
+    class: usize,
+    block: *mut Block,
+) {
     // SAFETY: passed on.
     unsafe {
         if arena.owns(block as usize - space::BASE) {
@@ -336,7 +388,10 @@ pub unsafe fn free_run(arena: &mut Arena, turns: &mut impl Turns, address: usize
             return arena.runs.give(address, units);
         }
         if units >= DISCARD_UNITS {
-            space::discard(address + size_of::<Returning>(), units * UNIT - size_of::<Returning>());
+            space::discard(
+                address + size_of::<Returning>(),
+                units * UNIT - size_of::<Returning>(),
+            );
         }
         arena.set_aside(address, units);
         if arena.returning_units >= RETURN_UNITS {
@@ -350,7 +405,9 @@ unsafe fn pass_on(arena: &mut Arena, turns: &mut impl Turns) {
     let mut rest = std::mem::replace(&mut arena.returning, null_mut());
     arena.returning_units = 0;
     while !rest.is_null() {
-        let Some(owner) = space::owner_at(rest as usize - space::BASE) else { super::fatal("the heap is damaged", rest as usize) };
+        let Some(owner) = space::owner_at(rest as usize - space::BASE) else {
+            super::fatal("the heap is damaged", rest as usize)
+        };
         let (mut first, mut last) = (null_mut::<Returning>(), null_mut::<Returning>());
         let (mut other, mut run) = (null_mut::<Returning>(), rest);
         while !run.is_null() {

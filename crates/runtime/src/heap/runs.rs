@@ -74,7 +74,9 @@ impl Runs {
         let free = self.find(units + aligned - 1)?;
         // SAFETY: runs in bins are ours.
         unsafe {
-            let Entry::Free(length) = space::entry(free as usize) else { corrupt(free as usize) };
+            let Entry::Free(length) = space::entry(free as usize) else {
+                corrupt(free as usize)
+            };
             let touched = self.unlink(free, length);
             let begin = free as usize;
             let address = begin.next_multiple_of(aligned * UNIT);
@@ -89,12 +91,40 @@ impl Runs {
                 space::set_entry(address + (units - 1) * UNIT, Entry::Inside);
             }
             space::set_entry(address, Entry::Used(units));
-            Some(Run { address, zero: false })
+            Some(Run {
+                address,
+                zero: false,
+            })
         }
     }
 
+    /// Whether the range has so much left that was never used.
+    pub fn has_fresh(&self, units: usize, aligned: usize) -> bool {
+        self.fresh.fits(
+            self.fresh.next.next_multiple_of(aligned * UNIT),
+            units * UNIT,
+        )
+    }
+
+    /// Whether it is there without asking the kernel.
+    #[inline]
+    pub fn reaches_fresh(&self, units: usize, aligned: usize) -> bool {
+        self.fresh.reaches(
+            self.fresh.next.next_multiple_of(aligned * UNIT),
+            units * UNIT,
+        )
+    }
+
+    /// Asks the kernel for it. `false`: memory is short.
+    pub fn reach_fresh(&mut self, units: usize, aligned: usize) -> bool {
+        self.fresh.reach(
+            self.fresh.next.next_multiple_of(aligned * UNIT),
+            units * UNIT,
+        )
+    }
+
     /// A run that ends in memory that was never used; it may begin with the free run at the end of what was.
-    /// `None`: the range is full.
+    /// `None` where [`Runs::reach_fresh`] was not called or did not succeed.
     ///
     /// # Safety
     /// As [`Runs::take_free`].
@@ -110,7 +140,7 @@ impl Runs {
             }
             let address = begin.next_multiple_of(aligned * UNIT);
             let bytes = units * UNIT;
-            if !self.fresh.fits(address, bytes) || !self.fresh.reach(address, bytes) {
+            if !self.fresh.reaches(address, bytes) {
                 return None;
             }
             if begin < next {
@@ -129,13 +159,11 @@ impl Runs {
             if after > 0 {
                 self.give(address + bytes, after);
             }
-            Some(Run { address, zero: address >= next })
+            Some(Run {
+                address,
+                zero: address >= next,
+            })
         }
-    }
-
-    /// Bytes that [`Runs::take_fresh`] can reach without another range, about.
-    pub fn has_fresh(&self, units: usize, aligned: usize) -> bool {
-        self.fresh.fits(self.fresh.next.next_multiple_of(aligned * UNIT), units * UNIT)
     }
 
     /// Goes on in another range. What is left of the present one is used no more.
@@ -174,7 +202,27 @@ impl Runs {
         }
     }
 
-    /// Makes a used run longer where it lies, if the memory behind it is free.
+    /// How many units must be reached with [`Runs::reach_fresh`] to make a used run longer where it lies; 0 if that is no help.
+    ///
+    /// # Safety
+    /// As [`Runs::lengthen`].
+    pub unsafe fn missing(&self, address: usize, units: usize, wanted: usize) -> usize {
+        let end = address + units * UNIT;
+        // SAFETY: as in `lengthen`.
+        let free = match unsafe { space::entry(end) } {
+            Entry::Free(after) => after,
+            _ => 0,
+        };
+        let more = wanted.saturating_sub(units + free);
+        let at_end = end + free * UNIT == self.fresh.next;
+        if at_end && self.has_fresh(more, 1) && !self.reaches_fresh(more, 1) {
+            more
+        } else {
+            0
+        }
+    }
+
+    /// Makes a used run longer where it lies, if the memory behind it is free, and there.
     ///
     /// # Safety
     /// As [`Runs::take_free`]; the run is used and of the arena's own ranges.
@@ -191,7 +239,7 @@ impl Runs {
             if have < wanted {
                 // Not in the maps if it is the end of another range.
                 let at_end = end + free * UNIT == self.fresh.next;
-                if !at_end || !self.fresh.fits(address, wanted * UNIT) || !self.fresh.reach(address, wanted * UNIT) {
+                if !at_end || !self.fresh.reaches(address, wanted * UNIT) {
                     return false;
                 }
             }
@@ -202,7 +250,11 @@ impl Runs {
             }
             self.fresh.next = self.fresh.next.max(address + wanted * UNIT);
             if have > wanted {
-                self.link(address + wanted * UNIT, have - wanted, touched.min(have - wanted));
+                self.link(
+                    address + wanted * UNIT,
+                    have - wanted,
+                    touched.min(have - wanted),
+                );
             }
             space::set_entry(address, Entry::Used(wanted));
         }
@@ -298,7 +350,11 @@ impl Runs {
         let free = begin as *mut Free;
         // SAFETY: a unit has room for the header.
         unsafe {
-            free.write(Free { next: head, previous: std::ptr::null_mut(), touched });
+            free.write(Free {
+                next: head,
+                previous: std::ptr::null_mut(),
+                touched,
+            });
             if !head.is_null() {
                 (*head).previous = free;
             }
@@ -319,7 +375,11 @@ impl Runs {
         let (level, step) = bin_of(units);
         // SAFETY: the caller's promise.
         unsafe {
-            let Free { next, previous, touched } = free.read();
+            let Free {
+                next,
+                previous,
+                touched,
+            } = free.read();
             if !next.is_null() {
                 (*next).previous = previous;
             }
@@ -353,7 +413,10 @@ impl Runs {
                         if (*free).touched >= DISCARD_PIECE_UNITS
                             && let Entry::Free(units) = space::entry(free as usize)
                         {
-                            space::discard(free as usize + size_of::<Free>(), units * UNIT - size_of::<Free>());
+                            space::discard(
+                                free as usize + size_of::<Free>(),
+                                units * UNIT - size_of::<Free>(),
+                            );
                             let kept = (2 * UNITS_PER_PAGE).min((*free).touched);
                             self.touched -= (*free).touched - kept;
                             (*free).touched = kept;
@@ -363,7 +426,8 @@ impl Runs {
                 }
             }
         }
-        self.discard_at = self.touched + DISCARD_UNITS + self.fresh.next % space::RANGE_BYTES / UNIT / 4;
+        self.discard_at =
+            self.touched + DISCARD_UNITS + self.fresh.next % space::RANGE_BYTES / UNIT / 4;
     }
 }
 

@@ -52,14 +52,15 @@ const CLASS: [u8; SMALL_MAX / ALIGNMENT + 1] = {
 #[inline(always)]
 pub fn class_of(size: usize) -> usize {
     debug_assert!(size <= SMALL_MAX);
-    usize::from(CLASS[(size + ALIGNMENT - 1) / ALIGNMENT])
+    usize::from(CLASS[size.div_ceil(ALIGNMENT)])
 }
 
 /// The class for a block of `size` bytes at a multiple of `alignment`: spans begin at pages, so a class serves if its
 /// size is a multiple of the alignment.
 pub fn aligned_class_of(size: usize, alignment: usize) -> Option<usize> {
-    (size <= SMALL_MAX && alignment <= SMALL_MAX)
-        .then(|| (class_of(size)..CLASSES).find(|class| class_bytes(*class).is_multiple_of(alignment)))?
+    (size <= SMALL_MAX && alignment <= SMALL_MAX).then(|| {
+        (class_of(size)..CLASSES).find(|class| class_bytes(*class).is_multiple_of(alignment))
+    })?
 }
 
 #[inline(always)]
@@ -98,7 +99,8 @@ mod tests {
     fn an_aligned_class_has_a_size_that_is_a_multiple() {
         for alignment in [16, 32, 64, 128, 256, 512, 1024] {
             for size in 0..=SMALL_MAX {
-                let class = aligned_class_of(size, alignment).expect("1024 is a multiple of all of them");
+                let class =
+                    aligned_class_of(size, alignment).expect("1024 is a multiple of all of them");
                 assert!(class_bytes(class) >= size && class_bytes(class).is_multiple_of(alignment));
             }
         }

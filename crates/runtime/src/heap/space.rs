@@ -83,7 +83,9 @@ pub fn arena_at(number: usize) -> *mut super::arena::Arena {
 
 /// Maps the state of an arena, zeroed.
 pub fn map_arena(number: usize) -> Option<*mut super::arena::Arena> {
-    map(ARENAS + number * ARENA_BYTES, ARENA_BYTES).then(|| arena_at(number))
+    map(ARENAS + number * ARENA_BYTES, ARENA_BYTES, false)
+        .is_ok()
+        .then(|| arena_at(number))
 }
 
 /// Unmaps what there is of an arena that another process's thread made.
@@ -93,7 +95,10 @@ pub fn forget_arena(number: usize) {
     let parts = [
         (ARENAS + number * ARENA_BYTES, ARENA_BYTES),
         (BASE + offset, RANGE_BYTES),
-        (UNIT_MAP + offset / UNIT * size_of::<u32>(), RANGE_BYTES / UNIT * size_of::<u32>()),
+        (
+            UNIT_MAP + offset / UNIT * size_of::<u32>(),
+            RANGE_BYTES / UNIT * size_of::<u32>(),
+        ),
         (PAGE_MAP + offset / PAGE, RANGE_BYTES / PAGE),
     ];
     for (address, length) in parts {
@@ -109,7 +114,10 @@ pub fn forget_arena(number: usize) {
 #[inline(always)]
 pub unsafe fn class_at(offset: usize) -> usize {
     // SAFETY: the page map is mapped together with the memory it describes. Atomic because spans beside this one are made meanwhile.
-    usize::from(unsafe { AtomicU8::from_ptr((PAGE_MAP + offset / PAGE) as *mut u8) }.load(Ordering::Relaxed))
+    usize::from(
+        unsafe { AtomicU8::from_ptr((PAGE_MAP + offset / PAGE) as *mut u8) }
+            .load(Ordering::Relaxed),
+    )
 }
 
 /// Enters a span into the page map.
@@ -145,7 +153,9 @@ const RETURNING: u32 = 1 << 29;
 #[inline(always)]
 fn word(address: usize) -> &'static AtomicU32 {
     // SAFETY: callers of `entry` and `set_entry` promise that the map is there.
-    unsafe { AtomicU32::from_ptr((UNIT_MAP + (address - BASE) / UNIT * size_of::<u32>()) as *mut u32) }
+    unsafe {
+        AtomicU32::from_ptr((UNIT_MAP + (address - BASE) / UNIT * size_of::<u32>()) as *mut u32)
+    }
 }
 
 /// # Safety
@@ -196,14 +206,22 @@ impl Fresh {
             range.store(owner as u16 + 1, Ordering::Relaxed);
         }
         let base = BASE + range * RANGE_BYTES;
-        Fresh { next: base + PAGE, mapped: base, end: base + count * RANGE_BYTES }
+        Fresh {
+            next: base + PAGE,
+            mapped: base,
+            end: base + count * RANGE_BYTES,
+        }
     }
 
     /// Another range or several, for an arena whose own is full. To be called in order, as it takes from what all arenas share.
     pub fn extension(owner: usize, bytes: usize) -> Option<Fresh> {
         static REPLAY: AtomicU32 = AtomicU32::new(FIRST_REPLAY_EXTENSION as u32);
         static SYSTEM: AtomicU32 = AtomicU32::new(FIRST_SYSTEM_EXTENSION as u32);
-        let (next, end) = if owner < FIRST_SHARD { (&REPLAY, FIRST_SHARD) } else { (&SYSTEM, RANGES) };
+        let (next, end) = if owner < FIRST_SHARD {
+            (&REPLAY, FIRST_SHARD)
+        } else {
+            (&SYSTEM, RANGES)
+        };
         let count = (bytes + 2 * PAGE).div_ceil(RANGE_BYTES);
         let first = next.load(Ordering::Relaxed) as usize;
         if first + count > end {
@@ -223,7 +241,13 @@ impl Fresh {
         address + bytes + PAGE <= self.end
     }
 
-    /// Makes the memory up to `address + bytes` usable. The caller moves `next`.
+    /// Whether so much is there already.
+    #[inline]
+    pub fn reaches(&self, address: usize, bytes: usize) -> bool {
+        address + bytes + PAGE <= self.mapped
+    }
+
+    /// Makes the memory up to `address + bytes`, which fits, usable. The caller moves `next`.
     pub fn reach(&mut self, address: usize, bytes: usize) -> bool {
         let needed = address + bytes + PAGE;
         if needed <= self.mapped {
@@ -234,37 +258,71 @@ impl Fresh {
         }
         let length = (needed - self.mapped).next_multiple_of(STEP);
         let offset = self.mapped - BASE;
-        let done = map(UNIT_MAP + offset / UNIT * size_of::<u32>(), length / UNIT * size_of::<u32>())
-            && map(PAGE_MAP + offset / PAGE, length / PAGE)
-            && map(self.mapped, length);
-        if done {
-            self.mapped += length;
-        } else {
-            // Parts of it may be there: never tried again.
-            self.end = self.mapped;
+        let parts = [
+            (
+                UNIT_MAP + offset / UNIT * size_of::<u32>(),
+                length / UNIT * size_of::<u32>(),
+            ),
+            (PAGE_MAP + offset / PAGE, length / PAGE),
+            (self.mapped, length),
+        ];
+        for (done, part) in parts.iter().enumerate() {
+            // Blocks count as promised memory, so that a program that asks for too much learns it as it would from libc.
+            let promised = done == 2 && !cfg!(test);
+            if let Err(code) = map(part.0, part.1, promised) {
+                for (address, length) in &parts[..done] {
+                    // SAFETY: mapped just now, and nobody's yet.
+                    unsafe { crate::syscall!(libc::SYS_munmap, *address, *length) };
+                }
+                if code == libc::EEXIST {
+                    // The program has put something there.
+                    self.end = self.mapped;
+                }
+                return false;
+            }
         }
-        done
+        self.mapped += length;
+        true
     }
 }
 
 /// Unmaps the replay heap, so that its arenas can be made anew.
 #[cfg(test)]
 pub fn forget_everything() {
-    for number in 0..FIRST_SHARD {
-        if OWNERS[number].load(Ordering::Relaxed) != 0 {
+    for (number, owner) in OWNERS.iter().enumerate().take(FIRST_SHARD) {
+        if owner.load(Ordering::Relaxed) != 0 {
             forget_arena(number);
         }
     }
 }
 
 /// Maps zeroed memory. Fails where the program has put something else: it is never overwritten.
-fn map(address: usize, length: usize) -> bool {
+fn map(address: usize, length: usize, promised: bool) -> Result<(), i32> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let reserve = if promised { 0 } else { libc::MAP_NORESERVE };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | reserve;
     // SAFETY: a range that is the heaps' alone, or the call fails.
-    let result = unsafe { crate::syscall!(libc::SYS_mmap, address, length, protection, flags, -1isize, 0) };
-    // A kernel before 4.17 takes the address for a hint.
-    raw::error_of(result).is_none() && result as usize == address
+    let result = unsafe {
+        crate::syscall!(
+            libc::SYS_mmap,
+            address,
+            length,
+            protection,
+            flags,
+            -1isize,
+            0
+        )
+    };
+    match raw::error_of(result) {
+        Some(code) => Err(code),
+        None if result as usize == address => Ok(()),
+        None => {
+            // A kernel before 4.17 takes the address for a hint.
+            // SAFETY: mapped just now, and nobody's.
+            unsafe { crate::syscall!(libc::SYS_munmap, result, length) };
+            Err(libc::EEXIST)
+        }
+    }
 }
 
 /// Gives the memory of whole pages inside back to the kernel, so that they read as zero. `false`: it is as it was, since it is locked.
@@ -275,5 +333,7 @@ pub unsafe fn discard(address: usize, bytes: usize) -> bool {
     let begin = address.next_multiple_of(PAGE);
     let end = (address + bytes) & !(PAGE - 1);
     // SAFETY: whole pages inside what the caller gives away.
-    begin >= end || unsafe { crate::syscall!(libc::SYS_madvise, begin, end - begin, libc::MADV_DONTNEED) } == 0
+    begin >= end
+        || unsafe { crate::syscall!(libc::SYS_madvise, begin, end - begin, libc::MADV_DONTNEED) }
+            == 0
 }

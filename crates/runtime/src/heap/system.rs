@@ -26,10 +26,18 @@ struct Aligned(Lock<Shard>);
 unsafe impl Sync for Aligned {}
 
 static HEAP: [Aligned; SHARDS] = {
-    let mut heap = [const { Aligned(Lock::new(Shard { number: 0, arena: null_mut() })) }; SHARDS];
+    let mut heap = [const {
+        Aligned(Lock::new(Shard {
+            number: 0,
+            arena: null_mut(),
+        }))
+    }; SHARDS];
     let mut number = 0;
     while number < SHARDS {
-        heap[number] = Aligned(Lock::new(Shard { number: FIRST_SHARD + number, arena: null_mut() }));
+        heap[number] = Aligned(Lock::new(Shard {
+            number: FIRST_SHARD + number,
+            arena: null_mut(),
+        }));
         number += 1;
     }
     heap
@@ -59,7 +67,11 @@ fn is_single_threaded() -> bool {
             out(reg) flag,
             options(nostack, readonly, preserves_flags)
         );
-        !flag.is_null() && flag.cast::<std::sync::atomic::AtomicU8>().as_ref().is_some_and(|flag| flag.load(std::sync::atomic::Ordering::Relaxed) != 0)
+        !flag.is_null()
+            && flag
+                .cast::<std::sync::atomic::AtomicU8>()
+                .as_ref()
+                .is_some_and(|flag| flag.load(std::sync::atomic::Ordering::Relaxed) != 0)
     }
 }
 
@@ -67,7 +79,9 @@ fn is_single_threaded() -> bool {
 fn home() -> usize {
     let thread: usize;
     // SAFETY: the thread's control block begins with its own address.
-    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, readonly, preserves_flags, pure)) };
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, readonly, preserves_flags, pure))
+    };
     (thread >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SHARDS.ilog2())
 }
 
@@ -89,7 +103,9 @@ fn with_any<R>(mut inner: impl FnMut(&mut Shard) -> R) -> R {
 
 #[inline]
 fn with_owner<R>(offset: usize, inner: impl FnOnce(&mut Shard) -> R) -> R {
-    let Some(owner) = space::owner_at(offset) else { super::fatal("free(): invalid pointer", space::BASE + offset) };
+    let Some(owner) = space::owner_at(offset) else {
+        super::fatal("free(): invalid pointer", space::BASE + offset)
+    };
     let lock = &HEAP[owner - FIRST_SHARD].0;
     if is_single_threaded() {
         // SAFETY: as above.
@@ -101,13 +117,19 @@ fn with_owner<R>(offset: usize, inner: impl FnOnce(&mut Shard) -> R) -> R {
 /// A block at a multiple of 16. Null when memory is short; whether it is known to be zero.
 #[inline]
 pub fn allocate(bytes: usize) -> (*mut u8, bool) {
-    if bytes <= SMALL_MAX { (allocate_small(class_of(bytes)), false) } else { allocate_run(units_of(bytes), 1) }
+    if bytes <= SMALL_MAX {
+        (allocate_small(class_of(bytes)), false)
+    } else {
+        allocate_run(units_of(bytes), 1)
+    }
 }
 
 #[inline]
 pub fn allocate_small(class: usize) -> *mut u8 {
     with_any(|shard| {
-        let Some(arena) = shard.arena() else { return null_mut() };
+        let Some(arena) = shard.arena() else {
+            return null_mut();
+        };
         // SAFETY: the lock is held.
         unsafe {
             let block = arena.pop(class);
@@ -129,9 +151,13 @@ pub fn allocate_small(class: usize) -> *mut u8 {
 pub fn allocate_run(units: usize, aligned: usize) -> (*mut u8, bool) {
     with_any(|shard| {
         // SAFETY: the lock is held.
-        shard.arena().and_then(|arena| unsafe { take_run(arena, units, aligned) })
+        shard
+            .arena()
+            .and_then(|arena| unsafe { take_run(arena, units, aligned) })
     })
-    .map_or((null_mut(), false), |run| (run.address as *mut u8, run.zero))
+    .map_or((null_mut(), false), |run| {
+        (run.address as *mut u8, run.zero)
+    })
 }
 
 unsafe fn take_run(arena: &mut Arena, units: usize, aligned: usize) -> Option<super::runs::Run> {
@@ -140,7 +166,12 @@ unsafe fn take_run(arena: &mut Arena, units: usize, aligned: usize) -> Option<su
         if let Some(run) = arena.runs.take_free(units, aligned) {
             return Some(run);
         }
-        arena.take_fresh(units, aligned, |owner, bytes| RANGES.with(|()| Fresh::extension(owner, bytes)))
+        arena.take_fresh(
+            units,
+            aligned,
+            |owner, bytes| RANGES.with(|()| Fresh::extension(owner, bytes)),
+            |ask| ask(),
+        )
     }
 }
 
@@ -193,16 +224,11 @@ pub unsafe fn adopt(address: usize) {
 /// As [`free`], but it stays in use.
 pub unsafe fn resize(address: usize, units: usize, wanted: usize) -> bool {
     with_owner(address - space::BASE, |shard| {
-        let Some(arena) = shard.arena() else { return false };
+        let Some(arena) = shard.arena() else {
+            return false;
+        };
         // SAFETY: passed on; the lock is held.
-        unsafe {
-            if wanted <= units {
-                arena.runs.shorten(address, units, wanted);
-                true
-            } else {
-                arena.runs.lengthen(address, units, wanted)
-            }
-        }
+        unsafe { arena.resize(address, units, wanted, |ask| ask()) }
     })
 }
 
@@ -210,7 +236,9 @@ pub fn trim() -> bool {
     let mut any = false;
     for shard in &HEAP {
         // SAFETY: the lock is held.
-        any |= shard.0.with(|shard| !shard.arena.is_null() && unsafe { (*shard.arena).runs.trim() });
+        any |= shard
+            .0
+            .with(|shard| !shard.arena.is_null() && unsafe { (*shard.arena).runs.trim() });
     }
     any
 }

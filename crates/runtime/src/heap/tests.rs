@@ -39,7 +39,9 @@ impl Turns for Player {
             let thread = self.thread;
             let mut order = changed
                 .wait_while(order.lock().expect("no panics"), |order| {
-                    let early = order.expected.as_ref().is_some_and(|all| all.get(&object).and_then(VecDeque::front) != Some(&thread));
+                    let early = order.expected.as_ref().is_some_and(|all| {
+                        all.get(&object).and_then(VecDeque::front) != Some(&thread)
+                    });
                     early || order.held.contains(&object)
                 })
                 .expect("no panics");
@@ -50,7 +52,11 @@ impl Turns for Player {
             order.held.push(object);
         }
         let result = step(self);
-        order.lock().expect("no panics").held.retain(|held| *held != object);
+        order
+            .lock()
+            .expect("no panics")
+            .held
+            .retain(|held| *held != object);
         changed.notify_all();
         result
     }
@@ -91,7 +97,12 @@ impl Mine {
     fn check(self) {
         // SAFETY: as above.
         let bytes = unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) };
-        assert!(bytes.iter().all(|byte| *byte == self.mark), "a block of {} bytes at {:#x} was written to", self.bytes, self.address);
+        assert!(
+            bytes.iter().all(|byte| *byte == self.mark),
+            "a block of {} bytes at {:#x} was written to",
+            self.bytes,
+            self.address
+        );
     }
 }
 
@@ -144,14 +155,22 @@ fn run_thread(steps: &[Step], mut turns: Player, queues: &Queues, mut restless: 
                     assert!(address != 0 && address.is_multiple_of(16));
                     got.push(address);
                     mark = mark.wrapping_add(7);
-                    let block = Mine { address, bytes, mark };
+                    let block = Mine {
+                        address,
+                        bytes,
+                        mark,
+                    };
                     block.fill();
                     mine.push_back(block);
                 }
             }
             Step::Do(Action::Free { count, newest }) => {
                 for _ in 0..count {
-                    let block = if newest { mine.pop_back() } else { mine.pop_front() };
+                    let block = if newest {
+                        mine.pop_back()
+                    } else {
+                        mine.pop_front()
+                    };
                     let Some(block) = block else { break };
                     give(arena, &mut turns, block);
                 }
@@ -159,23 +178,35 @@ fn run_thread(steps: &[Step], mut turns: Player, queues: &Queues, mut restless: 
             Step::Do(Action::Pass { count, to, .. }) => {
                 let from = mine.len() - count.min(mine.len());
                 let passed = mine.split_off(from).into();
-                queues.lock().expect("no panics").entry((turns.thread, to)).or_default().push_back(passed);
+                queues
+                    .lock()
+                    .expect("no panics")
+                    .entry((turns.thread, to))
+                    .or_default()
+                    .push_back(passed);
                 arrived.notify_all();
             }
             Step::Do(Action::Restart) => {
                 replay::detach(&mut turns, arena);
                 // What an ended thread still frees.
                 if let Some(block) = mine.pop_back() {
-                    replay::in_commons(&mut turns, |commons, turns| give(commons.expect("memory"), turns, block));
+                    replay::in_commons(&mut turns, |commons, turns| {
+                        give(commons.expect("memory"), turns, block)
+                    });
                 }
                 arena = attach(&mut turns);
             }
             Step::Receive { from, keep } => {
                 let key = (from, turns.thread);
                 let mut queues = arrived
-                    .wait_while(queues.lock().expect("no panics"), |queues| queues.get(&key).is_none_or(VecDeque::is_empty))
+                    .wait_while(queues.lock().expect("no panics"), |queues| {
+                        queues.get(&key).is_none_or(VecDeque::is_empty)
+                    })
                     .expect("no panics");
-                let passed = queues.get_mut(&key).and_then(VecDeque::pop_front).expect("just seen");
+                let passed = queues
+                    .get_mut(&key)
+                    .and_then(VecDeque::pop_front)
+                    .expect("just seen");
                 drop(queues);
                 if keep {
                     mine.extend(passed);
@@ -194,7 +225,11 @@ fn run_thread(steps: &[Step], mut turns: Player, queues: &Queues, mut restless: 
 }
 
 /// What a run gave: addresses by thread, and the order of acquisitions.
-fn run(threads: &[Vec<Step>], expected: Option<&[(Object, usize)]>, seed: u64) -> (Vec<Vec<usize>>, Vec<(Object, usize)>) {
+fn run(
+    threads: &[Vec<Step>],
+    expected: Option<&[(Object, usize)]>,
+    seed: u64,
+) -> (Vec<Vec<usize>>, Vec<(Object, usize)>) {
     replay::forget_everything();
     space::forget_everything();
     replay::set_several(true);
@@ -213,11 +248,27 @@ fn run(threads: &[Vec<Step>], expected: Option<&[(Object, usize)]>, seed: u64) -
             .iter()
             .enumerate()
             .map(|(thread, steps)| {
-                let (player, queues) = (Player { thread, order: order.clone() }, &queues);
-                scope.spawn(move || run_thread(steps, player, queues, seed ^ (thread as u64 + 1) * 0x9e37_79b9))
+                let (player, queues) = (
+                    Player {
+                        thread,
+                        order: order.clone(),
+                    },
+                    &queues,
+                );
+                scope.spawn(move || {
+                    run_thread(
+                        steps,
+                        player,
+                        queues,
+                        seed ^ ((thread as u64 + 1) * 0x9e37_79b9),
+                    )
+                })
             })
             .collect();
-        running.into_iter().map(|thread| thread.join().expect("no panics")).collect()
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("no panics"))
+            .collect()
     });
     let done = std::mem::take(&mut order.0.lock().expect("no panics").done);
     (addresses, done)
@@ -231,7 +282,10 @@ fn programs(threads: usize, actions: &[(usize, Action)]) -> Vec<Vec<Step>> {
         let mut action = action.clone();
         if let Action::Pass { to, keep, .. } = &mut action {
             *to = (thread + 1 + *to % (threads - 1)) % threads;
-            let receive = Step::Receive { from: thread, keep: *keep };
+            let receive = Step::Receive {
+                from: thread,
+                keep: *keep,
+            };
             programs[*to].push(receive);
         }
         programs[thread].push(Step::Do(action));
@@ -292,7 +346,10 @@ proptest! {
                 let aligned = 1 << power;
                 let run = match arena.runs.take_free(units, aligned) {
                     Some(run) => run,
-                    None => arena.runs.take_fresh(units, aligned).expect("memory"),
+                    None => {
+                        prop_assert!(arena.runs.reach_fresh(units, aligned));
+                        arena.runs.take_fresh(units, aligned).expect("memory")
+                    }
                 };
                 prop_assert!(run.address.is_multiple_of(aligned * UNIT));
                 for (other, length) in &used {
@@ -409,11 +466,23 @@ fn with_one_thread_nothing_is_acquired_and_memory_is_used_again() {
         let arena = &mut *replay::attach(turns).expect("memory");
         let mut top = 0;
         for round in 0..20 {
-            let blocks: Vec<usize> = (0..20_000).map(|i| replay::allocate_small(arena, turns, class_of(i % 1000)) as usize).collect();
-            let runs: Vec<usize> =
-                (0..200).map(|i| replay::take_run(arena, turns, 5 + i % 300, 1).expect("memory").address).collect();
+            let blocks: Vec<usize> = (0..20_000)
+                .map(|i| replay::allocate_small(arena, turns, class_of(i % 1000)) as usize)
+                .collect();
+            let runs: Vec<usize> = (0..200)
+                .map(|i| {
+                    replay::take_run(arena, turns, 5 + i % 300, 1)
+                        .expect("memory")
+                        .address
+                })
+                .collect();
             for block in blocks {
-                replay::free_small(arena, turns, space::class_at(block - space::BASE), block as *mut Block);
+                replay::free_small(
+                    arena,
+                    turns,
+                    space::class_at(block - space::BASE),
+                    block as *mut Block,
+                );
             }
             for run in runs {
                 replay::free_run(arena, turns, run, arena::used_run(run));
@@ -433,20 +502,55 @@ fn what_another_thread_frees_comes_back() {
         let rounds = |count: usize| {
             let mut actions = Vec::new();
             for _ in 0..count {
-                actions.push((0, Action::Allocate { count: round, bytes }));
-                actions.push((0, Action::Pass { count: round, to: 0, keep: false }));
+                actions.push((
+                    0,
+                    Action::Allocate {
+                        count: round,
+                        bytes,
+                    },
+                ));
+                actions.push((
+                    0,
+                    Action::Pass {
+                        count: round,
+                        to: 0,
+                        keep: false,
+                    },
+                ));
                 // So that the first thread waits until all of it was freed.
-                actions.push((1, Action::Allocate { count: 1, bytes: 16 }));
-                actions.push((1, Action::Pass { count: 1, to: 0, keep: false }));
+                actions.push((
+                    1,
+                    Action::Allocate {
+                        count: 1,
+                        bytes: 16,
+                    },
+                ));
+                actions.push((
+                    1,
+                    Action::Pass {
+                        count: 1,
+                        to: 0,
+                        keep: false,
+                    },
+                ));
             }
             let (addresses, order) = run(&programs(2, &actions), None, 1);
-            let reached = addresses[0].iter().map(|address| (address - space::BASE) % space::RANGE_BYTES).max();
+            let reached = addresses[0]
+                .iter()
+                .map(|address| (address - space::BASE) % space::RANGE_BYTES)
+                .max();
             (reached.unwrap_or(0), order.len(), count * round * bytes)
         };
         let (few, ..) = rounds(4);
         let (many, acquisitions, passed) = rounds(20);
-        assert!(many <= few + few / 4, "{bytes} bytes: {few:#x} after 4 rounds, {many:#x} after 20");
-        assert!(acquisitions <= 8 + passed / (16 << 10), "{bytes} bytes: {acquisitions} acquisitions for {passed} bytes");
+        assert!(
+            many <= few + few / 4,
+            "{bytes} bytes: {few:#x} after 4 rounds, {many:#x} after 20"
+        );
+        assert!(
+            acquisitions <= 8 + passed / (16 << 10),
+            "{bytes} bytes: {acquisitions} acquisitions for {passed} bytes"
+        );
     }
 }
 
@@ -468,7 +572,10 @@ fn what_is_freed_twice_is_noticed() {
             }
             let mut status = 0;
             assert_eq!(libc::waitpid(child, &mut status, 0), child);
-            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{bytes} bytes: {status:#x}");
+            assert!(
+                libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT,
+                "{bytes} bytes: {status:#x}"
+            );
         }
     }
 }
@@ -487,7 +594,9 @@ fn a_block_freed_in_the_other_space_is_not_given_out_again_by_its_own() {
             let turns = &mut Nobody;
             let arena = &mut *replay::attach(turns).expect("memory");
             let small = replay::allocate_small(arena, turns, class_of(777)) as usize;
-            let large = replay::take_run(arena, turns, 40, 1).expect("memory").address;
+            let large = replay::take_run(arena, turns, 40, 1)
+                .expect("memory")
+                .address;
             exports::free(small as *mut _);
             exports::free(large as *mut _);
             let by_system = (0..100).any(|_| exports::malloc(777) as usize == small);
@@ -513,7 +622,9 @@ fn a_block_may_be_larger_than_a_range() {
     unsafe {
         let arena = &mut *replay::attach(turns).expect("memory");
         let units = (space::RANGE_BYTES + space::RANGE_BYTES / 2) / UNIT;
-        let large = replay::take_run(arena, turns, units, 1).expect("address space").address;
+        let large = replay::take_run(arena, turns, units, 1)
+            .expect("address space")
+            .address;
         for place in [0, space::RANGE_BYTES, units * UNIT - 1] {
             *((large + place) as *mut u8) = 1;
         }
@@ -521,7 +632,12 @@ fn a_block_may_be_larger_than_a_range() {
         small.write(1);
         assert!(arena.owns(large - space::BASE) && arena.owns(small as usize - space::BASE));
         replay::free_run(arena, turns, large, units);
-        assert_eq!(replay::take_run(arena, turns, units, 1).expect("it was freed").address, large);
+        assert_eq!(
+            replay::take_run(arena, turns, units, 1)
+                .expect("it was freed")
+                .address,
+            large
+        );
     }
 }
 
@@ -532,8 +648,18 @@ fn large_zeroed_blocks_are_zero_when_used_again() {
         for bytes in [5000usize, 1 << 20, (8 << 20) + 100, (8 << 20) + 4096] {
             for _ in 0..4 {
                 let address = exports::calloc(1, bytes) as usize;
-                Mine { address, bytes, mark: 0 }.check();
-                Mine { address, bytes, mark: 9 }.fill();
+                Mine {
+                    address,
+                    bytes,
+                    mark: 0,
+                }
+                .check();
+                Mine {
+                    address,
+                    bytes,
+                    mark: 9,
+                }
+                .fill();
                 exports::free(address as *mut _);
             }
         }
@@ -603,7 +729,11 @@ fn threads_of_the_system_heap_do_not_disturb_each_other() {
                         .map(|i| {
                             let bytes = (round * 37 + i * 191) % 5000;
                             // SAFETY: the block is used within its size.
-                            let block = Mine { address: unsafe { exports::malloc(bytes) } as usize, bytes, mark: thread };
+                            let block = Mine {
+                                address: unsafe { exports::malloc(bytes) } as usize,
+                                bytes,
+                                mark: thread,
+                            };
                             block.fill();
                             block
                         })
