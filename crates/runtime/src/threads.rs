@@ -52,6 +52,9 @@ struct Life {
     state: AtomicU8,
     /// The next in the graveyard.
     next: AtomicU32,
+    /// Recording: the creator has logged the creation. Until then the thread waits: if it ended the process first, its creation
+    /// would be in no log.
+    logged: AtomicU32,
 }
 
 const DETACHED: u8 = 1;
@@ -68,6 +71,7 @@ static LIVES: [Life; THREADS_MAX] = [const {
         guard: AtomicUsize::new(0),
         state: AtomicU8::new(0),
         next: AtomicU32::new(0),
+        logged: AtomicU32::new(0),
     }
 }; THREADS_MAX];
 
@@ -84,6 +88,19 @@ pub fn are_several() -> bool {
 impl Life {
     fn of(number: u32) -> &'static Life {
         &LIVES[number as usize]
+    }
+
+    fn creation_is_logged(&self) {
+        self.logged.store(1, Ordering::Release);
+        // SAFETY: wakes whoever waits at this word.
+        unsafe { syscall!(libc::SYS_futex, self.logged.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+    }
+
+    fn wait_until_creation_is_logged(&self) {
+        while self.logged.load(Ordering::Acquire) == 0 {
+            // SAFETY: waits while the word is zero.
+            unsafe { syscall!(libc::SYS_futex, self.logged.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 0, 0) };
+        }
     }
 
     fn set_stack(&self, stack: Stack) {
@@ -173,6 +190,9 @@ extern "C-unwind" fn run(state: *mut c_void) -> *mut c_void {
     life.handle.store(unsafe { libc::pthread_self() }, Ordering::Release);
     let (routine, argument) = (life.routine.load(Ordering::Acquire), life.argument.load(Ordering::Relaxed));
     init::enter_thread(thread);
+    if mode() == Mode::Record {
+        life.wait_until_creation_is_logged();
+    }
     if let Some(thread) = thread::current() {
         thread.enter_replay();
     }
@@ -208,6 +228,7 @@ fn prepare(thread: &mut Thread, number: u32, routine: usize, standard: bool, arg
     life.argument.store(argument, Ordering::Relaxed);
     life.state.store(if wish.detached { DETACHED } else { 0 }, Ordering::Relaxed);
     life.stack_length.store(0, Ordering::Relaxed);
+    life.logged.store(0, Ordering::Relaxed);
     life.routine.store(routine, Ordering::Release);
     Some(state)
 }
@@ -252,6 +273,7 @@ fn create(
     match unsafe { create_real(handle, attributes, stack, state) } {
         0 => {
             log_creation(thread, number, stack);
+            Life::of(number).creation_is_logged();
             0
         }
         code => {
