@@ -275,7 +275,6 @@ fn unknown(running: &Call, function: &str, meaning: u64) {
 
 // ---- prctl ----
 
-const PR_SET_MM_VMA: usize = 0x5356_4d41;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 
 fn prctl_argument(option: usize) -> Argument {
@@ -342,11 +341,6 @@ pub fn prctl_refusal(option: usize) -> Option<Reason> {
         _ if option as i32 == libc::PR_SET_SECCOMP => Some(Reason::Seccomp),
         _ => None,
     }
-}
-
-/// Names for memory help whoever looks at it and change nothing.
-pub fn prctl_executed(option: usize) -> bool {
-    option == PR_SET_MM_VMA
 }
 
 // ---- seccomp ----
