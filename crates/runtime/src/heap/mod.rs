@@ -120,8 +120,8 @@ pub fn after_fork_in_parent() {
 
 /// After `fork` in the child, whose only thread is the calling one.
 pub fn after_fork_in_child(thread: Option<&mut Thread>) {
-    own::unlock_after_fork();
-    system::unlock_all();
+    own::reset_after_fork();
+    system::reset_all();
     for lock in &TURNS {
         lock.reset();
     }
@@ -140,6 +140,11 @@ pub fn allocate_for_replay(thread: &mut Thread, bytes: usize) -> *mut u8 {
     let (block, _) = allocate(thread, bytes);
     thread.heap.inside_event = false;
     block
+}
+
+/// Whether an address lies in the replay heap.
+pub fn is_of_replay(block: *const u8) -> bool {
+    space::offset(block as usize).is_some_and(|offset| offset < space::REPLAY_BYTES)
 }
 
 #[cold]

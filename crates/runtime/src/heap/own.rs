@@ -197,6 +197,11 @@ pub fn lock_for_fork() {
     HOLDER.store(me(), Ordering::Relaxed);
 }
 
+pub fn reset_after_fork() {
+    HOLDER.store(0, Ordering::Relaxed);
+    STATE.reset();
+}
+
 pub fn unlock_after_fork() {
     HOLDER.store(0, Ordering::Relaxed);
     STATE.unlock();

@@ -264,6 +264,13 @@ pub fn lock_all() {
     }
 }
 
+pub fn reset_all() {
+    for shard in &HEAP {
+        shard.0.reset();
+    }
+    RANGES.reset();
+}
+
 pub fn unlock_all() {
     for shard in &HEAP {
         shard.0.unlock();
