@@ -10,8 +10,8 @@ use hindcast_execlog::config::interfaces::SQLITE3;
 use super::{Guarded, enter, in_replay_space, next, take_real};
 use crate::call::Failure;
 use crate::generated::{functions, sqlite3 as stubs};
-use crate::heap;
 use crate::mode::{Mode, mode};
+use crate::{heap, init};
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_malloc(bytes: i32) -> *mut u8 {
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn sqlite3_malloc64(bytes: u64) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_realloc(block: *mut u8, bytes: i32) -> *mut u8 {
-    if in_replay_space(SQLITE3).is_none() {
+    if in_replay_space(SQLITE3).is_none() && !is_the_programs(block) {
         return unsafe {
             next!(sqlite3_realloc: unsafe extern "C" fn(*mut u8, i32) -> *mut u8)(block, bytes)
         };
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn sqlite3_realloc(block: *mut u8, bytes: i32) -> *mut u8 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_realloc64(block: *mut u8, bytes: u64) -> *mut u8 {
-    if in_replay_space(SQLITE3).is_none() {
+    if in_replay_space(SQLITE3).is_none() && !is_the_programs(block) {
         return unsafe {
             next!(sqlite3_realloc64: unsafe extern "C" fn(*mut u8, u64) -> *mut u8)(block, bytes)
         };
@@ -64,16 +64,28 @@ pub unsafe extern "C" fn sqlite3_realloc64(block: *mut u8, bytes: u64) -> *mut u
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_free(block: *mut u8) {
-    if in_replay_space(SQLITE3).is_none() {
-        return unsafe { next!(sqlite3_free: unsafe extern "C" fn(*mut u8))(block) };
+    if in_replay_space(SQLITE3).is_some() {
+        free_real(block);
+        unsafe { libc::free(block.cast()) };
+    } else if is_the_programs(block) {
+        if let Some(real) = take_real(block) {
+            unsafe { next!(sqlite3_free: unsafe extern "C" fn(*mut u8))(real) };
+        }
+        unsafe { libc::free(block.cast()) };
+    } else {
+        unsafe { next!(sqlite3_free: unsafe extern "C" fn(*mut u8))(block) };
     }
-    free_real(block);
-    unsafe { libc::free(block.cast()) };
+}
+
+/// Outside of replay space: a block that the program got while it was in it. SQLite frees such a block when it was handed over, and the
+/// program itself does once recording has ended.
+fn is_the_programs(block: *const u8) -> bool {
+    heap::is_of_replay(block) && init::config().interfaces & SQLITE3 != 0
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_msize(block: *mut u8) -> u64 {
-    if in_replay_space(SQLITE3).is_none() {
+    if in_replay_space(SQLITE3).is_none() && !is_the_programs(block) {
         return unsafe { next!(sqlite3_msize: unsafe extern "C" fn(*mut u8) -> u64)(block) };
     }
     unsafe { libc::malloc_usable_size(block.cast()) as u64 }
