@@ -38,6 +38,10 @@
 
 // Everything here is called from C or by the kernel; what callers must guarantee is what C guarantees.
 #![allow(clippy::missing_safety_doc)]
+// `syscall!` takes arguments of any integer or pointer type.
+#![allow(clippy::unnecessary_cast)]
+// In unit tests nothing is exported, so that they are not interposed themselves.
+#![cfg_attr(test, allow(dead_code))]
 
 mod by_hand;
 mod cache;
