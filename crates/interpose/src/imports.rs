@@ -161,7 +161,10 @@ fn classify(path: PathBuf, file: File, chosen: &[&str], own: &HashSet<String>) -
             None if of_libc && symbol.is_data => Coverage::Harmless,
             None if of_libc => Coverage::Missing,
             // Of a library that is below the cut, and not itself at it.
-            None if chosen.iter().any(|interface| symbol.name.starts_with(interface)) => {
+            None if chosen
+                .iter()
+                .any(|interface| symbol.name.starts_with(interface)) =>
+            {
                 Coverage::Missing
             }
             None => {
