@@ -61,8 +61,9 @@ harmless void abs(), labs(), llabs(), imaxabs(), div(), ldiv(), lldiv(), acos(),
     isinf(), isnan(), __finite(), __isinf(), __isnan(), __isnanf(), __isinff(), __signbit(), __signbitf(),
     __fpclassify(), __fpclassifyf(), fegetround(), fesetround(), feclearexcept(), feraiseexcept(), fetestexcept(),
     fegetenv(), fesetenv(), feholdexcept(), feupdateenv(), feenableexcept(), fedisableexcept(), rand(), rand_r(),
-    srand(), random(), random_r(), srandom(), srandom_r(), initstate(), setstate(), drand48(), erand48(), jrand48(),
-    lrand48(), mrand48(), nrand48(), srand48(), seed48(), lcong48();
+    srand(), random(), random_r(), srandom(), srandom_r(), initstate(), setstate(), drem(), exp10f(), gamma(), nanf(),
+    scalb(), significand(), __signgam(), drand48(), erand48(), jrand48(), lrand48(), mrand48(), nrand48(), srand48(),
+    seed48(), lcong48();
 
 /* Formatting into memory, searching, sorting, matching, conversions. */
 
@@ -70,21 +71,24 @@ harmless void snprintf(), sprintf(), vsnprintf(), vsprintf(), asprintf(), vaspri
     swprintf(), vswprintf(), swscanf(), __snprintf_chk(), __sprintf_chk(), __vsnprintf_chk(), __vsprintf_chk(),
     __asprintf_chk(), __vasprintf_chk(), __isoc99_sscanf(), __isoc99_vsscanf(), __isoc99_swscanf(), __isoc23_sscanf(),
     __swprintf_chk(), __vswprintf_chk(), obstack_vprintf(), obstack_printf(), _obstack_newchunk(), _obstack_begin(),
-    _obstack_free(), obstack_free(), parse_printf_format(), register_printf_function(), qsort(), qsort_r(), bsearch(),
-    lfind(), lsearch(), tsearch(), tfind(), tdelete(), tdestroy(), twalk(), twalk_r(), hcreate(), hdestroy(),
-    hsearch(), hcreate_r(), hdestroy_r(), hsearch_r(), insque(), remque(), fnmatch(), regcomp(), regexec(),
-    regerror(), regfree(), getopt(), getopt_long(), getopt_long_only(), getsubopt(), hasmntopt(), argz_create(),
-    argz_add(), argz_next(), difftime(), mktime(), timegm(), timelocal(), gmtime(), gmtime_r(), __gmtime_r(),
-    asctime(), asctime_r(), strftime(), strftime_l(), __strftime_l(), strptime(), strptime_l(), wcsftime(), stime(),
-    timespec_get(), dysize(), htonl(), htons(), ntohl(), ntohs(), inet_addr(), inet_aton(), inet_ntoa(), inet_ntop(),
-    inet_pton(), inet_network(), inet_makeaddr(), inet_lnaof(), inet_netof(), inet_nsap_ntoa(), ether_ntoa(),
-    ether_aton(), ether_ntoa_r(), ether_aton_r(), __libc_dn_expand(), dn_expand(), dn_skipname(), dn_comp(),
-    __dn_expand(), __dn_skipname(), __dn_comp(), ns_initparse(), ns_name_uncompress(), ns_parserr(), ns_sprintrr(),
-    res_dnok(), res_hnok(), __res_dnok(), __res_hnok(), __libc_ns_makecanon(), __libc_ns_samename(),
-    __libc_res_nameinquery(), __libc_res_queriesmatch(), sigaddset(), sigdelset(), sigemptyset(), sigfillset(),
-    sigisemptyset(), sigismember(), sigandset(), sigorset(), __libc_current_sigrtmin(), __libc_current_sigrtmax(),
-    crypt(), crypt_r(), encrypt(), setkey(), cfgetispeed(), cfgetospeed(), cfsetispeed(), cfsetospeed(), cfsetspeed(),
-    cfmakeraw(), __sched_cpucount(), __sched_cpualloc(), __sched_cpufree(), __fdelt_chk(), __fdelt_warn();
+    _obstack_free(), obstack_free(), parse_printf_format(), register_printf_function(), re_compile_pattern(),
+    re_match(), re_search(), re_set_syntax(), argp_parse(), argp_error(), argp_failure(), argp_help(),
+    argz_create_sep(), initstate_r(), imaxdiv(), __asprintf(), __wctomb_chk(), register_printf_specifier(),
+    register_printf_modifier(), register_printf_type(), qsort(), qsort_r(), bsearch(), lfind(), lsearch(), tsearch(),
+    tfind(), tdelete(), tdestroy(), twalk(), twalk_r(), hcreate(), hdestroy(), hsearch(), hcreate_r(), hdestroy_r(),
+    hsearch_r(), insque(), remque(), fnmatch(), regcomp(), regexec(), regerror(), regfree(), getopt(), getopt_long(),
+    getopt_long_only(), getsubopt(), hasmntopt(), argz_create(), argz_add(), argz_next(), difftime(), mktime(),
+    timegm(), timelocal(), gmtime(), gmtime_r(), __gmtime_r(), asctime(), asctime_r(), strftime(), strftime_l(),
+    __strftime_l(), strptime(), strptime_l(), wcsftime(), stime(), timespec_get(), dysize(), htonl(), htons(),
+    ntohl(), ntohs(), inet_addr(), inet_aton(), inet_ntoa(), inet_ntop(), inet_pton(), inet_network(),
+    inet_makeaddr(), inet_lnaof(), inet_netof(), inet_nsap_ntoa(), ether_ntoa(), ether_aton(), ether_ntoa_r(),
+    ether_aton_r(), __libc_dn_expand(), dn_expand(), dn_skipname(), dn_comp(), __dn_expand(), __dn_skipname(),
+    __dn_comp(), ns_initparse(), ns_name_uncompress(), ns_parserr(), ns_sprintrr(), res_dnok(), res_hnok(),
+    __res_dnok(), __res_hnok(), __libc_ns_makecanon(), __libc_ns_samename(), __libc_res_nameinquery(),
+    __libc_res_queriesmatch(), sigaddset(), sigdelset(), sigemptyset(), sigfillset(), sigisemptyset(), sigismember(),
+    sigandset(), sigorset(), __libc_current_sigrtmin(), __libc_current_sigrtmax(), crypt(), crypt_r(), encrypt(),
+    setkey(), cfgetispeed(), cfgetospeed(), cfsetispeed(), cfsetospeed(), cfsetspeed(), cfmakeraw(),
+    __sched_cpucount(), __sched_cpualloc(), __sched_cpufree(), __fdelt_chk(), __fdelt_warn();
 
 /* The environment, which is the same in both runs, and what the program was started with. */
 
@@ -103,8 +107,8 @@ harmless void setjmp(), _setjmp(), __sigsetjmp(), sigsetjmp(), longjmp(), _longj
     __tls_get_addr(), _dl_find_object(), dl_iterate_phdr(), __stack_chk_fail(), __chk_fail(), __assert_fail(),
     __assert_perror_fail(), __assert(), __pthread_unwind_next(), __pthread_register_cancel(),
     __pthread_unregister_cancel(), __gmon_start__(), _ITM_deregisterTMCloneTable(), _ITM_registerTMCloneTable(),
-    backtrace(), backtrace_symbols(), gnu_get_libc_version(), gnu_get_libc_release(), getpagesize(), _mcleanup(),
-    moncontrol();
+    backtrace(), backtrace_symbols(), gnu_get_libc_version(), gnu_get_libc_release(), getpagesize(), __getpagesize(),
+    __profile_frequency(), monstartup(), mtrace(), muntrace(), _mcleanup(), moncontrol();
 
 /* Input and output of libc (stdio). It runs in replay space: its buffers are part of the program, and the system calls beneath are recorded. */
 
@@ -150,24 +154,28 @@ harmless void isatty(), ttyname(), ttyname_r(), tcgetattr(), tcsetattr(), tcdrai
 /* Names of users, hosts, services, interfaces: libc reads its files and asks its servers in replay space. */
 
 harmless void getaddrinfo(), freeaddrinfo(), getnameinfo(), gethostbyname(), gethostbyname2(), gethostbyname_r(),
-    gethostbyname2_r(), gethostbyaddr(), gethostbyaddr_r(), gethostent(), sethostent(), endhostent(), getaddrinfo_a(),
-    gai_error(), gai_suspend(), gai_cancel(), getservbyname(), getservbyname_r(), getservbyport(), getservbyport_r(),
-    getservent(), setservent(), endservent(), getprotobyname(), getprotobyname_r(), getprotobynumber(),
-    getprotobynumber_r(), getprotoent(), setprotoent(), endprotoent(), getnetbyname(), getnetbyaddr(), getpwent(),
-    getpwent_r(), setpwent(), endpwent(), getpwnam(), getpwnam_r(), getpwuid(), getpwuid_r(), fgetpwent(), getgrent(),
-    getgrent_r(), setgrent(), endgrent(), getgrnam(), getgrnam_r(), getgrgid(), getgrgid_r(), fgetgrent(),
-    getgrouplist(), group_member(), initgroups(), getspent(), getspnam(), getspnam_r(), setspent(), endspent(),
-    getlogin(), getlogin_r(), cuserid(), innetgr(), setnetgrent(), endnetgrent(), getnetgrent(), getifaddrs(),
-    freeifaddrs(), if_nametoindex(), if_indextoname(), if_nameindex(), if_freenameindex(), gethostname(),
-    __gethostname_chk(), getdomainname(), __getdomainname_chk(), gethostid(), res_init(), res_ninit(), res_nclose(),
-    res_query(), res_nquery(), res_search(), res_nsearch(), res_mkquery(), res_nmkquery(), res_send(), res_nsend(),
-    __res_init(), __res_ninit(), __res_nclose(), __res_iclose(), __res_query(), __res_nquery(), __res_search(),
-    __res_nsearch(), __res_mkquery(), __res_nmkquery(), __res_send(), __res_nsend(), __res_context_hostalias(),
-    __res_context_query(), __res_context_search(), __res_get_nsaddr(), __res_state(), __resolv_context_get(),
-    __resolv_context_get_override(), __resolv_context_put(), setutent(), getutent(), endutent(), getutid(),
-    getutline(), pututline(), utmpname(), getutxent(), setutxent(), endutxent(), getutxid(), getutxline(),
-    pututxline(), updwtmp(), updwtmpx(), openlog(), closelog(), syslog(), vsyslog(), setlogmask(), __syslog_chk(),
-    __vsyslog_chk();
+    gethostbyname2_r(), gethostbyaddr(), gethostbyaddr_r(), gethostent(), sethostent(), endhostent(), getservbyname(),
+    getservbyname_r(), getservbyport(), getservbyport_r(), getservent(), setservent(), endservent(), getprotobyname(),
+    getprotobyname_r(), getprotobynumber(), getprotobynumber_r(), getprotoent(), setprotoent(), endprotoent(),
+    getnetbyname(), getnetbyaddr(), getpwent(), getpwent_r(), setpwent(), endpwent(), getpwnam(), getpwnam_r(),
+    getpwuid(), getpwuid_r(), fgetpwent(), getgrent(), getgrent_r(), setgrent(), endgrent(), getgrnam(), getgrnam_r(),
+    getgrgid(), getgrgid_r(), fgetgrent(), getgrouplist(), group_member(), initgroups(), getspent(), getspnam(),
+    getspnam_r(), setspent(), endspent(), getlogin(), getlogin_r(), cuserid(), innetgr(), setnetgrent(),
+    endnetgrent(), getnetgrent(), getifaddrs(), freeifaddrs(), if_nametoindex(), if_indextoname(), if_nameindex(),
+    if_freenameindex(), gethostname(), __gethostname_chk(), getdomainname(), __getdomainname_chk(), gethostid(),
+    res_init(), res_ninit(), res_nclose(), res_query(), res_nquery(), res_search(), res_nsearch(), res_mkquery(),
+    res_nmkquery(), res_send(), res_nsend(), __res_init(), __res_ninit(), __res_nclose(), __res_iclose(),
+    __res_query(), __res_nquery(), __res_search(), __res_nsearch(), __res_mkquery(), __res_nmkquery(), __res_send(),
+    __res_nsend(), __res_context_hostalias(), __res_context_query(), __res_context_search(), __res_get_nsaddr(),
+    __res_state(), __resolv_context_get(), __resolv_context_get_override(), __resolv_context_put(), getnetent(),
+    getnetent_r(), setnetent(), endnetent(), getnetbyname_r(), getnetbyaddr_r(), gethostent_r(), getservent_r(),
+    getprotoent_r(), getrpcent(), getrpcbyname(), getrpcbynumber(), setrpcent(), endrpcent(), getsgent(), getsgnam(),
+    getsgnam_r(), setsgent(), endsgent(), sgetspent(), fgetspent(), putspent(), putpwent(), putgrent(), putsgent(),
+    lckpwdf(), ulckpwdf(), getusershell(), setusershell(), endusershell(), getaliasent(), getaliasbyname(),
+    endaliasent(), ether_hostton(), ether_ntohost(), herror(), rpmatch(), setutent(), getutent(), getutent_r(),
+    utmpxname(), endutent(), getutid(), getutline(), pututline(), utmpname(), getutxent(), setutxent(), endutxent(),
+    getutxid(), getutxline(), pututxline(), updwtmp(), updwtmpx(), openlog(), closelog(), syslog(), vsyslog(),
+    setlogmask(), __syslog_chk(), __vsyslog_chk();
 
 /* Locales, messages, time zones, character sets, libraries that are loaded while running. */
 
@@ -180,13 +188,13 @@ harmless void setlocale(), newlocale(), __newlocale(), gettext(), dgettext(), dc
 /* Around a few system calls: limits, sleeping, randomness, timers. */
 
 harmless void sysconf(), __sysconf(), confstr(), get_nprocs(), get_nprocs_conf(), get_phys_pages(),
-    get_avphys_pages(), getloadavg(), getdtablesize(), gnu_dev_major(), gnu_dev_minor(), gnu_dev_makedev(), ulimit(),
-    vlimit(), nice(), getpriority(), sleep(), usleep(), ualarm(), arc4random(), arc4random_buf(),
-    arc4random_uniform(), timer_create(), timer_settime(), timer_gettime(), timer_getoverrun(), timer_delete(),
-    setpgrp(), bsd_getpgrp(), setns(), unshare(), mount(), umount(), umount2(), swapon(), swapoff(), pivot_root(),
-    acct(), reboot(), klogctl(), sched_getattr(), sched_setattr(), quotactl(), init_module(), delete_module(),
-    ioperm(), iopl(), process_vm_readv(), process_vm_writev(), vmsplice(), pidfd_open(), pidfd_getfd(),
-    posix_madvise(), epoll_pwait2(), adjtime(), ntp_gettime(), ntp_adjtime(), daemon(),
+    get_avphys_pages(), getloadavg(), getdtablesize(), gnu_dev_major(), gnu_dev_minor(), gnu_dev_makedev(),
+    closefrom(), ftok(), ulimit(), vlimit(), nice(), getpriority(), sleep(), usleep(), ualarm(), arc4random(),
+    arc4random_buf(), arc4random_uniform(), timer_create(), timer_settime(), timer_gettime(), timer_getoverrun(),
+    timer_delete(), setpgrp(), bsd_getpgrp(), setns(), unshare(), mount(), umount(), umount2(), swapon(), swapoff(),
+    pivot_root(), acct(), reboot(), klogctl(), sched_getattr(), sched_setattr(), quotactl(), init_module(),
+    delete_module(), ioperm(), iopl(), process_vm_readv(), process_vm_writev(), vmsplice(), pidfd_open(),
+    pidfd_getfd(), posix_madvise(), epoll_pwait2(), adjtime(), ntp_gettime(), ntp_adjtime(), daemon(),
     posix_spawn_file_actions_init(), posix_spawn_file_actions_destroy(), posix_spawn_file_actions_addclose(),
     posix_spawn_file_actions_adddup2(), posix_spawn_file_actions_addopen(), posix_spawn_file_actions_addchdir_np(),
     posix_spawn_file_actions_addfchdir_np(), posix_spawnattr_init(), posix_spawnattr_destroy(),
