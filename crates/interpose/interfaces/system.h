@@ -122,20 +122,21 @@ kernel(sched_getaffinity) trap_only
 long kernel_sched_getaffinity(unchecked pid_t process, size_t size, out bsize(result) void *mask);
 by_hand int sched_getaffinity(pid_t process, size_t size, void *mask);
 
+/* Not checked: libc passes the thread's number as the kernel gave it in this run, which is another one in replay. */
 kernel(sched_setaffinity)
-int sched_setaffinity(pid_t process, size_t size, in bsize(size) const void *mask);
+int sched_setaffinity(unchecked pid_t process, size_t size, in bsize(size) const void *mask);
 
 kernel(sched_getparam)
-int sched_getparam(pid_t process, out int *priority);
+int sched_getparam(unchecked pid_t process, out int *priority);
 
 kernel(sched_setparam)
-int sched_setparam(pid_t process, in bsize(4) const void *priority);
+int sched_setparam(unchecked pid_t process, in bsize(4) const void *priority);
 
 kernel(sched_getscheduler)
-int sched_getscheduler(pid_t process);
+int sched_getscheduler(unchecked pid_t process);
 
 kernel(sched_setscheduler)
-int sched_setscheduler(pid_t process, int policy, in bsize(4) const void *priority);
+int sched_setscheduler(unchecked pid_t process, int policy, in bsize(4) const void *priority);
 
 kernel(sched_get_priority_max)
 int sched_get_priority_max(int policy);
@@ -144,10 +145,10 @@ kernel(sched_get_priority_min)
 int sched_get_priority_min(int policy);
 
 kernel(sched_rr_get_interval)
-int sched_rr_get_interval(pid_t process, out bsize(16) void *interval);
+int sched_rr_get_interval(unchecked pid_t process, out bsize(16) void *interval);
 
 kernel(sched_getattr) trap_only
-int kernel_sched_getattr(pid_t process, out bsize(size) void *attributes, unsigned size, unsigned flags);
+int kernel_sched_getattr(unchecked pid_t process, out bsize(size) void *attributes, unsigned size, unsigned flags);
 
 kernel(sched_setattr) trap_only
 int kernel_sched_setattr(pid_t process, in bsize(48) const void *attributes, unsigned flags);

@@ -981,7 +981,6 @@ pub(crate) unsafe fn core_sched_setaffinity(
     mask: *mut u8,
 ) -> isize {
     unsafe {
-        call.input(process as u64);
         call.input(size as u64);
         call.input_bytes(mask, size as usize);
         let result = call.run_kernel(|_| {
@@ -1030,7 +1029,6 @@ pub(crate) unsafe fn core_sched_getparam(
     priority: *mut u8,
 ) -> isize {
     unsafe {
-        call.input(process as u64);
         let result = call.run_kernel(|_| {
             raw::syscall6(
                 libc::SYS_sched_getparam,
@@ -1080,7 +1078,6 @@ pub(crate) unsafe fn core_sched_setparam(
     priority: *mut u8,
 ) -> isize {
     unsafe {
-        call.input(process as u64);
         call.input_bytes(priority, 4);
         let result = call.run_kernel(|_| {
             raw::syscall6(
@@ -1124,7 +1121,6 @@ pub unsafe extern "C" fn sched_setparam(process: i32, priority: *mut u8) -> i32 
 #[inline(always)]
 pub(crate) unsafe fn core_sched_getscheduler(call: &mut Call, process: i32) -> isize {
     unsafe {
-        call.input(process as u64);
         let result = call.run_kernel(|_| {
             raw::syscall6(
                 libc::SYS_sched_getscheduler,
@@ -1172,7 +1168,6 @@ pub(crate) unsafe fn core_sched_setscheduler(
     priority: *mut u8,
 ) -> isize {
     unsafe {
-        call.input(process as u64);
         call.input(policy as u64);
         call.input_bytes(priority, 4);
         let result = call.run_kernel(|_| {
@@ -1307,7 +1302,6 @@ pub(crate) unsafe fn core_sched_rr_get_interval(
     interval: *mut u8,
 ) -> isize {
     unsafe {
-        call.input(process as u64);
         let result = call.run_kernel(|_| {
             raw::syscall6(
                 libc::SYS_sched_rr_get_interval,
@@ -1359,7 +1353,6 @@ pub(crate) unsafe fn core_kernel_sched_getattr(
     flags: u32,
 ) -> isize {
     unsafe {
-        call.input(process as u64);
         call.input(size as u64);
         call.input(flags as u64);
         let result = call.run_kernel(|_| {
