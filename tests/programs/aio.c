@@ -1,10 +1,14 @@
-/* Asynchronous reads and writes of POSIX: libc does them in threads of its own, which nobody recorded. What must hold: results, data and
- * notifications are those of the recording, whatever those threads do. */
+/* Asynchronous reads and writes of POSIX: libc does them in threads of its own, made without pthread_create, which nobody can record. */
 #include "see.h"
 #include <aio.h>
 #include <signal.h>
+#include <time.h>
 
 int main(void) {
+    struct timespec now;
+    must(clock_gettime(CLOCK_REALTIME, &now));
+    seen("before: %ld.%09ld", (long)now.tv_sec, now.tv_nsec);
+    fflush(stdout);
     static char blocks[8][4096], back[8][4096];
     int fd = must(open("data", O_CREAT | O_RDWR, 0600));
     struct aiocb writes[8], reads[8], *list[8];

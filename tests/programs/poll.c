@@ -43,8 +43,8 @@ int main(void) {
     count = must(pselect(b[0] + 1, &readable, NULL, NULL, &patience, &none));
     same("pselect %d %d", count, FD_ISSET(b[0], &readable));
     FD_ZERO(&readable);
-    FD_SET(900, &readable);
-    refused(select(901, &readable, NULL, NULL, &time));
+    FD_SET(50, &readable);
+    refused(select(51, &readable, NULL, NULL, &time));
     volatile nfds_t many = 1u << 30;
     refused(poll(fds, many, 0));
     return 0;

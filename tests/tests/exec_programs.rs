@@ -60,7 +60,6 @@ macro_rules! programs {
 }
 
 programs! {
-    aio;
     cpp_threads: Case { threads: 4, ..PLAIN };
     descriptors;
     directories;
@@ -105,7 +104,7 @@ programs! {
 }
 
 /// Programs that another test uses.
-const ELSEWHERE: &[&str] = &["cancel", "coherent", "dlopen", "fetch", "hello", "library", "race", "seccomp", "serve", "spin", "sysv", "uring"];
+const ELSEWHERE: &[&str] = &["aio", "cancel", "coherent", "dlopen", "fetch", "hello", "library", "race", "seccomp", "serve", "spin", "sysv", "uring"];
 
 #[test]
 fn every_program_has_a_test() {
