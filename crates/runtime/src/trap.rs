@@ -96,7 +96,8 @@ extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     if let Some(thread) = thread::current() {
         thread.enter_replay();
         // A futex is waited for when a lock happens to be contended, and the like: not points that both runs pass.
-        if !executed_in_both_runs(number) {
+        // `system` sets actions only where no other thread is in it.
+        if !executed_in_both_runs(number) && number != libc::SYS_rt_sigaction {
             signals::at_boundary(thread);
         }
     }

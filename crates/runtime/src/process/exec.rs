@@ -79,13 +79,54 @@ const PATH_MAX: usize = libc::PATH_MAX as usize;
 struct Place {
     folder_length: usize,
     path_length: usize,
+    /// What stands before the second argument, each with its NUL, when the program named a script.
+    words_length: usize,
     folder: [u8; PATH_MAX],
     path: [u8; PATH_MAX],
+    words: [u8; PATH_MAX],
 }
 
 impl Place {
     fn new() -> Self {
-        Place { folder_length: 0, path_length: 0, folder: [0; PATH_MAX], path: [0; PATH_MAX] }
+        let empty = [0; PATH_MAX];
+        Place { folder_length: 0, path_length: 0, words_length: 0, folder: empty, path: empty, words: empty }
+    }
+
+    /// The interpreter in place of the script. Words that do not fit leave it to the kernel.
+    fn execute_script(&mut self, words: &[Vec<u8>]) {
+        let all = words.concat();
+        let Some(first) = words.first().filter(|_| all.len() <= PATH_MAX) else { return };
+        self.words[..all.len()].copy_from_slice(&all);
+        self.words_length = all.len();
+        self.path = [0; PATH_MAX];
+        self.path_length = 0;
+        self.append_path(&first[..first.len() - 1]);
+        if first[0] == b'/' {
+            self.folder_length = 0;
+        }
+    }
+
+    /// The program's arguments, behind those that its script stands for.
+    fn arguments(&self, own: usize) -> Vec<usize> {
+        let mut all = Vec::new();
+        let mut at = own as *const usize;
+        let mut rest = &self.words[..self.words_length];
+        // SAFETY: an array of pointers that ends with a null pointer, or no array at all.
+        unsafe {
+            if !rest.is_empty() && !at.is_null() && *at != 0 {
+                at = at.add(1);
+            }
+            while let Some(end) = rest.iter().position(|&byte| byte == 0) {
+                all.push(rest.as_ptr() as usize);
+                rest = &rest[end + 1..];
+            }
+            while !at.is_null() && *at != 0 {
+                all.push(*at);
+                at = at.add(1);
+            }
+        }
+        all.push(0);
+        all
     }
 
     fn append_path(&mut self, text: &[u8]) {
@@ -105,10 +146,13 @@ impl Place {
         unsafe {
             call.out_value(&raw mut self.folder_length);
             call.out_value(&raw mut self.path_length);
+            call.out_value(&raw mut self.words_length);
             self.folder_length = self.folder_length.min(PATH_MAX - 1);
             self.path_length = self.path_length.min(PATH_MAX - 1);
             call.out(self.folder.as_mut_ptr(), self.folder_length);
             call.out(self.path.as_mut_ptr(), self.path_length);
+            self.words_length = self.words_length.min(PATH_MAX);
+            call.out(self.words.as_mut_ptr(), self.words_length);
         }
     }
 }
@@ -148,7 +192,10 @@ unsafe fn record(thread: &'static mut Thread, target: &Target, arguments: usize,
     let mut place = Place::new();
     // SAFETY: the program's own call, here and below.
     unsafe { target.resolve(&mut place) };
-    let image = image::examine(place.path());
+    // A script is executed as the kernel would do it, so that replay can do the same without the script.
+    let mut words = Vec::new();
+    let own_path = unsafe { CStr::from_ptr(target.path as *const _) };
+    let image = image::examine(place.path(), if own_path.is_empty() { place.path() } else { own_path }, &mut words);
     let mut call = begin(thread, target);
     if image == Image::None {
         // It fails, as it does when `execvp` tries one folder after the other.
@@ -157,6 +204,7 @@ unsafe fn record(thread: &'static mut Thread, target: &Target, arguments: usize,
         return result;
     }
     call.run_kernel(|_| 0);
+    place.execute_script(&words);
     unsafe { place.exchange(&mut call) };
     let thread = call.finish();
     let next = next_folder();
@@ -176,7 +224,13 @@ unsafe fn record(thread: &'static mut Thread, target: &Target, arguments: usize,
             init::ended(End::Executed, 0);
             hand_over(next.as_str());
             let ours = Environment::new(environment, with_ours);
-            unsafe { target.execute(arguments, ours.address()) }
+            if words.is_empty() {
+                unsafe { target.execute(arguments, ours.address()) }
+            } else {
+                let arguments = place.arguments(arguments);
+                let interpreter = Target::from_path(place.path.as_ptr() as usize);
+                unsafe { interpreter.execute(arguments.as_ptr() as usize, ours.address()) }
+            }
         }
     };
     // It failed after all.
@@ -227,7 +281,8 @@ unsafe fn replay(thread: &'static mut Thread, target: &Target, arguments: usize,
         if place.folder_length > 0 {
             syscall!(libc::SYS_chdir, place.folder.as_ptr());
         }
-        syscall!(libc::SYS_execve, place.path.as_ptr(), arguments, ours.address())
+        let arguments = place.arguments(arguments);
+        syscall!(libc::SYS_execve, place.path.as_ptr(), arguments.as_ptr(), ours.address())
     };
     divergence::unusable(
         format_args!("{} cannot be executed (error {})", place.path().to_string_lossy(), -result),

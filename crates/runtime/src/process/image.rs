@@ -16,7 +16,9 @@ pub enum Image {
 /// How many interpreters may name each other, as in the kernel.
 const SCRIPTS_MAX: usize = 5;
 
-pub fn examine(path: &CStr) -> Image {
+/// Follows the first lines of scripts to the program that the kernel would execute. `words` becomes what it would be given before
+/// the script's own arguments, innermost first, the script itself as `name`; it stays empty where `path` is no script.
+pub fn examine(path: &CStr, name: &CStr, words: &mut Vec<Vec<u8>>) -> Image {
     let mut start = [0u8; 4096];
     let mut interpreter = [0u8; 512];
     let mut path = path;
@@ -29,7 +31,12 @@ pub fn examine(path: &CStr) -> Image {
             Err(_) => return Image::None,
         };
         let start = &start[..length];
-        if let Some(found) = interpreter_of(start) {
+        if let Some((found, argument)) = interpreter_of(start) {
+            if words.is_empty() {
+                words.push(name.to_bytes_with_nul().to_vec());
+            }
+            let text = |text: &[u8]| [text, b"\0"].concat();
+            words.splice(0..0, std::iter::once(text(found)).chain(argument.map(text)));
             let length = found.len().min(interpreter.len() - 1);
             interpreter[..length].copy_from_slice(&found[..length]);
             interpreter[length] = 0;
@@ -85,11 +92,13 @@ fn read_open(file: i32, into: &mut [u8]) -> Result<Start, i32> {
     }
 }
 
-/// What a script's first line says.
-fn interpreter_of(start: &[u8]) -> Option<&[u8]> {
-    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
-    let mut words = line.split(|&byte| byte == b' ' || byte == b'\t').filter(|word| !word.is_empty());
-    words.next()
+/// What a script's first line says: its interpreter, and one argument, spaces and all.
+fn interpreter_of(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?.trim_ascii();
+    let end = line.iter().position(|&byte| byte == b' ' || byte == b'\t').unwrap_or(line.len());
+    let (interpreter, argument) = line.split_at(end);
+    let argument = argument.trim_ascii();
+    (!interpreter.is_empty()).then_some((interpreter, (!argument.is_empty()).then_some(argument)))
 }
 
 fn examine_elf(start: &[u8]) -> Image {
@@ -134,14 +143,15 @@ mod tests {
 
     #[test]
     fn the_interpreter_of_a_script_is_the_first_word_of_its_first_line() {
-        assert_eq!(interpreter_of(b"#!/bin/sh\necho"), Some(&b"/bin/sh"[..]));
-        assert_eq!(interpreter_of(b"#! /usr/bin/env python3\n"), Some(&b"/usr/bin/env"[..]));
+        assert_eq!(interpreter_of(b"#!/bin/sh\necho"), Some((&b"/bin/sh"[..], None)));
+        assert_eq!(interpreter_of(b"#! /usr/bin/env -S python3 -u \n"), Some((&b"/usr/bin/env"[..], Some(&b"-S python3 -u"[..]))));
         assert_eq!(interpreter_of(b"#!\n"), None);
         assert_eq!(interpreter_of(b"echo"), None);
     }
 
     #[test]
     fn an_ordinary_program_is_recordable_and_a_text_is_none() {
+        let examine = |path| examine(path, path, &mut Vec::new());
         assert_eq!(examine(c"/bin/sh"), Image::Recordable);
         assert_eq!(examine(c"/etc/passwd"), Image::None);
         assert_eq!(examine(c"/nowhere"), Image::None);
