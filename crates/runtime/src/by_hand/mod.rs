@@ -170,3 +170,29 @@ fn arguments<const N: usize>(given: [usize; N]) -> [usize; 6] {
     all[..N].copy_from_slice(&given);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    /// The headers of the interface have these as numbers (`types.h` and at the prototypes).
+    #[test]
+    fn structures_are_as_large_as_the_interface_says() {
+        assert_eq!(size_of::<libc::stat>(), 144);
+        assert_eq!(size_of::<libc::statx>(), 256);
+        assert_eq!(size_of::<libc::statfs>(), 120);
+        assert_eq!(size_of::<libc::epoll_event>(), 12);
+        assert_eq!(size_of::<libc::pollfd>(), 8);
+        assert_eq!(size_of::<libc::sysinfo>(), 112);
+        assert_eq!(size_of::<libc::utsname>(), 390);
+        assert_eq!(size_of::<libc::rusage>(), 144);
+        assert_eq!(size_of::<libc::rlimit>(), 16);
+        assert_eq!(size_of::<libc::timex>(), 208);
+        assert_eq!(size_of::<libc::timespec>(), 16);
+        assert_eq!(size_of::<libc::timeval>(), 16);
+        assert_eq!(size_of::<libc::itimerspec>(), 32);
+        assert_eq!(size_of::<libc::tms>(), 32);
+        assert_eq!(size_of::<libc::mq_attr>(), 64);
+        assert_eq!(size_of::<libc::sembuf>(), 6);
+        assert_eq!(size_of::<libc::siginfo_t>(), 128);
+        assert_eq!(size_of::<libc::fd_set>(), 1024 / 8);
+    }
+}

@@ -129,8 +129,48 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
 
 /// `syscall(2)`: what is known here takes the short way; what needs the registers of the caller (a new thread, a new process, a
 /// return from a signal handler) and what is not known goes on to libc and traps there.
+///
+/// Here a futex call is shown to who wants to know where it comes from, which is the return address.
 #[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
 pub unsafe extern "C" fn syscall(
+    number: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> i64 {
+    std::arch::naked_asm!(
+        "cmp rdi, {futex}",
+        "je 2f",
+        "jmp {call}",
+        "2:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "mov rdi, [rsp + 56]",
+        "call {note}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp {call}",
+        futex = const libc::SYS_futex,
+        call = sym by_syscall,
+        note = sym crate::sync::foreign::futex,
+    );
+}
+
+unsafe extern "C" fn by_syscall(
     number: i64,
     a: usize,
     b: usize,
