@@ -24,6 +24,8 @@ pub struct Recording {
     pub log_version: u32,
     /// Identifies the table of functions of the runtime.
     pub functions: String,
+    /// What identifies the runtime: another one leaves other room in the address space.
+    pub runtime: String,
     pub path: Text,
     pub arguments: Vec<Text>,
     pub environment: Vec<Text>,

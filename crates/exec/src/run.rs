@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hindcast_execlog::Config;
+use hindcast_execlog::board::ReportKind;
 use hindcast_execlog::config::{self, FileId, Order, Policy, Run, Waiting};
 use hindcast_execlog::files::End;
 use hindcast_interpose::InterfaceError;
@@ -129,6 +130,14 @@ pub enum ExecError {
     },
     #[error("{} was not loaded when this was recorded, and is now", .0.display())]
     FileAdded(PathBuf),
+    #[error(
+        "this was recorded with another build of the runtime: that of hindcast {by} ({recorded}), this is {own}"
+    )]
+    OtherRuntime {
+        by: String,
+        recorded: String,
+        own: String,
+    },
     #[error(transparent)]
     Imports(#[from] CheckError),
     #[error(transparent)]
@@ -167,7 +176,7 @@ impl ExecError {
                 "a recording is never written over: name another folder, or remove this one"
             }
             ExecError::Folder(_) => "name a folder where you may write, on a disk with room",
-            ExecError::Open(OpenError::Version { .. }) => {
+            ExecError::OtherRuntime { .. } | ExecError::Open(OpenError::Version { .. }) => {
                 "replay with the hindcast that recorded, or record again"
             }
             ExecError::Open(OpenError::NoFolder(_) | OpenError::NoRecording(_)) => {
@@ -254,7 +263,7 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
     };
     let files = preflight::program(&image)?;
     make_folder(&options.folder)?;
-    let mut recording = describe(options, &image, &folder, files);
+    let mut recording = describe(options, &library, &image, &folder, files);
     let own = keep_interfaces(options, &mut recording)?;
     recording.save(&options.folder)?;
 
@@ -278,6 +287,7 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
 
 fn describe(
     options: &RecordOptions,
+    library: &[u8],
     image: &Image,
     folder: &Path,
     files: Vec<LoadedFile>,
@@ -287,6 +297,7 @@ fn describe(
         hindcast: env!("CARGO_PKG_VERSION").into(),
         log_version: hindcast_execlog::VERSION,
         functions: format!("{:016x}", log::FUNCTION_TABLE),
+        runtime: runtime::identity(library),
         path: Text::from(&image.path),
         arguments: texts(&image.arguments),
         environment: texts(&image.environment),
@@ -441,6 +452,14 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
     // A library from elsewhere has a table of its own, and looks at the logs itself.
     let table = (!runtime::is_overridden()).then_some(log::FUNCTION_TABLE);
     let processes = log::check(&options.folder, table)?;
+    let own = runtime::identity(&library);
+    if recording.runtime != own {
+        return Err(ExecError::OtherRuntime {
+            by: recording.hindcast,
+            recorded: recording.runtime,
+            own,
+        });
+    }
     let image = recording.image();
     compare_files(&recording, &image)?;
     let own = recording.own_interfaces(&options.folder)?;
@@ -511,8 +530,34 @@ fn ended_by_itself(
                 recorded(&report.process)
                     .is_some_and(|process| process.header.end().0 == End::Detached)
             });
+            // A child that executed what cannot be recorded ended without a word in replay: its parent's log has how it ended.
+            let silent = processes.iter().filter(|process| {
+                process.header.end().0 == End::Detached
+                    && ends.iter().all(|report| report.process != process.name)
+            });
+            let silent: Vec<Report> = silent.map(left_recording).collect();
+            ends.extend(silent);
             Replayed::Ended { ended, notes: ends }
         }
+    }
+}
+
+/// As the process itself would have reported that it went on without being recorded.
+fn left_recording(process: &Process) -> Report {
+    let events = process
+        .threads
+        .first()
+        .map_or(0, |log| log.events().count());
+    Report {
+        kind: ReportKind::RecordingEnds,
+        process: process.name.clone(),
+        pid: process.header.pid,
+        thread: 0,
+        event: events as u64,
+        expected: process.header.reason.as_str().to_owned(),
+        actual: "what was not recorded".to_owned(),
+        site: Vec::new(),
+        hint: String::new(),
     }
 }
 

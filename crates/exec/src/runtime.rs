@@ -39,3 +39,8 @@ pub fn library() -> Result<Cow<'static, [u8]>, RuntimeError> {
         bytes => Ok(bytes.into()),
     }
 }
+
+/// What identifies a library.
+pub fn identity(library: &[u8]) -> String {
+    format!("xxh3 {:032x}", xxhash_rust::xxh3::xxh3_128(library))
+}

@@ -267,7 +267,11 @@ fn what(event: &Event<'_>, names: &Names) -> String {
         }
         // The heap's failures carry which attempt it was.
         Some(Kind::Busy) => match number(payload) as i32 {
-            attempt @ ..0 => format!("{} at growth {} of the heap", error_text(-attempt & 0xff), -attempt >> 8),
+            attempt @ ..0 => format!(
+                "{} at growth {} of the heap",
+                error_text(-attempt & 0xff),
+                -attempt >> 8
+            ),
             code => error_text(code),
         },
         Some(Kind::Signal | Kind::Fatal) => {

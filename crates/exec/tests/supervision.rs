@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use hindcast_exec::recording::{Machine, Order, Policy, Recording, Text};
 use hindcast_exec::report::Awaited;
 use hindcast_exec::run::{ExecError, ReplayOptions, Replayed, replay};
+use hindcast_exec::runtime::identity;
 use hindcast_exec::watch::{Ended, descendants};
 use hindcast_execlog::board::{Report, Slot, State};
 use hindcast_execlog::event::{Kind, header};
@@ -108,7 +109,7 @@ fn build(folder: &Path) -> std::path::PathBuf {
 }
 
 /// A recording of one event, in which the player plays `part`.
-fn recording(folder: &Path, part: &str, end: End) {
+fn recording(folder: &Path, library: &[u8], part: &str, end: End) {
     let mut log = LogHeader::MAGIC.to_vec();
     log.extend(hindcast_execlog::VERSION.to_ne_bytes());
     log.resize(LogHeader::BYTES, 0);
@@ -135,6 +136,7 @@ fn recording(folder: &Path, part: &str, end: End) {
         hindcast: "0".into(),
         log_version: hindcast_execlog::VERSION,
         functions: String::new(),
+        runtime: identity(library),
         path: Text::from("/bin/true"),
         arguments: vec![Text::from("true")],
         environment: vec![Text(OsString::from(format!("PART={part}")))],
@@ -161,7 +163,7 @@ fn whatever_the_program_does_the_replay_ends_and_leaves_nothing_running() {
     unsafe { std::env::set_var("HINDCAST_RUNTIME", library.as_os_str()) };
     let play = |part: &str, end: End| -> Result<Replayed, ExecError> {
         let folder = folder.path().join(part);
-        recording(&folder, part, end);
+        recording(&folder, &std::fs::read(&library).unwrap(), part, end);
         let options = ReplayOptions {
             folder,
             waiting: Default::default(),

@@ -107,7 +107,7 @@ pub fn expect_event(thread: &mut Thread, doing: u16) -> Event<'static> {
                 if event.kind == Kind::Fatal as u16 {
                     signals::replay_fatal(thread, &event);
                 }
-                if thread.reader.events() == init::config().break_event && u64::from(thread.number) == init::config().break_thread {
+                if thread.reader.stops_here() {
                     hindcast_breakpoint();
                 }
                 return event;

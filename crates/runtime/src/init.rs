@@ -81,6 +81,9 @@ fn open_log(thread: &mut Thread) {
             if let Err(why) = thread.reader.open(process.as_str(), thread.number) {
                 divergence::unusable(format_args!("{}/t{}: {why}", process.as_str(), thread.number), why.hint());
             }
+            if config().break_thread == u64::from(thread.number) {
+                thread.reader.stop_before(config().break_event);
+            }
         }
         Mode::Off => {}
     }

@@ -6,7 +6,7 @@ use hindcast_execlog::event::Kind;
 use hindcast_execlog::{Event, LogHeader, VERSION};
 
 use super::{Path, take_room};
-use crate::{generated, raw, syscall};
+use crate::{divergence, generated, raw, syscall};
 use hindcast_execlog::config::descriptors;
 
 /// The reading end of a log: the whole file, mapped, and a position in it.
@@ -17,6 +17,8 @@ pub struct Reader {
     events: AtomicU64,
     /// How many acquisitions of the run of relaxed ones at `offset` were consumed.
     relaxed: u32,
+    /// The debugger stops before this event; `u64::MAX`: before none.
+    break_at: u64,
 }
 
 /// Why a log cannot be replayed.
@@ -52,7 +54,7 @@ impl std::fmt::Display for Unreadable {
 
 impl Reader {
     pub const fn closed() -> Self {
-        Reader { log: &[], offset: AtomicUsize::new(0), events: AtomicU64::new(0), relaxed: 0 }
+        Reader { log: &[], offset: AtomicUsize::new(0), events: AtomicU64::new(0), relaxed: 0, break_at: u64::MAX }
     }
 
     pub fn open(&mut self, process: &str, thread: u32) -> Result<(), Unreadable> {
@@ -79,6 +81,17 @@ impl Reader {
         Ok(())
     }
 
+    /// Has the debugger stop just before the event of this number.
+    pub fn stop_before(&mut self, event: u64) {
+        self.break_at = event;
+    }
+
+    /// Whether it stops before the next one.
+    #[inline]
+    pub fn stops_here(&self) -> bool {
+        self.events() == self.break_at
+    }
+
     /// Events that were consumed.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
@@ -100,11 +113,24 @@ impl Reader {
         self.offset.store(event.end, Ordering::Release);
         *self.events.get_mut() += 1;
         self.relaxed = 0;
+        if self.stops_here() {
+            self.stop_before_acquisition();
+        }
     }
 
     /// The events from here on.
     pub fn ahead(&self) -> hindcast_execlog::Events<'static> {
         hindcast_execlog::Events::from_offset(self.log, self.offset.load(Ordering::Relaxed))
+    }
+
+    /// A call stops when it asks for its event, with the program's stack above it. An acquisition may find in the log that there
+    /// is nothing to wait for and ask no more, so it stops where the event before it ends.
+    #[cold]
+    fn stop_before_acquisition(&self) {
+        let next = self.peek().and_then(|event| Kind::from_number(event.kind));
+        if let Some(Kind::Relaxed | Kind::Edge | Kind::Ticket | Kind::Clock | Kind::Busy) = next {
+            divergence::hindcast_breakpoint();
+        }
     }
 
     /// Bytes of the log by their position.
