@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::call::Call;
 use crate::generated::functions;
 use crate::thread::Thread;
-use crate::{raw, syscall};
+use crate::{raw, sync, syscall};
 
 /// Replay: the children that there are: their number in the recording << 32 | their number now. A slot is zero when it is free.
 static CHILDREN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
@@ -51,6 +51,7 @@ pub unsafe fn wait4(thread: &'static mut Thread, arguments: [usize; 6]) -> isize
     let [process, status, options, usage, ..] = arguments;
     let mut own_status = 0i32;
     let status = if status == 0 { &raw mut own_status } else { status as *mut i32 };
+    sync::release_commands(thread);
     let mut call = Call::within(thread, functions::KERNEL_WAIT4);
     call.input(process as i32 as u64);
     call.input(options as u64);

@@ -70,6 +70,13 @@ impl State {
         }
     }
 
+    /// Unlocks if the thread of this number still has it.
+    fn unlock_of(&self, number: u32) {
+        if self.owner.load(Ordering::Relaxed) == number + 1 {
+            self.unlock();
+        }
+    }
+
     /// Locks when it is this thread's turn.
     fn acquire(&self, thread: &mut Thread) {
         if mode() == Mode::Record {
@@ -91,7 +98,9 @@ impl State {
 static RANDOM: State = State::new(1);
 static ZONE: State = State::new(2);
 static NAMES: State = State::new(3);
-static ALL: [&State; 3] = [&RANDOM, &ZONE, &NAMES];
+/// The list of what `popen` has open: a child closes those of all others.
+static COMMANDS: State = State::new(4);
+static ALL: [&State; 4] = [&RANDOM, &ZONE, &NAMES, &COMMANDS];
 
 /// In a forked child, which has none of the threads that may hold one.
 pub fn after_fork_in_child(thread: &Thread) {
@@ -175,6 +184,30 @@ functions! { in_order ZONE:
     ctime(time: *const i64) -> *mut c_char;
     ctime_r(time: *const i64, result: *mut c_char) -> *mut c_char;
     strftime(text: *mut c_char, size: usize, format: *const c_char, broken: *const c_void) -> usize;
+}
+
+/// As [`in_order`], up to where the thread waits for a child ([`release_commands`]): that may take as long as it wants.
+#[inline(always)]
+fn in_order_until_wait<R>(state: &State, inner: impl FnOnce() -> R) -> R {
+    let thread = if threads::are_several() { thread::in_replay_space() } else { None };
+    let Some(thread) = thread else { return inner() };
+    let number = thread.number;
+    enter(thread);
+    state.acquire(thread);
+    back_to_replay(thread);
+    let result = inner();
+    state.unlock_of(number);
+    result
+}
+
+/// The thread is about to wait for a child.
+pub fn release_commands(thread: &Thread) {
+    COMMANDS.unlock_of(thread.number);
+}
+
+functions! { in_order_until_wait COMMANDS:
+    popen(command: *const c_char, kind: *const c_char) -> *mut c_void;
+    pclose(stream: *mut c_void) -> c_int;
 }
 
 functions! { in_order_at_first NAMES:

@@ -53,6 +53,7 @@ use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 use crate::{init, raw, signals};
 
+pub use hidden::release_commands;
 pub(crate) use real::{Slot as RealSlot, real};
 
 /// What the recorder and the replayer of acquisitions keep for a thread.
