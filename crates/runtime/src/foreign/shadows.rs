@@ -26,7 +26,9 @@ pub(super) struct Shadows {
     of_threads: BTreeMap<(u32, u64), usize>,
     /// By place, the copies that were made of whatever was there, with their lengths.
     of_process: BTreeMap<u64, Vec<(usize, usize)>>,
-    until: BTreeMap<u64, Vec<usize>>,
+    /// By thread and key. A key is often a handle, and the library may give a handle that one thread gave back to another thread:
+    /// in replay nothing orders the two, so neither may end what the other has.
+    until: BTreeMap<(u32, u64), Vec<usize>>,
     /// By thread, a list for each callback that runs, the innermost last.
     of_callbacks: BTreeMap<u32, Vec<Vec<usize>>>,
     /// Recording: the library's own block behind a copy that the program will free.
@@ -114,7 +116,11 @@ pub unsafe fn shadow(
                 innermost.push(copy as usize);
             }
         }
-        Owner::Until(key) => shadows.until.entry(key).or_default().push(copy as usize),
+        Owner::Until(key) => shadows
+            .until
+            .entry((number, key))
+            .or_default()
+            .push(copy as usize),
     });
     copy
 }
@@ -163,10 +169,10 @@ fn await_copy(place: u64, copy: usize) {
     }
 }
 
-/// Ends all copies under a key. In both runs at the same point.
+/// Ends the copies that the thread was handed out under a key. In both runs at the same point.
 pub fn release(call: &mut Call, key: u64) {
     for copy in SHADOWS
-        .with(|shadows| shadows.until.remove(&key))
+        .with(|shadows| shadows.until.remove(&(call.thread.number, key)))
         .unwrap_or_default()
     {
         // SAFETY: a copy that nobody may use any more.

@@ -105,8 +105,8 @@ fn free_real(copy: *mut u8) {
     }
 }
 
-/// Blocks of aggregates, by the address that SQLite gave its own.
-pub(super) static AGGREGATES: Guarded<BTreeMap<u64, usize>> = Guarded::new(BTreeMap::new());
+/// Blocks of aggregates, by thread and the address that SQLite gave its own, which it may give to several threads in turn.
+pub(super) static AGGREGATES: Guarded<BTreeMap<(u32, u64), usize>> = Guarded::new(BTreeMap::new());
 
 /// What an aggregate keeps from row to row. The program writes it itself, so it is the program's memory: zeroed when SQLite has
 /// none yet for this group.
@@ -127,10 +127,11 @@ pub unsafe extern "C" fn sqlite3_aggregate_context(context: *mut u8, bytes: i32)
     // SAFETY: a local value.
     unsafe { call.out_value(&raw mut is_new) };
     let mut block = std::ptr::null_mut();
+    let key = (call.thread.number, real as u64);
     if real != 0 {
         if is_new != 0 {
             // SQLite has freed the old one at this address, if there was one.
-            if let Some(old) = AGGREGATES.with(|aggregates| aggregates.remove(&(real as u64))) {
+            if let Some(old) = AGGREGATES.with(|aggregates| aggregates.remove(&key)) {
                 // SAFETY: ours, of a group that is over.
                 unsafe { super::free(&mut call, old as *mut u8) };
             }
@@ -139,11 +140,11 @@ pub unsafe extern "C" fn sqlite3_aggregate_context(context: *mut u8, bytes: i32)
             if !block.is_null() {
                 // SAFETY: a block of that size.
                 unsafe { std::ptr::write_bytes(block, 0, room) };
-                AGGREGATES.with(|aggregates| aggregates.insert(real as u64, block as usize));
+                AGGREGATES.with(|aggregates| aggregates.insert(key, block as usize));
             }
         } else {
             block = AGGREGATES
-                .with(|aggregates| aggregates.get(&(real as u64)).copied())
+                .with(|aggregates| aggregates.get(&key).copied())
                 .unwrap_or(0) as *mut u8;
         }
     }
