@@ -10,11 +10,28 @@ use hindcast_tests::{program, repository};
 /// The program that plays with the library, and the folder of both sources.
 fn dice() -> (PathBuf, PathBuf) {
     let folder = repository("tests/programs/dice");
-    let library = programs::compiled_with("cc", &folder.join("library.c"), "libdice.so", &["-shared", "-fPIC"]);
-    let beside = library.parent().expect("it is in a folder").display().to_string();
-    let flags = [format!("-L{beside}"), "-ldice".to_owned(), format!("-Wl,-rpath,{beside}"), "-lpthread".to_owned()];
+    let library = programs::compiled_with(
+        "cc",
+        &folder.join("library.c"),
+        "libdice.so",
+        &["-shared", "-fPIC"],
+    );
+    let beside = library
+        .parent()
+        .expect("it is in a folder")
+        .display()
+        .to_string();
+    let flags = [
+        format!("-L{beside}"),
+        "-ldice".to_owned(),
+        format!("-Wl,-rpath,{beside}"),
+        "-lpthread".to_owned(),
+    ];
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    (programs::compiled_with("cc", &folder.join("main.c"), "dice", &flags), folder)
+    (
+        programs::compiled_with("cc", &folder.join("main.c"), "dice", &flags),
+        folder,
+    )
 }
 
 fn header(folder: &Path, text: &str) -> String {
@@ -25,7 +42,9 @@ fn header(folder: &Path, text: &str) -> String {
 
 /// What `--show` says about the recording of a scene.
 fn shown(scene: &Scene) -> String {
-    run(Command::new(program("hindcast")).args(["exec", "--show"]).arg(scene.recording()))
+    run(Command::new(program("hindcast"))
+        .args(["exec", "--show"])
+        .arg(scene.recording()))
 }
 
 #[test]
@@ -41,7 +60,11 @@ fn a_library_replays_at_libc_and_at_an_interface_of_ones_own() {
         // Its randomness is beneath the cut, or at it.
         let shown = shown(&scene);
         assert_eq!(shown.contains("getrandom"), options.is_empty(), "{shown}");
-        assert_eq!(shown.contains("dice_summary"), !options.is_empty(), "{shown}");
+        assert_eq!(
+            shown.contains("dice_summary"),
+            !options.is_empty(),
+            "{shown}"
+        );
     }
 }
 
@@ -49,9 +72,19 @@ fn a_library_replays_at_libc_and_at_an_interface_of_ones_own() {
 fn two_interfaces_at_once_keep_their_numbers_apart() {
     let (program, folder) = dice();
     let scene = Scene::new("dice-and-more");
-    let more = header(scene.folder(), "#include \"hindcast.h\"\nint nobody_calls_this(int n);\n");
+    let more = header(
+        scene.folder(),
+        "#include \"hindcast.h\"\nint nobody_calls_this(int n);\n",
+    );
     let annotated = folder.join("dice_annotated.h").display().to_string();
-    let options = ["--interface", &more, "--interface", &annotated, "--interface", "sqlite3"];
+    let options = [
+        "--interface",
+        &more,
+        "--interface",
+        &annotated,
+        "--interface",
+        "sqlite3",
+    ];
     let recorded = scene.record(&Program::new(&program).options(options));
     recorded.assert_code(3);
     scene.assert_replays(&recorded);
@@ -61,7 +94,10 @@ fn two_interfaces_at_once_keep_their_numbers_apart() {
 fn a_header_that_is_not_understood_is_refused_with_the_line() {
     let (program, _) = dice();
     let scene = Scene::new("dice-unclear");
-    let unclear = header(scene.folder(), "#include \"hindcast.h\"\n\nint dice_sum(int *values, int count);\n");
+    let unclear = header(
+        scene.folder(),
+        "#include \"hindcast.h\"\n\nint dice_sum(int *values, int count);\n",
+    );
     let refused = scene.record(&Program::new(&program).options(["--interface", &unclear]));
     refused.assert_code(FAILED);
     refused.assert_said(&["annotated.h:3", "`int *values`", "in, out or inout"]);

@@ -65,7 +65,10 @@ const ELSEWHERE: &[&str] = &["signal_compute", "process_foreign"];
 #[test]
 fn every_program_has_a_test() {
     let tested: BTreeSet<&str> = TESTED.iter().chain(ELSEWHERE).copied().collect();
-    for name in programs::names().iter().filter(|name| name.starts_with("process_")) {
+    for name in programs::names()
+        .iter()
+        .filter(|name| name.starts_with("process_"))
+    {
         assert!(tested.contains(name.as_str()), "{name} is not tested");
     }
 }
@@ -75,7 +78,11 @@ fn a_loop_that_only_a_signal_ends_goes_on_unrecorded() {
     let scene = Scene::new("signal_compute");
     let recorded = scene.record(&Program::new(programs::compiled("signal_compute")));
     recorded.assert_code(0);
-    assert!(recorded.text().contains("begins\nends"), "{}", recorded.text());
+    assert!(
+        recorded.text().contains("begins\nends"),
+        "{}",
+        recorded.text()
+    );
     recorded.assert_said(&["signal 14 arrived while the program computed"]);
     let replayed = scene.replay();
     assert!(replayed.text().contains("begins"), "{}", replayed.text());

@@ -17,7 +17,11 @@ struct Case {
     threads: usize,
 }
 
-const PLAIN: Case = Case { arguments: &[], code: 0, threads: 1 };
+const PLAIN: Case = Case {
+    arguments: &[],
+    code: 0,
+    threads: 1,
+};
 
 fn input() -> String {
     (1..=2000).map(|line| format!("line {line}\n")).collect()
@@ -29,12 +33,21 @@ fn scene(name: &str) -> Scene {
 
 fn check(program: &str, name: &str, case: &Case) {
     let scene = scene(name);
-    let command = Program::new(programs::compiled(program)).args(case.arguments).input(input());
+    let command = Program::new(programs::compiled(program))
+        .args(case.arguments)
+        .input(input());
     let recorded = scene.assert_records_and_replays(&command);
     recorded.assert_code(case.code);
     let events = Recorded::in_folder(scene.recording()).events();
-    let of_first = events.iter().filter(|(name, count)| name.starts_with("p0/") && **count > 0).count();
-    assert!(of_first >= case.threads, "{name} has {} threads, its recording: {events:?}", case.threads);
+    let of_first = events
+        .iter()
+        .filter(|(name, count)| name.starts_with("p0/") && **count > 0)
+        .count();
+    assert!(
+        of_first >= case.threads,
+        "{name} has {} threads, its recording: {events:?}",
+        case.threads
+    );
 }
 
 /// Every program here has a test, either of these or one below.
@@ -104,15 +117,27 @@ programs! {
 }
 
 /// Programs that another test uses.
-const ELSEWHERE: &[&str] = &["aio", "cancel", "coherent", "dlopen", "fetch", "hello", "library", "race", "seccomp", "serve", "spin", "sysv", "uring"];
+const ELSEWHERE: &[&str] = &[
+    "after_detach",
+    "aio", "cancel", "coherent", "dlopen", "fetch", "hello", "library", "race", "seccomp", "serve",
+    "spin", "sysv", "uring",
+];
 
 #[test]
 fn every_program_has_a_test() {
-    let tested: BTreeSet<String> = TESTED.iter().chain(ELSEWHERE).map(|name| (*name).to_owned()).collect();
+    let tested: BTreeSet<String> = TESTED
+        .iter()
+        .chain(ELSEWHERE)
+        .map(|name| (*name).to_owned())
+        .collect();
     let there: BTreeSet<String> = programs::names()
         .into_iter()
         // Those of locks, signals and processes have a list of their own.
-        .filter(|name| !["sync_", "signal_", "process_"].iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|name| {
+            !["sync_", "signal_", "process_"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        })
         .collect();
     assert_eq!(tested, there);
 }
@@ -121,7 +146,9 @@ fn every_program_has_a_test() {
 fn dlopen() {
     let library = programs::compiled_as("library", "library.so", &["-shared", "-fPIC"]);
     let program = Program::new(programs::compiled("dlopen")).args([library]);
-    scene("dlopen").assert_records_and_replays(&program).assert_code(0);
+    scene("dlopen")
+        .assert_records_and_replays(&program)
+        .assert_code(0);
 }
 
 #[test]
@@ -130,7 +157,9 @@ fn serve() {
     let program = Program::new(programs::compiled("serve")).args(["port"]);
     let mut server = scene.start_recording(&program);
     let note = scene.work().join("port");
-    let port: u16 = server.wait_until("its port", || std::fs::read_to_string(&note).ok()?.trim().parse().ok());
+    let port: u16 = server.wait_until("its port", || {
+        std::fs::read_to_string(&note).ok()?.trim().parse().ok()
+    });
     let connect = || TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     let clients: Vec<_> = (0..8)
         .map(|client| {
@@ -150,7 +179,11 @@ fn serve() {
     servers::ask(&mut connect(), "quit").expect("it answers");
     let recorded = Outcome::of_end(server);
     recorded.assert_code(0);
-    assert!(recorded.text().contains("served 9 connections, 201 lines"), "{}", recorded.text());
+    assert!(
+        recorded.text().contains("served 9 connections, 201 lines"),
+        "{}",
+        recorded.text()
+    );
     scene.assert_replays(&recorded);
 }
 
@@ -160,10 +193,15 @@ fn fetch() {
     let port = listener.local_addr().expect("just bound").port();
     let server = servers::answer_lines(listener, 20);
     let scene = scene("fetch");
-    let recorded = scene.record(&Program::new(programs::compiled("fetch")).args([port.to_string()]));
+    let recorded =
+        scene.record(&Program::new(programs::compiled("fetch")).args([port.to_string()]));
     recorded.assert_code(0);
     server.join().expect("the server has no reason to panic");
-    assert!(recorded.text().contains("to question 19"), "{}", recorded.text());
+    assert!(
+        recorded.text().contains("to question 19"),
+        "{}",
+        recorded.text()
+    );
     scene.assert_replays(&recorded);
 }
 
@@ -173,7 +211,8 @@ fn every_order_replays() {
     for order in ["edge", "relaxed", "total", "vector"] {
         for name in ["threads", "cpp_threads", "heap"] {
             let scene = scene(&format!("{order}-{name}"));
-            let recorded = scene.record(&Program::new(programs::compiled(name)).options(["--order", order]));
+            let recorded =
+                scene.record(&Program::new(programs::compiled(name)).options(["--order", order]));
             recorded.assert_code(0);
             scene.assert_replays(&recorded);
         }
@@ -189,12 +228,21 @@ fn what_a_call_returned_is_what_replay_shows() {
     scene.assert_replays(&recorded);
     let log = &Recorded::in_folder(scene.recording()).logs()["p0/t0"];
     // The first random bytes that it asked for: 300 in one call.
-    let places = Recorded::each(log, |event| (event.payload.len() >= 300 && event.payload.len() < 320).then_some(event.end - 8));
-    let place = places.into_iter().flatten().next().expect("a call that gave 300 bytes");
+    let places = Recorded::each(log, |event| {
+        (event.payload.len() >= 300 && event.payload.len() < 320).then_some(event.end - 8)
+    });
+    let place = places
+        .into_iter()
+        .flatten()
+        .next()
+        .expect("a call that gave 300 bytes");
     Recorded::spoil(log, |bytes| bytes[64 + place] ^= 1);
     let replayed = scene.replay();
     let difference = replayed.difference(&recorded).expect("a difference");
-    assert!(replayed.code() == DIVERGED || difference.contains("getrandom"), "{difference}");
+    assert!(
+        replayed.code() == DIVERGED || difference.contains("getrandom"),
+        "{difference}"
+    );
 }
 
 /// Another input of a call than in the recording is a divergence, and named.
@@ -210,9 +258,19 @@ fn what_a_call_was_given_is_checked() {
     let call = calls[calls.len() / 2];
     Recorded::spoil(log, |bytes| bytes[64 + call + 4] ^= 0xff);
     let replayed = scene.replay();
-    replayed.assert_code(DIVERGED).assert_said(&["Error: replay diverged", "thread 0", "event", "Expected", "Actual"]);
+    replayed.assert_code(DIVERGED).assert_said(&[
+        "Error: replay diverged",
+        "thread 0",
+        "event",
+        "Expected",
+        "Actual",
+    ]);
     let shown = replayed.stdout.len();
-    assert_eq!(replayed.stdout, recorded.stdout[..shown], "what came before is as it was");
+    assert_eq!(
+        replayed.stdout,
+        recorded.stdout[..shown],
+        "what came before is as it was"
+    );
 }
 
 #[test]
@@ -239,9 +297,14 @@ fn it_takes_part_in_a_pipeline() {
         writeln!(pipe, "{line}").expect("it reads on");
     }
     drop(pipe);
-    wait_for("the pipeline to end", || child.try_wait().expect("it is our child"));
+    wait_for("the pipeline to end", || {
+        child.try_wait().expect("it is our child")
+    });
     let output = child.wait_with_output().expect("it has ended");
     assert!(output.status.success());
     let replayed = scene.replay();
-    assert_eq!(String::from_utf8_lossy(&replayed.stdout), String::from_utf8_lossy(&output.stdout));
+    assert_eq!(
+        String::from_utf8_lossy(&replayed.stdout),
+        String::from_utf8_lossy(&output.stdout)
+    );
 }

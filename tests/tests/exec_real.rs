@@ -10,7 +10,8 @@ use hindcast_tests::exec::{Outcome, Program, Recorded, Scene, programs};
 /// Text that packs to about a third, different in every line.
 fn text(bytes: usize) -> Vec<u8> {
     const WORDS: [&str; 16] = [
-        "snapshot", "replay", "order", "lock", "thread", "of", "the", "and", "recorded", "page", "clock", "event", "was", "before", "signal", "byte",
+        "snapshot", "replay", "order", "lock", "thread", "of", "the", "and", "recorded", "page",
+        "clock", "event", "was", "before", "signal", "byte",
     ];
     let mut state = 88_172_645_463_325_252_u64;
     let mut made = Vec::with_capacity(bytes + 100);
@@ -33,15 +34,29 @@ fn text(bytes: usize) -> Vec<u8> {
 fn assert_shows(outcome: &Outcome, parts: &[&str]) {
     outcome.assert_code(0);
     for part in parts {
-        assert!(outcome.text().contains(part), "no {part:?} in\n{}\n{}", outcome.text(), String::from_utf8_lossy(&outcome.stderr));
+        assert!(
+            outcome.text().contains(part),
+            "no {part:?} in\n{}\n{}",
+            outcome.text(),
+            String::from_utf8_lossy(&outcome.stderr)
+        );
     }
 }
 
 #[test]
 fn lua() {
-    let scene = Scene::new("lua").file("input.txt", text(200_000)).file("script.lua", LUA);
-    let recorded = scene.record(&Program::new("lua5.4").args(["script.lua", "an argument"]).input("first line\nsecond line\n3.5\n"));
-    assert_shows(&recorded, &["read second line", "the shell said", "words: ", "done"]);
+    let scene = Scene::new("lua")
+        .file("input.txt", text(200_000))
+        .file("script.lua", LUA);
+    let recorded = scene.record(
+        &Program::new("lua5.4")
+            .args(["script.lua", "an argument"])
+            .input("first line\nsecond line\n3.5\n"),
+    );
+    assert_shows(
+        &recorded,
+        &["read second line", "the shell said", "words: ", "done"],
+    );
     scene.assert_replays(&recorded);
 }
 
@@ -97,14 +112,23 @@ fn sql() -> String {
          CREATE TRIGGER sold AFTER INSERT ON sale BEGIN UPDATE item SET price = price * 1.01 WHERE id = NEW.item; END;\n",
     );
     for block in 0..100 {
-        script.push_str(if block % 7 == 3 { "BEGIN IMMEDIATE;\n" } else { "BEGIN;\n" });
+        script.push_str(if block % 7 == 3 {
+            "BEGIN IMMEDIATE;\n"
+        } else {
+            "BEGIN;\n"
+        });
         for row in 0..50 {
             let id = block * 50 + row;
             script.push_str(&format!("INSERT INTO item (id, name, price) VALUES ({id}, 'item ' || {id}, abs(random()) % 10000 / 100.0);\n"));
             script.push_str(&format!("INSERT INTO sale SELECT id, 1 + abs(random()) % 9, date('now', '-' || (abs(random()) % 365) || ' days') FROM item WHERE id >= abs(random()) % {} LIMIT {};\n", id + 1, 1 + row % 3));
         }
-        script.push_str(if block % 10 == 9 { "ROLLBACK;\n" } else { "COMMIT;\n" });
-        script.push_str("SELECT count(*), round(sum(price), 2), max(made), hex(token) FROM item;\n");
+        script.push_str(if block % 10 == 9 {
+            "ROLLBACK;\n"
+        } else {
+            "COMMIT;\n"
+        });
+        script
+            .push_str("SELECT count(*), round(sum(price), 2), max(made), hex(token) FROM item;\n");
     }
     script.push_str(
         "SELECT day, sum(pieces) FROM sale GROUP BY day ORDER BY 2 DESC, 1 LIMIT 20;
@@ -150,15 +174,25 @@ fn sqlite3_at_its_own_interface() {
          SELECT sum(year), hex(randomblob(4)) FROM book; SELECT * FROM no_table;\n";
     let recorded = |options: &[&str]| {
         let scene = Scene::new("sqlite3-interface").file("library.db", library.clone());
-        let program = Program::new("sqlite3").args(["library.db"]).input(questions).options(options.to_vec());
+        let program = Program::new("sqlite3")
+            .args(["library.db"])
+            .input(questions)
+            .options(options.to_vec());
         let recorded = scene.record(&program);
         recorded.assert_code(1);
-        assert!(recorded.text().starts_with("1900|50|45000\n"), "{}", recorded.text());
+        assert!(
+            recorded.text().starts_with("1900|50|45000\n"),
+            "{}",
+            recorded.text()
+        );
         scene.assert_replays(&recorded);
         Recorded::in_folder(scene.recording()).bytes()
     };
     let (libc, sqlite) = (recorded(&[]), recorded(&["--interface", "sqlite3"]));
-    assert!(sqlite * 10 < libc, "{sqlite} bytes at the interface of SQLite, {libc} at that of libc");
+    assert!(
+        sqlite * 10 < libc,
+        "{sqlite} bytes at the interface of SQLite, {libc} at that of libc"
+    );
 }
 
 #[test]
@@ -166,11 +200,30 @@ fn curl() {
     let server = WebServer::start();
     let scene = Scene::new("curl").file("body.json", "{\"a\": 1}");
     let program = Program::new("curl").args([
-        "-sS", "-v", "-i", "-L", "-c", "cookies", "--retry", "1", "-w", "%{time_total} %{local_port} %{http_code}\\n", "-d", "@body.json",
-        "-o", "large.txt", &server.url("large"), &server.url("small"), &server.url("moved"), &server.url("nothing"),
+        "-sS",
+        "-v",
+        "-i",
+        "-L",
+        "-c",
+        "cookies",
+        "--retry",
+        "1",
+        "-w",
+        "%{time_total} %{local_port} %{http_code}\\n",
+        "-d",
+        "@body.json",
+        "-o",
+        "large.txt",
+        &server.url("large"),
+        &server.url("small"),
+        &server.url("moved"),
+        &server.url("nothing"),
     ]);
     let recorded = scene.record(&program);
-    assert_shows(&recorded, &["HTTP/1.1 200 OK", "nanoseconds", "nothing at /nothing"]);
+    assert_shows(
+        &recorded,
+        &["HTTP/1.1 200 OK", "nanoseconds", "nothing at /nothing"],
+    );
     assert!(server.asked() >= 4);
     drop(server);
     scene.assert_replays(&recorded);
@@ -180,7 +233,15 @@ fn curl() {
 fn wget() {
     let server = WebServer::start();
     let scene = Scene::new("wget");
-    let program = Program::new("wget").args(["-S", "-O", "-", "--progress=dot", &server.url("small"), &server.url("moved"), &server.url("large")]);
+    let program = Program::new("wget").args([
+        "-S",
+        "-O",
+        "-",
+        "--progress=dot",
+        &server.url("small"),
+        &server.url("moved"),
+        &server.url("large"),
+    ]);
     let recorded = scene.record(&program);
     assert_shows(&recorded, &["nanoseconds", "line 19999 of a long answer"]);
     assert!(server.asked() >= 4);
@@ -196,8 +257,16 @@ fn packs(command: &[&str], unpack: &str) {
     recorded.assert_code(0);
     let packed = scene.folder().join("packed");
     std::fs::write(&packed, &recorded.stdout).expect("the scene's folder is ours");
-    let unpacked = Command::new(unpack).args(["-d", "-c"]).arg(&packed).output().expect("it is installed");
-    assert!(unpacked.stdout == data, "{} bytes come back", unpacked.stdout.len());
+    let unpacked = Command::new(unpack)
+        .args(["-d", "-c"])
+        .arg(&packed)
+        .output()
+        .expect("it is installed");
+    assert!(
+        unpacked.stdout == data,
+        "{} bytes come back",
+        unpacked.stdout.len()
+    );
     let events = Recorded::in_folder(scene.recording()).events();
     assert!(events.len() >= 3, "two threads and the first: {events:?}");
     scene.assert_replays(&recorded);
@@ -212,28 +281,57 @@ fn pigz() {
 fn pigz_from_a_pipe() {
     let data = text(6 << 20);
     let scene = Scene::new("pigz-pipe");
-    let recorded = scene.record(&Program::new("pigz").args(["-p", "4", "-1", "-v"]).input(data));
+    let recorded = scene.record(
+        &Program::new("pigz")
+            .args(["-p", "4", "-1", "-v"])
+            .input(data),
+    );
     recorded.assert_code(0);
     scene.assert_replays(&recorded);
 }
 
 #[test]
 fn xz() {
-    packs(&["xz", "-T", "2", "-1", "--block-size=2MiB", "-c", "-v", "data"], "xz");
+    packs(
+        &[
+            "xz",
+            "-T",
+            "2",
+            "-1",
+            "--block-size=2MiB",
+            "-c",
+            "-v",
+            "data",
+        ],
+        "xz",
+    );
 }
 
 /// The distribution's own, where there is one: others may be a script that looks for the real one.
 fn python() -> Program {
     let own = Path::new("/usr/bin/python3");
-    Program::new(if own.exists() { own } else { Path::new("python3") })
+    Program::new(if own.exists() {
+        own
+    } else {
+        Path::new("python3")
+    })
 }
 
 #[test]
 fn python_with_one_thread() {
     let server = WebServer::start();
-    let scene = Scene::new("python").file("script.py", PYTHON).file("data.txt", text(300_000));
-    let recorded = scene.record(&python().args(["script.py", &server.url("large")]).input("some input\n"));
-    assert_shows(&recorded, &["sqlite 5000", "urllib 200", "child said 4", "done"]);
+    let scene = Scene::new("python")
+        .file("script.py", PYTHON)
+        .file("data.txt", text(300_000));
+    let recorded = scene.record(
+        &python()
+            .args(["script.py", &server.url("large")])
+            .input("some input\n"),
+    );
+    assert_shows(
+        &recorded,
+        &["sqlite 5000", "urllib 200", "child said 4", "done"],
+    );
     drop(server);
     scene.assert_replays(&recorded);
 }
@@ -289,10 +387,19 @@ print("done", time.perf_counter_ns())
 /// A database client with prepared statements and functions of its own, at both interfaces.
 #[test]
 fn a_program_of_ones_own_with_sqlite() {
-    let program = programs::compiled_with("cc", &hindcast_tests::repository("tests/programs/database/main.c"), "database", &["-lsqlite3"]);
+    let program = programs::compiled_with(
+        "cc",
+        &hindcast_tests::repository("tests/programs/database/main.c"),
+        "database",
+        &["-lsqlite3"],
+    );
     for options in [&[][..], &["--interface", "sqlite3"]] {
         let scene = Scene::new("database");
-        let recorded = scene.assert_records_and_replays(&Program::new(&program).args(["shop.db"]).options(options.iter().copied()));
+        let recorded = scene.assert_records_and_replays(
+            &Program::new(&program)
+                .args(["shop.db"])
+                .options(options.iter().copied()),
+        );
         recorded.assert_code(0);
     }
 }
@@ -307,7 +414,16 @@ fn everyday_tools() {
         &["df", "-a"],
         &["uname", "-a"],
         &["uptime"],
-        &["find", "/usr/share/doc", "-maxdepth", "1", "-newermt", "2020-01-01", "-printf", "%p %T@ %i\\n"],
+        &[
+            "find",
+            "/usr/share/doc",
+            "-maxdepth",
+            "1",
+            "-newermt",
+            "2020-01-01",
+            "-printf",
+            "%p %T@ %i\\n",
+        ],
         &["sort", "-R", "input.txt"],
         &["sort", "--parallel=2", "-S", "1M", "input.txt"],
         &["shuf", "input.txt"],
@@ -320,12 +436,28 @@ fn everyday_tools() {
         &["gzip", "-c", "input.txt"],
         &["sha256sum", "input.txt"],
         &["openssl", "rand", "-hex", "16"],
-        &["awk", "BEGIN { srand(); print rand(), systime() } /lock/ { n++ } END { print n, ENVIRON[\"PATH\"] }", "input.txt"],
-        &["perl", "-e", "print time, ' ', rand, ' ', $$, ' ', \\1, qq{\\n}; my %h = map { $_ => 1 } 1..50; print join(' ', keys %h), qq{\\n}; print `date +%N`"],
+        &[
+            "awk",
+            "BEGIN { srand(); print rand(), systime() } /lock/ { n++ } END { print n, ENVIRON[\"PATH\"] }",
+            "input.txt",
+        ],
+        &[
+            "perl",
+            "-e",
+            "print time, ' ', rand, ' ', $$, ' ', \\1, qq{\\n}; my %h = map { $_ => 1 } 1..50; print join(' ', keys %h), qq{\\n}; print `date +%N`",
+        ],
         &["sed", "-n", "s/lock/LOCK/gp", "input.txt"],
         &["dd", "if=/dev/urandom", "bs=1000", "count=50"],
-        &["bash", "-c", "echo $RANDOM $$ $SECONDS $EPOCHREALTIME; for i in 1 2 3; do (echo child $i $BASHPID); done; cat <(date +%N) | tr 0-9 a-j; wait; exit 7"],
-        &["sh", "-c", "date +%N | wc -c; echo $$ $PPID; ls /proc/self/fd; sleep 0.01 & wait $!; echo $?; kill -TERM $$"],
+        &[
+            "bash",
+            "-c",
+            "echo $RANDOM $$ $SECONDS $EPOCHREALTIME; for i in 1 2 3; do (echo child $i $BASHPID); done; cat <(date +%N) | tr 0-9 a-j; wait; exit 7",
+        ],
+        &[
+            "sh",
+            "-c",
+            "date +%N | wc -c; echo $$ $PPID; ls /proc/self/fd; sleep 0.01 & wait $!; echo $?; kill -TERM $$",
+        ],
         &["ps", "-ef"],
     ];
     let mut failures = String::new();
@@ -334,11 +466,16 @@ fn everyday_tools() {
         let verdict = std::panic::catch_unwind(|| {
             let scene = Scene::new(tool[0]).file("input.txt", text(100_000));
             let recorded = scene.record(&Program::new(tool[0]).args(&tool[1..]));
-            assert!(!recorded.stdout.is_empty() && recorded.code() < 124 || recorded.code() == 143, "{recorded:?}");
+            assert!(
+                !recorded.stdout.is_empty() && recorded.code() < 124 || recorded.code() == 143,
+                "{recorded:?}"
+            );
             scene.assert_replays(&recorded);
         });
         if let Err(panic) = verdict {
-            let text = panic.downcast_ref::<String>().map_or("panicked", String::as_str);
+            let text = panic
+                .downcast_ref::<String>()
+                .map_or("panicked", String::as_str);
             failures.push_str(&format!("== {name}\n{text}\n"));
         }
     }
@@ -352,6 +489,11 @@ fn the_packed_text_is_what_the_tools_expect() {
     std::fs::create_dir_all(scene.work()).expect("the scene's folder is ours");
     let data = scene.folder().join("data");
     std::fs::write(&data, text(1 << 20)).expect("the scene's folder is ours");
-    let size: usize = run(Command::new("sh").arg("-c").arg(format!("gzip -c '{}' | wc -c", data.display()))).trim().parse().expect("a number");
+    let size: usize = run(Command::new("sh")
+        .arg("-c")
+        .arg(format!("gzip -c '{}' | wc -c", data.display())))
+    .trim()
+    .parse()
+    .expect("a number");
     assert!((1 << 17..1 << 19).contains(&size), "{size}");
 }

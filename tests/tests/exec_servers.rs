@@ -12,7 +12,9 @@ use hindcast_tests::{Process, wait_for};
 
 /// What 64 KB files hold.
 fn page(number: usize) -> Vec<u8> {
-    (0..65536).map(|at: usize| b'a' + ((at * 7 + number * 13) % 26) as u8).collect()
+    (0..65536)
+        .map(|at: usize| b'a' + ((at * 7 + number * 13) % 26) as u8)
+        .collect()
 }
 
 fn with_pages(mut scene: Scene) -> Scene {
@@ -31,23 +33,39 @@ fn load_by_ab(port: u16) {
             ab.arg("-k");
         }
         let report = run(ab.arg(format!("http://127.0.0.1:{port}/3.html")));
-        assert!(report.contains(&format!("Complete requests:      {requests}")), "{report}");
-        assert!(report.contains("Failed requests:        0") && !report.contains("Non-2xx"), "{report}");
+        assert!(
+            report.contains(&format!("Complete requests:      {requests}")),
+            "{report}"
+        );
+        assert!(
+            report.contains("Failed requests:        0") && !report.contains("Non-2xx"),
+            "{report}"
+        );
     }
 }
 
 /// What comes back is what the file holds; a file that is not there is not found; a part of one is a part.
 fn ask_for_pages(port: u16) {
     let curl = |arguments: &[&str], path: &str| {
-        let output = Command::new("curl").args(["-s", "--max-time", "20"]).args(arguments).arg(format!("http://127.0.0.1:{port}/{path}")).output();
+        let output = Command::new("curl")
+            .args(["-s", "--max-time", "20"])
+            .args(arguments)
+            .arg(format!("http://127.0.0.1:{port}/{path}"))
+            .output();
         output.expect("curl is installed").stdout
     };
     for number in 0..8 {
         assert!(curl(&[], &format!("{number}.html")) == page(number));
     }
     assert!(curl(&["-r", "100-199"], "2.html") == page(2)[100..200]);
-    assert_eq!(curl(&["-o", "/dev/null", "-w", "%{http_code}"], "nothing.html"), b"404");
-    assert_eq!(curl(&["-I", "-o", "/dev/null", "-w", "%{http_code}"], "1.html"), b"200");
+    assert_eq!(
+        curl(&["-o", "/dev/null", "-w", "%{http_code}"], "nothing.html"),
+        b"404"
+    );
+    assert_eq!(
+        curl(&["-I", "-o", "/dev/null", "-w", "%{http_code}"], "1.html"),
+        b"200"
+    );
 }
 
 fn lighttpd(scene: Scene) -> (Scene, Program, u16) {
@@ -58,7 +76,11 @@ fn lighttpd(scene: Scene) -> (Scene, Program, u16) {
          accesslog.filename = \"{work}/access.log\"\nserver.max-keep-alive-requests = 200\nmimetype.assign = (\".html\" => \"text/html\")\n"
     );
     let scene = scene.file("lighttpd.conf", configuration);
-    (scene, Program::new("lighttpd").args(["-D", "-f", "lighttpd.conf"]), port)
+    (
+        scene,
+        Program::new("lighttpd").args(["-D", "-f", "lighttpd.conf"]),
+        port,
+    )
 }
 
 fn nginx(scene: Scene) -> (Scene, Program, u16) {
@@ -72,13 +94,28 @@ fn nginx(scene: Scene) -> (Scene, Program, u16) {
     );
     let work = scene.work().display().to_string();
     let scene = scene.file("nginx.conf", configuration);
-    (scene, Program::new("nginx").args(["-e", "stderr", "-p", &work, "-c", "nginx.conf"]), port)
+    (
+        scene,
+        Program::new("nginx").args(["-e", "stderr", "-p", &work, "-c", "nginx.conf"]),
+        port,
+    )
 }
 
 fn redis(scene: Scene, extra: &[&str]) -> (Scene, Program, u16) {
     let port = free_port();
     let port_text = port.to_string();
-    let mut arguments = vec!["--port", &port_text, "--bind", "127.0.0.1", "--dir", ".", "--loglevel", "verbose", "--save", ""];
+    let mut arguments = vec![
+        "--port",
+        &port_text,
+        "--bind",
+        "127.0.0.1",
+        "--dir",
+        ".",
+        "--loglevel",
+        "verbose",
+        "--save",
+        "",
+    ];
     arguments.extend(extra);
     let program = Program::new("redis-server").args(arguments);
     (scene, program, port)
@@ -86,7 +123,21 @@ fn redis(scene: Scene, extra: &[&str]) -> (Scene, Program, u16) {
 
 fn memcached(scene: Scene) -> (Scene, Program, u16) {
     let port = free_port();
-    let program = Program::new("memcached").args(["-t", "4", "-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-u", "root", "-m", "64", "-v"]);
+    let program = Program::new("memcached").args([
+        "-t",
+        "4",
+        "-l",
+        "127.0.0.1",
+        "-p",
+        &port.to_string(),
+        "-U",
+        "0",
+        "-u",
+        "root",
+        "-m",
+        "64",
+        "-v",
+    ]);
     (scene, program, port)
 }
 
@@ -123,35 +174,103 @@ fn redis_under_load() {
     let (scene, program, port) = redis(Scene::new("redis"), &[]);
     let server = start(&scene, &program, port);
     benchmark(port);
-    let cli = |arguments: &[&str]| run(Command::new("redis-cli").args(["-p", &port.to_string()]).args(arguments)).trim().to_owned();
+    let cli = |arguments: &[&str]| {
+        run(Command::new("redis-cli")
+            .args(["-p", &port.to_string()])
+            .args(arguments))
+        .trim()
+        .to_owned()
+    };
     assert_eq!(cli(&["SAVE"]), "OK");
     assert_eq!(cli(&["SET", "a key", "a value"]), "OK");
     assert_eq!(cli(&["GET", "a key"]), "a value");
-    assert_eq!(cli(&["EVAL", "return redis.call('TIME')[1] > '0'", "0"]), "1");
+    assert_eq!(
+        cli(&["EVAL", "return redis.call('TIME')[1] > '0'", "0"]),
+        "1"
+    );
     cli(&["DEBUG", "JMAP"]);
-    assert_eq!(cli(&["FLUSHALL", "ASYNC"]), "OK");
     assert!(cli(&["INFO"]).contains("used_memory"));
+    // A thread frees memory and counts it in atomics, without a lock: whoever asked for the counts now would ask for the outcome of a race.
+    assert_eq!(cli(&["FLUSHALL", "ASYNC"]), "OK");
     let recorded = Outcome::of_stopped(server, "TERM");
     recorded.assert_code(0);
-    assert!(recorded.text().contains("DB saved on disk") && recorded.text().contains("bye bye"), "{}", recorded.text());
+    assert!(
+        recorded.text().contains("DB saved on disk") && recorded.text().contains("bye bye"),
+        "{}",
+        recorded.text()
+    );
     scene.assert_replays(&recorded);
 }
 
 fn benchmark(port: u16) {
-    let report = run(Command::new("redis-benchmark").args(["-p", &port.to_string(), "-q", "-n", "4000", "-c", "20", "-r", "1000", "-d", "100", "-t", "set,get,incr,lpush,rpop,sadd,hset,zadd,lrange_100,mset"]));
-    assert!(report.contains("GET") && report.contains("requests per second"), "{report}");
-    run(Command::new("redis-benchmark").args(["-p", &port.to_string(), "-q", "-n", "8000", "-c", "10", "-P", "16", "-t", "set,get"]));
+    let report = run(Command::new("redis-benchmark").args([
+        "-p",
+        &port.to_string(),
+        "-q",
+        "-n",
+        "4000",
+        "-c",
+        "20",
+        "-r",
+        "1000",
+        "-d",
+        "100",
+        "-t",
+        "set,get,incr,lpush,rpop,sadd,hset,zadd,lrange_100,mset",
+    ]));
+    assert!(
+        report.contains("GET") && report.contains("requests per second"),
+        "{report}"
+    );
+    run(Command::new("redis-benchmark").args([
+        "-p",
+        &port.to_string(),
+        "-q",
+        "-n",
+        "8000",
+        "-c",
+        "10",
+        "-P",
+        "16",
+        "-t",
+        "set,get",
+    ]));
 }
 
 /// A save in the background is a child process; the append-only file is written by a thread.
 #[test]
 fn redis_saves_in_the_background() {
-    let (scene, program, port) = redis(Scene::new("redis-saves"), &["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let (scene, program, port) = redis(
+        Scene::new("redis-saves"),
+        &["--appendonly", "yes", "--appendfsync", "everysec"],
+    );
     let server = start(&scene, &program, port);
-    let cli = |arguments: &[&str]| run(Command::new("redis-cli").args(["-p", &port.to_string()]).args(arguments)).trim().to_owned();
-    run(Command::new("redis-benchmark").args(["-p", &port.to_string(), "-q", "-n", "5000", "-c", "10", "-r", "2000", "-t", "set"]));
+    let cli = |arguments: &[&str]| {
+        run(Command::new("redis-cli")
+            .args(["-p", &port.to_string()])
+            .args(arguments))
+        .trim()
+        .to_owned()
+    };
+    run(Command::new("redis-benchmark").args([
+        "-p",
+        &port.to_string(),
+        "-q",
+        "-n",
+        "5000",
+        "-c",
+        "10",
+        "-r",
+        "2000",
+        "-t",
+        "set",
+    ]));
     assert!(cli(&["BGSAVE"]).contains("Background saving started"));
-    wait_for("the save in the background", || cli(&["INFO", "persistence"]).contains("rdb_bgsave_in_progress:0").then_some(()));
+    wait_for("the save in the background", || {
+        cli(&["INFO", "persistence"])
+            .contains("rdb_bgsave_in_progress:0")
+            .then_some(())
+    });
     assert!(cli(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:ok"));
     let recorded = Outcome::of_stopped(server, "TERM");
     recorded.assert_code(0);
@@ -166,9 +285,13 @@ struct Cache {
 impl Cache {
     fn connect(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a positive time");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a positive time");
         stream.set_nodelay(true).expect("it is TCP");
-        Self { reader: BufReader::new(stream) }
+        Self {
+            reader: BufReader::new(stream),
+        }
     }
 
     fn say(&mut self, what: &[u8]) {
@@ -194,7 +317,11 @@ impl Cache {
         if head == "END" {
             return None;
         }
-        let size: usize = head.rsplit(' ').next().and_then(|size| size.parse().ok()).unwrap_or_else(|| panic!("{head}"));
+        let size: usize = head
+            .rsplit(' ')
+            .next()
+            .and_then(|size| size.parse().ok())
+            .unwrap_or_else(|| panic!("{head}"));
         let mut value = vec![0; size + 2];
         self.reader.read_exact(&mut value).expect("the value comes");
         value.truncate(size);
@@ -213,8 +340,14 @@ fn load_the_cache(port: u16) {
                 for round in 0..400 {
                     let value = vec![b'a' + (client as u8); 10 + (round * 37) % 3000];
                     cache.set(&format!("own-{client}-{}", round % 50), &value);
-                    assert_eq!(cache.get(&format!("own-{client}-{}", round % 50)), Some(value));
-                    cache.set(&format!("shared-{}", round % 20), format!("{client} {round}").as_bytes());
+                    assert_eq!(
+                        cache.get(&format!("own-{client}-{}", round % 50)),
+                        Some(value)
+                    );
+                    cache.set(
+                        &format!("shared-{}", round % 20),
+                        format!("{client} {round}").as_bytes(),
+                    );
                     cache.get(&format!("shared-{}", (round * 3) % 20));
                     cache.say(b"incr counter 1\r\n");
                     cache.line();
@@ -225,7 +358,10 @@ fn load_the_cache(port: u16) {
     for client in clients {
         client.join().expect("every client gets its answers");
     }
-    assert_eq!(Cache::connect(port).get("counter").as_deref(), Some(&b"3200"[..]));
+    assert_eq!(
+        Cache::connect(port).get("counter").as_deref(),
+        Some(&b"3200"[..])
+    );
 }
 
 #[test]
@@ -249,7 +385,13 @@ fn memcached_in_the_relaxed_total_order() {
 }
 
 /// Killed in the middle of its work: everything up to the last complete event is there, and replay says that it ends there.
-fn killed(scene: &Scene, program: &Program, port: u16, launcher_too: bool, work: impl Fn(u16) + Send + 'static) {
+fn killed(
+    scene: &Scene,
+    program: &Program,
+    port: u16,
+    launcher_too: bool,
+    work: impl Fn(u16) + Send + 'static,
+) {
     let server = start(scene, program, port);
     work(port);
     let mut recorded = None;
@@ -269,7 +411,10 @@ fn killed(scene: &Scene, program: &Program, port: u16, launcher_too: bool, work:
         replayed.assert_said(&["recording ends"]);
         if let Some(recorded) = &recorded {
             replayed.assert_code(137);
-            assert_eq!(String::from_utf8_lossy(&replayed.stdout), String::from_utf8_lossy(&recorded.stdout));
+            assert_eq!(
+                String::from_utf8_lossy(&replayed.stdout),
+                String::from_utf8_lossy(&recorded.stdout)
+            );
         } else {
             // Nobody was there to see how it ended.
             assert!([0, 137].contains(&replayed.code()), "{replayed:?}");
@@ -281,7 +426,17 @@ fn killed(scene: &Scene, program: &Program, port: u16, launcher_too: bool, work:
 fn a_killed_redis_replays_to_its_last_complete_event() {
     let (scene, program, port) = redis(Scene::new("redis-killed"), &[]);
     killed(&scene, &program, port, false, |port| {
-        run(Command::new("redis-benchmark").args(["-p", &port.to_string(), "-q", "-n", "3000", "-c", "10", "-t", "set,get"]));
+        run(Command::new("redis-benchmark").args([
+            "-p",
+            &port.to_string(),
+            "-q",
+            "-n",
+            "3000",
+            "-c",
+            "10",
+            "-t",
+            "set,get",
+        ]));
     });
 }
 
@@ -301,7 +456,9 @@ fn a_memcached_that_is_killed_under_load_replays_too() {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
                 let line = format!("set key-{client} 0 0 5\r\nhello\r\nget key-{client}\r\n");
                 let mut answer = [0; 1000];
-                while stream.write_all(line.as_bytes()).is_ok() && stream.read(&mut answer).is_ok_and(|size| size > 0) {}
+                while stream.write_all(line.as_bytes()).is_ok()
+                    && stream.read(&mut answer).is_ok_and(|size| size > 0)
+                {}
             });
         }
         load_the_cache(port);

@@ -222,7 +222,12 @@ impl Scene {
     #[track_caller]
     pub fn run(&self, program: &Program) -> Outcome {
         self.lay_out();
-        let process = self.start_in("plain", &self.work(), Self::plain_command(program), &program.input);
+        let process = self.start_in(
+            "plain",
+            &self.work(),
+            Self::plain_command(program),
+            &program.input,
+        );
         Outcome::of(process, program.patience)
     }
 
@@ -236,7 +241,12 @@ impl Scene {
     pub fn start_recording(&self, program: &Program) -> Process {
         remove(&self.recording());
         self.lay_out();
-        self.start_in("record", &self.work(), self.recording_command(program), &program.input)
+        self.start_in(
+            "record",
+            &self.work(),
+            self.recording_command(program),
+            &program.input,
+        )
     }
 
     /// Replays what was recorded, where nothing of it is left.
@@ -281,7 +291,10 @@ impl Scene {
         for round in ["replay", "second replay"] {
             let replayed = self.replay();
             if let Some(difference) = replayed.difference(recorded) {
-                panic!("the {round} of {} is not what was recorded: {difference}", self.name);
+                panic!(
+                    "the {round} of {} is not what was recorded: {difference}",
+                    self.name
+                );
             }
         }
     }
@@ -291,8 +304,15 @@ impl Scene {
     #[track_caller]
     pub fn assert_replays_in_any_order_of_lines(&self, recorded: &Outcome) {
         for round in ["replay", "second replay"] {
-            if let Some(difference) = self.replay().sorted_lines().difference(&recorded.sorted_lines()) {
-                panic!("the {round} of {} is not what was recorded: {difference}", self.name);
+            if let Some(difference) = self
+                .replay()
+                .sorted_lines()
+                .difference(&recorded.sorted_lines())
+            {
+                panic!(
+                    "the {round} of {} is not what was recorded: {difference}",
+                    self.name
+                );
             }
         }
     }
@@ -303,7 +323,10 @@ impl Scene {
         let plain = self.run(program);
         let recorded = self.record(program);
         if let Some(difference) = recorded.same_lines().difference(&plain.same_lines()) {
-            panic!("{} does something else when it is recorded: {difference}", self.name);
+            panic!(
+                "{} does something else when it is recorded: {difference}",
+                self.name
+            );
         }
         self.assert_replays(&recorded);
         recorded
@@ -316,7 +339,11 @@ impl Drop for Scene {
         if std::thread::panicking()
             && let Some(folder) = self.folder.take()
         {
-            eprintln!("{}: everything is kept in {}", self.name, folder.keep().display());
+            eprintln!(
+                "{}: everything is kept in {}",
+                self.name,
+                folder.keep().display()
+            );
         } else if !left.is_empty() {
             panic!("{} left running: {left:?}", self.name);
         }
@@ -325,7 +352,9 @@ impl Drop for Scene {
 
 fn remove(folder: &Path) {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("cannot remove {}: {error}", folder.display()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            panic!("cannot remove {}: {error}", folder.display())
+        }
         _ => {}
     }
 }
@@ -334,8 +363,18 @@ fn remove(folder: &Path) {
 fn without_network() -> Command {
     static HOW: OnceLock<Vec<&str>> = OnceLock::new();
     let how = HOW.get_or_init(|| {
-        let ways: [&[&str]; 2] = [&["unshare", "--net"], &["unshare", "--map-root-user", "--net"]];
-        let works = |way: &&[&str]| Command::new(way[0]).args(&way[1..]).arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        let ways: [&[&str]; 2] = [
+            &["unshare", "--net"],
+            &["unshare", "--map-root-user", "--net"],
+        ];
+        let works = |way: &&[&str]| {
+            Command::new(way[0])
+                .args(&way[1..])
+                .arg("true")
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success())
+        };
         ways.into_iter().find(works).unwrap_or(&["env"]).to_vec()
     });
     let mut command = Command::new(how[0]);

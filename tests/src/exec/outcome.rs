@@ -54,14 +54,27 @@ impl Outcome {
     pub fn of(mut process: Process, patience: Duration) -> Self {
         let Some(status) = process.ended_within(patience) else {
             let doing = strays::what_they_do(process.pid());
-            let [_, stderr] = process.output_files().map(|file| std::fs::read(file).unwrap_or_default());
+            let [_, stderr] = process
+                .output_files()
+                .map(|file| std::fs::read(file).unwrap_or_default());
             drop(process);
-            panic!("no end after {} s; its threads:\n{doing}-- standard error\n{}", patience.as_secs(), shown(&stderr));
+            panic!(
+                "no end after {} s; its threads:\n{doing}-- standard error\n{}",
+                patience.as_secs(),
+                shown(&stderr)
+            );
         };
-        let [stdout, stderr] = process.output_files().map(|file| std::fs::read(file).unwrap_or_default());
+        let [stdout, stderr] = process
+            .output_files()
+            .map(|file| std::fs::read(file).unwrap_or_default());
         let status = Status::from(status);
         let (stderr, said) = split(&stderr, status);
-        Self { status, stdout, stderr, said }
+        Self {
+            status,
+            stdout,
+            stderr,
+            said,
+        }
     }
 
     /// Waits as long as anything may take.
@@ -119,9 +132,17 @@ impl Outcome {
     pub fn same_lines(&self) -> Self {
         let keep = |bytes: &[u8]| -> Vec<u8> {
             let lines = bytes.split_inclusive(|byte| *byte == b'\n');
-            lines.filter(|line| !line.starts_with(b"~")).flatten().copied().collect()
+            lines
+                .filter(|line| !line.starts_with(b"~"))
+                .flatten()
+                .copied()
+                .collect()
         };
-        Self { stdout: keep(&self.stdout), stderr: keep(&self.stderr), ..self.clone() }
+        Self {
+            stdout: keep(&self.stdout),
+            stderr: keep(&self.stderr),
+            ..self.clone()
+        }
     }
 
     #[must_use]
@@ -131,16 +152,27 @@ impl Outcome {
             lines.sort_unstable();
             lines.concat()
         };
-        Self { stdout: sorted(&self.stdout), stderr: sorted(&self.stderr), ..self.clone() }
+        Self {
+            stdout: sorted(&self.stdout),
+            stderr: sorted(&self.stderr),
+            ..self.clone()
+        }
     }
 
     /// What is different from what was expected, in words.
     pub fn difference(&self, expected: &Self) -> Option<String> {
         let mut found = String::new();
         if self.code() != expected.code() {
-            let _ = writeln!(found, "\nended with {:?} instead of {:?}", self.status, expected.status);
+            let _ = writeln!(
+                found,
+                "\nended with {:?} instead of {:?}",
+                self.status, expected.status
+            );
         }
-        for (name, actual, expected) in [("standard output", &self.stdout, &expected.stdout), ("standard error", &self.stderr, &expected.stderr)] {
+        for (name, actual, expected) in [
+            ("standard output", &self.stdout, &expected.stdout),
+            ("standard error", &self.stderr, &expected.stderr),
+        ] {
             if actual != expected {
                 let _ = writeln!(found, "\n{name}: {}", first_difference(actual, expected));
             }
@@ -148,7 +180,12 @@ impl Outcome {
         if found.is_empty() {
             return None;
         }
-        let _ = writeln!(found, "-- standard error\n{}\n-- hindcast said\n{}", shown(&self.stderr), self.said);
+        let _ = writeln!(
+            found,
+            "-- standard error\n{}\n-- hindcast said\n{}",
+            shown(&self.stderr),
+            self.said
+        );
         Some(found)
     }
 }
@@ -156,11 +193,19 @@ impl Outcome {
 /// What Hindcast wrote at the end, apart from what the program did. Programs have errors of their own, so an error is taken for
 /// Hindcast's only where it speaks of the replay, or nothing was run.
 fn split(stderr: &[u8], status: Status) -> (Vec<u8>, String) {
-    const OWN: [&str; 4] = ["Error: replay", "Error: the policy ended", "Note: ", "Warning: "];
+    const OWN: [&str; 4] = [
+        "Error: replay",
+        "Error: the policy ended",
+        "Note: ",
+        "Warning: ",
+    ];
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     // An error of several lines begins with one of ours and goes on to the end.
-    let Some(first) = lines.iter().position(|line| OWN.iter().any(|own| line.starts_with(own)) || (status == Status::Code(super::FAILED) && line.starts_with("Error: "))) else {
+    let Some(first) = lines.iter().position(|line| {
+        OWN.iter().any(|own| line.starts_with(own))
+            || (status == Status::Code(super::FAILED) && line.starts_with("Error: "))
+    }) else {
         return (stderr.to_vec(), String::new());
     };
     let said: String = lines[first..].concat();
@@ -168,10 +213,20 @@ fn split(stderr: &[u8], status: Status) -> (Vec<u8>, String) {
 }
 
 fn first_difference(actual: &[u8], expected: &[u8]) -> String {
-    let at = actual.iter().zip(expected).take_while(|(a, b)| a == b).count();
+    let at = actual
+        .iter()
+        .zip(expected)
+        .take_while(|(a, b)| a == b)
+        .count();
     let line = actual[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
     let around = |bytes: &[u8]| {
-        let start = at - actual[..at].iter().rev().take(200).take_while(|byte| **byte != b'\n').count();
+        let start = at
+            - actual[..at]
+                .iter()
+                .rev()
+                .take(200)
+                .take_while(|byte| **byte != b'\n')
+                .count();
         shown(&bytes[start.min(bytes.len())..(at + 200).min(bytes.len())])
     };
     format!(
@@ -187,7 +242,11 @@ fn first_difference(actual: &[u8], expected: &[u8]) -> String {
 pub fn shown(bytes: &[u8]) -> String {
     const MOST: usize = 3000;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]);
-    if bytes.len() > MOST { format!("{text}… ({} bytes)", bytes.len()) } else { text.into_owned() }
+    if bytes.len() > MOST {
+        format!("{text}… ({} bytes)", bytes.len())
+    } else {
+        text.into_owned()
+    }
 }
 
 /// Runs a command that should need no more than a moment.
@@ -196,7 +255,14 @@ pub fn shown(bytes: &[u8]) -> String {
 /// If it cannot be started or fails.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-    assert!(output.status.success(), "{command:?} failed: {}\n{}", output.status, shown(&output.stderr));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?} failed: {}\n{}",
+        output.status,
+        shown(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

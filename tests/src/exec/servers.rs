@@ -28,12 +28,19 @@ impl WebServer {
                 if end.load(Ordering::Acquire) {
                     return;
                 }
-                let (Ok(stream), counter) = (stream, counter.clone()) else { continue };
+                let (Ok(stream), counter) = (stream, counter.clone()) else {
+                    continue;
+                };
                 // Ends when the client does, or after a while without a word from it.
                 std::thread::spawn(move || answer_all(stream, &counter));
             }
         });
-        Self { address, asked, ending, thread: Some(thread) }
+        Self {
+            address,
+            asked,
+            ending,
+            thread: Some(thread),
+        }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -76,7 +83,13 @@ fn answer_all(mut stream: TcpStream, counter: &AtomicU64) {
         };
         let request = String::from_utf8_lossy(&received[..head]).into_owned();
         received.drain(..head + 4);
-        let length = request.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+        let length = request.lines().find_map(|line| {
+            line.to_ascii_lowercase()
+                .strip_prefix("content-length:")?
+                .trim()
+                .parse()
+                .ok()
+        });
         for _ in 0..length.unwrap_or(0) {
             if received.is_empty() {
                 match stream.read(&mut buffer) {
@@ -87,16 +100,39 @@ fn answer_all(mut stream: TcpStream, counter: &AtomicU64) {
             received.remove(0);
         }
         let number = counter.fetch_add(1, Ordering::Relaxed);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-        let path = request.split_whitespace().nth(1).unwrap_or("/").split('?').next().unwrap_or("/");
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |time| time.as_nanos());
+        let path = request
+            .split_whitespace()
+            .nth(1)
+            .unwrap_or("/")
+            .split('?')
+            .next()
+            .unwrap_or("/");
         let (status, body) = match path {
-            "/small" | "/question" => ("200 OK", format!("{{\"number\": {number}, \"nanoseconds\": {now}}}\n")),
-            "/large" => ("200 OK", (0..20_000).map(|line| format!("{number} {now} line {line} of a long answer\n")).collect()),
+            "/small" | "/question" => (
+                "200 OK",
+                format!("{{\"number\": {number}, \"nanoseconds\": {now}}}\n"),
+            ),
+            "/large" => (
+                "200 OK",
+                (0..20_000)
+                    .map(|line| format!("{number} {now} line {line} of a long answer\n"))
+                    .collect(),
+            ),
             "/moved" => ("302 Found", String::new()),
             _ => ("404 Not Found", format!("nothing at {path}, {now}\n")),
         };
-        let moved = if path == "/moved" { "Location: /small\r\n" } else { "" };
-        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nContent-Type: text/plain\r\nSet-Cookie: seen={now}\r\n{moved}\r\n{body}", body.len());
+        let moved = if path == "/moved" {
+            "Location: /small\r\n"
+        } else {
+            ""
+        };
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nContent-Type: text/plain\r\nSet-Cookie: seen={now}\r\n{moved}\r\n{body}",
+            body.len()
+        );
         if stream.write_all(answer.as_bytes()).is_err() {
             return;
         }
@@ -111,8 +147,14 @@ pub fn answer_lines(listener: TcpListener, connections: usize) -> JoinHandle<()>
             let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
             let mut line = [0; 200];
             let size = stream.read(&mut line).unwrap_or(0);
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-            let _ = writeln!(stream, "answer {number} at {now} to {}", String::from_utf8_lossy(&line[..size]).trim());
+            let now = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |time| time.as_nanos());
+            let _ = writeln!(
+                stream,
+                "answer {number} at {now} to {}",
+                String::from_utf8_lossy(&line[..size]).trim()
+            );
         }
     })
 }
