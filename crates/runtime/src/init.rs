@@ -9,7 +9,7 @@ use hindcast_execlog::files::End;
 use hindcast_execlog::{Board, Config, ProcessHeader};
 
 use crate::detach::{self, Reason};
-use crate::log::{Path, take_room};
+use crate::log::{Path, Unreadable, take_room};
 use crate::mode::{Mode, mode, set_mode};
 use crate::thread::{self, Thread};
 use crate::{divergence, files, heap, instructions, raw, signals, syscall, trap, vdso};
@@ -78,8 +78,11 @@ fn open_log(thread: &mut Thread) {
             with_header(|header| header.threads.fetch_max(thread.number + 1, Ordering::AcqRel));
         }
         Mode::Replay => {
-            if let Err(why) = thread.reader.open(process.as_str(), thread.number) {
-                divergence::unusable(format_args!("{}/t{}: {why}", process.as_str(), thread.number), why.hint());
+            match thread.reader.open(process.as_str(), thread.number) {
+                // The process ended between the creation of the thread and its first step: an empty log.
+                Err(Unreadable::Missing(libc::ENOENT)) if thread.number != 0 => {}
+                Err(why) => divergence::unusable(format_args!("{}/t{}: {why}", process.as_str(), thread.number), why.hint()),
+                Ok(()) => {}
             }
             if config().break_thread == u64::from(thread.number) {
                 thread.reader.stop_before(config().break_event);

@@ -3,7 +3,7 @@
 mod reader;
 mod writer;
 
-pub use reader::Reader;
+pub use reader::{Reader, Unreadable};
 pub use writer::Writer;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -408,7 +408,7 @@ unsafe fn call_handler(thread: *mut Thread, info: &Info, action: &KernelAction) 
         signals.blocked = suspended.unwrap_or(blocked) | arrival::blocked_by(signal, action);
         arrival::look(&mut *thread);
 
-        let frame = (stack_for_handler(stack, action.flags) - size_of::<Frame>() & !63) as *mut Frame;
+        let frame = ((stack_for_handler(stack, action.flags) - size_of::<Frame>()) & !63) as *mut Frame;
         let mut request = Request { thread, signal, info: *info, handler: action.handler, stack, blocked, frame };
         hindcast_call_on_stack(run_handler, &raw mut request, frame as usize);
 
