@@ -4,8 +4,9 @@
 //! What is unknown is recorded by its result, as a system call that nothing describes, and named.
 
 use super::SystemCall;
-use crate::call::Call;
+use crate::call::{Call, Function};
 use crate::detach::Reason;
+use crate::generated::functions;
 use crate::{files, init, probe, raw};
 
 const EBADF: isize = -(libc::EBADF as isize);
@@ -101,20 +102,33 @@ fn fcntl_argument(command: i32) -> Argument {
     }
 }
 
+/// Whether a command gives nothing but its result, and no new descriptor: that result can be cached.
+fn is_status(command: i32) -> bool {
+    !matches!(fcntl_argument(command), Argument::Out(_))
+        && !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
+}
+
+/// A function is cached always or never, so the commands of this one count as two.
+pub fn fcntl_function(command: i32) -> Function {
+    if is_status(command) {
+        functions::FCNTL
+    } else {
+        functions::FCNTL64
+    }
+}
+
 pub unsafe fn fcntl(running: &mut Call, call: SystemCall) -> isize {
     let [fd, command, argument, ..] = call.arguments;
     let (fd, command) = (fd as i32, command as i32);
     running.input(fd as u64);
     running.input(command as u64);
+    if is_status(command) {
+        running.cache();
+    }
     if files::is_protected(fd) {
         return running.run_kernel(|_| EBADF);
     }
     let meaning = fcntl_argument(command);
-    if !matches!(meaning, Argument::Out(_))
-        && !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
-    {
-        running.cache();
-    }
     if matches!(
         command,
         libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | 36..=38

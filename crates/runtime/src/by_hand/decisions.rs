@@ -134,7 +134,10 @@ pub fn refused(call: SystemCall) -> bool {
     if mode() == Mode::Replay
         && let Some(thread) = thread::current()
     {
-        divergence::recording_ends(thread, super::find(call.number).map_or(Kind::Ended as u16, |(function, _)| function.0));
+        divergence::recording_ends(
+            thread,
+            super::find(call).map_or(Kind::Ended as u16, |(function, _)| function.0),
+        );
     }
     if matches!(reason, Reason::Seccomp) {
         // Afterwards it may be forbidden, and a fault at `rdtsc` would be the end of the program.
@@ -154,7 +157,12 @@ mod tests {
         let undecided: Vec<i64> = (0..KNOWN_END)
             .filter(|&number| decision(number) == Decision::Described)
             .filter(|number| {
-                super::super::find(*number).is_none() && !generated::NUMBERS.contains(number)
+                super::super::find(SystemCall {
+                    number: *number,
+                    arguments: [0; 6],
+                })
+                .is_none()
+                    && !generated::NUMBERS.contains(number)
             })
             .collect();
         assert!(undecided.is_empty(), "described nowhere: {undecided:?}");

@@ -56,8 +56,8 @@ impl SystemCall {
 type Core = unsafe fn(&mut Call, SystemCall) -> isize;
 
 /// The system calls that are written by hand.
-fn find(number: i64) -> Option<(Function, Core)> {
-    Some(match number {
+fn find(call: SystemCall) -> Option<(Function, Core)> {
+    Some(match call.number {
         libc::SYS_read => (functions::READ, reading::read),
         libc::SYS_pread64 => (functions::PREAD, reading::pread),
         libc::SYS_readv => (functions::READV, reading::readv),
@@ -94,7 +94,7 @@ fn find(number: i64) -> Option<(Function, Core)> {
         libc::SYS_recvmmsg => (functions::RECVMMSG, sockets::recvmmsg),
         libc::SYS_poll => (functions::POLL, polling::poll),
         libc::SYS_ppoll => (functions::KERNEL_PPOLL, polling::poll),
-        libc::SYS_fcntl => (functions::FCNTL, control::fcntl),
+        libc::SYS_fcntl => (control::fcntl_function(call.arguments[1] as i32), control::fcntl),
         libc::SYS_ioctl => (functions::IOCTL, control::ioctl),
         libc::SYS_prctl => (functions::PRCTL, control::prctl),
         libc::SYS_semctl => (functions::SEMCTL, control::semctl),
@@ -120,7 +120,7 @@ pub fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
         // SAFETY: the program's own call. It is not recorded: recording has just ended, or another thread recorded it.
         return Some(unsafe { call.run() });
     }
-    let (function, core) = find(number)?;
+    let (function, core) = find(call)?;
     let mut running = Call::within(thread::current()?, function);
     // SAFETY: the program's own call.
     let result = unsafe { core(&mut running, call) };

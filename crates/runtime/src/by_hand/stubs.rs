@@ -73,10 +73,6 @@ stubs! {
     poll(fds: *mut libc::pollfd, count: u64, timeout_ms: i32) -> i32 = SYS_poll, POLL, polling::poll;
 
     // Variadic in C. The third argument lies in the same register either way, and the cores know when it means something.
-    fcntl(fd: i32, command: i32, argument: usize) -> i32 = SYS_fcntl, FCNTL, control::fcntl;
-    fcntl64(fd: i32, command: i32, argument: usize) -> i32 = SYS_fcntl, FCNTL, control::fcntl;
-    __fcntl(fd: i32, command: i32, argument: usize) -> i32 = SYS_fcntl, FCNTL, control::fcntl;
-    __libc_fcntl64(fd: i32, command: i32, argument: usize) -> i32 = SYS_fcntl, FCNTL, control::fcntl;
     ioctl(fd: i32, request: u64, argument: usize) -> i32 = SYS_ioctl, IOCTL, control::ioctl;
     semctl(id: i32, number: i32, command: i32, argument: usize) -> i32 = SYS_semctl, SEMCTL, control::semctl;
     msgctl(id: i32, command: i32, argument: *mut c_void) -> i32 = SYS_msgctl, MSGCTL, control::msgctl;
@@ -126,6 +122,20 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
         }
     }) as i32
 }
+
+/// Defines names of `fcntl`. Variadic in C, as those above.
+macro_rules! fcntls {
+    ($($name:ident)*) => { $(
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(fd: i32, command: i32, argument: usize) -> i32 {
+            let call = SystemCall { number: libc::SYS_fcntl, arguments: arguments([fd as usize, command as usize, argument]) };
+            // SAFETY: the program's own call.
+            libc_result(unsafe { stub(control::fcntl_function(command), control::fcntl, call) }) as i32
+        }
+    )* };
+}
+
+fcntls! { fcntl fcntl64 __fcntl __libc_fcntl64 }
 
 /// `syscall(2)`: what is known here takes the short way; what needs the registers of the caller (a new thread, a new process, a
 /// return from a signal handler) and what is not known goes on to libc and traps there.
