@@ -15,7 +15,7 @@ int main(void) {
     same("the child could not: %s", strerrorname_np(code));
     must(waitpid(child, &status, 0));
     same("status %d", WEXITSTATUS(status));
-    for (int i = 0; i < 5; i++) {
+    for (volatile int i = 0; i < 5; i++) {
         child = must(vfork());
         if (child == 0) {
             char number[10] = {(char)('0' + i), 0};
