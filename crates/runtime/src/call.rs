@@ -605,7 +605,7 @@ impl Call {
 }
 
 /// What orders those whom time has woken. No address, and no descriptor's key.
-const TIME_KEY: u64 = 1 << 62 | 1 << 60;
+pub const TIME_KEY: u64 = 1 << 62 | 1 << 60;
 
 /// The 32 bits of the check that are logged.
 #[inline(always)]

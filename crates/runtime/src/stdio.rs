@@ -95,7 +95,9 @@ macro_rules! functions {
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
             let real = real!($name: fn($($type),*) $(-> $result)?);
             // SAFETY: the program's arguments.
-            on_stream(unsafe { $stream }, || unsafe { real($($argument),*) })
+            #[allow(unused_unsafe)]
+            let stream = unsafe { $stream };
+            on_stream(stream, || unsafe { real($($argument),*) })
         }
     )*};
 }

@@ -58,9 +58,18 @@ pub fn set_kernel_action(signal: i32, action: &KernelAction) {
 }
 
 pub fn install() {
+    install_with(0);
+}
+
+/// After a detach, when a `SIGSYS` of ours must not disturb the call that it interrupts.
+pub fn install_restarting() {
+    install_with(libc::SA_RESTART);
+}
+
+fn install_with(flags: i32) {
     let action = KernelAction {
         handler: on_trap as *const () as usize,
-        flags: (libc::SA_SIGINFO | libc::SA_NODEFER) as u64 | SA_RESTORER,
+        flags: (libc::SA_SIGINFO | libc::SA_NODEFER | flags) as u64 | SA_RESTORER,
         restorer: restorer(),
         mask: 0,
     };
@@ -90,6 +99,9 @@ extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     ];
     let site = argument(libc::REG_RIP);
     let saved = errno();
+    if number == libc::SYS_futex {
+        crate::sync::foreign::futex(site);
+    }
     let result = dispatch(thread, number, arguments, site, context);
     // SAFETY: the kernel's context, which `dispatch` does not keep.
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64 };

@@ -12,7 +12,7 @@ use std::ffi::c_int;
 
 use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, timespec};
 
-use super::{Outcome, Step, await_turn, back_to_replay, enter, mutex, publish, real, record_failure, waiting};
+use super::{after_timeout, before_wait, Outcome, Step, await_turn, back_to_replay, enter, mutex, publish, real, record_failure, waiting};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 
@@ -24,6 +24,7 @@ fn wait(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     enter(thread);
+    before_wait(thread);
     let result = if mode() == Mode::Record {
         let result = waiting(thread, real);
         if result != 0 {
@@ -37,6 +38,9 @@ fn wait(
     } else {
         replay(thread, condition, mutex, function)
     };
+    if result == libc::ETIMEDOUT {
+        after_timeout(thread);
+    }
     back_to_replay(thread);
     result
 }

@@ -19,7 +19,7 @@
 //! the waits never form a cycle, and whoever is waited for can be reached by the same rule.
 //!
 //! **What this does not order**: memory that threads share without synchronization, futexes that a program uses
-//! itself ([`foreign_futex`] names it), and objects shared with other processes.
+//! itself ([`foreign`] names it), and objects shared with other processes.
 //!
 //! **Where to start reading**: [`order`] for what is logged, [`turn`] for how replay waits, `mutex` for the quick path,
 //! then the other primitives, which are variations.
@@ -29,6 +29,7 @@
 
 mod barrier;
 mod condition;
+pub mod foreign;
 mod guard;
 mod hidden;
 mod mutex;
@@ -42,7 +43,6 @@ pub mod standard;
 mod turn;
 
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_execlog::config::Order;
 use hindcast_execlog::event::Kind;
@@ -98,6 +98,7 @@ impl ThreadSync {
 /// The process is about to have a second thread. Called by the first, in both runs.
 pub fn second_thread(thread: &mut Thread) {
     thread.sync.quick = mutex::quick(thread.sync.order);
+    foreign::start();
 }
 
 /// Recording: a thread was joined, so what it acquired lies before all that follows.
@@ -253,6 +254,24 @@ pub fn waiting<R>(thread: &mut Thread, real: impl FnOnce() -> R) -> R {
     signals::interruptible(thread, real)
 }
 
+/// A wait begins. Who was woken by time keeps its order until then: see [`crate::call::Call::blocks`].
+#[inline]
+fn before_wait(thread: &mut Thread) {
+    if thread.woken_by_time {
+        thread.woken_by_time = false;
+        object(thread, crate::call::TIME_KEY);
+    }
+}
+
+/// A wait ran out.
+#[cold]
+fn after_timeout(thread: &mut Thread) {
+    if crate::threads::are_several() {
+        object(thread, crate::call::TIME_KEY);
+        thread.woken_by_time = true;
+    }
+}
+
 /// Replay: a real step that sleeps until another thread of the process has come far enough.
 #[cold]
 pub fn blocked<R>(thread: &mut Thread, step: Step, real: impl FnOnce() -> R) -> R {
@@ -274,18 +293,6 @@ pub(crate) fn enter(thread: &mut Thread) {
 pub(crate) fn back_to_replay(thread: &'static mut Thread) {
     thread.enter_replay();
     signals::at_boundary(thread);
-}
-
-/// The program called `futex` itself. With more than one thread that is synchronization which nobody orders; it is
-/// named once.
-pub fn foreign_futex() {
-    static NAMED: AtomicBool = AtomicBool::new(false);
-    if crate::threads::are_several() && !NAMED.swap(true, Ordering::Relaxed) {
-        init::warn(format_args!(
-            "threads of the program synchronize by futex calls of their own, not through pthread functions: \
-             their order is not recorded and replay may diverge"
-        ));
-    }
 }
 
 /// In a forked child: the calling thread is the only one, and what was acquired before the fork lies behind it.

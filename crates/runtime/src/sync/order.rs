@@ -31,7 +31,7 @@ const NUMBER_MASK: u64 = (1 << THREAD_SHIFT) - 1;
 
 #[inline(always)]
 pub fn pack(thread: u32, acquisition: u64) -> u64 {
-    u64::from(thread) << THREAD_SHIFT | acquisition & NUMBER_MASK
+    u64::from(thread) << THREAD_SHIFT | (acquisition & NUMBER_MASK)
 }
 
 #[inline(always)]

@@ -8,13 +8,14 @@ use std::ffi::c_int;
 
 use libc::{clockid_t, sem_t, timespec};
 
-use super::{Outcome, Step, await_turn, back_to_replay, enter, publish, real, record, record_failure, unexpected, waiting};
+use super::{after_timeout, before_wait, Outcome, Step, await_turn, back_to_replay, enter, publish, real, record, record_failure, unexpected, waiting};
 use crate::call::{errno, set_errno};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 
 fn acquire(semaphore: *mut sem_t, function: &'static str, thread: &'static mut Thread, mut real: impl FnMut() -> c_int) -> c_int {
     enter(thread);
+    before_wait(thread);
     let result = if mode() == Mode::Record {
         let mut result = waiting(thread, &mut real);
         while result != 0 && errno() == libc::EINTR && crate::signals::deliver_and_restart(thread) {
@@ -45,6 +46,10 @@ fn acquire(semaphore: *mut sem_t, function: &'static str, thread: &'static mut T
             }
         }
     };
+    if result != 0 && errno() == libc::ETIMEDOUT {
+        after_timeout(thread);
+        set_errno(libc::ETIMEDOUT);
+    }
     back_to_replay(thread);
     result
 }

@@ -7,8 +7,8 @@
 //! eXecution". A thread first spins for [`SPINS`] rounds. When that was not enough it *backs off*. As long as backing
 //! off is not what usually happens (at most [`RATIO_HIGH`] times as often as a wait that spinning ended) it spins on, with growing
 //! pauses; else it asks how the threads fare together, and where the global ratio is below [`RATIO_LOW`] or above
-//! [`RATIO_HIGH`], it sleeps. Two bounds are ours: after [`BACKOFFS_MAX`] rounds of pauses a thread sleeps in any case, and
-//! on a machine with one processor at once.
+//! [`RATIO_HIGH`], it sleeps. Three bounds are ours: after [`BACKOFFS_MAX`] rounds of pauses a thread sleeps in any case, on a
+//! machine with one processor at once, and for the [`SLEEPS_AT_ONCE`] waits after one that came to sleep for the ratio's sake.
 //!
 //! **How it sleeps**: it writes the number it wants beside the other thread's count and waits on a futex. The thread that
 //! counts must see the wish or the sleeper the count; instead of a fence at every acquisition the sleeper makes
@@ -40,7 +40,9 @@ const RATIO_HIGH: u32 = 2;
 /// One over the global ratio below which threads sleep.
 const RATIO_LOW: u32 = 2;
 /// Back-offs of one wait, each longer than the one before, after which the thread sleeps whatever the ratio.
-const BACKOFFS_MAX: u32 = 4;
+const BACKOFFS_MAX: u32 = 2;
+/// A thread that found sleeping to be better does so without spinning first this many times, then tries again.
+const SLEEPS_AT_ONCE: u32 = 15;
 /// Between two looks at whether a wait can still end. Never what ends a wait.
 const LOOK_NS: i64 = 50_000_000;
 /// Looks in a row that must find the same circle of threads before it counts.
@@ -105,11 +107,13 @@ static TICKET: Turn = Turn::new();
 /// How waiting went for one thread.
 pub struct History {
     waiting: Waiting,
+    /// Waits to come that sleep without spinning first.
+    at_once: u32,
 }
 
 impl History {
     pub fn new() -> Self {
-        History { waiting: init::config().waiting() }
+        History { waiting: init::config().waiting(), at_once: 0 }
     }
 }
 
@@ -202,7 +206,9 @@ fn wait(thread: &mut Thread, turn: &'static Turn, number: u64, word: u64, step: 
 fn wait_long(thread: &mut Thread, turn: &'static Turn, number: u64, word: u64, step: Step) {
     let mine = &TURNS[thread.number as usize];
     let policy = thread.sync.waits.waiting;
-    if policy != Waiting::Wait && processors() > 1 {
+    if thread.sync.waits.at_once > 0 {
+        thread.sync.waits.at_once -= 1;
+    } else if policy != Waiting::Wait && processors() > 1 {
         let mut backoffs = 0;
         loop {
             // The later back-offs look less often, to leave the line to the thread that writes it.
@@ -224,15 +230,19 @@ fn wait_long(thread: &mut Thread, turn: &'static Turn, number: u64, word: u64, s
             }
             backoffs += 1;
             match policy {
-                // SAFETY: no arguments.
                 Waiting::Spin => {
+                    // SAFETY: no arguments.
                     unsafe { syscall!(libc::SYS_sched_yield) };
                     if backoffs % 1024 == 0 {
                         show(thread, word, number, step);
                         look(thread, turn, number, word, step, &mut 0);
                     }
                 }
-                _ if backoffs > BACKOFFS_MAX || sleeping_is_better(mine) => break,
+                _ if sleeping_is_better(mine) => {
+                    thread.sync.waits.at_once = SLEEPS_AT_ONCE;
+                    break;
+                }
+                _ if backoffs > BACKOFFS_MAX => break,
                 _ => {}
             }
         }
