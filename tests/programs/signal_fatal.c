@@ -1,4 +1,4 @@
-/* How a process can die of a signal: signal_fatal NUMBER|abort|child|blocked. What it printed before must be there. */
+/* How a process can die of a signal: signal_fatal NUMBER|abort|blocked|fault|waiting|computing|children. What it printed before must be there. */
 #include "see.h"
 #include <signal.h>
 #include <sys/resource.h>
@@ -12,25 +12,21 @@ int main(int count, char **arguments) {
     same("dies of %s", how);
     if (strcmp(how, "abort") == 0)
         abort();
-    if (strcmp(how, "child") == 0) {
-        pid_t parent = getpid();
-        if (must(fork()) == 0) {
-            nanosleep(&(struct timespec){0, 5000000}, NULL);
-            kill(parent, SIGTERM);
-            _exit(0);
+    if (strcmp(how, "waiting") == 0 || strcmp(how, "computing") == 0) {
+        pid_t child = must(fork());
+        if (child == 0) {
+            if (how[0] == 'w')
+                for (;;)
+                    pause();
+            for (volatile long i = 0;; i++)
+                ;
         }
-        for (;;)
-            pause();
-    }
-    if (strcmp(how, "compute") == 0) {
-        pid_t parent = getpid();
-        if (must(fork()) == 0) {
-            nanosleep(&(struct timespec){0, 5000000}, NULL);
-            kill(parent, SIGTERM);
-            _exit(0);
-        }
-        for (volatile long i = 0;; i++)
-            ;
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+        must(kill(child, SIGTERM));
+        int status;
+        must(waitpid(child, &status, 0));
+        same("the child died of %d", WTERMSIG(status));
+        return 0;
     }
     if (strcmp(how, "blocked") == 0) {
         sigset_t set;

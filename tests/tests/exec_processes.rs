@@ -46,8 +46,8 @@ programs! {
     dies_of_a_real_time_signal as signal_fatal, ["40"], 168;
     dies_of_abort as signal_fatal, ["abort"], 134;
     dies_of_a_fault as signal_fatal, ["fault"], 139;
-    dies_of_what_its_child_sends_while_it_waits as signal_fatal, ["child"], 143;
-    dies_of_what_its_child_sends_while_it_computes as signal_fatal, ["compute"], 143;
+    a_child_dies_while_it_waits as signal_fatal, ["waiting"], 0;
+    a_child_dies_while_it_computes as signal_fatal, ["computing"], 0;
     dies_of_what_was_blocked as signal_fatal, ["blocked"], 143;
     children_die_of_every_signal as signal_fatal, ["children"], 0;
     process_fork, [], 0;
