@@ -1,19 +1,22 @@
 /* What a program does after its recording has ended, in threads that had no part in that: wait undisturbed, start other programs. */
 #include "see.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <x86intrin.h>
 
 static int pipes[2][2];
-static volatile pid_t ids[2];
+static pid_t ids[2];
+static sem_t known[2];
 extern char **environ;
 
 static void *work(void *argument) {
     int me = (int)(intptr_t)argument;
     char byte;
     ids[me] = gettid();
+    must(sem_post(&known[me]));
     ssize_t got = read(pipes[me][0], &byte, 1);
     same("thread %d read %zd", me, got);
     fflush(stdout);
@@ -37,10 +40,11 @@ static void *work(void *argument) {
 }
 
 /* Until a thread sleeps in its call. */
-static void wait_for(volatile pid_t *id) {
+static void wait_for(int thread) {
     char path[64], line[512] = "";
+    must(sem_wait(&known[thread]));
     while (!strstr(line, ") S ")) {
-        snprintf(path, sizeof path, "/proc/self/task/%d/stat", *id);
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", ids[thread]);
         int file = open(path, O_RDONLY);
         if (file >= 0) {
             line[must(read(file, line, sizeof line - 1))] = 0;
@@ -55,10 +59,11 @@ int main(void) {
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
         must(pipe(pipes[i]));
+        must(sem_init(&known[i], 0, 0));
         must_be_zero(pthread_create(&threads[i], NULL, work, (void *)(intptr_t)i));
     }
     for (int i = 0; i < 2; i++)
-        wait_for(&ids[i]);
+        wait_for(i);
     /* No such ring; that it was tried is enough. */
     syscall(SYS_io_uring_setup, 4, NULL);
     for (int i = 0; i < 2; i++) {

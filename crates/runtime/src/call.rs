@@ -256,7 +256,9 @@ impl Call {
         self.long = matches!(result, Ok(bytes) if bytes > 0x7000);
         let writer = &mut self.thread.writer;
         let check = fold(self.check).to_ne_bytes();
-        let written = writer.begin(self.long)
+        // A call that was in the kernel when recording ended belongs to what came after.
+        let written = mode() != Mode::Off
+            && writer.begin(self.long)
             && writer.put(&check)
             && match result {
                 Ok(0) => true,

@@ -370,6 +370,7 @@ fn overdue(thread: &mut Thread, instruction: usize) {
 
 /// Sends what is queued for the calling thread again, now that recording is over.
 pub fn flush() {
+    instructions::disarm();
     let Some(thread) = thread::current() else { return };
     let before = mask::real();
     mask::set_real(before | mask::ASYNCHRONOUS);
@@ -388,7 +389,8 @@ pub fn flush_all() {
     let me = thread::current().map(|thread| thread.number);
     for thread in thread::all().filter(|thread| Some(thread.number) != me) {
         let kernel_id = thread.kernel_id.load(Ordering::Relaxed);
-        if kernel_id != 0 && !thread.ended.load(Ordering::Relaxed) && thread.signals.due.load(Ordering::Relaxed) != 0 {
+        // All of them: what a thread executes from now on would inherit that instructions of its trap.
+        if kernel_id != 0 && !thread.ended.load(Ordering::Relaxed) {
             let mut info = [0u64; size_of::<libc::siginfo_t>() / 8];
             info[0] = libc::SIGSYS as u64;
             info[1] = libc::SI_QUEUE as u32 as u64;

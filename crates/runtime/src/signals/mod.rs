@@ -189,6 +189,7 @@ pub fn after_fork_in_child(thread: &mut Thread) {
 /// Recording has ended: the kernel gets the program's own actions, and signals that are queued are sent again.
 pub fn detached() {
     actions::give_back();
+    crate::trap::install_restarting();
     arrival::flush_all();
 }
 
