@@ -21,8 +21,10 @@ pub mod descriptors {
     pub const INTERFACES: i32 = 966;
     /// While recording, the folder of this process image: a program that gives up its privileges still has it.
     pub const PROCESS: i32 = 979;
+    /// While recording, the logs of the first threads, one after the other. Those of later threads are opened when they grow.
+    pub const LOGS: i32 = 980;
     /// All of ours are below.
-    pub const END: i32 = 980;
+    pub const END: i32 = 1024;
 }
 
 /// The address range that the runtime keeps for itself and for what must be at equal addresses in both runs.

@@ -224,6 +224,12 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
         let folder = Path::new(process.as_str(), format_args!(""));
         let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0).map_err(ErrorNumber)?;
         put_at(folder, descriptors::PROCESS);
+        // What is said of all numbers of ours must be true of each: none of them can become the program's.
+        for number in descriptors::LIBRARY..descriptors::END {
+            if files::identity(number).is_none() {
+                put_at(folder, number);
+            }
+        }
         raw::close(folder);
         // SAFETY: a descriptor and numbers.
         unsafe { syscall!(libc::SYS_ftruncate, file, length) };

@@ -14,9 +14,12 @@ use crate::{generated, raw, syscall};
 use hindcast_execlog::config::descriptors;
 
 const PAGE: usize = 4096;
-/// A thread that says little costs little; one that says much is spared the page faults.
+/// A thread that says little costs little.
 const FIRST_WINDOW: usize = 64 << 10;
 const WINDOW: usize = 2 << 20;
+/// From this size on memory is written to the file instead of through the window: a page of a mapped file costs a fault and a
+/// note in the file system's journal, some microseconds for each.
+const WRITTEN_FROM: usize = 2 * PAGE;
 
 /// The writing end of a log. All positions are bytes from the start of the file.
 pub struct Writer {
@@ -33,6 +36,10 @@ pub struct Writer {
     relaxed: usize,
     events: u64,
     thread: u32,
+    /// The event that is being written has a long header, so nothing of it has to be moved later.
+    long: bool,
+    /// The descriptor at which the log stays open.
+    kept: Option<i32>,
 }
 
 impl Writer {
@@ -47,6 +54,8 @@ impl Writer {
             relaxed: 0,
             events: 0,
             thread: 0,
+            long: false,
+            kept: None,
         }
     }
 
@@ -59,13 +68,35 @@ impl Writer {
             // SAFETY: this thread number's room.
             unsafe { raw::map_at(room, PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, 0) }
         });
-        raw::close(file);
+        self.keep(file);
         self.header = mapped?.cast();
         // SAFETY: a page was mapped there.
         unsafe { self.header.write(LogHeader::new(thread, generated::functions::TABLE_HASH)) };
         self.event_start = LogHeader::BYTES;
         self.cursor = LogHeader::BYTES;
         self.map(FIRST_WINDOW)
+    }
+
+    /// Keeps the log open at the number that is set aside for this thread, if there is one below the program's limit.
+    fn keep(&mut self, file: i32) {
+        let number = i32::try_from(self.thread).map_or(descriptors::END, |thread| descriptors::LOGS.saturating_add(thread));
+        if number < descriptors::END {
+            // SAFETY: descriptors of ours.
+            let result = unsafe { syscall!(libc::SYS_dup3, file, number, libc::O_CLOEXEC) };
+            self.kept = raw::error_of(result).is_none().then_some(number);
+        }
+        raw::close(file);
+    }
+
+    /// Does something with the open log.
+    fn with_file<R>(&self, inner: impl FnOnce(i32) -> Result<R, i32>) -> Result<R, i32> {
+        if let Some(kept) = self.kept {
+            return inner(kept);
+        }
+        let file = self.open(0)?;
+        let result = inner(file);
+        raw::close(file);
+        result
     }
 
     fn open(&self, flags: i32) -> Result<i32, i32> {
@@ -83,10 +114,13 @@ impl Writer {
             return;
         }
         let length = self.committed();
-        if let Ok(file) = self.open(0) {
+        let _ = self.with_file(|file| {
             // SAFETY: a descriptor and numbers.
-            unsafe { syscall!(libc::SYS_ftruncate, file, length) };
-            raw::close(file);
+            let result = unsafe { syscall!(libc::SYS_ftruncate, file, length) };
+            raw::error_of(result).map_or(Ok(()), Err)
+        });
+        if let Some(kept) = self.kept {
+            raw::close(kept);
         }
         // SAFETY: both mappings are this writer's own, and it forgets them.
         unsafe {
@@ -100,15 +134,17 @@ impl Writer {
     fn map(&mut self, bytes: usize) -> Result<(), i32> {
         let start = self.event_start & !(PAGE - 1);
         let length = bytes.next_multiple_of(PAGE);
-        let file = self.open(0)?;
-        let populate = if length >= WINDOW { libc::MAP_POPULATE } else { 0 };
-        let mapped = grow(file, start + length).and_then(|()| {
+        let mapped = self.with_file(|file| {
+            grow(file, start + length)?;
             let in_room = length <= WRITER_BYTES - (1 << 20);
-            let address = if in_room { WRITERS + self.thread as usize * WRITER_BYTES + (1 << 20) } else { take_room(length).ok_or(libc::ENOMEM)? };
+            let address = if in_room {
+                WRITERS + self.thread as usize * WRITER_BYTES + (1 << 20)
+            } else {
+                take_room(length).ok_or(libc::ENOMEM)?
+            };
             // SAFETY: this thread number's room, or room taken just now. An old window there is replaced.
-            unsafe { raw::map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | populate, file, start) }
+            unsafe { raw::map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, start) }
         });
-        raw::close(file);
         let mapped = mapped?;
         let old = (self.window as usize, self.window_end - self.window_start);
         let replaced = mapped as usize..mapped as usize + length;
@@ -160,6 +196,7 @@ impl Writer {
         }
         self.event_start = self.committed();
         self.cursor = self.event_start;
+        self.long = long;
         let header = if long { 8 } else { 4 };
         if !self.ensure(header + 64) {
             return false;
@@ -186,6 +223,10 @@ impl Writer {
     /// `length` bytes must be readable.
     #[inline(always)]
     pub unsafe fn put_memory(&mut self, bytes: *const u8, length: usize) -> bool {
+        if length >= WRITTEN_FROM && self.long {
+            // SAFETY: the caller's promise.
+            return unsafe { self.write_memory(bytes, length) };
+        }
         if !self.ensure(length) {
             return false;
         }
@@ -193,6 +234,37 @@ impl Writer {
         unsafe { std::ptr::copy_nonoverlapping(bytes, self.at(self.cursor), length) };
         self.cursor += length;
         true
+    }
+
+    /// As [`Writer::put_memory`], past the window.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    unsafe fn write_memory(&mut self, bytes: *const u8, length: usize) -> bool {
+        let mut done = 0;
+        let written = self.with_file(|file| {
+            while done < length {
+                // SAFETY: the caller's promise.
+                let result = unsafe { syscall!(libc::SYS_pwrite64, file, bytes.add(done), length - done, self.cursor + done) };
+                match raw::error_of(result) {
+                    None => done += result as usize,
+                    Some(libc::EINTR) => {}
+                    Some(code) => return Err(code),
+                }
+            }
+            Ok(())
+        });
+        match written {
+            Ok(()) => {
+                self.cursor += length;
+                true
+            }
+            Err(code) => {
+                detach::detach(Reason::LogCannotGrow { code });
+                false
+            }
+        }
     }
 
     /// Completes the event and makes it visible.
