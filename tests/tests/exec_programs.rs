@@ -119,8 +119,19 @@ programs! {
 /// Programs that another test uses.
 const ELSEWHERE: &[&str] = &[
     "after_detach",
-    "aio", "cancel", "coherent", "dlopen", "fetch", "hello", "library", "race", "seccomp", "serve",
-    "spin", "sysv", "uring",
+    "aio",
+    "cancel",
+    "coherent",
+    "dlopen",
+    "fetch",
+    "hello",
+    "library",
+    "race",
+    "seccomp",
+    "serve",
+    "spin",
+    "sysv",
+    "uring",
 ];
 
 #[test]
@@ -217,6 +228,28 @@ fn every_order_replays() {
             scene.assert_replays(&recorded);
         }
     }
+}
+
+/// What no stub covers is recorded by its number; it is named with its place, or ends the program, by the user's wish.
+#[test]
+fn what_bypasses_the_interface_is_named() {
+    let program = Program::new(programs::compiled("numbers"));
+    let scene = scene("policy");
+    let reported = scene.record(&program.clone().options(["--policy", "report"]));
+    reported.assert_code(0).assert_said(&[
+        "system call 39 from ",
+        "numbers+0x",
+        "system call 4000",
+    ]);
+    scene.assert_replays(&reported);
+    scene
+        .record(&program.options(["--policy", "abort"]))
+        .assert_code(DIVERGED)
+        .assert_said(&[
+            "Error: the policy ended the program at thread 0, event",
+            "Call site:",
+            "Hint: ",
+        ]);
 }
 
 /// The comparison sees a recording in which one byte of what a call returned is another one.
