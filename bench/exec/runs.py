@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from common import PROGRAMS, TICK, free_port, listens, wait_for
+from common import PROGRAMS, free_port, listens, wait_for
 
 ORDERS = ("total", "vector", "relaxed", "edge")
 WAITING = ("adaptive", "spin", "wait")
@@ -201,9 +201,12 @@ def innermost(pid):
 
 
 def tree_cpu(pid):
-    """CPU seconds of a process and what it started."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICK + sum(tree_cpu(child) for child in children(pid))
+    """CPU seconds of a process, by the scheduler's own account of its threads, and of what it started."""
+    own = 0.0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            own += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return own + sum(tree_cpu(child) for child in children(pid))
 
 
 __all__ = ["ORDERS", "WAITING", "Bench", "Failed", "Program", "Took", "free_port", "hindcast", "need"]
