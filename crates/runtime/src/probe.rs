@@ -101,7 +101,7 @@ mod tests {
         // SAFETY: installs a handler for this test's faults, and maps memory of its own.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = handler as usize;
+            action.sa_sigaction = handler as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO;
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGSEGV, &action, &mut before);

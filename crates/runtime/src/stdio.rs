@@ -14,6 +14,9 @@
 //! **What is not ordered**: `fflush(NULL)` and the end of the process write out streams that other threads may be filling;
 //! the step is ordered, the streams within it are not.
 
+// Libc has names such as `_IO_putc`.
+#![allow(non_snake_case)]
+
 use std::ffi::{c_char, c_int, c_long, c_void};
 
 use crate::mode::{Mode, mode};

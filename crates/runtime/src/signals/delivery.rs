@@ -343,6 +343,8 @@ global_asm!(
     ".size hindcast_call_on_stack, . - hindcast_call_on_stack",
 );
 
+// The assembly passes the pointer on and does not look behind it.
+#[allow(improper_ctypes)]
 unsafe extern "C" {
     fn hindcast_call_on_stack(function: unsafe extern "C" fn(*mut Request), request: *mut Request, stack: usize);
 }
