@@ -116,7 +116,10 @@ impl Board {
 
     /// Whether the caller is the first to report; if so it fills the report in and calls [`Board::complete_report`].
     pub fn begin_report(&self) -> bool {
-        self.report.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.report
+            .state
+            .compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     pub fn complete_report(&self) {

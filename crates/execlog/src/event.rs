@@ -73,8 +73,28 @@ impl Kind {
     pub fn from_number(number: u16) -> Option<Kind> {
         use Kind::*;
         const ALL: [Kind; 22] = [
-            None, Relaxed, Edge, Ticket, Clock, Busy, Signal, Callback, CallbackReturn, Fork, Exec, Exit, Ended, Mapping, Cached,
-            Thread, ThreadEnd, Tsc, Cpuid, Start, Fatal, File,
+            None,
+            Relaxed,
+            Edge,
+            Ticket,
+            Clock,
+            Busy,
+            Signal,
+            Callback,
+            CallbackReturn,
+            Fork,
+            Exec,
+            Exit,
+            Ended,
+            Mapping,
+            Cached,
+            Thread,
+            ThreadEnd,
+            Tsc,
+            Cpuid,
+            Start,
+            Fatal,
+            File,
         ];
         ALL.get(number as usize).copied()
     }
@@ -136,7 +156,13 @@ impl<'a> Event<'a> {
             short => (offset + 4, short as usize),
         };
         let payload = log.get(start..start + bytes)?;
-        Some(Event { kind, flags: (header >> 12 & 0xf) as u8, payload, offset, end: start + padded(bytes) })
+        Some(Event {
+            kind,
+            flags: (header >> 12 & 0xf) as u8,
+            payload,
+            offset,
+            end: start + padded(bytes),
+        })
     }
 
     pub fn is_call(&self) -> bool {
@@ -147,11 +173,16 @@ impl<'a> Event<'a> {
     pub fn call(&self) -> Option<(u32, Result<i64, i32>, &'a [u8])> {
         let (check, rest) = self.payload.split_first_chunk::<4>()?;
         let check = u32::from_ne_bytes(*check);
-        let small = |rest: &'a [u8]| rest.split_first_chunk::<4>().map(|(word, rest)| (i32::from_ne_bytes(*word), rest));
+        let small = |rest: &'a [u8]| {
+            rest.split_first_chunk::<4>()
+                .map(|(word, rest)| (i32::from_ne_bytes(*word), rest))
+        };
         Some(match self.flags & FLAG_RESULT {
             0 => (check, Ok(0), rest),
             1 => small(rest).map(|(word, rest)| (check, Ok(word.into()), rest))?,
-            2 => rest.split_first_chunk::<8>().map(|(word, rest)| (check, Ok(i64::from_ne_bytes(*word)), rest))?,
+            2 => rest
+                .split_first_chunk::<8>()
+                .map(|(word, rest)| (check, Ok(i64::from_ne_bytes(*word)), rest))?,
             _ => small(rest).map(|(word, rest)| (check, Err(word), rest))?,
         })
     }
@@ -213,7 +244,10 @@ mod tests {
     #[test]
     fn every_kind_has_its_number() {
         for number in 0..22 {
-            assert_eq!(Kind::from_number(number).map(|kind| kind as u16), Some(number));
+            assert_eq!(
+                Kind::from_number(number).map(|kind| kind as u16),
+                Some(number)
+            );
         }
         assert_eq!(Kind::from_number(22), None);
     }

@@ -23,7 +23,14 @@ impl LogHeader {
     pub const BYTES: usize = 64;
 
     pub fn new(thread: u32, functions: u64) -> Self {
-        LogHeader { magic: Self::MAGIC, version: VERSION, thread, functions, committed: AtomicU64::new(0), reserved: [0; 4] }
+        LogHeader {
+            magic: Self::MAGIC,
+            version: VERSION,
+            thread,
+            functions,
+            committed: AtomicU64::new(0),
+            reserved: [0; 4],
+        }
     }
 }
 
@@ -95,12 +102,21 @@ impl ProcessHeader {
 
     /// Reads the header from the bytes of the file; `None` when they are not one of this version.
     pub fn from_bytes(bytes: &[u8]) -> Option<Box<Self>> {
-        if bytes.len() < size_of::<Self>() || bytes[..8] != Self::MAGIC || bytes[8..12] != VERSION.to_ne_bytes() {
+        if bytes.len() < size_of::<Self>()
+            || bytes[..8] != Self::MAGIC
+            || bytes[8..12] != VERSION.to_ne_bytes()
+        {
             return None;
         }
         let mut header = Box::new(Self::new(0, ""));
         // SAFETY: the struct is plain data, valid for every bit pattern, and there are enough bytes.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut *header).cast::<u8>(), size_of::<Self>()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                (&raw mut *header).cast::<u8>(),
+                size_of::<Self>(),
+            )
+        };
         Some(header)
     }
 }

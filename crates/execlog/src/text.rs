@@ -12,7 +12,10 @@ pub struct Text<const N: usize> {
 
 impl<const N: usize> Text<N> {
     pub const fn new() -> Self {
-        Text { length: 0, bytes: [0; N] }
+        Text {
+            length: 0,
+            bytes: [0; N],
+        }
     }
 
     pub fn from_text(text: &str) -> Self {

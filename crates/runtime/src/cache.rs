@@ -40,7 +40,14 @@ pub enum Repeated {
 
 impl Cache {
     pub const fn new() -> Self {
-        Cache { entries: [Entry { known: false, failed: false, result: 0, hits: 0 }; FUNCTIONS_MAX] }
+        Cache {
+            entries: [Entry {
+                known: false,
+                failed: false,
+                result: 0,
+                hits: 0,
+            }; FUNCTIONS_MAX],
+        }
     }
 
     fn entry(&mut self, function: Function) -> Option<&mut Entry> {
@@ -48,14 +55,25 @@ impl Cache {
     }
 
     pub fn recorded(&mut self, function: Function, result: Result<i64, i32>) -> Repeated {
-        let Some(entry) = self.entry(function) else { return Repeated::Changed { hits: 0 } };
+        let Some(entry) = self.entry(function) else {
+            return Repeated::Changed { hits: 0 };
+        };
         let (failed, value) = plain(result);
-        if entry.known && entry.failed == failed && entry.result == value && entry.hits < u32::MAX - 1 {
+        if entry.known
+            && entry.failed == failed
+            && entry.result == value
+            && entry.hits < u32::MAX - 1
+        {
             entry.hits += 1;
             return Repeated::Again;
         }
         let hits = entry.hits;
-        *entry = Entry { known: true, failed, result: value, hits: 0 };
+        *entry = Entry {
+            known: true,
+            failed,
+            result: value,
+            hits: 0,
+        };
         Repeated::Changed { hits }
     }
 
@@ -68,7 +86,8 @@ impl Cache {
 
     /// Whether the next call of the function is one of the repetitions.
     pub fn repeats(&mut self, function: Function) -> bool {
-        self.entry(function).is_some_and(|entry| entry.known && entry.hits != 0)
+        self.entry(function)
+            .is_some_and(|entry| entry.known && entry.hits != 0)
     }
 
     /// The status once more, while there are repetitions left.
@@ -80,13 +99,22 @@ impl Cache {
         if entry.hits != u32::MAX {
             entry.hits -= 1;
         }
-        Some(if entry.failed { Err(entry.result as i32) } else { Ok(entry.result) })
+        Some(if entry.failed {
+            Err(entry.result as i32)
+        } else {
+            Ok(entry.result)
+        })
     }
 
     pub fn remember(&mut self, function: Function, result: Result<i64, i32>, hits: u32) {
         let (failed, value) = plain(result);
         if let Some(entry) = self.entry(function) {
-            *entry = Entry { known: true, failed, result: value, hits };
+            *entry = Entry {
+                known: true,
+                failed,
+                result: value,
+                hits,
+            };
         }
     }
 }
@@ -134,6 +162,13 @@ mod tests {
         let mut replay = Cache::new();
         assert_eq!(replay.replayed(function), None);
         replay.remember(function, Ok(0), 2);
-        assert_eq!([replay.replayed(function), replay.replayed(function), replay.replayed(function)], [Some(Ok(0)), Some(Ok(0)), None]);
+        assert_eq!(
+            [
+                replay.replayed(function),
+                replay.replayed(function),
+                replay.replayed(function)
+            ],
+            [Some(Ok(0)), Some(Ok(0)), None]
+        );
     }
 }

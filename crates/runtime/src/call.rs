@@ -14,8 +14,8 @@
 
 use std::ffi::c_char;
 
-use hindcast_execlog::event::{FLAG_ECHO, FLAG_REFERENCE, FLAG_RESULT, Kind, ResultClass};
 use hindcast_execlog::config::optimizations;
+use hindcast_execlog::event::{FLAG_ECHO, FLAG_REFERENCE, FLAG_RESULT, Kind, ResultClass};
 use hindcast_execlog::{Event, board};
 
 use crate::cache::{self, Repeated};
@@ -224,7 +224,9 @@ impl Call {
                 }
             };
         }
-        let events = self.events_before.unwrap_or_else(|| self.thread.writer.events());
+        let events = self
+            .events_before
+            .unwrap_or_else(|| self.thread.writer.events());
         let result = signals::interruptible(self.thread, real);
         if self.cached && self.thread.writer.events() != events {
             self.thread.cache.interrupted(self.function);
@@ -250,7 +252,10 @@ impl Call {
                     return;
                 }
                 Repeated::Changed { hits: 0 } => {}
-                Repeated::Changed { hits } => self.thread.writer.append(Kind::Cached, &[&hits.to_ne_bytes(), &self.function.0.to_ne_bytes()]),
+                Repeated::Changed { hits } => self.thread.writer.append(
+                    Kind::Cached,
+                    &[&hits.to_ne_bytes(), &self.function.0.to_ne_bytes()],
+                ),
             }
         }
         self.long = matches!(result, Ok(bytes) if bytes > 0x7000);
@@ -294,7 +299,8 @@ impl Call {
             signals::replay_inside(self.thread, event);
             event = divergence::expect_event(self.thread, self.function.0);
         }
-        let Some((check, result, outs)) = event.call().filter(|_| event.kind == self.function.0) else {
+        let Some((check, result, outs)) = event.call().filter(|_| event.kind == self.function.0)
+        else {
             self.unexpected(event)
         };
         if check != fold(self.check) {
@@ -314,7 +320,14 @@ impl Call {
     #[cold]
     fn unexpected(&self, event: Event<'static>) -> ! {
         let inputs = &self.inputs[..self.inputs_used as usize];
-        divergence::diverged(self.thread, Some(event), Actual::Call { function: self.function, inputs })
+        divergence::diverged(
+            self.thread,
+            Some(event),
+            Actual::Call {
+                function: self.function,
+                inputs,
+            },
+        )
     }
 
     /// What the call wrote into memory of the program. A null pointer is no memory.
@@ -344,17 +357,32 @@ impl Call {
     /// # Safety
     /// As [`Call::out`].
     #[inline(always)]
-    pub unsafe fn out_read(&mut self, descriptor: i32, offset: Option<i64>, memory: *mut u8, length: usize) {
+    pub unsafe fn out_read(
+        &mut self,
+        descriptor: i32,
+        offset: Option<i64>,
+        memory: *mut u8,
+        length: usize,
+    ) {
         match files::reproduced(descriptor) {
             // SAFETY: the caller's promise.
-            Some(real) if length > 0 => unsafe { self.out_reproduced(descriptor, real, offset, memory, length) },
+            Some(real) if length > 0 => unsafe {
+                self.out_reproduced(descriptor, real, offset, memory, length)
+            },
             // SAFETY: the caller's promise.
             _ => unsafe { self.out(memory, length) },
         }
     }
 
     #[cold]
-    unsafe fn out_reproduced(&mut self, descriptor: i32, real: i32, offset: Option<i64>, memory: *mut u8, length: usize) {
+    unsafe fn out_reproduced(
+        &mut self,
+        descriptor: i32,
+        real: i32,
+        offset: Option<i64>,
+        memory: *mut u8,
+        length: usize,
+    ) {
         if self.recording {
             let offset = offset.unwrap_or_else(|| {
                 // SAFETY: numbers only.
@@ -362,10 +390,12 @@ impl Call {
                 after as i64 - length as i64
             });
             // SAFETY: the caller's promise.
-            let sum = xxhash_rust::xxh3::xxh3_64(unsafe { std::slice::from_raw_parts(memory, length) });
+            let sum =
+                xxhash_rust::xxh3::xxh3_64(unsafe { std::slice::from_raw_parts(memory, length) });
             self.flags |= FLAG_REFERENCE;
             let writer = &mut self.thread.writer;
-            self.dead = self.dead || !(writer.put(&offset.to_ne_bytes()) && writer.put(&sum.to_ne_bytes()));
+            self.dead =
+                self.dead || !(writer.put(&offset.to_ne_bytes()) && writer.put(&sum.to_ne_bytes()));
             return;
         }
         let place = self.take(16);
@@ -373,7 +403,15 @@ impl Call {
         let mut done = 0;
         while done < length {
             // SAFETY: the caller's promise.
-            let read = unsafe { syscall!(libc::SYS_pread64, real, memory.add(done), length - done, word(0) as usize + done) };
+            let read = unsafe {
+                syscall!(
+                    libc::SYS_pread64,
+                    real,
+                    memory.add(done),
+                    length - done,
+                    word(0) as usize + done
+                )
+            };
             if read <= 0 {
                 break;
             }
@@ -382,7 +420,15 @@ impl Call {
         // SAFETY: the caller's promise.
         let found = unsafe { std::slice::from_raw_parts(memory, length) };
         if done < length || xxhash_rust::xxh3::xxh3_64(found) != word(8) {
-            divergence::diverged(self.thread, None, Actual::FileChanged { descriptor, offset: word(0), length });
+            divergence::diverged(
+                self.thread,
+                None,
+                Actual::FileChanged {
+                    descriptor,
+                    offset: word(0),
+                    length,
+                },
+            );
         }
     }
 
@@ -418,7 +464,10 @@ impl Call {
     /// # Safety
     /// `count` valid buffers.
     pub unsafe fn input_iovec(&mut self, buffers: *const libc::iovec, count: usize) {
-        if !probe::readable(buffers.cast(), count.saturating_mul(size_of::<libc::iovec>())) {
+        if !probe::readable(
+            buffers.cast(),
+            count.saturating_mul(size_of::<libc::iovec>()),
+        ) {
             return;
         }
         for index in 0..count {
@@ -444,7 +493,11 @@ impl Call {
             self.out_value(&raw mut (*message).msg_namelen);
             self.out_value(&raw mut (*message).msg_controllen);
             self.out_value(&raw mut (*message).msg_flags);
-            let name = if self.recording { (*message).msg_namelen as usize } else { room.0.min((*message).msg_namelen as usize) };
+            let name = if self.recording {
+                (*message).msg_namelen as usize
+            } else {
+                room.0.min((*message).msg_namelen as usize)
+            };
             self.out((*message).msg_name.cast(), name);
             self.out((*message).msg_control.cast(), (*message).msg_controllen);
             self.out_iovec((*message).msg_iov, (*message).msg_iovlen, result as usize);
@@ -470,7 +523,15 @@ impl Call {
     #[inline(always)]
     fn take(&mut self, length: usize) -> &'static [u8] {
         let Some((taken, rest)) = self.outs.split_at_checked(length) else {
-            divergence::diverged(self.thread, None, Actual::Outputs { function: self.function, wanted: length, left: self.outs.len() })
+            divergence::diverged(
+                self.thread,
+                None,
+                Actual::Outputs {
+                    function: self.function,
+                    wanted: length,
+                    left: self.outs.len(),
+                },
+            )
         };
         self.outs = rest;
         taken
@@ -556,10 +617,16 @@ impl Call {
     pub fn finish(mut self) -> &'static mut Thread {
         if self.recording {
             if !self.dead {
-                self.thread.writer.finish(self.function.0, self.flags, self.long);
+                self.thread
+                    .writer
+                    .finish(self.function.0, self.flags, self.long);
             }
         } else if !self.outs.is_empty() {
-            let actual = Actual::Outputs { function: self.function, wanted: 0, left: self.outs.len() };
+            let actual = Actual::Outputs {
+                function: self.function,
+                wanted: 0,
+                left: self.outs.len(),
+            };
             divergence::diverged(self.thread, None, actual);
         }
         if self.opened[0] >= 0 {
@@ -593,7 +660,10 @@ impl Call {
         match self.function {
             functions::EPOLL_WAIT | functions::KERNEL_EPOLL_PWAIT => self.inputs[2] as i32 > 0,
             functions::POLL => self.inputs[1] as i32 > 0,
-            functions::KERNEL_PPOLL | functions::SELECT | functions::KERNEL_PSELECT6 | functions::KERNEL_EPOLL_PWAIT2 => true,
+            functions::KERNEL_PPOLL
+            | functions::SELECT
+            | functions::KERNEL_PSELECT6
+            | functions::KERNEL_EPOLL_PWAIT2 => true,
             functions::NANOSLEEP | functions::KERNEL_CLOCK_NANOSLEEP => true,
             _ => false,
         }

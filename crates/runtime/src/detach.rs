@@ -14,12 +14,17 @@ use crate::{init, signals, thread};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Reason {
-    LogCannotGrow { code: i32 },
+    LogCannotGrow {
+        code: i32,
+    },
     Seccomp,
     IoUring,
     TooManyThreads,
     /// The program computed for so long without a call that a signal could not wait for one.
-    SignalWaited { signal: i32, address: usize },
+    SignalWaited {
+        signal: i32,
+        address: usize,
+    },
     /// Something else, in words that complete "recording ended because …".
     Other(&'static str),
 }
@@ -27,14 +32,30 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::LogCannotGrow { code: libc::ENOSPC } => write!(formatter, "the disk with the recording is full"),
-            Reason::LogCannotGrow { code: libc::EFBIG } => write!(formatter, "a log reached the largest size that a file may have"),
+            Reason::LogCannotGrow { code: libc::ENOSPC } => {
+                write!(formatter, "the disk with the recording is full")
+            }
+            Reason::LogCannotGrow { code: libc::EFBIG } => write!(
+                formatter,
+                "a log reached the largest size that a file may have"
+            ),
             Reason::LogCannotGrow { code } => write!(formatter, "a log cannot grow (error {code})"),
-            Reason::Seccomp => write!(formatter, "the program raised a seccomp filter, which may forbid what recording needs"),
-            Reason::IoUring => write!(formatter, "the program uses io_uring, which moves data without calls that could be recorded"),
-            Reason::TooManyThreads => write!(formatter, "the process has had more than 65,536 threads"),
+            Reason::Seccomp => write!(
+                formatter,
+                "the program raised a seccomp filter, which may forbid what recording needs"
+            ),
+            Reason::IoUring => write!(
+                formatter,
+                "the program uses io_uring, which moves data without calls that could be recorded"
+            ),
+            Reason::TooManyThreads => {
+                write!(formatter, "the process has had more than 65,536 threads")
+            }
             Reason::SignalWaited { signal, address } => {
-                write!(formatter, "signal {signal} arrived while the program computed at {address:#x} and made no call at which it could be delivered")
+                write!(
+                    formatter,
+                    "signal {signal} arrived while the program computed at {address:#x} and made no call at which it could be delivered"
+                )
             }
             Reason::Other(words) => write!(formatter, "{words}"),
         }
@@ -52,7 +73,9 @@ pub fn detach(reason: Reason) {
     if let Some(thread) = thread::current()
         && !matches!(reason, Reason::LogCannotGrow { .. })
     {
-        thread.writer.append(Kind::Ended, &[words.as_str().as_bytes()]);
+        thread
+            .writer
+            .append(Kind::Ended, &[words.as_str().as_bytes()]);
     }
     init::with_header(|header| header.reason.set(words.as_str()));
     init::ended(End::Detached, 0);

@@ -21,13 +21,24 @@ pub const REPORTED: i32 = 86;
 
 /// What the program did where the log says something else.
 pub enum Actual<'a> {
-    Call { function: Function, inputs: &'a [u64] },
+    Call {
+        function: Function,
+        inputs: &'a [u64],
+    },
     /// The call was right and what it wrote has another size.
-    Outputs { function: Function, wanted: usize, left: usize },
+    Outputs {
+        function: Function,
+        wanted: usize,
+        left: usize,
+    },
     /// An acquisition of a lock or another ordered step.
     Step(&'a str),
     /// A file that replay was told to read again is not what it was.
-    FileChanged { descriptor: i32, offset: u64, length: usize },
+    FileChanged {
+        descriptor: i32,
+        offset: u64,
+        length: usize,
+    },
     /// A system call that nothing covers.
     SystemCall { number: i64, arguments: [usize; 6] },
 }
@@ -43,16 +54,41 @@ impl fmt::Display for Actual<'_> {
                 }
                 write!(formatter, ")")
             }
-            Actual::Outputs { function, wanted: 0, left } => write!(formatter, "{} wrote {left} bytes less", name(function.0)),
-            Actual::Outputs { function, wanted, left } => {
-                write!(formatter, "{} wrote {wanted} bytes where {left} were left", name(function.0))
+            Actual::Outputs {
+                function,
+                wanted: 0,
+                left,
+            } => write!(formatter, "{} wrote {left} bytes less", name(function.0)),
+            Actual::Outputs {
+                function,
+                wanted,
+                left,
+            } => {
+                write!(
+                    formatter,
+                    "{} wrote {wanted} bytes where {left} were left",
+                    name(function.0)
+                )
             }
-            Actual::FileChanged { descriptor, offset, length } => {
-                write!(formatter, "{length} other bytes at offset {offset} of the file behind descriptor {descriptor}, or no such file")
+            Actual::FileChanged {
+                descriptor,
+                offset,
+                length,
+            } => {
+                write!(
+                    formatter,
+                    "{length} other bytes at offset {offset} of the file behind descriptor {descriptor}, or no such file"
+                )
             }
             Actual::Step(what) => write!(formatter, "{what}"),
             Actual::SystemCall { number, arguments } => {
-                write!(formatter, "system call {number}({}, {}, {}, …)", Number(arguments[0] as u64), Number(arguments[1] as u64), Number(arguments[2] as u64))
+                write!(
+                    formatter,
+                    "system call {number}({}, {}, {}, …)",
+                    Number(arguments[0] as u64),
+                    Number(arguments[1] as u64),
+                    Number(arguments[2] as u64)
+                )
             }
         }
     }
@@ -76,7 +112,11 @@ pub fn name(kind: u16) -> &'static str {
         return "a system call that is not known";
     }
     if kind >= FUNCTIONS {
-        return functions::NAMES.get((kind - FUNCTIONS) as usize).copied().or_else(|| user_interface::name(kind)).unwrap_or("a function of a user's interface");
+        return functions::NAMES
+            .get((kind - FUNCTIONS) as usize)
+            .copied()
+            .or_else(|| user_interface::name(kind))
+            .unwrap_or("a function of a user's interface");
     }
     match Kind::from_number(kind) {
         Some(Kind::Relaxed | Kind::Edge | Kind::Ticket | Kind::Clock) => "an acquisition",
@@ -132,9 +172,15 @@ pub fn diverged(thread: &Thread, expected: Option<Event<'static>>, actual: Actua
         if let Some(event) = expected {
             describe(&mut report.expected, &event);
         } else if let Actual::Outputs { function, .. } = &actual {
-            let _ = write!(report.expected, "what {} wrote when it was recorded", name(function.0));
+            let _ = write!(
+                report.expected,
+                "what {} wrote when it was recorded",
+                name(function.0)
+            );
         } else if let Actual::FileChanged { .. } = &actual {
-            report.expected.set("the bytes that the file had when it was recorded with --optimize reproduce");
+            report
+                .expected
+                .set("the bytes that the file had when it was recorded with --optimize reproduce");
         }
         let _ = write!(report.actual, "{actual}");
         let same = matches!((&expected, &actual), (Some(event), Actual::Call { function, .. }) if event.kind == function.0);
@@ -177,7 +223,9 @@ pub fn recording_ends(thread: &mut Thread, doing: u16) -> ! {
     report(ReportKind::RecordingEnds, Some(thread), |report| {
         let reason = init::recorded_reason();
         if cut_off {
-            report.expected.set("its logs are cut off: the process went on and ended by itself");
+            report
+                .expected
+                .set("its logs are cut off: the process went on and ended by itself");
         } else if reason.is_empty() {
             report.expected.set("the process was killed");
         } else {
@@ -199,7 +247,9 @@ pub fn wait_for_the_others(me: &Thread) {
         let mut all = true;
         for other in thread::all().filter(|other| other.number != me.number) {
             progress = progress.wrapping_add(other.reader.events());
-            all &= other.at_end.load(Ordering::Acquire) || other.ended.load(Ordering::Acquire) || other.reader.is_at_end();
+            all &= other.at_end.load(Ordering::Acquire)
+                || other.ended.load(Ordering::Acquire)
+                || other.reader.is_at_end();
         }
         if all {
             return;
@@ -211,7 +261,10 @@ pub fn wait_for_the_others(me: &Thread) {
 }
 
 pub fn pause(time: Duration) {
-    let time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    let time = libc::timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    };
     // SAFETY: reads one timespec.
     unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
 }
@@ -219,10 +272,14 @@ pub fn pause(time: Duration) {
 /// The recording cannot be used at all.
 #[cold]
 pub fn unusable(what: fmt::Arguments<'_>, hint: &str) -> ! {
-    report(ReportKind::Unusable, thread::current().map(|thread| &*thread), |report| {
-        let _ = report.actual.write_fmt(what);
-        report.hint.set(hint);
-    });
+    report(
+        ReportKind::Unusable,
+        thread::current().map(|thread| &*thread),
+        |report| {
+            let _ = report.actual.write_fmt(what);
+            report.hint.set(hint);
+        },
+    );
     raw::exit_process(REPORTED)
 }
 
@@ -233,14 +290,20 @@ pub fn forbidden(thread: &Thread, actual: Actual<'_>, site: usize) -> ! {
     report(ReportKind::Policy, Some(thread), |report| {
         let _ = write!(report.actual, "{actual}");
         describe_address(&mut report.site, site);
-        report.hint.set("Annotate the function that makes it, or record with --policy record.");
+        report
+            .hint
+            .set("Annotate the function that makes it, or record with --policy record.");
     });
     init::ended(End::Exited, REPORTED as u32);
     raw::exit_process(REPORTED)
 }
 
 /// Fills in the board's report unless another thread was first.
-fn report(kind: ReportKind, thread: Option<&Thread>, fill: impl FnOnce(&mut hindcast_execlog::board::Report)) {
+fn report(
+    kind: ReportKind,
+    thread: Option<&Thread>,
+    fill: impl FnOnce(&mut hindcast_execlog::board::Report),
+) {
     let Some(board) = init::board() else { return };
     if !board.begin_report() {
         // The first reporter is about to end the process.
@@ -253,7 +316,10 @@ fn report(kind: ReportKind, thread: Option<&Thread>, fill: impl FnOnce(&mut hind
     report.kind.store(kind as u32, Ordering::Relaxed);
     report.process.set(init::config().process.as_str());
     // SAFETY: no arguments.
-    report.pid.store(unsafe { syscall!(libc::SYS_getpid) } as u32, Ordering::Relaxed);
+    report.pid.store(
+        unsafe { syscall!(libc::SYS_getpid) } as u32,
+        Ordering::Relaxed,
+    );
     if let Some(thread) = thread {
         report.thread.store(thread.number, Ordering::Relaxed);
         report.event.store(thread.event(), Ordering::Relaxed);
@@ -273,7 +339,10 @@ fn describe_stack(text: &mut Text<1024>) {
         left: u32,
     }
     unsafe extern "C" {
-        fn _Unwind_Backtrace(each: extern "C" fn(*mut u8, *mut Frames<'_>) -> i32, argument: *mut Frames<'_>) -> i32;
+        fn _Unwind_Backtrace(
+            each: extern "C" fn(*mut u8, *mut Frames<'_>) -> i32,
+            argument: *mut Frames<'_>,
+        ) -> i32;
         fn _Unwind_GetIP(context: *mut u8) -> usize;
     }
     extern "C" fn each(context: *mut u8, frames: *mut Frames<'_>) -> i32 {
@@ -301,7 +370,12 @@ pub fn describe_address(text: &mut Text<1024>, address: usize) {
     if known && !found.dli_fname.is_null() {
         // SAFETY: the loader's own string.
         let file = unsafe { std::ffi::CStr::from_ptr(found.dli_fname) };
-        let _ = write!(text, "{}+{:#x}", file.to_str().unwrap_or("?"), address - found.dli_fbase as usize);
+        let _ = write!(
+            text,
+            "{}+{:#x}",
+            file.to_str().unwrap_or("?"),
+            address - found.dli_fbase as usize
+        );
         if !found.dli_sname.is_null() {
             // SAFETY: as above.
             let symbol = unsafe { std::ffi::CStr::from_ptr(found.dli_sname) };

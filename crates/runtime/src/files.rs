@@ -35,7 +35,9 @@ static FLAGS: [AtomicU8; TRACKED] = [const { AtomicU8::new(0) }; TRACKED];
 static OBJECTS: [AtomicU32; TRACKED] = [const { AtomicU32::new(0) }; TRACKED];
 
 fn flags(descriptor: i32) -> Option<&'static AtomicU8> {
-    usize::try_from(descriptor).ok().and_then(|descriptor| FLAGS.get(descriptor))
+    usize::try_from(descriptor)
+        .ok()
+        .and_then(|descriptor| FLAGS.get(descriptor))
 }
 
 pub fn opened(descriptor: i32, kind: Kind) {
@@ -46,7 +48,10 @@ pub fn opened(descriptor: i32, kind: Kind) {
 
 pub fn closed(descriptor: i32) {
     opened(descriptor, Kind::File);
-    if let Some(real) = usize::try_from(descriptor).ok().and_then(|descriptor| REPRODUCED.get(descriptor)) {
+    if let Some(real) = usize::try_from(descriptor)
+        .ok()
+        .and_then(|descriptor| REPRODUCED.get(descriptor))
+    {
         let real = real.swap(0, Ordering::Relaxed);
         if real > 0 && init::replaying() {
             raw::close(real);
@@ -58,7 +63,11 @@ pub fn duplicated(from: i32, to: i32) {
     if let (Some(from), Some(to)) = (flags(from), flags(to)) {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    let object = |descriptor: i32| usize::try_from(descriptor).ok().and_then(|descriptor| OBJECTS.get(descriptor));
+    let object = |descriptor: i32| {
+        usize::try_from(descriptor)
+            .ok()
+            .and_then(|descriptor| OBJECTS.get(descriptor))
+    };
     if let (Some(from), Some(to)) = (object(from), object(to)) {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -89,7 +98,9 @@ pub fn sync_key(descriptor: i32) -> Option<u64> {
     if kind(descriptor) != Kind::Internal {
         return None;
     }
-    OBJECTS.get(descriptor as usize).map(|object| INTERNAL_KEYS | u64::from(object.load(Ordering::Relaxed)))
+    OBJECTS
+        .get(descriptor as usize)
+        .map(|object| INTERNAL_KEYS | u64::from(object.load(Ordering::Relaxed)))
 }
 
 /// Keys of descriptors lie where no address of the program can.
@@ -104,7 +115,10 @@ pub fn number_key(descriptor: i32) -> u64 {
 pub fn opened_internal(one: i32, other: i32) {
     for descriptor in [one, other] {
         opened(descriptor, Kind::Internal);
-        if let Some(object) = usize::try_from(descriptor).ok().and_then(|descriptor| OBJECTS.get(descriptor)) {
+        if let Some(object) = usize::try_from(descriptor)
+            .ok()
+            .and_then(|descriptor| OBJECTS.get(descriptor))
+        {
             object.store(one as u32, Ordering::Relaxed);
         }
     }
@@ -113,12 +127,22 @@ pub fn opened_internal(one: i32, other: i32) {
 /// R2's `reproduce` (section 6): files below a folder that the user names are read again in replay instead of being logged.
 /// After an `open` that succeeded, in both runs.
 pub fn opened_path(thread: &mut Thread, descriptor: i32) {
-    let Some(real) = usize::try_from(descriptor).ok().and_then(|descriptor| REPRODUCED.get(descriptor)) else { return };
+    let Some(real) = usize::try_from(descriptor)
+        .ok()
+        .and_then(|descriptor| REPRODUCED.get(descriptor))
+    else {
+        return;
+    };
     match mode() {
         Mode::Record if init::config().optimizations & optimizations::REPRODUCE != 0 => {
             let mut path = [0; 1024];
-            if let Some(path) = path_of(descriptor, &mut path).filter(|path| is_below(path, init::config().reproduce.as_str())) {
-                thread.writer.append(hindcast_execlog::Kind::File, &[&descriptor.to_ne_bytes(), path]);
+            if let Some(path) = path_of(descriptor, &mut path)
+                .filter(|path| is_below(path, init::config().reproduce.as_str()))
+            {
+                thread.writer.append(
+                    hindcast_execlog::Kind::File,
+                    &[&descriptor.to_ne_bytes(), path],
+                );
                 real.store(descriptor, Ordering::Relaxed);
             }
         }
@@ -129,7 +153,8 @@ pub fn opened_path(thread: &mut Thread, descriptor: i32) {
             {
                 thread.reader.advance(&event);
                 let opened = CString::new(path).map_err(|_| libc::EINVAL);
-                let opened = opened.and_then(|path| raw::open_at(libc::AT_FDCWD, &path, libc::O_RDONLY, 0));
+                let opened =
+                    opened.and_then(|path| raw::open_at(libc::AT_FDCWD, &path, libc::O_RDONLY, 0));
                 real.store(opened.unwrap_or(MISSING), Ordering::Relaxed);
             }
         }
@@ -139,7 +164,9 @@ pub fn opened_path(thread: &mut Thread, descriptor: i32) {
 
 /// Which real descriptor reads from this one are to be taken from; in a recording, the same one.
 pub fn reproduced(descriptor: i32) -> Option<i32> {
-    let real = REPRODUCED.get(usize::try_from(descriptor).ok()?)?.load(Ordering::Relaxed);
+    let real = REPRODUCED
+        .get(usize::try_from(descriptor).ok()?)?
+        .load(Ordering::Relaxed);
     (real != 0).then_some(real)
 }
 
@@ -150,15 +177,29 @@ const MISSING: i32 = -1;
 
 fn path_of(descriptor: i32, path: &mut [u8; 1024]) -> Option<&[u8]> {
     let mut link = [0u8; 32];
-    let _ = std::io::Write::write_fmt(&mut &mut link[..31], format_args!("/proc/self/fd/{descriptor}"));
+    let _ = std::io::Write::write_fmt(
+        &mut &mut link[..31],
+        format_args!("/proc/self/fd/{descriptor}"),
+    );
     // SAFETY: a C string and a buffer with its length.
-    let length = unsafe { crate::syscall!(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), path.as_mut_ptr(), path.len()) };
-    raw::error_of(length).is_none().then(|| &path[..length as usize])
+    let length = unsafe {
+        crate::syscall!(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD,
+            link.as_ptr(),
+            path.as_mut_ptr(),
+            path.len()
+        )
+    };
+    raw::error_of(length)
+        .is_none()
+        .then(|| &path[..length as usize])
 }
 
 fn is_below(path: &[u8], folder: &str) -> bool {
     let folder = folder.trim_end_matches('/').as_bytes();
-    path.strip_prefix(folder).is_some_and(|rest| rest.first() == Some(&b'/'))
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
 /// Whether a descriptor is ours: for the program it does not exist.
@@ -174,9 +215,17 @@ pub fn start() {
         if init::replaying() {
             continue;
         }
-        let Some(id) = identity(descriptor) else { continue };
+        let Some(id) = identity(descriptor) else {
+            continue;
+        };
         let flag = match id {
-            id if id == config.stdout && id == config.stderr => if descriptor == 2 { ECHO_STDERR } else { ECHO_STDOUT },
+            id if id == config.stdout && id == config.stderr => {
+                if descriptor == 2 {
+                    ECHO_STDERR
+                } else {
+                    ECHO_STDOUT
+                }
+            }
             id if id == config.stdout => ECHO_STDOUT,
             id if id == config.stderr => ECHO_STDERR,
             _ => continue,
@@ -206,5 +255,8 @@ pub fn identity(descriptor: i32) -> Option<FileId> {
     }
     // SAFETY: the kernel filled it in.
     let found = unsafe { found.assume_init() };
-    Some(FileId { device: found.st_dev, inode: found.st_ino })
+    Some(FileId {
+        device: found.st_dev,
+        inode: found.st_ino,
+    })
 }

@@ -30,8 +30,13 @@ extern "C" fn start() {
     CONFIG.store(config, Ordering::Release);
     // SAFETY: just read, private to this process.
     let config = unsafe { &*config };
-    BOARD.store(map_board().unwrap_or(std::ptr::null_mut()), Ordering::Release);
-    let Some(thread) = thread::create(0) else { return };
+    BOARD.store(
+        map_board().unwrap_or(std::ptr::null_mut()),
+        Ordering::Release,
+    );
+    let Some(thread) = thread::create(0) else {
+        return;
+    };
     let mode = match config.run() {
         Run::Off => return,
         Run::Record => Mode::Record,
@@ -40,13 +45,21 @@ extern "C" fn start() {
     if let Err(reason) = open_header(mode) {
         // Nothing was recorded yet, so there is no log to say it in: the launcher notices that the folder is empty.
         if mode == Mode::Replay {
-            divergence::unusable(format_args!("the folder {} of the recording: {reason}", config.process.as_str()), "");
+            divergence::unusable(
+                format_args!(
+                    "the folder {} of the recording: {reason}",
+                    config.process.as_str()
+                ),
+                "",
+            );
         }
         return;
     }
     set_mode(mode);
     enter_thread(thread);
-    let Some(thread) = thread::current() else { return };
+    let Some(thread) = thread::current() else {
+        return;
+    };
     exchange_start_values(thread);
     trap::install();
     signals::start();
@@ -61,7 +74,10 @@ extern "C" fn start() {
 pub fn enter_thread(thread: &'static mut Thread) {
     thread::set_current(thread);
     // SAFETY: no arguments.
-    thread.kernel_id.store(unsafe { syscall!(libc::SYS_gettid) } as u32, Ordering::Relaxed);
+    thread.kernel_id.store(
+        unsafe { syscall!(libc::SYS_gettid) } as u32,
+        Ordering::Relaxed,
+    );
     open_log(thread);
     take_slot(thread);
     arm(thread);
@@ -75,13 +91,20 @@ fn open_log(thread: &mut Thread) {
             if let Err(code) = thread.writer.create(thread.number) {
                 detach::detach(Reason::LogCannotGrow { code });
             }
-            with_header(|header| header.threads.fetch_max(thread.number + 1, Ordering::AcqRel));
+            with_header(|header| {
+                header
+                    .threads
+                    .fetch_max(thread.number + 1, Ordering::AcqRel)
+            });
         }
         Mode::Replay => {
             match thread.reader.open(process.as_str(), thread.number) {
                 // The process ended between the creation of the thread and its first step: an empty log.
                 Err(Unreadable::Missing(libc::ENOENT)) if thread.number != 0 => {}
-                Err(why) => divergence::unusable(format_args!("{}/t{}: {why}", process.as_str(), thread.number), why.hint()),
+                Err(why) => divergence::unusable(
+                    format_args!("{}/t{}: {why}", process.as_str(), thread.number),
+                    why.hint(),
+                ),
                 Ok(()) => {}
             }
             if config().break_thread == u64::from(thread.number) {
@@ -99,7 +122,10 @@ fn take_slot(thread: &mut Thread) {
     thread.slot = board().and_then(Board::take_slot);
     if let Some(slot) = thread.slot {
         // SAFETY: no arguments.
-        slot.pid.store(unsafe { syscall!(libc::SYS_getpid) } as u32, Ordering::Relaxed);
+        slot.pid.store(
+            unsafe { syscall!(libc::SYS_getpid) } as u32,
+            Ordering::Relaxed,
+        );
         slot.thread.store(thread.number, Ordering::Relaxed);
         let name = (&raw const slot.process).cast_mut();
         // SAFETY: the slot is this thread's alone; the launcher reads it after `state` says that it is in use.
@@ -118,7 +144,14 @@ pub fn arm(thread: &mut Thread) {
     let (text, length) = raw::text_range();
     // SAFETY: the selector byte lives as long as the process.
     let result = unsafe {
-        syscall!(libc::SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, text, length, thread.selector.as_ptr())
+        syscall!(
+            libc::SYS_prctl,
+            PR_SET_SYSCALL_USER_DISPATCH,
+            PR_SYS_DISPATCH_ON,
+            text,
+            length,
+            thread.selector.as_ptr()
+        )
     };
     if raw::error_of(result).is_some() {
         detach::detach(Reason::Other("this kernel has no Syscall User Dispatch"));
@@ -137,15 +170,25 @@ fn exchange_start_values(thread: &mut Thread) {
     match mode() {
         Mode::Record => {
             // SAFETY: the kernel put 16 bytes there, or there are none.
-            let bytes = if random.is_null() { [0; 16] } else { unsafe { *random } };
-            thread.writer.append(Kind::Start, &[&bytes, &files::standard_flags()]);
+            let bytes = if random.is_null() {
+                [0; 16]
+            } else {
+                unsafe { *random }
+            };
+            thread
+                .writer
+                .append(Kind::Start, &[&bytes, &files::standard_flags()]);
         }
         Mode::Replay => {
             let event = divergence::expect_event(thread, Kind::Start as u16);
-            let (Kind::Start, Some((bytes, flags))) =
-                (Kind::from_number(event.kind).unwrap_or(Kind::None), event.payload.split_first_chunk::<16>())
-            else {
-                divergence::unusable(format_args!("the log does not begin with the start of a process"), "Record again.");
+            let (Kind::Start, Some((bytes, flags))) = (
+                Kind::from_number(event.kind).unwrap_or(Kind::None),
+                event.payload.split_first_chunk::<16>(),
+            ) else {
+                divergence::unusable(
+                    format_args!("the log does not begin with the start of a process"),
+                    "Record again.",
+                );
             };
             thread.reader.advance(&event);
             if !random.is_null() {
@@ -162,7 +205,9 @@ fn exchange_start_values(thread: &mut Thread) {
 
 /// In the child of a fork, on its only thread, which is in system space: the child's own folder and log.
 pub fn after_fork(process: &str) {
-    let Some(thread) = thread::current() else { return };
+    let Some(thread) = thread::current() else {
+        return;
+    };
     thread::forget_others(thread);
     let config = CONFIG.load(Ordering::Acquire);
     // SAFETY: only this thread exists, and it holds no reference to the configuration.
@@ -172,7 +217,10 @@ pub fn after_fork(process: &str) {
     }
     if let Err(reason) = open_header(mode()) {
         if mode() == Mode::Replay {
-            divergence::unusable(format_args!("the folder {process} of the recording: {reason}"), "");
+            divergence::unusable(
+                format_args!("the folder {process} of the recording: {reason}"),
+                "",
+            );
         }
         set_mode(Mode::Off);
         thread.enter_system();
@@ -188,9 +236,27 @@ fn read_config() -> Option<*mut Config> {
     let address = take_room(size_of::<Config>())?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: room taken just now.
-    let config = unsafe { raw::map_at(address, size_of::<Config>(), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }.ok()?;
+    let config = unsafe {
+        raw::map_at(
+            address,
+            size_of::<Config>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            -1,
+            0,
+        )
+    }
+    .ok()?;
     // SAFETY: room for a configuration.
-    let read = unsafe { syscall!(libc::SYS_pread64, descriptors::CONFIG, config, size_of::<Config>(), 0) };
+    let read = unsafe {
+        syscall!(
+            libc::SYS_pread64,
+            descriptors::CONFIG,
+            config,
+            size_of::<Config>(),
+            0
+        )
+    };
     let config = config.cast::<Config>();
     // SAFETY: plain data, fully read if the length says so.
     (read == size_of::<Config>() as isize && unsafe { &*config }.is_valid()).then_some(config)
@@ -200,7 +266,14 @@ fn map_board() -> Option<*mut Board> {
     let address = take_room(Board::bytes())?;
     // SAFETY: room taken just now.
     let board = unsafe {
-        raw::map_at(address, Board::bytes(), libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, descriptors::BOARD, 0)
+        raw::map_at(
+            address,
+            Board::bytes(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            descriptors::BOARD,
+            0,
+        )
     };
     Some(board.ok()?.cast())
 }
@@ -210,19 +283,31 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
     let process = config().process;
     let length = size_of::<ProcessHeader>();
     let (open_flags, map_flags) = match mode {
-        Mode::Record => (libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, libc::MAP_SHARED),
+        Mode::Record => (
+            libc::O_RDWR | libc::O_CREAT | libc::O_EXCL,
+            libc::MAP_SHARED,
+        ),
         _ => (libc::O_RDONLY, libc::MAP_PRIVATE),
     };
     if mode == Mode::Record {
         let folder = Path::new(process.as_str(), format_args!(""));
         // SAFETY: a C string.
-        unsafe { syscall!(libc::SYS_mkdirat, descriptors::FOLDER, folder.as_c_str().as_ptr(), 0o755) };
+        unsafe {
+            syscall!(
+                libc::SYS_mkdirat,
+                descriptors::FOLDER,
+                folder.as_c_str().as_ptr(),
+                0o755
+            )
+        };
     }
     let path = Path::new(process.as_str(), format_args!("process"));
-    let file = raw::open_at(descriptors::FOLDER, path.as_c_str(), open_flags, 0o644).map_err(ErrorNumber)?;
+    let file = raw::open_at(descriptors::FOLDER, path.as_c_str(), open_flags, 0o644)
+        .map_err(ErrorNumber)?;
     if mode == Mode::Record {
         let folder = Path::new(process.as_str(), format_args!(""));
-        let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0).map_err(ErrorNumber)?;
+        let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0)
+            .map_err(ErrorNumber)?;
         put_at(folder, descriptors::PROCESS);
         // What is said of all numbers of ours must be true of each: none of them can become the program's.
         for number in descriptors::LIBRARY..descriptors::END {
@@ -236,7 +321,16 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
     }
     let address = take_room(length).ok_or(ErrorNumber(libc::ENOMEM))?;
     // SAFETY: room taken just now.
-    let mapped = unsafe { raw::map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, map_flags, file, 0) };
+    let mapped = unsafe {
+        raw::map_at(
+            address,
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            map_flags,
+            file,
+            0,
+        )
+    };
     raw::close(file);
     let header = mapped.map_err(ErrorNumber)?.cast::<ProcessHeader>();
     if mode == Mode::Record {
@@ -252,14 +346,38 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
 /// Makes `wanted` another number of `file`. A descriptor must be below the program's soft limit when it is made, though it may be
 /// above later; the launcher has seen to it that the hard limit leaves room.
 fn put_at(file: i32, wanted: i32) {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
     // SAFETY: limits of this process, which has one thread here, and descriptors of ours.
     unsafe {
-        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
-        let raised = libc::rlimit { rlim_cur: limit.rlim_cur.max(descriptors::END as u64), ..limit };
-        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, &raw const raised, 0);
+        syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            0,
+            &raw mut limit
+        );
+        let raised = libc::rlimit {
+            rlim_cur: limit.rlim_cur.max(descriptors::END as u64),
+            ..limit
+        };
+        syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            &raw const raised,
+            0
+        );
         syscall!(libc::SYS_dup3, file, wanted, libc::O_CLOEXEC);
-        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, &raw const limit, 0);
+        syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            &raw const limit,
+            0
+        );
     }
 }
 
@@ -282,7 +400,16 @@ pub fn hand_over(user: u32) {
     }
     let give = |file: &std::ffi::CStr| {
         // SAFETY: a C string. Where it is not allowed the process was not privileged to begin with.
-        unsafe { syscall!(libc::SYS_fchownat, descriptors::PROCESS, file.as_ptr(), user, -1i32, libc::AT_SYMLINK_NOFOLLOW) }
+        unsafe {
+            syscall!(
+                libc::SYS_fchownat,
+                descriptors::PROCESS,
+                file.as_ptr(),
+                user,
+                -1i32,
+                libc::AT_SYMLINK_NOFOLLOW
+            )
+        }
     };
     give(c".");
     give(c"process");
@@ -337,14 +464,14 @@ pub fn ended(end: End, code: u32) {
 pub fn is_recorded(process: &str) -> bool {
     let path = Path::new(process, format_args!("process"));
     // SAFETY: a C string.
-    unsafe { syscall!(libc::SYS_faccessat, descriptors::FOLDER, path.as_c_str().as_ptr(), libc::R_OK) == 0 }
-}
-
-/// In replay, whether the process ended in a way that the log holds: it exited, died of a signal of its own, or became another image.
-pub fn recorded_end_is_known() -> bool {
-    // SAFETY: the mapping is private and its numbers are not written in replay.
-    let end = unsafe { HEADER.load(Ordering::Acquire).as_ref() }.map(|header| header.end().0);
-    matches!(end, Some(End::Exited | End::Signalled | End::Executed))
+    unsafe {
+        syscall!(
+            libc::SYS_faccessat,
+            descriptors::FOLDER,
+            path.as_c_str().as_ptr(),
+            libc::R_OK
+        ) == 0
+    }
 }
 
 /// In replay, why recording of this process ended before the process did.
@@ -368,8 +495,16 @@ pub fn warn(text: std::fmt::Arguments<'_>) {
     let mut line = hindcast_execlog::Text::<400>::new();
     let _ = std::fmt::Write::write_fmt(&mut line, text);
     with_header(|header| {
-        if !header.warnings.as_str().lines().any(|known| known == line.as_str()) {
-            let _ = std::fmt::Write::write_fmt(&mut header.warnings, format_args!("{}\n", line.as_str()));
+        if !header
+            .warnings
+            .as_str()
+            .lines()
+            .any(|known| known == line.as_str())
+        {
+            let _ = std::fmt::Write::write_fmt(
+                &mut header.warnings,
+                format_args!("{}\n", line.as_str()),
+            );
         }
     });
 }

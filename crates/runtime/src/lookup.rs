@@ -43,18 +43,28 @@ unsafe extern "C" fn ours(handle: *mut c_void, name: *const c_char) -> *mut c_vo
     if handle == libc::RTLD_DEFAULT {
         return std::ptr::null_mut();
     }
-    let Some(thread) = thread::in_replay_space() else { return std::ptr::null_mut() };
+    let Some(thread) = thread::in_replay_space() else {
+        return std::ptr::null_mut();
+    };
     thread::system_space(thread, || {
         // SAFETY: the caller's own handle and name, and handles of libraries that are never unloaded.
         unsafe {
             let libcs = real(libc_handle(), name);
-            let asked = if handle == libc::RTLD_NEXT { libcs } else { real(handle, name) };
+            let asked = if handle == libc::RTLD_NEXT {
+                libcs
+            } else {
+                real(handle, name)
+            };
             if libcs.is_null() || asked != libcs {
                 return std::ptr::null_mut();
             }
             let own = real(own_handle(), name);
             let (start, length) = raw::text_range();
-            if (start..start + length).contains(&(own as usize)) { own } else { std::ptr::null_mut() }
+            if (start..start + length).contains(&(own as usize)) {
+                own
+            } else {
+                std::ptr::null_mut()
+            }
         }
     })
 }
@@ -66,7 +76,11 @@ fn real() -> Lookup {
         // into libc, or the first one.
         real = unsafe {
             let moved = libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.34".as_ptr());
-            if moved.is_null() { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr()) } else { moved }
+            if moved.is_null() {
+                libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr())
+            } else {
+                moved
+            }
         };
         REAL.store(real, Ordering::Release);
     }

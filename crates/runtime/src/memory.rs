@@ -30,7 +30,17 @@ fn map(thread: &mut Thread, arguments: [usize; 6]) -> isize {
     let from_file = flags as i32 & libc::MAP_ANONYMOUS == 0;
     if mode() == Mode::Record {
         // SAFETY: the program's own call.
-        let result = unsafe { raw::syscall6(libc::SYS_mmap, address, length, protection, flags, descriptor, offset) };
+        let result = unsafe {
+            raw::syscall6(
+                libc::SYS_mmap,
+                address,
+                length,
+                protection,
+                flags,
+                descriptor,
+                offset,
+            )
+        };
         if from_file && raw::error_of(result).is_none() {
             warn_if_shared(flags, protection);
             log_file(thread, result, descriptor as i32, offset, length);
@@ -40,29 +50,63 @@ fn map(thread: &mut Thread, arguments: [usize; 6]) -> isize {
         }
         return result;
     }
-    let Some((result, bytes)) = next_mapping(thread, "mmap") else { return -(libc::ENOMEM as isize) };
+    let Some((result, bytes)) = next_mapping(thread, "mmap") else {
+        return -(libc::ENOMEM as isize);
+    };
     if raw::error_of(result).is_some() {
         return result;
     }
-    let fixed = if flags as i32 & libc::MAP_FIXED != 0 { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
-    let kept = flags as i32 & !(libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC | libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT);
-    let (share, protection_first) = if from_file {
-        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE)
+    let fixed = if flags as i32 & libc::MAP_FIXED != 0 {
+        libc::MAP_FIXED
     } else {
-        (flags as i32 & (libc::MAP_SHARED | libc::MAP_PRIVATE), protection as i32)
+        libc::MAP_FIXED_NOREPLACE
+    };
+    let kept = flags as i32
+        & !(libc::MAP_SHARED_VALIDATE
+            | libc::MAP_SYNC
+            | libc::MAP_FIXED
+            | libc::MAP_FIXED_NOREPLACE
+            | libc::MAP_32BIT);
+    let (share, protection_first) = if from_file {
+        (
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            libc::PROT_READ | libc::PROT_WRITE,
+        )
+    } else {
+        (
+            flags as i32 & (libc::MAP_SHARED | libc::MAP_PRIVATE),
+            protection as i32,
+        )
     };
     // SAFETY: where the recorded run had it. What the program put under a fixed address it wants to be replaced.
-    let mapped = unsafe { syscall!(libc::SYS_mmap, result, length, protection_first, kept | share | fixed, -1isize, 0) };
+    let mapped = unsafe {
+        syscall!(
+            libc::SYS_mmap,
+            result,
+            length,
+            protection_first,
+            kept | share | fixed,
+            -1isize,
+            0
+        )
+    };
     if mapped != result {
         divergence::unusable(
-            format_args!("memory at {result:#x} ({length} bytes) is not free here as it was when recorded (error {})", -mapped),
+            format_args!(
+                "memory at {result:#x} ({length} bytes) is not free here as it was when recorded (error {})",
+                -mapped
+            ),
             "Replay on the same kernel and libraries as recorded, without a larger stack limit or other preloaded libraries.",
         );
     }
     if from_file {
         // SAFETY: mapped just now, and the bytes are not longer than the mapping.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), result as *mut u8, bytes.len().min(length));
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                result as *mut u8,
+                bytes.len().min(length),
+            );
             syscall!(libc::SYS_mprotect, result, length, protection);
         }
     }
@@ -81,18 +125,43 @@ fn remap(thread: &mut Thread, arguments: [usize; 6]) -> isize {
     let [address, old_length, new_length, flags, target, _] = arguments;
     if mode() == Mode::Record {
         // SAFETY: the program's own call.
-        let result = unsafe { raw::syscall6(libc::SYS_mremap, address, old_length, new_length, flags, target, 0) };
+        let result = unsafe {
+            raw::syscall6(
+                libc::SYS_mremap,
+                address,
+                old_length,
+                new_length,
+                flags,
+                target,
+                0,
+            )
+        };
         log_mapping(thread, result, HERE, 0);
         thread.writer.finish(Kind::Mapping as u16, 0, false);
         return result;
     }
-    let Some((result, _)) = next_mapping(thread, "mremap") else { return -(libc::ENOMEM as isize) };
+    let Some((result, _)) = next_mapping(thread, "mremap") else {
+        return -(libc::ENOMEM as isize);
+    };
     if raw::error_of(result).is_some() {
         return result;
     }
-    let moved = if result as usize == address { flags as i32 } else { flags as i32 | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED };
+    let moved = if result as usize == address {
+        flags as i32
+    } else {
+        flags as i32 | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED
+    };
     // SAFETY: where the recorded run had it.
-    unsafe { syscall!(libc::SYS_mremap, address, old_length, new_length, moved, result) }
+    unsafe {
+        syscall!(
+            libc::SYS_mremap,
+            address,
+            old_length,
+            new_length,
+            moved,
+            result
+        )
+    }
 }
 
 /// Begins a mapping event.
@@ -111,7 +180,13 @@ fn next_mapping(thread: &mut Thread, what: &'static str) -> Option<(isize, &'sta
     if event.kind != Kind::Mapping as u16 {
         divergence::diverged(thread, Some(event), Actual::Step(what));
     }
-    let word = |index: usize| event.payload.get(index * 8..)?.first_chunk::<8>().map(|word| u64::from_ne_bytes(*word));
+    let word = |index: usize| {
+        event
+            .payload
+            .get(index * 8..)?
+            .first_chunk::<8>()
+            .map(|word| u64::from_ne_bytes(*word))
+    };
     let (result, place, bytes) = (word(0)?, word(1)?, word(2)? as usize);
     let contents = match place {
         HERE => event.payload.get(24..)?.get(..bytes)?,
@@ -140,18 +215,28 @@ fn log_file(thread: &mut Thread, result: isize, descriptor: i32, offset: usize, 
     // SAFETY: room for one `stat`.
     let status = unsafe { syscall!(libc::SYS_fstat, descriptor, found.as_mut_ptr()) };
     // SAFETY: filled in if that succeeded.
-    let found = raw::error_of(status).is_none().then(|| unsafe { found.assume_init() });
+    let found = raw::error_of(status)
+        .is_none()
+        .then(|| unsafe { found.assume_init() });
     let regular = found.filter(|found| found.st_mode & libc::S_IFMT == libc::S_IFREG);
     let Some(found) = regular else {
         if files::kind(descriptor) == files::Kind::Other {
-            init::warn(format_args!("a device is mapped into memory: what it holds is not recorded"));
+            init::warn(format_args!(
+                "a device is mapped into memory: what it holds is not recorded"
+            ));
         }
         log_mapping(thread, result, HERE, 0);
         thread.writer.finish(Kind::Mapping as u16, 0, false);
         return;
     };
     let wanted = length.min((found.st_size as usize).saturating_sub(offset));
-    let (file, changed) = (FileId { device: found.st_dev, inode: found.st_ino }, (found.st_mtime, found.st_mtime_nsec));
+    let (file, changed) = (
+        FileId {
+            device: found.st_dev,
+            inode: found.st_ino,
+        },
+        (found.st_mtime, found.st_mtime_nsec),
+    );
     let same = |known: &Known| {
         known.thread == thread.number
             && known.file == file
@@ -159,14 +244,28 @@ fn log_file(thread: &mut Thread, result: isize, descriptor: i32, offset: usize, 
             && known.offset <= offset
             && offset + wanted <= known.offset + known.length
     };
-    let known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).0.iter().flatten().find(|known| same(known)).copied();
+    let known = KNOWN
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .0
+        .iter()
+        .flatten()
+        .find(|known| same(known))
+        .copied();
     if let Some(known) = known {
-        log_mapping(thread, result, known.place + (offset - known.offset) as u64, wanted as u64);
+        log_mapping(
+            thread,
+            result,
+            known.place + (offset - known.offset) as u64,
+            wanted as u64,
+        );
         thread.writer.finish(Kind::Mapping as u16, 0, false);
         return;
     }
     let long = wanted > 0x7000;
-    let contents = (wanted > 0).then(|| map_contents(descriptor, offset, wanted)).flatten();
+    let contents = (wanted > 0)
+        .then(|| map_contents(descriptor, offset, wanted))
+        .flatten();
     let Some(contents) = contents else {
         log_mapping(thread, result, HERE, 0);
         thread.writer.finish(Kind::Mapping as u16, 0, false);
@@ -176,9 +275,18 @@ fn log_file(thread: &mut Thread, result: isize, descriptor: i32, offset: usize, 
         let place = thread.writer.position() as u64;
         if thread.writer.put(contents) {
             thread.writer.finish(Kind::Mapping as u16, 0, long);
-            let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut known = KNOWN
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
             let next = known.1;
-            known.0[next % KNOWN_MAX] = Some(Known { thread: thread.number, file, changed, offset, length: wanted, place });
+            known.0[next % KNOWN_MAX] = Some(Known {
+                thread: thread.number,
+                file,
+                changed,
+                offset,
+                length: wanted,
+                place,
+            });
             known.1 = next + 1;
         }
     }
@@ -190,7 +298,17 @@ fn log_file(thread: &mut Thread, result: isize, descriptor: i32, offset: usize, 
 fn map_contents(descriptor: i32, offset: usize, length: usize) -> Option<&'static [u8]> {
     let address = take_room(length)?;
     // SAFETY: room taken just now.
-    let mapped = unsafe { raw::map_at(address, length, libc::PROT_READ, libc::MAP_PRIVATE, descriptor, offset) }.ok()?;
+    let mapped = unsafe {
+        raw::map_at(
+            address,
+            length,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE,
+            descriptor,
+            offset,
+        )
+    }
+    .ok()?;
     // SAFETY: stays mapped until the caller removes it.
     Some(unsafe { std::slice::from_raw_parts(mapped, length) })
 }

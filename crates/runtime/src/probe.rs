@@ -105,7 +105,15 @@ mod tests {
             action.sa_flags = libc::SA_SIGINFO;
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGSEGV, &action, &mut before);
-            let pages = libc::mmap(std::ptr::null_mut(), 3 * PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0).cast::<u8>();
+            let pages = libc::mmap(
+                std::ptr::null_mut(),
+                3 * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+            .cast::<u8>();
             libc::munmap(pages.add(2 * PAGE).cast(), PAGE);
             assert!(readable(pages, 2 * PAGE));
             assert!(readable(pages.add(2 * PAGE - 1), 1));

@@ -13,7 +13,15 @@ use crate::thread::Thread;
 /// # Safety
 /// As the system call.
 #[inline(always)]
-pub unsafe fn syscall6(number: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+pub unsafe fn syscall6(
+    number: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
     let result: isize;
     // SAFETY: the kernel keeps all registers but rax, rcx and r11; memory is the caller's matter.
     unsafe {
@@ -92,7 +100,11 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    fn hindcast_blocking_syscall(number: i64, arguments: *const [usize; 6], queued: *const u8) -> isize;
+    fn hindcast_blocking_syscall(
+        number: i64,
+        arguments: *const [usize; 6],
+        queued: *const u8,
+    ) -> isize;
     fn hindcast_window_begin();
     fn hindcast_window_end();
     fn hindcast_window_interrupted();
@@ -111,21 +123,31 @@ pub unsafe fn blocking6(thread: &Thread, number: i64, arguments: [usize; 6]) -> 
 /// Where a signal handler must resume a thread that it interrupted at `instruction`: `Some` inside the window of [`blocking6`],
 /// whose system call was not entered yet (or is about to be restarted) and must not be.
 pub fn interrupted_window(instruction: usize) -> Option<usize> {
-    let inside = hindcast_window_begin as *const () as usize..=hindcast_window_end as *const () as usize;
-    inside.contains(&instruction).then_some(hindcast_window_interrupted as *const () as usize)
+    let inside =
+        hindcast_window_begin as *const () as usize..=hindcast_window_end as *const () as usize;
+    inside
+        .contains(&instruction)
+        .then_some(hindcast_window_interrupted as *const () as usize)
 }
 
 /// The library's text: base address and length. System calls from inside never trap.
 pub fn text_range() -> (usize, usize) {
     let base: usize;
     // SAFETY: the linker defines the symbol at the first byte of this library.
-    unsafe { asm!(".hidden __ehdr_start", "lea {}, [rip + __ehdr_start]", out(reg) base, options(nomem, nostack)) };
+    unsafe {
+        asm!(".hidden __ehdr_start", "lea {}, [rip + __ehdr_start]", out(reg) base, options(nomem, nostack))
+    };
     // SAFETY: a loaded library begins with its ELF header, and its program headers are mapped.
     let segments = unsafe {
         let header = &*(base as *const libc::Elf64_Ehdr);
-        std::slice::from_raw_parts((base + header.e_phoff as usize) as *const libc::Elf64_Phdr, header.e_phnum as usize)
+        std::slice::from_raw_parts(
+            (base + header.e_phoff as usize) as *const libc::Elf64_Phdr,
+            header.e_phnum as usize,
+        )
     };
-    let text = segments.iter().find(|segment| segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0);
+    let text = segments
+        .iter()
+        .find(|segment| segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0);
     let text = text.expect("a library has text");
     (base + text.p_vaddr as usize, text.p_memsz as usize)
 }
@@ -139,7 +161,15 @@ pub fn error_of(result: isize) -> Option<i32> {
 /// Opens below a folder with `O_CLOEXEC`.
 pub fn open_at(folder: i32, path: &CStr, flags: i32, permissions: u32) -> Result<i32, i32> {
     // SAFETY: the path is a C string.
-    let result = unsafe { syscall!(libc::SYS_openat, folder, path.as_ptr(), flags | libc::O_CLOEXEC, permissions) };
+    let result = unsafe {
+        syscall!(
+            libc::SYS_openat,
+            folder,
+            path.as_ptr(),
+            flags | libc::O_CLOEXEC,
+            permissions
+        )
+    };
     error_of(result).map_or(Ok(result as i32), Err)
 }
 
@@ -152,10 +182,25 @@ pub fn close(descriptor: i32) {
 ///
 /// # Safety
 /// Nothing in use may lie there.
-pub unsafe fn map_at(address: usize, length: usize, protection: i32, flags: i32, descriptor: i32, offset: usize) -> Result<*mut u8, i32> {
+pub unsafe fn map_at(
+    address: usize,
+    length: usize,
+    protection: i32,
+    flags: i32,
+    descriptor: i32,
+    offset: usize,
+) -> Result<*mut u8, i32> {
     // SAFETY: the caller's promise.
     let result = unsafe {
-        syscall!(libc::SYS_mmap, address, length, protection, flags | libc::MAP_FIXED, descriptor as isize, offset)
+        syscall!(
+            libc::SYS_mmap,
+            address,
+            length,
+            protection,
+            flags | libc::MAP_FIXED,
+            descriptor as isize,
+            offset
+        )
     };
     error_of(result).map_or(Ok(result as *mut u8), Err)
 }
@@ -168,7 +213,11 @@ pub fn write_all(descriptor: i32, mut bytes: &[u8]) {
         match error_of(written) {
             Some(libc::EINTR) => {}
             Some(libc::EAGAIN) => {
-                let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
+                let mut poll = libc::pollfd {
+                    fd: descriptor,
+                    events: libc::POLLOUT,
+                    revents: 0,
+                };
                 // SAFETY: one poll entry.
                 unsafe { syscall!(libc::SYS_poll, &raw mut poll, 1, 1000) };
             }

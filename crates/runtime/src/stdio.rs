@@ -65,12 +65,18 @@ fn lock_stream(thread: &mut Thread, stream: *mut Stream) {
 /// Runs a function of libc on a stream, in replay space, when it is this thread's turn.
 #[inline(always)]
 fn on_stream<R>(stream: *mut Stream, inner: impl FnOnce() -> R) -> R {
-    if threads::are_several() { in_order(stream, inner) } else { inner() }
+    if threads::are_several() {
+        in_order(stream, inner)
+    } else {
+        inner()
+    }
 }
 
 #[inline(never)]
 fn in_order<R>(stream: *mut Stream, inner: impl FnOnce() -> R) -> R {
-    let Some(thread) = thread::in_replay_space().filter(|_| !stream.is_null()) else { return inner() };
+    let Some(thread) = thread::in_replay_space().filter(|_| !stream.is_null()) else {
+        return inner();
+    };
     sync::enter(thread);
     lock_stream(thread, stream);
     sync::back_to_replay(thread);

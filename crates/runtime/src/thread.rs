@@ -156,7 +156,8 @@ const STATE_BYTES: usize = 64 * 1024;
 const _: () = assert!(size_of::<Thread>() <= STATE_BYTES);
 
 /// Every thread there has been, by number. Entries are written once, before the thread starts.
-static THREADS: [AtomicPtr<Thread>; THREADS_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS_MAX];
+static THREADS: [AtomicPtr<Thread>; THREADS_MAX] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS_MAX];
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
 /// A fresh state for a thread with this number; `None` when memory is short.
@@ -164,7 +165,17 @@ pub fn create(number: u32) -> Option<&'static mut Thread> {
     let address = addresses::RUNTIME + number as usize * STATE_BYTES;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the room of this number, which no other thread has.
-    let room = unsafe { raw::map_at(address, STATE_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }.ok()?;
+    let room = unsafe {
+        raw::map_at(
+            address,
+            STATE_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            -1,
+            0,
+        )
+    }
+    .ok()?;
     let thread = room.cast::<Thread>();
     // SAFETY: fresh zeroed memory of sufficient size; every field is written before it is read.
     unsafe {
@@ -203,7 +214,12 @@ pub fn next_number() -> Option<u32> {
 /// The state of the thread with this number, for what is atomic in it.
 pub fn by_number(number: u32) -> Option<&'static Thread> {
     // SAFETY: states live for ever; the reference is used for atomics only.
-    unsafe { THREADS.get(number as usize)?.load(Ordering::Acquire).as_ref() }
+    unsafe {
+        THREADS
+            .get(number as usize)?
+            .load(Ordering::Acquire)
+            .as_ref()
+    }
 }
 
 /// How many thread numbers were given out.

@@ -17,7 +17,9 @@
 mod stacks;
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use hindcast_execlog::THREADS_MAX;
 use hindcast_execlog::board::State;
@@ -93,13 +95,28 @@ impl Life {
     fn creation_is_logged(&self) {
         self.logged.store(1, Ordering::Release);
         // SAFETY: wakes whoever waits at this word.
-        unsafe { syscall!(libc::SYS_futex, self.logged.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+        unsafe {
+            syscall!(
+                libc::SYS_futex,
+                self.logged.as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                1
+            )
+        };
     }
 
     fn wait_until_creation_is_logged(&self) {
         while self.logged.load(Ordering::Acquire) == 0 {
             // SAFETY: waits while the word is zero.
-            unsafe { syscall!(libc::SYS_futex, self.logged.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 0, 0) };
+            unsafe {
+                syscall!(
+                    libc::SYS_futex,
+                    self.logged.as_ptr(),
+                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                    0,
+                    0
+                )
+            };
         }
     }
 
@@ -116,7 +133,11 @@ impl Life {
     unsafe fn release_stack(&self) {
         let length = self.stack_length.swap(0, Ordering::AcqRel);
         if length != 0 {
-            let stack = Stack { base: self.stack_base.load(Ordering::Relaxed), length, guard: self.guard.load(Ordering::Relaxed) };
+            let stack = Stack {
+                base: self.stack_base.load(Ordering::Relaxed),
+                length,
+                guard: self.guard.load(Ordering::Relaxed),
+            };
             // SAFETY: the caller's promise.
             unsafe { stack.unmap() };
         }
@@ -135,7 +156,8 @@ struct Wish {
 impl Wish {
     unsafe fn read(attributes: *const pthread_attr_t) -> Wish {
         let mut defaults = std::mem::MaybeUninit::<pthread_attr_t>::uninit();
-        let (mut address, mut size, mut guard, mut detached) = (std::ptr::null_mut::<c_void>(), 0usize, 0usize, 0);
+        let (mut address, mut size, mut guard, mut detached) =
+            (std::ptr::null_mut::<c_void>(), 0usize, 0usize, 0);
         // SAFETY: attributes of the program, or fresh ones that are destroyed again.
         unsafe {
             let given = if attributes.is_null() {
@@ -144,15 +166,34 @@ impl Wish {
             } else {
                 attributes
             };
-            real!(pthread_attr_getstackaddr: fn(*const pthread_attr_t, *mut *mut c_void) -> c_int)(given, &raw mut address);
-            real!(pthread_attr_getstacksize: fn(*const pthread_attr_t, *mut usize) -> c_int)(given, &raw mut size);
-            real!(pthread_attr_getguardsize: fn(*const pthread_attr_t, *mut usize) -> c_int)(given, &raw mut guard);
-            real!(pthread_attr_getdetachstate: fn(*const pthread_attr_t, *mut c_int) -> c_int)(given, &raw mut detached);
+            real!(pthread_attr_getstackaddr: fn(*const pthread_attr_t, *mut *mut c_void) -> c_int)(
+                given,
+                &raw mut address,
+            );
+            real!(pthread_attr_getstacksize: fn(*const pthread_attr_t, *mut usize) -> c_int)(
+                given,
+                &raw mut size,
+            );
+            real!(pthread_attr_getguardsize: fn(*const pthread_attr_t, *mut usize) -> c_int)(
+                given,
+                &raw mut guard,
+            );
+            real!(pthread_attr_getdetachstate: fn(*const pthread_attr_t, *mut c_int) -> c_int)(
+                given,
+                &raw mut detached,
+            );
             if attributes.is_null() {
-                real!(pthread_attr_destroy: fn(*mut pthread_attr_t) -> c_int)(defaults.as_mut_ptr());
+                real!(pthread_attr_destroy: fn(*mut pthread_attr_t) -> c_int)(
+                    defaults.as_mut_ptr(),
+                );
             }
         }
-        Wish { own_stack: !address.is_null(), stack_size: size, guard, detached: detached == libc::PTHREAD_CREATE_DETACHED }
+        Wish {
+            own_stack: !address.is_null(),
+            stack_size: size,
+            guard,
+            detached: detached == libc::PTHREAD_CREATE_DETACHED,
+        }
     }
 }
 
@@ -167,14 +208,21 @@ unsafe fn create_real(
     let mut changed = std::mem::MaybeUninit::<pthread_attr_t>::uninit();
     // SAFETY: a copy of the attributes lives for the call; what it points to is the original's and is not freed here.
     unsafe {
-        let Some(stack) = stack else { return real(handle, attributes, run, state.cast()) };
+        let Some(stack) = stack else {
+            return real(handle, attributes, run, state.cast());
+        };
         if attributes.is_null() {
             real!(pthread_attr_init: fn(*mut pthread_attr_t) -> c_int)(changed.as_mut_ptr());
         } else {
             std::ptr::copy_nonoverlapping(attributes, changed.as_mut_ptr(), 1);
         }
-        let set = real!(pthread_attr_setstack: fn(*mut pthread_attr_t, *mut c_void, usize) -> c_int);
-        match set(changed.as_mut_ptr(), stack.base as *mut c_void, stack.length) {
+        let set =
+            real!(pthread_attr_setstack: fn(*mut pthread_attr_t, *mut c_void, usize) -> c_int);
+        match set(
+            changed.as_mut_ptr(),
+            stack.base as *mut c_void,
+            stack.length,
+        ) {
             0 => real(handle, changed.as_ptr(), run, state.cast()),
             code => code,
         }
@@ -187,8 +235,12 @@ extern "C-unwind" fn run(state: *mut c_void) -> *mut c_void {
     let thread = unsafe { &mut *state.cast::<Thread>() };
     let life = Life::of(thread.number);
     // SAFETY: no arguments.
-    life.handle.store(unsafe { libc::pthread_self() }, Ordering::Release);
-    let (routine, argument) = (life.routine.load(Ordering::Acquire), life.argument.load(Ordering::Relaxed));
+    life.handle
+        .store(unsafe { libc::pthread_self() }, Ordering::Release);
+    let (routine, argument) = (
+        life.routine.load(Ordering::Acquire),
+        life.argument.load(Ordering::Relaxed),
+    );
     init::enter_thread(thread);
     if mode() == Mode::Record {
         life.wait_until_creation_is_logged();
@@ -208,25 +260,49 @@ extern "C-unwind" fn run(state: *mut c_void) -> *mut c_void {
 
 /// Payload of a [`Kind::Thread`] event: number, then base, length and guard of the stack; the length is zero when the program brought it.
 fn log_creation(thread: &mut Thread, number: u32, stack: Option<Stack>) {
-    let words = stack.map_or([0; 3], |stack| [stack.base, stack.length, stack.guard]).map(|word| (word as u64).to_ne_bytes());
-    thread.writer.append(Kind::Thread, &[&number.to_ne_bytes(), &words[0], &words[1], &words[2]]);
+    let words = stack
+        .map_or([0; 3], |stack| [stack.base, stack.length, stack.guard])
+        .map(|word| (word as u64).to_ne_bytes());
+    thread.writer.append(
+        Kind::Thread,
+        &[&number.to_ne_bytes(), &words[0], &words[1], &words[2]],
+    );
 }
 
 fn read_creation(payload: &[u8]) -> Option<(u32, Option<Stack>)> {
     let (number, rest) = payload.split_first_chunk::<4>()?;
-    let word = |index: usize| rest.get(index * 8..)?.first_chunk::<8>().map(|word| u64::from_ne_bytes(*word) as usize);
-    let stack = Stack { base: word(0)?, length: word(1)?, guard: word(2)? };
-    Some((u32::from_ne_bytes(*number), (stack.length != 0).then_some(stack)))
+    let word = |index: usize| {
+        rest.get(index * 8..)?
+            .first_chunk::<8>()
+            .map(|word| u64::from_ne_bytes(*word) as usize)
+    };
+    let stack = Stack {
+        base: word(0)?,
+        length: word(1)?,
+        guard: word(2)?,
+    };
+    Some((
+        u32::from_ne_bytes(*number),
+        (stack.length != 0).then_some(stack),
+    ))
 }
 
-fn prepare(thread: &mut Thread, number: u32, routine: usize, standard: bool, argument: *mut c_void, wish: &Wish) -> Option<*mut Thread> {
+fn prepare(
+    thread: &mut Thread,
+    number: u32,
+    routine: usize,
+    standard: bool,
+    argument: *mut c_void,
+    wish: &Wish,
+) -> Option<*mut Thread> {
     let state = thread::create(number)?;
     state.signals.inherit(&thread.signals);
     state.sync.created_by(thread);
     let life = Life::of(number);
     life.standard.store(standard, Ordering::Relaxed);
     life.argument.store(argument, Ordering::Relaxed);
-    life.state.store(if wish.detached { DETACHED } else { 0 }, Ordering::Relaxed);
+    life.state
+        .store(if wish.detached { DETACHED } else { 0 }, Ordering::Relaxed);
     life.stack_length.store(0, Ordering::Relaxed);
     life.logged.store(0, Ordering::Relaxed);
     life.routine.store(routine, Ordering::Release);
@@ -249,7 +325,9 @@ fn create(
     // SAFETY: the program's attributes.
     let wish = unsafe { Wish::read(attributes) };
     if mode() == Mode::Replay {
-        return create_again(thread, handle, attributes, routine, standard, argument, &wish);
+        return create_again(
+            thread, handle, attributes, routine, standard, argument, &wish,
+        );
     }
     let failed = |thread: &mut Thread, code| {
         sync::record_failure(thread, code);
@@ -259,7 +337,11 @@ fn create(
         detach::detach(Reason::TooManyThreads);
         return create_unrecorded(handle, attributes, routine, argument);
     };
-    let stack = if wish.own_stack { None } else { Stack::place(number, wish.stack_size, wish.guard) };
+    let stack = if wish.own_stack {
+        None
+    } else {
+        Stack::place(number, wish.stack_size, wish.guard)
+    };
     if stack.is_none() != wish.own_stack || stack.is_some_and(|stack| stack.map().is_err()) {
         return failed(thread, libc::EAGAIN);
     }
@@ -287,11 +369,18 @@ fn create(
     }
 }
 
-fn create_unrecorded(handle: *mut pthread_t, attributes: *const pthread_attr_t, routine: usize, argument: *mut c_void) -> c_int {
+fn create_unrecorded(
+    handle: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    routine: usize,
+    argument: *mut c_void,
+) -> c_int {
     // SAFETY: the program's own call.
     unsafe {
         let routine = std::mem::transmute::<usize, Routine>(routine);
-        real!(pthread_create: fn(*mut pthread_t, *const pthread_attr_t, Routine, *mut c_void) -> c_int)(handle, attributes, routine, argument)
+        real!(pthread_create: fn(*mut pthread_t, *const pthread_attr_t, Routine, *mut c_void) -> c_int)(
+            handle, attributes, routine, argument,
+        )
     }
 }
 
@@ -304,13 +393,21 @@ fn create_again(
     argument: *mut c_void,
     wish: &Wish,
 ) -> c_int {
-    let step = Step { function: "pthread_create", object: routine };
+    let step = Step {
+        function: "pthread_create",
+        object: routine,
+    };
     let event = sync::next_event(thread, step);
     if event.kind == Kind::Busy as u16 {
         return sync::failure(thread, step).unwrap_or(libc::EAGAIN);
     }
-    let created = (event.kind == Kind::Thread as u16).then(|| read_creation(event.payload)).flatten();
-    let Some((number, stack)) = created.filter(|(number, _)| (*number as usize) < THREADS_MAX) else { sync::unexpected(thread, step) };
+    let created = (event.kind == Kind::Thread as u16)
+        .then(|| read_creation(event.payload))
+        .flatten();
+    let Some((number, stack)) = created.filter(|(number, _)| (*number as usize) < THREADS_MAX)
+    else {
+        sync::unexpected(thread, step)
+    };
     thread.reader.advance(&event);
     let result = match stack.map_or(Ok(()), |stack| stack.map()) {
         Err(code) => code,
@@ -345,19 +442,41 @@ pub unsafe extern "C" fn pthread_create(
         return create_unrecorded(handle, attributes, routine as usize, argument);
     };
     sync::enter(thread);
-    let result = create(thread, handle, attributes, routine as usize, false, argument);
+    let result = create(
+        thread,
+        handle,
+        attributes,
+        routine as usize,
+        false,
+        argument,
+    );
     sync::back_to_replay(thread);
     result
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn thrd_create(handle: *mut pthread_t, routine: StandardRoutine, argument: *mut c_void) -> c_int {
+pub unsafe extern "C" fn thrd_create(
+    handle: *mut pthread_t,
+    routine: StandardRoutine,
+    argument: *mut c_void,
+) -> c_int {
     let Some(thread) = thread::in_replay_space() else {
         // SAFETY: the program's own call.
-        return unsafe { real!(thrd_create: fn(*mut pthread_t, StandardRoutine, *mut c_void) -> c_int)(handle, routine, argument) };
+        return unsafe {
+            real!(thrd_create: fn(*mut pthread_t, StandardRoutine, *mut c_void) -> c_int)(
+                handle, routine, argument,
+            )
+        };
     };
     sync::enter(thread);
-    let result = create(thread, handle, std::ptr::null(), routine as usize, true, argument);
+    let result = create(
+        thread,
+        handle,
+        std::ptr::null(),
+        routine as usize,
+        true,
+        argument,
+    );
     sync::back_to_replay(thread);
     sync::standard::result(result)
 }
@@ -365,13 +484,23 @@ pub unsafe extern "C" fn thrd_create(handle: *mut pthread_t, routine: StandardRo
 /// The number of a thread that has not been joined, by its handle.
 fn number_of(handle: pthread_t) -> Option<u32> {
     let has = |number: u32| Life::of(number).handle.load(Ordering::Acquire) == handle;
-    Stack::number_of(handle as usize).filter(|number| has(*number)).or_else(|| (0..thread::count()).rev().find(|number| has(*number)))
+    Stack::number_of(handle as usize)
+        .filter(|number| has(*number))
+        .or_else(|| (0..thread::count()).rev().find(|number| has(*number)))
 }
 
-fn join(thread: &'static mut Thread, handle: pthread_t, function: &'static str, real: impl FnOnce() -> c_int) -> c_int {
+fn join(
+    thread: &'static mut Thread,
+    handle: pthread_t,
+    function: &'static str,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
     sync::enter(thread);
     let number = number_of(handle);
-    let step = Step { function, object: handle as usize };
+    let step = Step {
+        function,
+        object: handle as usize,
+    };
     let result = if mode() == Mode::Record {
         let result = sync::waiting(thread, real);
         if result == 0 {
@@ -409,8 +538,12 @@ fn real_join() -> Join {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pthread_join(handle: pthread_t, result: *mut *mut c_void) -> c_int {
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real_join()(handle, result) } };
-    join(thread, handle, "pthread_join", || unsafe { real_join()(handle, result) })
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real_join()(handle, result) };
+    };
+    join(thread, handle, "pthread_join", || unsafe {
+        real_join()(handle, result)
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -424,19 +557,43 @@ pub unsafe extern "C-unwind" fn thrd_join(handle: pthread_t, result: *mut c_int)
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn pthread_tryjoin_np(handle: pthread_t, result: *mut *mut c_void) -> c_int {
+pub unsafe extern "C-unwind" fn pthread_tryjoin_np(
+    handle: pthread_t,
+    result: *mut *mut c_void,
+) -> c_int {
     let real = real!(pthread_tryjoin_np: fn(pthread_t, *mut *mut c_void) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(handle, result) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(handle, result) };
+    };
     let recording = mode() == Mode::Record;
-    join(thread, handle, "pthread_tryjoin_np", || unsafe { if recording { real(handle, result) } else { real_join()(handle, result) } })
+    join(thread, handle, "pthread_tryjoin_np", || unsafe {
+        if recording {
+            real(handle, result)
+        } else {
+            real_join()(handle, result)
+        }
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn pthread_timedjoin_np(handle: pthread_t, result: *mut *mut c_void, until: *const timespec) -> c_int {
-    let real = real!(pthread_timedjoin_np: fn(pthread_t, *mut *mut c_void, *const timespec) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(handle, result, until) } };
+pub unsafe extern "C-unwind" fn pthread_timedjoin_np(
+    handle: pthread_t,
+    result: *mut *mut c_void,
+    until: *const timespec,
+) -> c_int {
+    let real =
+        real!(pthread_timedjoin_np: fn(pthread_t, *mut *mut c_void, *const timespec) -> c_int);
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(handle, result, until) };
+    };
     let recording = mode() == Mode::Record;
-    join(thread, handle, "pthread_timedjoin_np", || unsafe { if recording { real(handle, result, until) } else { real_join()(handle, result) } })
+    join(thread, handle, "pthread_timedjoin_np", || unsafe {
+        if recording {
+            real(handle, result, until)
+        } else {
+            real_join()(handle, result)
+        }
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -447,17 +604,25 @@ pub unsafe extern "C-unwind" fn pthread_clockjoin_np(
     until: *const timespec,
 ) -> c_int {
     let real = real!(pthread_clockjoin_np: fn(pthread_t, *mut *mut c_void, clockid_t, *const timespec) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(handle, result, clock, until) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(handle, result, clock, until) };
+    };
     let recording = mode() == Mode::Record;
     join(thread, handle, "pthread_clockjoin_np", || unsafe {
-        if recording { real(handle, result, clock, until) } else { real_join()(handle, result) }
+        if recording {
+            real(handle, result, clock, until)
+        } else {
+            real_join()(handle, result)
+        }
     })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_detach(handle: pthread_t) -> c_int {
     let real = real!(pthread_detach: fn(pthread_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(handle) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(handle) };
+    };
     thread::with_system_space(thread, |_| {
         let number = number_of(handle);
         let result = unsafe { real(handle) };
@@ -481,22 +646,41 @@ pub unsafe extern "C" fn thrd_detach(handle: pthread_t) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_cancel(handle: pthread_t) -> c_int {
     let real = real!(pthread_cancel: fn(pthread_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(handle) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(handle) };
+    };
     sync::enter(thread);
     if mode() == Mode::Replay {
         // Says that the recording ends here, or that it has something else.
-        sync::next_event(thread, Step { function: "pthread_cancel", object: handle as usize });
+        sync::next_event(
+            thread,
+            Step {
+                function: "pthread_cancel",
+                object: handle as usize,
+            },
+        );
         divergence::diverged(thread, thread.reader.peek(), Actual::Step("pthread_cancel"));
     }
-    let target = number_of(handle).and_then(thread::by_number).map(|target| target.kernel_id.load(Ordering::Acquire));
-    detach::detach(Reason::Other("the program cancels a thread, which may then end inside any call"));
+    let target = number_of(handle)
+        .and_then(thread::by_number)
+        .map(|target| target.kernel_id.load(Ordering::Acquire));
+    detach::detach(Reason::Other(
+        "the program cancels a thread, which may then end inside any call",
+    ));
     let result = unsafe { real(handle) };
     if let Some(target) = target.filter(|_| result == 0) {
         // A target that waits in a system call of ours is not where libc would end it. Libc's own signal wakes it up, and
         // its next call is libc's.
         const SIGCANCEL: i32 = 32;
         // SAFETY: numbers only.
-        unsafe { syscall!(libc::SYS_tgkill, syscall!(libc::SYS_getpid), target, SIGCANCEL) };
+        unsafe {
+            syscall!(
+                libc::SYS_tgkill,
+                syscall!(libc::SYS_getpid),
+                target,
+                SIGCANCEL
+            )
+        };
     }
     thread.enter_replay();
     result
@@ -522,7 +706,10 @@ fn end(thread: &mut Thread) {
     match mode() {
         Mode::Record => thread.writer.append(Kind::ThreadEnd, &[]),
         Mode::Replay => {
-            let step = Step { function: "the end of the thread", object: 0 };
+            let step = Step {
+                function: "the end of the thread",
+                object: 0,
+            };
             let event = sync::next_event(thread, step);
             if event.kind != Kind::ThreadEnd as u16 {
                 divergence::diverged(thread, Some(event), Actual::Step("the end of the thread"));
@@ -534,7 +721,12 @@ fn end(thread: &mut Thread) {
     thread.show(State::Ended, Kind::ThreadEnd as u16);
     thread.writer.close();
     thread.ended.store(true, Ordering::Release);
-    if Life::of(thread.number).state.fetch_or(EXITED, Ordering::AcqRel) & DETACHED != 0 {
+    if Life::of(thread.number)
+        .state
+        .fetch_or(EXITED, Ordering::AcqRel)
+        & DETACHED
+        != 0
+    {
         push_grave(thread.number);
     }
 }
@@ -553,10 +745,13 @@ fn bury() {
     while let Some(number) = next.checked_sub(1) {
         let life = Life::of(number);
         next = life.next.load(Ordering::Relaxed);
-        let Some(state) = thread::by_number(number) else { continue };
+        let Some(state) = thread::by_number(number) else {
+            continue;
+        };
         let kernel_id = state.kernel_id.load(Ordering::Acquire);
         // SAFETY: numbers only; signal zero is none.
-        let gone = unsafe { syscall!(libc::SYS_tgkill, syscall!(libc::SYS_getpid), kernel_id, 0) } == -(libc::ESRCH as isize);
+        let gone = unsafe { syscall!(libc::SYS_tgkill, syscall!(libc::SYS_getpid), kernel_id, 0) }
+            == -(libc::ESRCH as isize);
         if gone {
             // SAFETY: the kernel knows no such thread. Should another have its identity by now, this one waits a little longer.
             unsafe { life.release_stack() };

@@ -54,7 +54,15 @@ pub fn restorer() -> usize {
 /// Sets the kernel's action for a signal, bypassing what the program believes to be set.
 pub fn set_kernel_action(signal: i32, action: &KernelAction) {
     // SAFETY: a complete action; the mask has 8 bytes.
-    unsafe { syscall!(libc::SYS_rt_sigaction, signal, action as *const KernelAction, 0, 8) };
+    unsafe {
+        syscall!(
+            libc::SYS_rt_sigaction,
+            signal,
+            action as *const KernelAction,
+            0,
+            8
+        )
+    };
 }
 
 pub fn install() {
@@ -82,11 +90,14 @@ const SYS_USER_DISPATCH: i32 = 2;
 extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel passes both.
     let (information, registers) = unsafe { (&*info, &mut (*context).uc_mcontext.gregs) };
-    let Some(thread) = thread::current().filter(|_| information.si_code == SYS_USER_DISPATCH) else {
+    let Some(thread) = thread::current().filter(|_| information.si_code == SYS_USER_DISPATCH)
+    else {
         return signals::synchronous_fault(signal, info, context);
     };
     thread.enter_system();
-    thread.signals.enters_with_stack(registers[libc::REG_RSP as usize] as usize);
+    thread
+        .signals
+        .enters_with_stack(registers[libc::REG_RSP as usize] as usize);
     let number = registers[libc::REG_RAX as usize];
     let argument = |register: i32| registers[register as usize] as usize;
     let arguments = [
@@ -116,7 +127,13 @@ extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     set_errno(saved);
 }
 
-fn dispatch(thread: &'static mut Thread, number: i64, arguments: [usize; 6], site: usize, context: *mut libc::ucontext_t) -> isize {
+fn dispatch(
+    thread: &'static mut Thread,
+    number: i64,
+    arguments: [usize; 6],
+    site: usize,
+    context: *mut libc::ucontext_t,
+) -> isize {
     if mode() == Mode::Off || executed_in_both_runs(number) {
         let [a, b, c, d, e, f] = arguments;
         // SAFETY: the program's own call.
@@ -148,9 +165,14 @@ fn apply_policy(thread: &mut Thread, number: i64, arguments: [usize; 6], site: u
         Policy::Record => {}
         Policy::Report => {
             divergence::describe_address(&mut place, site);
-            init::warn(format_args!("system call {number} from {}", place.as_str().trim_end()));
+            init::warn(format_args!(
+                "system call {number} from {}",
+                place.as_str().trim_end()
+            ));
         }
-        Policy::Abort => divergence::forbidden(thread, Actual::SystemCall { number, arguments }, site),
+        Policy::Abort => {
+            divergence::forbidden(thread, Actual::SystemCall { number, arguments }, site)
+        }
     }
 }
 

@@ -94,7 +94,10 @@ fn find(call: SystemCall) -> Option<(Function, Core)> {
         libc::SYS_recvmmsg => (functions::RECVMMSG, sockets::recvmmsg),
         libc::SYS_poll => (functions::POLL, polling::poll),
         libc::SYS_ppoll => (functions::KERNEL_PPOLL, polling::poll),
-        libc::SYS_fcntl => (control::fcntl_function(call.arguments[1] as i32), control::fcntl),
+        libc::SYS_fcntl => (
+            control::fcntl_function(call.arguments[1] as i32),
+            control::fcntl,
+        ),
         libc::SYS_ioctl => (functions::IOCTL, control::ioctl),
         libc::SYS_prctl => (functions::PRCTL, control::prctl),
         libc::SYS_semctl => (functions::SEMCTL, control::semctl),

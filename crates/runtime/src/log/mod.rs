@@ -33,7 +33,10 @@ pub struct Path {
 
 impl Path {
     pub fn new(process: &str, file: std::fmt::Arguments<'_>) -> Self {
-        let mut path = Path { bytes: [0; 320], length: 0 };
+        let mut path = Path {
+            bytes: [0; 320],
+            length: 0,
+        };
         let _ = std::fmt::Write::write_fmt(&mut path, format_args!("{process}/{file}"));
         path
     }

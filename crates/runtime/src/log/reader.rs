@@ -35,7 +35,9 @@ pub enum Unreadable {
 impl Unreadable {
     pub fn hint(self) -> &'static str {
         match self {
-            Unreadable::Missing(_) => "The thread was recorded as created and left no log: the recording is incomplete.",
+            Unreadable::Missing(_) => {
+                "The thread was recorded as created and left no log: the recording is incomplete."
+            }
             Unreadable::NotALog => "The file is damaged or cut off. Record again.",
             Unreadable::OtherVersion => "Replay with the version that recorded, or record again.",
         }
@@ -47,19 +49,28 @@ impl std::fmt::Display for Unreadable {
         match self {
             Unreadable::Missing(code) => write!(formatter, "cannot be opened (error {code})"),
             Unreadable::NotALog => write!(formatter, "is not the log of a thread"),
-            Unreadable::OtherVersion => write!(formatter, "was written by another version of hindcast"),
+            Unreadable::OtherVersion => {
+                write!(formatter, "was written by another version of hindcast")
+            }
         }
     }
 }
 
 impl Reader {
     pub const fn closed() -> Self {
-        Reader { log: &[], offset: AtomicUsize::new(0), events: AtomicU64::new(0), relaxed: 0, break_at: u64::MAX }
+        Reader {
+            log: &[],
+            offset: AtomicUsize::new(0),
+            events: AtomicU64::new(0),
+            relaxed: 0,
+            break_at: u64::MAX,
+        }
     }
 
     pub fn open(&mut self, process: &str, thread: u32) -> Result<(), Unreadable> {
         let path = Path::new(process, format_args!("t{thread}"));
-        let file = raw::open_at(descriptors::FOLDER, path.as_c_str(), libc::O_RDONLY, 0).map_err(Unreadable::Missing)?;
+        let file = raw::open_at(descriptors::FOLDER, path.as_c_str(), libc::O_RDONLY, 0)
+            .map_err(Unreadable::Missing)?;
         let mapped = map(file);
         raw::close(file);
         let bytes = mapped.map_err(Unreadable::Missing)?;
@@ -77,7 +88,10 @@ impl Reader {
         let committed = header.committed.load(Ordering::Acquire) as usize;
         // A file that was cut off ends with its last complete event: `Event::at` does not read past the end.
         let end = (LogHeader::BYTES + committed).min(bytes.len());
-        *self = Reader { log: &bytes[LogHeader::BYTES..end], ..Reader::closed() };
+        *self = Reader {
+            log: &bytes[LogHeader::BYTES..end],
+            ..Reader::closed()
+        };
         Ok(())
     }
 
@@ -141,11 +155,15 @@ impl Reader {
     /// Consumes one acquisition of a run of relaxed ones, if that is what comes next.
     #[inline]
     pub fn take_relaxed(&mut self) -> bool {
-        let Some(event) = self.peek() else { return false };
+        let Some(event) = self.peek() else {
+            return false;
+        };
         if event.kind != Kind::Relaxed as u16 {
             return false;
         }
-        let Some(count) = event.payload.first_chunk::<4>() else { return false };
+        let Some(count) = event.payload.first_chunk::<4>() else {
+            return false;
+        };
         self.relaxed += 1;
         if self.relaxed >= u32::from_ne_bytes(*count) {
             self.advance(&event);
@@ -168,7 +186,8 @@ fn map(file: i32) -> Result<&'static [u8], i32> {
     }
     let address = take_room(length).ok_or(libc::ENOMEM)?;
     // SAFETY: room taken just now. The mapping is never removed, and the file is not written in replay.
-    let mapped = unsafe { raw::map_at(address, length, libc::PROT_READ, libc::MAP_PRIVATE, file, 0) }?;
+    let mapped =
+        unsafe { raw::map_at(address, length, libc::PROT_READ, libc::MAP_PRIVATE, file, 0) }?;
     // SAFETY: as just said.
     Ok(unsafe { std::slice::from_raw_parts(mapped, length) })
 }

@@ -61,17 +61,32 @@ impl Writer {
 
     /// Creates the log of a thread in the folder of this process.
     pub fn create(&mut self, thread: u32) -> Result<(), i32> {
-        *self = Writer { thread, ..Writer::closed() };
+        *self = Writer {
+            thread,
+            ..Writer::closed()
+        };
         let file = self.open(libc::O_CREAT | libc::O_TRUNC)?;
         let room = WRITERS + thread as usize * WRITER_BYTES;
         let mapped = grow(file, PAGE).and_then(|()| {
             // SAFETY: this thread number's room.
-            unsafe { raw::map_at(room, PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, 0) }
+            unsafe {
+                raw::map_at(
+                    room,
+                    PAGE,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED,
+                    file,
+                    0,
+                )
+            }
         });
         self.keep(file);
         self.header = mapped?.cast();
         // SAFETY: a page was mapped there.
-        unsafe { self.header.write(LogHeader::new(thread, generated::functions::TABLE_HASH)) };
+        unsafe {
+            self.header
+                .write(LogHeader::new(thread, generated::functions::TABLE_HASH))
+        };
         self.event_start = LogHeader::BYTES;
         self.cursor = LogHeader::BYTES;
         self.map(FIRST_WINDOW)
@@ -79,7 +94,9 @@ impl Writer {
 
     /// Keeps the log open at the number that is set aside for this thread, if there is one below the program's limit.
     fn keep(&mut self, file: i32) {
-        let number = i32::try_from(self.thread).map_or(descriptors::END, |thread| descriptors::LOGS.saturating_add(thread));
+        let number = i32::try_from(self.thread).map_or(descriptors::END, |thread| {
+            descriptors::LOGS.saturating_add(thread)
+        });
         if number < descriptors::END {
             // SAFETY: descriptors of ours.
             let result = unsafe { syscall!(libc::SYS_dup3, file, number, libc::O_CLOEXEC) };
@@ -101,7 +118,12 @@ impl Writer {
 
     fn open(&self, flags: i32) -> Result<i32, i32> {
         let path = Path::new(".", format_args!("t{}", self.thread));
-        raw::open_at(descriptors::PROCESS, path.as_c_str(), libc::O_RDWR | flags, 0o644)
+        raw::open_at(
+            descriptors::PROCESS,
+            path.as_c_str(),
+            libc::O_RDWR | flags,
+            0o644,
+        )
     }
 
     pub fn events(&self) -> u64 {
@@ -124,10 +146,18 @@ impl Writer {
         }
         // SAFETY: both mappings are this writer's own, and it forgets them.
         unsafe {
-            syscall!(libc::SYS_munmap, self.window, self.window_end - self.window_start);
+            syscall!(
+                libc::SYS_munmap,
+                self.window,
+                self.window_end - self.window_start
+            );
             syscall!(libc::SYS_munmap, self.header, PAGE);
         }
-        *self = Writer { events: self.events, thread: self.thread, ..Writer::closed() };
+        *self = Writer {
+            events: self.events,
+            thread: self.thread,
+            ..Writer::closed()
+        };
     }
 
     /// Moves the window so that it begins in the page of the event being written and has at least `bytes` from there on.
@@ -143,7 +173,16 @@ impl Writer {
                 take_room(length).ok_or(libc::ENOMEM)?
             };
             // SAFETY: this thread number's room, or room taken just now. An old window there is replaced.
-            unsafe { raw::map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, start) }
+            unsafe {
+                raw::map_at(
+                    address,
+                    length,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED,
+                    file,
+                    start,
+                )
+            }
         });
         let mapped = mapped?;
         let old = (self.window as usize, self.window_end - self.window_start);
@@ -246,7 +285,15 @@ impl Writer {
         let written = self.with_file(|file| {
             while done < length {
                 // SAFETY: the caller's promise.
-                let result = unsafe { syscall!(libc::SYS_pwrite64, file, bytes.add(done), length - done, self.cursor + done) };
+                let result = unsafe {
+                    syscall!(
+                        libc::SYS_pwrite64,
+                        file,
+                        bytes.add(done),
+                        length - done,
+                        self.cursor + done
+                    )
+                };
                 match raw::error_of(result) {
                     None => done += result as usize,
                     Some(libc::EINTR) => {}
@@ -278,9 +325,13 @@ impl Writer {
         let short = if long { event::LONG } else { payload as u16 };
         // SAFETY: the window covers the event.
         unsafe {
-            self.at(self.event_start).cast::<u32>().write_unaligned(event::header(kind, flags, short));
+            self.at(self.event_start)
+                .cast::<u32>()
+                .write_unaligned(event::header(kind, flags, short));
             if long {
-                self.at(self.event_start + 4).cast::<u32>().write_unaligned(payload as u32);
+                self.at(self.event_start + 4)
+                    .cast::<u32>()
+                    .write_unaligned(payload as u32);
             }
         }
         self.commit(header + event::padded(payload));
@@ -294,7 +345,13 @@ impl Writer {
             return;
         }
         // SAFETY: the window covers the event and four bytes more.
-        unsafe { std::ptr::copy(self.at(self.event_start + 4), self.at(self.event_start + 8), payload) };
+        unsafe {
+            std::ptr::copy(
+                self.at(self.event_start + 4),
+                self.at(self.event_start + 8),
+                payload,
+            )
+        };
         self.cursor += 4;
         self.finish(kind, flags, true);
     }
@@ -303,7 +360,11 @@ impl Writer {
     fn commit(&mut self, bytes: usize) {
         let committed = self.event_start + bytes - LogHeader::BYTES;
         // SAFETY: as `committed`.
-        unsafe { (*self.header).committed.store(committed as u64, Ordering::Release) };
+        unsafe {
+            (*self.header)
+                .committed
+                .store(committed as u64, Ordering::Release)
+        };
         self.events += 1;
     }
 

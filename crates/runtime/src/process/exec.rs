@@ -30,7 +30,12 @@ pub struct Target {
 
 impl Target {
     pub fn from_path(path: usize) -> Self {
-        Target { number: libc::SYS_execve, folder: libc::AT_FDCWD as usize, path, flags: 0 }
+        Target {
+            number: libc::SYS_execve,
+            folder: libc::AT_FDCWD as usize,
+            path,
+            flags: 0,
+        }
     }
 
     unsafe fn execute(&self, arguments: usize, environment: usize) -> isize {
@@ -40,7 +45,14 @@ impl Target {
         let result = unsafe {
             match self.number {
                 libc::SYS_execve => syscall!(libc::SYS_execve, self.path, arguments, environment),
-                _ => syscall!(libc::SYS_execveat, self.folder, self.path, arguments, environment, self.flags),
+                _ => syscall!(
+                    libc::SYS_execveat,
+                    self.folder,
+                    self.path,
+                    arguments,
+                    environment,
+                    self.flags
+                ),
             }
         };
         if mode() != Mode::Off && init::config().trap_instructions != 0 {
@@ -53,12 +65,20 @@ impl Target {
     unsafe fn resolve(&self, into: &mut Place) {
         // SAFETY: the program's own string.
         let path = unsafe { CStr::from_ptr(self.path as *const _) };
-        let by_descriptor = self.folder as i32 != libc::AT_FDCWD && path.to_bytes().first() != Some(&b'/');
+        let by_descriptor =
+            self.folder as i32 != libc::AT_FDCWD && path.to_bytes().first() != Some(&b'/');
         if by_descriptor {
             let mut link = Text::<64>::new();
             let _ = write!(link, "/proc/self/fd/{}\0", self.folder as i32);
             // SAFETY: NUL-terminated, and room for what it leads to.
-            let length = unsafe { syscall!(libc::SYS_readlink, link.as_str().as_ptr(), into.path.as_mut_ptr(), PATH_MAX - 1) };
+            let length = unsafe {
+                syscall!(
+                    libc::SYS_readlink,
+                    link.as_str().as_ptr(),
+                    into.path.as_mut_ptr(),
+                    PATH_MAX - 1
+                )
+            };
             into.path_length = length.max(0) as usize;
             if !path.is_empty() {
                 into.append_path(b"/");
@@ -89,13 +109,22 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let empty = [0; PATH_MAX];
-        Place { folder_length: 0, path_length: 0, words_length: 0, folder: empty, path: empty, words: empty }
+        Place {
+            folder_length: 0,
+            path_length: 0,
+            words_length: 0,
+            folder: empty,
+            path: empty,
+            words: empty,
+        }
     }
 
     /// The interpreter in place of the script. Words that do not fit leave it to the kernel.
     fn execute_script(&mut self, words: &[Vec<u8>]) {
         let all = words.concat();
-        let Some(first) = words.first().filter(|_| all.len() <= PATH_MAX) else { return };
+        let Some(first) = words.first().filter(|_| all.len() <= PATH_MAX) else {
+            return;
+        };
         self.words[..all.len()].copy_from_slice(&all);
         self.words_length = all.len();
         self.path = [0; PATH_MAX];
@@ -162,12 +191,29 @@ impl Place {
 pub unsafe fn execveat(thread: &'static mut Thread, arguments: [usize; 6]) -> isize {
     let [folder, path, texts, environment, flags, _] = arguments;
     // SAFETY: the caller's promise.
-    unsafe { execve(thread, Target { number: libc::SYS_execveat, folder, path, flags }, texts, environment) }
+    unsafe {
+        execve(
+            thread,
+            Target {
+                number: libc::SYS_execveat,
+                folder,
+                path,
+                flags,
+            },
+            texts,
+            environment,
+        )
+    }
 }
 
 /// # Safety
 /// The program's own call.
-pub unsafe fn execve(thread: &'static mut Thread, target: Target, arguments: usize, environment: usize) -> isize {
+pub unsafe fn execve(
+    thread: &'static mut Thread,
+    target: Target,
+    arguments: usize,
+    environment: usize,
+) -> isize {
     fork::leave_memory();
     if target.path == 0 {
         return -(libc::EFAULT as isize);
@@ -188,14 +234,27 @@ fn begin(thread: &'static mut Thread, target: &Target) -> Call {
     call
 }
 
-unsafe fn record(thread: &'static mut Thread, target: &Target, arguments: usize, environment: usize) -> isize {
+unsafe fn record(
+    thread: &'static mut Thread,
+    target: &Target,
+    arguments: usize,
+    environment: usize,
+) -> isize {
     let mut place = Place::new();
     // SAFETY: the program's own call, here and below.
     unsafe { target.resolve(&mut place) };
     // A script is executed as the kernel would do it, so that replay can do the same without the script.
     let mut words = Vec::new();
     let own_path = unsafe { CStr::from_ptr(target.path as *const _) };
-    let image = image::examine(place.path(), if own_path.is_empty() { place.path() } else { own_path }, &mut words);
+    let image = image::examine(
+        place.path(),
+        if own_path.is_empty() {
+            place.path()
+        } else {
+            own_path
+        },
+        &mut words,
+    );
     let mut call = begin(thread, target);
     if image == Image::None {
         // It fails, as it does when `execvp` tries one folder after the other.
@@ -212,7 +271,11 @@ unsafe fn record(thread: &'static mut Thread, target: &Target, arguments: usize,
         Image::Unrecordable(why) => {
             thread.writer.append(Kind::Exec, &[]);
             let mut reason = Text::<400>::new();
-            let _ = write!(reason, "it executed {}, which {why}", place.path().to_string_lossy());
+            let _ = write!(
+                reason,
+                "it executed {}, which {why}",
+                place.path().to_string_lossy()
+            );
             init::with_header(|header| header.reason.set(reason.as_str()));
             init::ended(End::Detached, 0);
             let plain = Environment::new(environment, without_ours);
@@ -220,7 +283,9 @@ unsafe fn record(thread: &'static mut Thread, target: &Target, arguments: usize,
             unsafe { target.execute(arguments, plain.address()) }
         }
         _ => {
-            thread.writer.append(Kind::Exec, &[next.as_str().as_bytes()]);
+            thread
+                .writer
+                .append(Kind::Exec, &[next.as_str().as_bytes()]);
             init::ended(End::Executed, 0);
             hand_over(next.as_str());
             let ours = Environment::new(environment, with_ours);
@@ -245,7 +310,12 @@ unsafe fn record(thread: &'static mut Thread, target: &Target, arguments: usize,
     result
 }
 
-unsafe fn replay(thread: &'static mut Thread, target: &Target, arguments: usize, environment: usize) -> isize {
+unsafe fn replay(
+    thread: &'static mut Thread,
+    target: &Target,
+    arguments: usize,
+    environment: usize,
+) -> isize {
     let mut call = begin(thread, target);
     let result = call.run_kernel(|_| 0);
     if result < 0 {
@@ -261,7 +331,11 @@ unsafe fn replay(thread: &'static mut Thread, target: &Target, arguments: usize,
         divergence::diverged(thread, Some(event), Actual::Step("exec"));
     }
     thread.reader.advance(&event);
-    if thread.reader.peek().is_some_and(|next| next.kind == functions::KERNEL_EXECVE_FAILED.0) {
+    if thread
+        .reader
+        .peek()
+        .is_some_and(|next| next.kind == functions::KERNEL_EXECVE_FAILED.0)
+    {
         let mut call = Call::within(thread, functions::KERNEL_EXECVE_FAILED);
         let result = call.run_kernel(|_| 0);
         call.finish();
@@ -271,7 +345,9 @@ unsafe fn replay(thread: &'static mut Thread, target: &Target, arguments: usize,
     if folder.is_empty() || !init::is_recorded(folder.as_str()) {
         not_recorded(thread);
     }
-    thread.at_end.store(true, std::sync::atomic::Ordering::Release);
+    thread
+        .at_end
+        .store(true, std::sync::atomic::Ordering::Release);
     divergence::wait_for_the_others(thread);
     hand_over(folder.as_str());
     let ours = Environment::new(environment, with_ours);
@@ -282,10 +358,19 @@ unsafe fn replay(thread: &'static mut Thread, target: &Target, arguments: usize,
             syscall!(libc::SYS_chdir, place.folder.as_ptr());
         }
         let arguments = place.arguments(arguments);
-        syscall!(libc::SYS_execve, place.path.as_ptr(), arguments.as_ptr(), ours.address())
+        syscall!(
+            libc::SYS_execve,
+            place.path.as_ptr(),
+            arguments.as_ptr(),
+            ours.address()
+        )
     };
     divergence::unusable(
-        format_args!("{} cannot be executed (error {})", place.path().to_string_lossy(), -result),
+        format_args!(
+            "{} cannot be executed (error {})",
+            place.path().to_string_lossy(),
+            -result
+        ),
         "Replay needs the programs that were recorded, at the same paths.",
     )
 }
@@ -296,7 +381,9 @@ fn not_recorded(thread: &mut Thread) -> ! {
     if init::config().parent.is_empty() {
         divergence::recording_ends(thread, Kind::Exec as u16);
     }
-    thread.at_end.store(true, std::sync::atomic::Ordering::Release);
+    thread
+        .at_end
+        .store(true, std::sync::atomic::Ordering::Release);
     divergence::wait_for_the_others(thread);
     raw::exit_process(0)
 }
@@ -327,17 +414,41 @@ fn hand_over(folder: &str) {
 
 /// `dup3`, even where the program has lowered its limit below our numbers.
 unsafe fn place_descriptor(from: i32, to: i32) {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: plain system calls on values of this function.
     unsafe {
         if raw::error_of(syscall!(libc::SYS_dup3, from, to, 0)).is_none() {
             return;
         }
-        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
-        let raised = libc::rlimit { rlim_cur: limit.rlim_cur.max(descriptors::END as u64), rlim_max: limit.rlim_max };
-        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, &raw const raised, 0);
+        syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            0,
+            &raw mut limit
+        );
+        let raised = libc::rlimit {
+            rlim_cur: limit.rlim_cur.max(descriptors::END as u64),
+            rlim_max: limit.rlim_max,
+        };
+        syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            &raw const raised,
+            0
+        );
         syscall!(libc::SYS_dup3, from, to, 0);
-        syscall!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, &raw const limit, 0);
+        syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            &raw const limit,
+            0
+        );
     }
 }
 
@@ -345,7 +456,14 @@ unsafe fn place_descriptor(from: i32, to: i32) {
 fn keep_descriptors(keep: bool) {
     for descriptor in descriptors::LIBRARY..descriptors::END {
         // SAFETY: a flag of a descriptor of ours, or of none.
-        unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFD, if keep { 0 } else { libc::FD_CLOEXEC }) };
+        unsafe {
+            syscall!(
+                libc::SYS_fcntl,
+                descriptor,
+                libc::F_SETFD,
+                if keep { 0 } else { libc::FD_CLOEXEC }
+            )
+        };
     }
 }
 
@@ -375,7 +493,9 @@ impl Environment {
             }
         }
         // SAFETY: as above.
-        let old = place.map_or(&b""[..], |place| unsafe { &CStr::from_ptr(texts[place] as *const _).to_bytes()[NAME.len()..] });
+        let old = place.map_or(&b""[..], |place| unsafe {
+            &CStr::from_ptr(texts[place] as *const _).to_bytes()[NAME.len()..]
+        });
         let value = change(old);
         let preload = [NAME, &value, b"\0"].concat();
         match place {
@@ -385,7 +505,10 @@ impl Environment {
             None => texts.push(preload.as_ptr() as usize),
         }
         texts.push(0);
-        Environment { texts, _preload: preload }
+        Environment {
+            texts,
+            _preload: preload,
+        }
     }
 
     fn address(&self) -> usize {
@@ -397,7 +520,11 @@ impl Environment {
 fn with_ours(value: &[u8]) -> Vec<u8> {
     let theirs = without_ours(value);
     let ours = init::config().preload.as_str().as_bytes();
-    if theirs.is_empty() { ours.to_vec() } else { [ours, b":", &theirs].concat() }
+    if theirs.is_empty() {
+        ours.to_vec()
+    } else {
+        [ours, b":", &theirs].concat()
+    }
 }
 
 fn without_ours(value: &[u8]) -> Vec<u8> {

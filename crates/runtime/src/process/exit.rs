@@ -21,7 +21,9 @@ pub fn exit(thread: &'static mut Thread, status: i32) -> ! {
         }
         Mode::Replay => {
             let event = divergence::expect_event(thread, Kind::Exit as u16);
-            if event.kind != Kind::Exit as u16 || event.payload.first_chunk() != Some(&status.to_ne_bytes()) {
+            if event.kind != Kind::Exit as u16
+                || event.payload.first_chunk() != Some(&status.to_ne_bytes())
+            {
                 divergence::diverged(thread, Some(event), Actual::Step("exit"));
             }
             thread.reader.advance(&event);

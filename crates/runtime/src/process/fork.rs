@@ -20,8 +20,12 @@ const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
 const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 /// Parts of the parent that the child would share. Without any of these it is a child as `fork` makes it.
-const SHARED: u64 =
-    (libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_SYSVSEM | libc::CLONE_SETTLS | libc::CLONE_PIDFD) as u64;
+const SHARED: u64 = (libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_SETTLS
+    | libc::CLONE_PIDFD) as u64;
 
 /// What the program asked for, whichever call it used.
 struct Wanted {
@@ -34,7 +38,12 @@ struct Wanted {
 
 /// # Safety
 /// The program's own call, with the context that it trapped in.
-pub unsafe fn by_number(thread: &'static mut Thread, number: i64, arguments: [usize; 6], context: *mut libc::ucontext_t) -> isize {
+pub unsafe fn by_number(
+    thread: &'static mut Thread,
+    number: i64,
+    arguments: [usize; 6],
+    context: *mut libc::ucontext_t,
+) -> isize {
     let wanted = match number {
         libc::SYS_fork => Wanted::plain(libc::SIGCHLD as u64),
         libc::SYS_vfork => Wanted::plain(CLONE_VM | CLONE_VFORK | libc::SIGCHLD as u64),
@@ -52,7 +61,10 @@ pub unsafe fn by_number(thread: &'static mut Thread, number: i64, arguments: [us
         _ => Wanted::plain(CLONE_VM | CLONE_THREAD),
     };
     let vfork = wanted.flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM | CLONE_VFORK;
-    if wanted.flags & CLONE_THREAD != 0 || (wanted.flags & CLONE_VM != 0 && !vfork) || wanted.flags & SHARED != 0 {
+    if wanted.flags & CLONE_THREAD != 0
+        || (wanted.flags & CLONE_VM != 0 && !vfork)
+        || wanted.flags & SHARED != 0
+    {
         if mode() == Mode::Replay {
             divergence::recording_ends(thread, Kind::Fork as u16);
         }
@@ -77,7 +89,12 @@ pub unsafe fn by_number(thread: &'static mut Thread, number: i64, arguments: [us
 
 impl Wanted {
     fn plain(flags: u64) -> Self {
-        Wanted { flags, stack: 0, parent_id: std::ptr::null_mut(), child_id: std::ptr::null_mut() }
+        Wanted {
+            flags,
+            stack: 0,
+            parent_id: std::ptr::null_mut(),
+            child_id: std::ptr::null_mut(),
+        }
     }
 
     /// Makes the child. Its flags beside those that are the same in both runs.
@@ -88,13 +105,23 @@ impl Wanted {
     }
 }
 
-unsafe fn record(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, context: *mut libc::ucontext_t) -> isize {
+unsafe fn record(
+    thread: &'static mut Thread,
+    wanted: &Wanted,
+    vfork: bool,
+    context: *mut libc::ucontext_t,
+) -> isize {
     heap::before_fork(Some(&mut *thread));
     foreign::lock_for_fork();
-    let number = init::with_header(|header| header.children.fetch_add(1, Ordering::AcqRel) + 1).unwrap_or(0);
+    let number =
+        init::with_header(|header| header.children.fetch_add(1, Ordering::AcqRel) + 1).unwrap_or(0);
     let folder = child_folder(number);
     // SAFETY: the caller's promise.
-    let memory = if vfork { unsafe { Shared::new(context) } } else { None };
+    let memory = if vfork {
+        unsafe { Shared::new(context) }
+    } else {
+        None
+    };
     let before = signals::block_all();
     // SAFETY: as above.
     let result = unsafe { wanted.make(if vfork { CLONE_VFORK } else { 0 }) };
@@ -104,7 +131,17 @@ unsafe fn record(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, cont
         signals::unblock(before);
         return 0;
     }
-    thread.writer.append(Kind::Fork, &[&(result as i32).to_ne_bytes(), if result > 0 { folder.as_str().as_bytes() } else { b"" }]);
+    thread.writer.append(
+        Kind::Fork,
+        &[
+            &(result as i32).to_ne_bytes(),
+            if result > 0 {
+                folder.as_str().as_bytes()
+            } else {
+                b""
+            },
+        ],
+    );
     if let Some(memory) = memory {
         // SAFETY: the child is gone or has another image.
         unsafe { memory.take_back(thread) };
@@ -115,11 +152,19 @@ unsafe fn record(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, cont
     result
 }
 
-unsafe fn replay(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, context: *mut libc::ucontext_t) -> isize {
+unsafe fn replay(
+    thread: &'static mut Thread,
+    wanted: &Wanted,
+    vfork: bool,
+    context: *mut libc::ucontext_t,
+) -> isize {
     heap::before_fork(Some(&mut *thread));
     foreign::lock_for_fork();
     let event = divergence::expect_event(thread, Kind::Fork as u16);
-    let (Some((pid, folder)), true) = (event.payload.split_first_chunk::<4>(), event.kind == Kind::Fork as u16) else {
+    let (Some((pid, folder)), true) = (
+        event.payload.split_first_chunk::<4>(),
+        event.kind == Kind::Fork as u16,
+    ) else {
         divergence::diverged(thread, Some(event), Actual::Step("fork"))
     };
     thread.reader.advance(&event);
@@ -134,11 +179,20 @@ unsafe fn replay(thread: &'static mut Thread, wanted: &Wanted, vfork: bool, cont
             return 0;
         }
         if let Some(code) = raw::error_of(result) {
-            divergence::unusable(format_args!("no process for {} can be made (error {code})", folder.as_str()), "");
+            divergence::unusable(
+                format_args!(
+                    "no process for {} can be made (error {code})",
+                    folder.as_str()
+                ),
+                "",
+            );
         }
         wait::made(pid, result as i32);
     }
-    if pid > 0 && wanted.flags & libc::CLONE_PARENT_SETTID as u64 != 0 && !wanted.parent_id.is_null() {
+    if pid > 0
+        && wanted.flags & libc::CLONE_PARENT_SETTID as u64 != 0
+        && !wanted.parent_id.is_null()
+    {
         // SAFETY: the program's own memory.
         unsafe { *wanted.parent_id = pid };
     }
@@ -158,7 +212,13 @@ fn child_folder(number: u32) -> Text<256> {
 }
 
 /// The first thing that a child does. Returns to where the program forked, on the stack that it gave the child.
-unsafe fn enter_child(thread: &'static mut Thread, folder: &str, wanted: &Wanted, memory: Option<Shared>, context: *mut libc::ucontext_t) {
+unsafe fn enter_child(
+    thread: &'static mut Thread,
+    folder: &str,
+    wanted: &Wanted,
+    memory: Option<Shared>,
+    context: *mut libc::ucontext_t,
+) {
     match memory {
         Some(memory) => memory.keep(),
         None => VFORK.store(std::ptr::null_mut(), Ordering::Relaxed),
@@ -206,8 +266,20 @@ impl Shared {
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         // SAFETY: room taken just now, and the context of the trap.
         unsafe {
-            let page = raw::map_at(address, size_of::<Page>(), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0).ok()?.cast();
-            Some(Shared { page, stack: (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as usize })
+            let page = raw::map_at(
+                address,
+                size_of::<Page>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+            .ok()?
+            .cast();
+            Some(Shared {
+                page,
+                stack: (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as usize,
+            })
         }
     }
 
@@ -243,7 +315,11 @@ unsafe fn replay_memory(thread: &'static mut Thread) {
     unsafe { exchange_memory(thread, &mut [[0; 2]; WORDS], 0) };
 }
 
-unsafe fn exchange_memory(thread: &'static mut Thread, changed: &mut [[usize; 2]; WORDS], count: usize) {
+unsafe fn exchange_memory(
+    thread: &'static mut Thread,
+    changed: &mut [[usize; 2]; WORDS],
+    count: usize,
+) {
     let mut call = Call::within(thread, functions::KERNEL_VFORK_MEMORY);
     let count = (call.run_kernel(|_| count as isize) as usize).min(WORDS);
     // SAFETY: room for all of them; the addresses are words of the waiting caller's stack.
@@ -269,4 +345,3 @@ pub fn leave_memory() {
         (*page).left.store(1, Ordering::Release);
     }
 }
-

@@ -25,7 +25,9 @@ pub fn examine(path: &CStr, name: &CStr, words: &mut Vec<Vec<u8>>) -> Image {
     for _ in 0..=SCRIPTS_MAX {
         let length = match read_start(path, &mut start) {
             Ok(Start::Text(length)) => length,
-            Ok(Start::Privileged) => return Image::Unrecordable("gains rights when it is executed"),
+            Ok(Start::Privileged) => {
+                return Image::Unrecordable("gains rights when it is executed");
+            }
             // It may be executed without being read; most such files are ordinary programs.
             Err(libc::EACCES) if may_execute(path) => return Image::Recordable,
             Err(_) => return Image::None,
@@ -80,10 +82,21 @@ fn read_open(file: i32, into: &mut [u8]) -> Result<Start, i32> {
         if found.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(libc::EACCES + 10_000);
         }
-        let (user, group) = (syscall!(libc::SYS_geteuid) as u32, syscall!(libc::SYS_getegid) as u32);
+        let (user, group) = (
+            syscall!(libc::SYS_geteuid) as u32,
+            syscall!(libc::SYS_getegid) as u32,
+        );
         let gains_user = found.st_mode & libc::S_ISUID != 0 && found.st_uid != user;
-        let gains_group = found.st_mode & libc::S_ISGID != 0 && found.st_mode & libc::S_IXGRP != 0 && found.st_gid != group;
-        let capabilities = syscall!(libc::SYS_fgetxattr, file, c"security.capability".as_ptr(), 0, 0);
+        let gains_group = found.st_mode & libc::S_ISGID != 0
+            && found.st_mode & libc::S_IXGRP != 0
+            && found.st_gid != group;
+        let capabilities = syscall!(
+            libc::SYS_fgetxattr,
+            file,
+            c"security.capability".as_ptr(),
+            0,
+            0
+        );
         if gains_user || gains_group || (capabilities > 0 && user != 0) {
             return Ok(Start::Privileged);
         }
@@ -94,8 +107,15 @@ fn read_open(file: i32, into: &mut [u8]) -> Result<Start, i32> {
 
 /// What a script's first line says: its interpreter, and one argument, spaces and all.
 fn interpreter_of(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
-    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?.trim_ascii();
-    let end = line.iter().position(|&byte| byte == b' ' || byte == b'\t').unwrap_or(line.len());
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|&byte| byte == b'\n')
+        .next()?
+        .trim_ascii();
+    let end = line
+        .iter()
+        .position(|&byte| byte == b' ' || byte == b'\t')
+        .unwrap_or(line.len());
     let (interpreter, argument) = line.split_at(end);
     let argument = argument.trim_ascii();
     (!interpreter.is_empty()).then_some((interpreter, (!argument.is_empty()).then_some(argument)))
@@ -104,7 +124,12 @@ fn interpreter_of(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 fn examine_elf(start: &[u8]) -> Image {
     const HEADER: usize = size_of::<libc::Elf64_Ehdr>();
     const SEGMENT: usize = size_of::<libc::Elf64_Phdr>();
-    let Some(header) = start.first_chunk::<HEADER>().filter(|header| header.starts_with(b"\x7fELF")) else { return Image::None };
+    let Some(header) = start
+        .first_chunk::<HEADER>()
+        .filter(|header| header.starts_with(b"\x7fELF"))
+    else {
+        return Image::None;
+    };
     let machine = u16::from_le_bytes([header[18], header[19]]);
     if header[4] != 2 || machine != 62 {
         return Image::Unrecordable("is not a program for 64-bit x86");
@@ -114,7 +139,12 @@ fn examine_elf(start: &[u8]) -> Image {
     let mut interpreter = None;
     let mut dynamic = false;
     for index in 0..header.e_phnum as usize {
-        let Some(bytes) = start.get(header.e_phoff as usize + index * SEGMENT..).and_then(|rest| rest.first_chunk::<SEGMENT>()) else { break };
+        let Some(bytes) = start
+            .get(header.e_phoff as usize + index * SEGMENT..)
+            .and_then(|rest| rest.first_chunk::<SEGMENT>())
+        else {
+            break;
+        };
         // SAFETY: as above.
         let segment = unsafe { bytes.as_ptr().cast::<libc::Elf64_Phdr>().read_unaligned() };
         dynamic |= segment.p_type == libc::PT_DYNAMIC;
@@ -134,7 +164,9 @@ fn examine_elf(start: &[u8]) -> Image {
 
 /// The loader has no interpreter, as a static program has none; but its text begins with its own dynamic symbols.
 fn is_loader(start: &[u8]) -> bool {
-    start.windows(9).any(|part| part == b"_rtld_glo" || part == b"__rtld_ve")
+    start
+        .windows(9)
+        .any(|part| part == b"_rtld_glo" || part == b"__rtld_ve")
 }
 
 #[cfg(test)]
@@ -143,8 +175,14 @@ mod tests {
 
     #[test]
     fn the_interpreter_of_a_script_is_the_first_word_of_its_first_line() {
-        assert_eq!(interpreter_of(b"#!/bin/sh\necho"), Some((&b"/bin/sh"[..], None)));
-        assert_eq!(interpreter_of(b"#! /usr/bin/env -S python3 -u \n"), Some((&b"/usr/bin/env"[..], Some(&b"-S python3 -u"[..]))));
+        assert_eq!(
+            interpreter_of(b"#!/bin/sh\necho"),
+            Some((&b"/bin/sh"[..], None))
+        );
+        assert_eq!(
+            interpreter_of(b"#! /usr/bin/env -S python3 -u \n"),
+            Some((&b"/usr/bin/env"[..], Some(&b"-S python3 -u"[..])))
+        );
         assert_eq!(interpreter_of(b"#!\n"), None);
         assert_eq!(interpreter_of(b"echo"), None);
     }

@@ -32,13 +32,24 @@ mod wait;
 use crate::thread;
 
 /// A system call of the program's that is about processes. The thread is in system space. `None`: not one of ours.
-pub fn by_number(number: i64, arguments: [usize; 6], context: *mut libc::ucontext_t) -> Option<isize> {
+pub fn by_number(
+    number: i64,
+    arguments: [usize; 6],
+    context: *mut libc::ucontext_t,
+) -> Option<isize> {
     let thread = thread::current()?;
     // SAFETY: the program's own call, with its own pointers.
     Some(unsafe {
         match number {
-            libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => fork::by_number(thread, number, arguments, context),
-            libc::SYS_execve => exec::execve(thread, exec::Target::from_path(arguments[0]), arguments[1], arguments[2]),
+            libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
+                fork::by_number(thread, number, arguments, context)
+            }
+            libc::SYS_execve => exec::execve(
+                thread,
+                exec::Target::from_path(arguments[0]),
+                arguments[1],
+                arguments[2],
+            ),
             libc::SYS_execveat => exec::execveat(thread, arguments),
             libc::SYS_exit_group => exit::exit(thread, arguments[0] as i32),
             libc::SYS_wait4 => wait::wait4(thread, arguments),

@@ -14,7 +14,10 @@ static CHILDREN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 pub fn made(recorded: i32, real: i32) {
     let child = (recorded as u64) << 32 | real as u64;
     for slot in &CHILDREN {
-        if slot.compare_exchange(0, child, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if slot
+            .compare_exchange(0, child, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
             return;
         }
     }
@@ -31,7 +34,11 @@ pub fn forget() {
 fn reap(recorded: i32) {
     for slot in &CHILDREN {
         let child = slot.load(Ordering::Acquire);
-        if child >> 32 == recorded as u64 && slot.compare_exchange(child, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if child >> 32 == recorded as u64
+            && slot
+                .compare_exchange(child, 0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
             let real = child as u32 as i32;
             // SAFETY: asks for no more than the end.
             while unsafe { syscall!(libc::SYS_wait4, real, 0, 0, 0) } == -(libc::EINTR as isize) {}
@@ -50,7 +57,11 @@ fn has_ended(status: i32) -> bool {
 pub unsafe fn wait4(thread: &'static mut Thread, arguments: [usize; 6]) -> isize {
     let [process, status, options, usage, ..] = arguments;
     let mut own_status = 0i32;
-    let status = if status == 0 { &raw mut own_status } else { status as *mut i32 };
+    let status = if status == 0 {
+        &raw mut own_status
+    } else {
+        status as *mut i32
+    };
     sync::release_commands(thread);
     let mut call = Call::within(thread, functions::KERNEL_WAIT4);
     call.input(process as i32 as u64);
@@ -58,7 +69,11 @@ pub unsafe fn wait4(thread: &'static mut Thread, arguments: [usize; 6]) -> isize
     call.blocks();
     // SAFETY: the program's own call, or room of ours.
     let result = call.run_kernel(|thread| unsafe {
-        raw::blocking6(thread, libc::SYS_wait4, [process, status as usize, options, usage, 0, 0])
+        raw::blocking6(
+            thread,
+            libc::SYS_wait4,
+            [process, status as usize, options, usage, 0, 0],
+        )
     });
     if result > 0 {
         // SAFETY: as above.
@@ -80,7 +95,11 @@ pub unsafe fn wait4(thread: &'static mut Thread, arguments: [usize; 6]) -> isize
 pub unsafe fn waitid(thread: &'static mut Thread, arguments: [usize; 6]) -> isize {
     let [which, process, information, options, usage, ..] = arguments;
     let mut own = [0u64; size_of::<libc::siginfo_t>() / 8];
-    let information = if information == 0 { own.as_mut_ptr().cast() } else { information as *mut libc::siginfo_t };
+    let information = if information == 0 {
+        own.as_mut_ptr().cast()
+    } else {
+        information as *mut libc::siginfo_t
+    };
     let mut call = Call::within(thread, functions::KERNEL_WAITID);
     call.input(which as u64);
     if which != libc::P_PIDFD as usize {
@@ -90,7 +109,11 @@ pub unsafe fn waitid(thread: &'static mut Thread, arguments: [usize; 6]) -> isiz
     call.blocks();
     // SAFETY: the program's own call, or room of ours.
     let result = call.run_kernel(|thread| unsafe {
-        raw::blocking6(thread, libc::SYS_waitid, [which, process, information as usize, options, usage, 0])
+        raw::blocking6(
+            thread,
+            libc::SYS_waitid,
+            [which, process, information as usize, options, usage, 0],
+        )
     });
     if result == 0 {
         // SAFETY: as above; the kernel fills in the fields of a child's end, or zeroes them.
@@ -107,4 +130,3 @@ pub unsafe fn waitid(thread: &'static mut Thread, arguments: [usize; 6]) -> isiz
     call.finish();
     result
 }
-

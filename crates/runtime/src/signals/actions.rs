@@ -24,7 +24,12 @@ struct Entry {
 }
 
 static ACTIONS: [Entry; SIGNALS] = [const {
-    Entry { handler: AtomicUsize::new(0), flags: AtomicU64::new(0), restorer: AtomicUsize::new(0), mask: AtomicU64::new(0) }
+    Entry {
+        handler: AtomicUsize::new(0),
+        flags: AtomicU64::new(0),
+        restorer: AtomicUsize::new(0),
+        mask: AtomicU64::new(0),
+    }
 }; SIGNALS];
 
 /// What the default action of a signal does.
@@ -39,14 +44,19 @@ pub enum Default {
 pub fn default_of(signal: i32) -> Default {
     match signal {
         libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH => Default::Ignored,
-        libc::SIGCONT | libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Default::Stops,
+        libc::SIGCONT | libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => {
+            Default::Stops
+        }
         _ => Default::Ends,
     }
 }
 
 /// Signals that instructions raise.
 pub fn is_fault(signal: i32) -> bool {
-    matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP)
+    matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP
+    )
 }
 
 pub fn is_libcs_own(signal: i32) -> bool {
@@ -73,7 +83,10 @@ fn store(signal: i32, action: &KernelAction) {
 
 /// The program sets an action: remembered, and the kernel is told what makes it come to us.
 pub fn set(signal: i32, action: &KernelAction) {
-    let action = KernelAction { mask: action.mask & !mask::UNBLOCKABLE, ..*action };
+    let action = KernelAction {
+        mask: action.mask & !mask::UNBLOCKABLE,
+        ..*action
+    };
     store(signal, &action);
     install(signal);
 }
@@ -102,21 +115,42 @@ fn install(signal: i32) {
         // One handler for what the processor raises and for what others send. Nothing is blocked meanwhile that the program
         // does not want blocked: its handler runs inside ours.
         let extra = stack | (libc::SA_RESTART as u64);
-        return trap::set_kernel_action(signal, &ours(arrival::arrived as *const () as usize, extra, mask::ASYNCHRONOUS));
+        return trap::set_kernel_action(
+            signal,
+            &ours(
+                arrival::arrived as *const () as usize,
+                extra,
+                mask::ASYNCHRONOUS,
+            ),
+        );
     }
     if is_libcs_own(signal) {
-        return trap::set_kernel_action(signal, &ours(arrival::libcs_own as *const () as usize, !SA_RESTORER, action.mask));
+        return trap::set_kernel_action(
+            signal,
+            &ours(
+                arrival::libcs_own as *const () as usize,
+                !SA_RESTORER,
+                action.mask,
+            ),
+        );
     }
     if mode() != Mode::Record {
         return;
     }
     let wanted = match (action.handler, default_of(signal)) {
-        (libc::SIG_IGN, _) | (libc::SIG_DFL, Default::Ignored | Default::Stops) => {
-            KernelAction { flags: action.flags & !SA_RESTORER, restorer: 0, mask: 0, ..action }
-        }
+        (libc::SIG_IGN, _) | (libc::SIG_DFL, Default::Ignored | Default::Stops) => KernelAction {
+            flags: action.flags & !SA_RESTORER,
+            restorer: 0,
+            mask: 0,
+            ..action
+        },
         _ => {
             let extra = stack | (libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u64;
-            ours(arrival::arrived as *const () as usize, extra, mask::ASYNCHRONOUS)
+            ours(
+                arrival::arrived as *const () as usize,
+                extra,
+                mask::ASYNCHRONOUS,
+            )
         }
     };
     trap::set_kernel_action(signal, &wanted);
@@ -130,21 +164,34 @@ pub fn start(thread: &mut Thread) {
             for signal in 1..SIGNALS as i32 {
                 let mut action = KernelAction::default();
                 // SAFETY: room for one action; the mask has 8 bytes.
-                let result = unsafe { syscall!(libc::SYS_rt_sigaction, signal, 0, &raw mut action, 8) };
+                let result =
+                    unsafe { syscall!(libc::SYS_rt_sigaction, signal, 0, &raw mut action, 8) };
                 if result == 0 && action.handler == libc::SIG_IGN {
                     ignored |= mask::bit(signal);
                 }
             }
             blocked = mask::real();
-            thread.writer.append(Kind::Start, &[&ignored.to_ne_bytes(), &blocked.to_ne_bytes()]);
+            thread.writer.append(
+                Kind::Start,
+                &[&ignored.to_ne_bytes(), &blocked.to_ne_bytes()],
+            );
         }
         Mode::Replay => {
             let event = divergence::expect_event(thread, Kind::Start as u16);
-            let Some((first, rest)) = event.payload.split_first_chunk::<8>().filter(|_| event.kind == Kind::Start as u16) else {
-                divergence::unusable(format_args!("the log lacks the signals that the process inherited"), "Record again.")
+            let Some((first, rest)) = event
+                .payload
+                .split_first_chunk::<8>()
+                .filter(|_| event.kind == Kind::Start as u16)
+            else {
+                divergence::unusable(
+                    format_args!("the log lacks the signals that the process inherited"),
+                    "Record again.",
+                )
             };
             ignored = u64::from_ne_bytes(*first);
-            blocked = rest.first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+            blocked = rest
+                .first_chunk::<8>()
+                .map_or(0, |bytes| u64::from_ne_bytes(*bytes));
             thread.reader.advance(&event);
         }
         Mode::Off => {}
@@ -153,7 +200,13 @@ pub fn start(thread: &mut Thread) {
     mask::apply(blocked);
     for signal in 1..SIGNALS as i32 {
         if ignored & mask::bit(signal) != 0 {
-            store(signal, &KernelAction { handler: libc::SIG_IGN, ..KernelAction::default() });
+            store(
+                signal,
+                &KernelAction {
+                    handler: libc::SIG_IGN,
+                    ..KernelAction::default()
+                },
+            );
         }
         if !is_libcs_own(signal) && (is_fault(signal) || default_of(signal) == Default::Ends) {
             install(signal);

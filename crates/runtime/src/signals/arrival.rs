@@ -39,13 +39,22 @@ pub struct Queue {
 
 impl Queue {
     pub const fn new() -> Self {
-        Queue { entries: [Queued { signal: 0, forced: false, info: [0; INFO_BYTES / 8] }; QUEUE_MAX], length: 0 }
+        Queue {
+            entries: [Queued {
+                signal: 0,
+                forced: false,
+                info: [0; INFO_BYTES / 8],
+            }; QUEUE_MAX],
+            length: 0,
+        }
     }
 
     /// A signal that is not one of the real-time ones and waits already is the same signal, as in the kernel. What does not fit is lost,
     /// as it would be beyond the kernel's own limit.
     fn push(&mut self, queued: Queued) {
-        let waits = self.entries[..self.length].iter().any(|entry| entry.signal == queued.signal);
+        let waits = self.entries[..self.length]
+            .iter()
+            .any(|entry| entry.signal == queued.signal);
         if self.length < QUEUE_MAX && (queued.signal >= 32 || !waits) {
             self.entries[self.length] = queued;
             self.length += 1;
@@ -53,7 +62,9 @@ impl Queue {
     }
 
     fn position(&self, blocked: u64) -> Option<usize> {
-        self.entries[..self.length].iter().position(|entry| entry.forced || blocked & mask::bit(entry.signal) == 0)
+        self.entries[..self.length]
+            .iter()
+            .position(|entry| entry.forced || blocked & mask::bit(entry.signal) == 0)
     }
 
     pub fn has_due(&self, blocked: u64) -> bool {
@@ -77,7 +88,9 @@ impl Queue {
 pub fn look(thread: &mut Thread) {
     let signals = &mut thread.signals;
     let blocked = signals.suspended.unwrap_or(signals.blocked);
-    signals.due.store(signals.queue.has_due(blocked).into(), Ordering::Relaxed);
+    signals
+        .due
+        .store(signals.queue.has_due(blocked).into(), Ordering::Relaxed);
 }
 
 /// The handler of every signal that the program handles or that would end it.
@@ -97,7 +110,12 @@ pub extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut
     set_errno(saved);
 }
 
-fn receive(thread: &'static mut Thread, signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+fn receive(
+    thread: &'static mut Thread,
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
     let computes = thread.selector.load(Ordering::Relaxed) == REPLAY;
     let pointer: *mut Thread = thread;
     // SAFETY: the kernel passes `siginfo_t`, which is longer than what it fills in.
@@ -131,8 +149,16 @@ fn receive(thread: &'static mut Thread, signal: i32, info: *mut libc::siginfo_t,
 
 /// A thread that is none of the program's got a signal for the process: the first of the program's that lives gets it.
 fn forward(signal: i32, info: *const libc::siginfo_t) -> bool {
-    let alive = |thread: &&Thread| !thread.ended.load(Ordering::Relaxed) && thread.kernel_id.load(Ordering::Relaxed) != 0;
-    thread::all().find(alive).is_some_and(|thread| send(thread.kernel_id.load(Ordering::Relaxed), signal, info.cast()))
+    let alive = |thread: &&Thread| {
+        !thread.ended.load(Ordering::Relaxed) && thread.kernel_id.load(Ordering::Relaxed) != 0
+    };
+    thread::all().find(alive).is_some_and(|thread| {
+        send(
+            thread.kernel_id.load(Ordering::Relaxed),
+            signal,
+            info.cast(),
+        )
+    })
 }
 
 fn send(thread: u32, signal: i32, info: *const u8) -> bool {
@@ -154,7 +180,9 @@ fn call_directly(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::uc
             if action.flags & libc::SA_RESETHAND as u64 != 0 {
                 actions::reset(signal);
             }
-            mask::set_real(mask::realized(read_mask(context) | blocked_by(signal, &action)));
+            mask::set_real(mask::realized(
+                read_mask(context) | blocked_by(signal, &action),
+            ));
             // SAFETY: the program's own handler.
             unsafe { call(action.handler, signal, info, context) };
         }
@@ -163,16 +191,26 @@ fn call_directly(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::uc
 
 /// What is blocked while a handler runs, beside what is blocked already.
 pub fn blocked_by(signal: i32, action: &KernelAction) -> u64 {
-    let own = if action.flags & libc::SA_NODEFER as u64 == 0 { mask::bit(signal) } else { 0 };
+    let own = if action.flags & libc::SA_NODEFER as u64 == 0 {
+        mask::bit(signal)
+    } else {
+        0
+    };
     (action.mask | own) & !mask::UNBLOCKABLE
 }
 
 /// # Safety
 /// `handler` is a signal handler of the program's.
-unsafe fn call(handler: usize, signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+unsafe fn call(
+    handler: usize,
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
     // SAFETY: the caller's promise. A handler with one parameter ignores the others.
     unsafe {
-        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t) = std::mem::transmute(handler);
+        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t) =
+            std::mem::transmute(handler);
         handler(signal, info, context);
     }
 }
@@ -201,7 +239,9 @@ pub fn synchronous_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut 
     }
     if signal == libc::SIGSYS && is_ours(code, info) {
         return match thread::current() {
-            Some(thread) if mode() == Mode::Record => overdue(thread, registers[libc::REG_RIP as usize] as usize),
+            Some(thread) if mode() == Mode::Record => {
+                overdue(thread, registers[libc::REG_RIP as usize] as usize)
+            }
             _ => flush(),
         };
     }
@@ -216,7 +256,8 @@ pub fn synchronous_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut 
         };
     }
     let action = actions::get(signal);
-    let handled = !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) && thread.signals.blocked & mask::bit(signal) == 0;
+    let handled = !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN)
+        && thread.signals.blocked & mask::bit(signal) == 0;
     if thread.selector.load(Ordering::Relaxed) != REPLAY {
         return fault_in_system_space(thread, signal, info, context, handled);
     }
@@ -238,13 +279,30 @@ pub fn synchronous_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut 
         (*pointer).signals.blocked = read_mask(context) & !mask::UNBLOCKABLE;
         look(&mut *pointer);
     }
-    write_mask(context, if mode() == Mode::Replay { saved.1 } else { mask::realized(read_mask(context)) });
+    write_mask(
+        context,
+        if mode() == Mode::Replay {
+            saved.1
+        } else {
+            mask::realized(read_mask(context))
+        },
+    );
 }
 
 /// A fault beneath the interface: the program passed an address that is none. Replay does not run what faulted, so this is logged.
-fn fault_in_system_space(thread: &'static mut Thread, signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t, handled: bool) {
+fn fault_in_system_space(
+    thread: &'static mut Thread,
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+    handled: bool,
+) {
     if mode() == Mode::Replay {
-        return match thread.reader.peek().filter(|event| event.kind == Kind::Signal as u16) {
+        return match thread
+            .reader
+            .peek()
+            .filter(|event| event.kind == Kind::Signal as u16)
+        {
             Some(event) => delivery::replay_inside(thread, event),
             None => fatal_fault(thread, signal),
         };
@@ -254,7 +312,11 @@ fn fault_in_system_space(thread: &'static mut Thread, signal: i32, info: *mut li
     }
     // SAFETY: the kernel's `siginfo_t`; the thread's own state.
     unsafe {
-        let queued = Queued { signal, forced: true, info: *info.cast::<Info>() };
+        let queued = Queued {
+            signal,
+            forced: true,
+            info: *info.cast::<Info>(),
+        };
         let pointer: *mut Thread = thread;
         delivery::in_place(pointer, &queued);
         write_mask(context, mask::realized((*pointer).signals.blocked));
@@ -291,7 +353,11 @@ fn name(signal: i32) -> &'static str {
 }
 
 /// Libc's own signals are no part of the program: libc's handler runs at once.
-pub extern "C" fn libcs_own(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+pub extern "C" fn libcs_own(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
     let action = actions::get(signal);
     if matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
         return;
@@ -308,7 +374,8 @@ const OURS: usize = 0x6869_6e64;
 /// From the timer of [`watch`], or from [`flush_all`].
 fn is_ours(code: i32, info: *const libc::siginfo_t) -> bool {
     // SAFETY: both kinds carry a value.
-    matches!(code, libc::SI_TIMER | libc::SI_QUEUE) && unsafe { (*info).si_value().sival_ptr } as usize == OURS
+    matches!(code, libc::SI_TIMER | libc::SI_QUEUE)
+        && unsafe { (*info).si_value().sival_ptr } as usize == OURS
 }
 
 /// A signal waits while the thread computes: not for ever.
@@ -331,7 +398,14 @@ pub fn watch(thread: &mut Thread) {
             rest: [0; 11],
         };
         // SAFETY: a `sigevent` and room for the timer's number.
-        unsafe { syscall!(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw const event, &raw mut thread.signals.timer) };
+        unsafe {
+            syscall!(
+                libc::SYS_timer_create,
+                libc::CLOCK_MONOTONIC,
+                &raw const event,
+                &raw mut thread.signals.timer
+            )
+        };
     }
     set_timer(thread, DELAY_MAX_MS);
 }
@@ -345,11 +419,28 @@ fn set_timer(thread: &Thread, milliseconds: i64) {
     if thread.signals.timer < 0 {
         return;
     }
-    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let once = libc::timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
-    let time = libc::itimerspec { it_interval: zero, it_value: once };
+    let zero = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let once = libc::timespec {
+        tv_sec: milliseconds / 1000,
+        tv_nsec: milliseconds % 1000 * 1_000_000,
+    };
+    let time = libc::itimerspec {
+        it_interval: zero,
+        it_value: once,
+    };
     // SAFETY: a timer of ours.
-    unsafe { syscall!(libc::SYS_timer_settime, thread.signals.timer, 0, &raw const time, 0) };
+    unsafe {
+        syscall!(
+            libc::SYS_timer_settime,
+            thread.signals.timer,
+            0,
+            &raw const time,
+            0
+        )
+    };
 }
 
 /// The timer of [`watch`] has run out.
@@ -358,11 +449,15 @@ fn overdue(thread: &mut Thread, instruction: usize) {
         return;
     }
     let (start, length) = raw::text_range();
-    let computes = thread.selector.load(Ordering::Relaxed) == REPLAY && !(start..start + length).contains(&instruction);
+    let computes = thread.selector.load(Ordering::Relaxed) == REPLAY
+        && !(start..start + length).contains(&instruction);
     if computes {
         let queued = thread.signals.queue.entries[0];
         delivery::log_waited(thread, &queued);
-        detach::detach(Reason::SignalWaited { signal: queued.signal, address: instruction });
+        detach::detach(Reason::SignalWaited {
+            signal: queued.signal,
+            address: instruction,
+        });
     } else {
         watch(thread);
     }
@@ -371,13 +466,19 @@ fn overdue(thread: &mut Thread, instruction: usize) {
 /// Sends what is queued for the calling thread again, now that recording is over.
 pub fn flush() {
     instructions::disarm();
-    let Some(thread) = thread::current() else { return };
+    let Some(thread) = thread::current() else {
+        return;
+    };
     let before = mask::real();
     mask::set_real(before | mask::ASYNCHRONOUS);
     while let Some(queued) = thread.signals.queue.take_any() {
         let mut info = [0u64; size_of::<libc::siginfo_t>() / 8];
         info[..queued.info.len()].copy_from_slice(&queued.info);
-        send(thread.kernel_id.load(Ordering::Relaxed), queued.signal, info.as_ptr().cast());
+        send(
+            thread.kernel_id.load(Ordering::Relaxed),
+            queued.signal,
+            info.as_ptr().cast(),
+        );
     }
     thread.signals.due.store(0, Ordering::Relaxed);
     unwatch(thread);

@@ -16,24 +16,45 @@ const EINVAL: isize = -(libc::EINVAL as isize);
 const MASK_BYTES: usize = 8;
 
 /// A system call of the program's that is about signals. The thread is in system space. `None`: not one of ours.
-pub fn by_number(number: i64, arguments: [usize; 6], context: *mut libc::ucontext_t) -> Option<isize> {
+pub fn by_number(
+    number: i64,
+    arguments: [usize; 6],
+    context: *mut libc::ucontext_t,
+) -> Option<isize> {
     let [a, b, c, d, ..] = arguments;
     let thread = thread::current()?;
     // SAFETY: pointers of the program's own call.
     Some(unsafe {
         match number {
-            libc::SYS_rt_sigaction => sigaction(a as i32, b as *const KernelAction, c as *mut KernelAction, d),
-            libc::SYS_rt_sigprocmask => sigprocmask(thread, a as i32, b as *const u64, c as *mut u64, d, context),
+            libc::SYS_rt_sigaction => sigaction(
+                a as i32,
+                b as *const KernelAction,
+                c as *mut KernelAction,
+                d,
+            ),
+            libc::SYS_rt_sigprocmask => {
+                sigprocmask(thread, a as i32, b as *const u64, c as *mut u64, d, context)
+            }
             libc::SYS_rt_sigsuspend => sigsuspend(thread, a as *const u64, b),
-            libc::SYS_sigaltstack => sigaltstack(a as *const libc::stack_t, b as *mut libc::stack_t, context),
+            libc::SYS_sigaltstack => {
+                sigaltstack(a as *const libc::stack_t, b as *mut libc::stack_t, context)
+            }
             _ => return None,
         }
     })
 }
 
-unsafe fn sigaction(signal: i32, wanted: *const KernelAction, old: *mut KernelAction, bytes: usize) -> isize {
+unsafe fn sigaction(
+    signal: i32,
+    wanted: *const KernelAction,
+    old: *mut KernelAction,
+    bytes: usize,
+) -> isize {
     let unchangeable = matches!(signal, libc::SIGKILL | libc::SIGSTOP);
-    if bytes != MASK_BYTES || !(1..actions::SIGNALS as i32).contains(&signal) || (unchangeable && !wanted.is_null()) {
+    if bytes != MASK_BYTES
+        || !(1..actions::SIGNALS as i32).contains(&signal)
+        || (unchangeable && !wanted.is_null())
+    {
         return EINVAL;
     }
     let before = actions::get(signal);
@@ -103,7 +124,11 @@ unsafe fn sigsuspend(thread: &'static mut Thread, wanted: *const u64, bytes: usi
     call.input(wanted);
     // SAFETY: reads 8 bytes.
     let result = call.run_kernel(|thread| unsafe {
-        raw::blocking6(thread, libc::SYS_rt_sigsuspend, [&raw const real as usize, MASK_BYTES, 0, 0, 0, 0])
+        raw::blocking6(
+            thread,
+            libc::SYS_rt_sigsuspend,
+            [&raw const real as usize, MASK_BYTES, 0, 0, 0, 0],
+        )
     });
     let thread = call.finish();
     thread.signals.suspended = None;
@@ -113,7 +138,11 @@ unsafe fn sigsuspend(thread: &'static mut Thread, wanted: *const u64, bytes: usi
 }
 
 /// Executed in both runs: it is about memory of the program's. The return from the trap would undo it.
-unsafe fn sigaltstack(wanted: *const libc::stack_t, old: *mut libc::stack_t, context: *mut libc::ucontext_t) -> isize {
+unsafe fn sigaltstack(
+    wanted: *const libc::stack_t,
+    old: *mut libc::stack_t,
+    context: *mut libc::ucontext_t,
+) -> isize {
     // SAFETY: the program's own call.
     unsafe {
         let result = crate::syscall!(libc::SYS_sigaltstack, wanted, old);

@@ -52,12 +52,13 @@ impl Delivered {
         Some(unsafe { event.payload.as_ptr().cast::<Delivered>().read_unaligned() })
     }
 
-    fn signal(&self) -> i32 {
-        self.info[0] as i32
-    }
-
     fn action(&self) -> KernelAction {
-        KernelAction { handler: self.handler as usize, flags: self.flags, restorer: 0, mask: self.mask }
+        KernelAction {
+            handler: self.handler as usize,
+            flags: self.flags,
+            restorer: 0,
+            mask: self.mask,
+        }
     }
 }
 
@@ -114,7 +115,12 @@ pub fn inside_call(thread: &mut Thread) -> bool {
     // SAFETY: as above.
     unsafe {
         let restart = deliver_queued(thread, Place::Inside);
-        mask::apply((*thread).signals.suspended.unwrap_or((*thread).signals.blocked));
+        mask::apply(
+            (*thread)
+                .signals
+                .suspended
+                .unwrap_or((*thread).signals.blocked),
+        );
         restart && can_restart(call)
     }
 }
@@ -178,10 +184,17 @@ unsafe fn deliver_queued(thread: *mut Thread, place: Place) -> bool {
     let (mut first, mut any) = (None, false);
     // SAFETY: the caller's promise.
     unsafe {
-        mask::set_real(mask::realized((*thread).signals.blocked | mask::ASYNCHRONOUS));
+        mask::set_real(mask::realized(
+            (*thread).signals.blocked | mask::ASYNCHRONOUS,
+        ));
         while mode() == Mode::Record {
-            let blocked = (*thread).signals.suspended.unwrap_or((*thread).signals.blocked);
-            let Some(queued) = (*thread).signals.queue.take(blocked) else { break };
+            let blocked = (*thread)
+                .signals
+                .suspended
+                .unwrap_or((*thread).signals.blocked);
+            let Some(queued) = (*thread).signals.queue.take(blocked) else {
+                break;
+            };
             any = true;
             if let Some(flags) = deliver(thread, &queued, place) {
                 first.get_or_insert(flags & libc::SA_RESTART as u64 != 0);
@@ -212,7 +225,9 @@ unsafe fn deliver(thread: *mut Thread, queued: &Queued, place: Place) -> Option<
             place: place as u32,
             boundary: (*thread).signals.boundaries,
         };
-        (*thread).writer.append(Kind::Signal, &[bytes_of(&delivered)]);
+        (*thread)
+            .writer
+            .append(Kind::Signal, &[bytes_of(&delivered)]);
         call_handler(thread, &queued.info, &action);
     }
     Some(action.flags)
@@ -233,7 +248,11 @@ pub fn log_waited(thread: &mut Thread, queued: &Queued) {
 
 /// The process is about to die of this signal.
 pub fn log_fatal(thread: &mut Thread, signal: i32, fault: bool) {
-    let fatal = Fatal { signal: signal as u32, boundary: thread.signals.boundaries, fault: fault.into() };
+    let fatal = Fatal {
+        signal: signal as u32,
+        boundary: thread.signals.boundaries,
+        fault: fault.into(),
+    };
     thread.writer.append(Kind::Fatal, &[bytes_of(&fatal)]);
     init::ended(End::Signalled, signal as u32);
 }
@@ -249,7 +268,14 @@ pub fn die(signal: i32) -> ! {
     trap::set_kernel_action(signal, &KernelAction::default());
     mask::set_real(mask::real() & !mask::bit(signal));
     // SAFETY: to ourselves.
-    unsafe { syscall!(libc::SYS_tgkill, syscall!(libc::SYS_getpid), syscall!(libc::SYS_gettid), signal) };
+    unsafe {
+        syscall!(
+            libc::SYS_tgkill,
+            syscall!(libc::SYS_getpid),
+            syscall!(libc::SYS_gettid),
+            signal
+        )
+    };
     // The first process of a container does not die by default.
     raw::exit_process(128 + signal)
 }
@@ -259,7 +285,10 @@ pub fn die(signal: i32) -> ! {
 /// Whether the log may have a delivery here.
 #[inline(always)]
 pub fn is_next(thread: &Thread) -> bool {
-    thread.reader.peek().is_some_and(|event| event.kind == Kind::Signal as u16 || event.kind == Kind::Fatal as u16)
+    thread
+        .reader
+        .peek()
+        .is_some_and(|event| event.kind == Kind::Signal as u16 || event.kind == Kind::Fatal as u16)
 }
 
 /// Delivers what was delivered at this boundary.
@@ -273,7 +302,11 @@ pub fn replay_at_boundary(thread: &mut Thread) {
             if event.kind == Kind::Fatal as u16 {
                 return replay_fatal(&mut *thread, &event);
             }
-            let Some(delivered) = Delivered::from_event(&event).filter(|it| it.boundary == boundary) else { return };
+            let Some(delivered) =
+                Delivered::from_event(&event).filter(|it| it.boundary == boundary)
+            else {
+                return;
+            };
             if delivered.place == Place::Nowhere as u32 {
                 divergence::recording_ends(&mut *thread, Kind::Signal as u16);
             }
@@ -290,7 +323,9 @@ pub fn replay_at_boundary(thread: &mut Thread) {
 /// its last call is not done again, for nobody saw it. Returns when the signal came later, or when the program raises it itself.
 #[cold]
 pub fn replay_fatal(thread: &mut Thread, event: &Event<'static>) {
-    let Some(fatal) = Fatal::from_event(event) else { return };
+    let Some(fatal) = Fatal::from_event(event) else {
+        return;
+    };
     if fatal.fault != 0 || fatal.boundary != thread.signals.boundaries {
         return;
     }
@@ -307,7 +342,9 @@ pub fn is_fatal_fault(event: &Event<'_>, signal: i32) -> bool {
 /// Delivers what was delivered inside the call that the thread is in.
 pub fn replay_inside(thread: &mut Thread, event: Event<'static>) {
     let boundary = thread.signals.boundaries;
-    let Some(delivered) = Delivered::from_event(&event).filter(|it| it.place == Place::Inside as u32 && it.boundary == boundary) else {
+    let Some(delivered) = Delivered::from_event(&event)
+        .filter(|it| it.place == Place::Inside as u32 && it.boundary == boundary)
+    else {
         divergence::diverged(thread, Some(event), Actual::Step("a call"))
     };
     thread.reader.advance(&event);
@@ -346,7 +383,11 @@ global_asm!(
 // The assembly passes the pointer on and does not look behind it.
 #[allow(improper_ctypes)]
 unsafe extern "C" {
-    fn hindcast_call_on_stack(function: unsafe extern "C" fn(*mut Request), request: *mut Request, stack: usize);
+    fn hindcast_call_on_stack(
+        function: unsafe extern "C" fn(*mut Request),
+        request: *mut Request,
+        stack: usize,
+    );
 }
 
 struct Request {
@@ -372,7 +413,15 @@ struct Frame {
 unsafe extern "C" fn run_handler(request: *mut Request) {
     // SAFETY: the request is the caller's own, the frame has room above this function's stack. The handler is the program's.
     unsafe {
-        let Request { thread, signal, info, handler, stack, blocked, frame } = &mut *request;
+        let Request {
+            thread,
+            signal,
+            info,
+            handler,
+            stack,
+            blocked,
+            frame,
+        } = &mut *request;
         let (thread, frame) = (*thread, *frame);
         frame.write_bytes(0, 1);
         (&mut (*frame).info)[..info.len()].copy_from_slice(info);
@@ -382,11 +431,14 @@ unsafe extern "C" fn run_handler(request: *mut Request) {
         (*context).uc_mcontext.gregs[libc::REG_RSP as usize] = *stack as i64;
         mask::apply((*thread).signals.blocked);
         (*thread).enter_replay();
-        let handler: extern "C" fn(i32, *mut u8, *mut libc::ucontext_t) = std::mem::transmute(*handler);
+        let handler: extern "C" fn(i32, *mut u8, *mut libc::ucontext_t) =
+            std::mem::transmute(*handler);
         handler(*signal, (&raw mut (*frame).info).cast(), context);
         (*thread).enter_system();
         if mode() == Mode::Record {
-            mask::set_real(mask::realized((*thread).signals.blocked | mask::ASYNCHRONOUS));
+            mask::set_real(mask::realized(
+                (*thread).signals.blocked | mask::ASYNCHRONOUS,
+            ));
         }
         *blocked = arrival::read_mask(context) & !mask::UNBLOCKABLE;
     }
@@ -406,12 +458,22 @@ unsafe fn call_handler(thread: *mut Thread, info: &Info, action: &KernelAction) 
         (*thread).enter_system();
         let signals = &mut (*thread).signals;
         let was_open = signals.open.swap(false, Ordering::Relaxed);
-        let (blocked, suspended, stack) = (signals.blocked, signals.suspended.take(), signals.stack);
+        let (blocked, suspended, stack) =
+            (signals.blocked, signals.suspended.take(), signals.stack);
         signals.blocked = suspended.unwrap_or(blocked) | arrival::blocked_by(signal, action);
         arrival::look(&mut *thread);
 
-        let frame = ((stack_for_handler(stack, action.flags) - size_of::<Frame>()) & !63) as *mut Frame;
-        let mut request = Request { thread, signal, info: *info, handler: action.handler, stack, blocked, frame };
+        let frame =
+            ((stack_for_handler(stack, action.flags) - size_of::<Frame>()) & !63) as *mut Frame;
+        let mut request = Request {
+            thread,
+            signal,
+            info: *info,
+            handler: action.handler,
+            stack,
+            blocked,
+            frame,
+        };
         hindcast_call_on_stack(run_handler, &raw mut request, frame as usize);
 
         let signals = &mut (*thread).signals;
@@ -439,16 +501,24 @@ fn stack_for_handler(at_call: usize, flags: u64) -> usize {
     // SAFETY: reads the stack pointer.
     unsafe { asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags)) };
     if flags & libc::SA_ONSTACK as u64 != 0 {
-        let mut alternate = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+        let mut alternate = libc::stack_t {
+            ss_sp: std::ptr::null_mut(),
+            ss_flags: 0,
+            ss_size: 0,
+        };
         // SAFETY: room for one.
         unsafe { syscall!(libc::SYS_sigaltstack, 0, &raw mut alternate) };
-        if alternate.ss_flags & (libc::SS_DISABLE | libc::SS_ONSTACK) == 0 && alternate.ss_size != 0 {
+        if alternate.ss_flags & (libc::SS_DISABLE | libc::SS_ONSTACK) == 0 && alternate.ss_size != 0
+        {
             return alternate.ss_sp as usize + alternate.ss_size;
         }
     }
     let below = here - 1024;
     let wanted = at_call.wrapping_sub(STACK_USED);
     // Whoever waits in a deep function of libc, or on another stack than the last call's, gets the place that there is.
-    if wanted <= below && below - wanted < STACK_USED { wanted } else { below }
+    if wanted <= below && below - wanted < STACK_USED {
+        wanted
+    } else {
+        below
+    }
 }
-

@@ -31,17 +31,37 @@ pub const fn realized(wanted: u64) -> u64 {
 pub fn real() -> u64 {
     let mut mask = 0u64;
     // SAFETY: room for 8 bytes.
-    unsafe { syscall!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, 0, &raw mut mask, 8) };
+    unsafe {
+        syscall!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_BLOCK,
+            0,
+            &raw mut mask,
+            8
+        )
+    };
     mask
 }
 
 /// Sets the kernel's mask of the calling thread to what follows from the program's. In replay nothing is ever
 /// blocked in the kernel: no signal of the recording comes from there, and one that ends the replay must get through.
 pub fn apply(wanted: u64) {
-    set_real(if mode() == Mode::Replay { 0 } else { realized(wanted) });
+    set_real(if mode() == Mode::Replay {
+        0
+    } else {
+        realized(wanted)
+    });
 }
 
 pub fn set_real(mask: u64) {
     // SAFETY: reads 8 bytes.
-    unsafe { syscall!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0, 8) };
+    unsafe {
+        syscall!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            0,
+            8
+        )
+    };
 }

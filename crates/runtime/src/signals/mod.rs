@@ -112,7 +112,9 @@ impl ThreadSignals {
 
 /// At init, on the first thread, whose log is open: takes over what the process inherited.
 pub fn start() {
-    let Some(thread) = thread::current() else { return };
+    let Some(thread) = thread::current() else {
+        return;
+    };
     actions::start(thread);
 }
 
@@ -121,7 +123,9 @@ pub fn start() {
 pub fn at_boundary(thread: &mut Thread) {
     thread.signals.boundaries = thread.signals.boundaries.wrapping_add(1);
     match mode() {
-        Mode::Record if thread.signals.due.load(Ordering::Relaxed) != 0 => delivery::at_boundary(thread),
+        Mode::Record if thread.signals.due.load(Ordering::Relaxed) != 0 => {
+            delivery::at_boundary(thread)
+        }
         Mode::Replay if delivery::is_next(thread) => delivery::replay_at_boundary(thread),
         _ => {}
     }
@@ -191,9 +195,4 @@ pub fn detached() {
     actions::give_back();
     crate::trap::install_restarting();
     arrival::flush_all();
-}
-
-/// Ends the process as the signal would by default. In both runs.
-pub fn die(signal: i32) -> ! {
-    delivery::die(signal)
 }

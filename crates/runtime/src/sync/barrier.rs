@@ -5,7 +5,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Outcome, Step, await_turn, back_to_replay, enter, failure, publish, real, record, record_failure, unexpected, waiting};
+use super::{
+    Outcome, Step, await_turn, back_to_replay, enter, failure, publish, real, record,
+    record_failure, unexpected, waiting,
+};
 use crate::mode::{Mode, mode};
 use crate::thread;
 
@@ -15,7 +18,9 @@ const SERIAL_THREAD: c_int = -1;
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_barrier_wait(barrier: *mut c_void) -> c_int {
     let real = real!(pthread_barrier_wait: fn(*mut c_void) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(barrier) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(barrier) };
+    };
     enter(thread);
     let result = if mode() == Mode::Record {
         record(thread, barrier as u64);

@@ -12,7 +12,10 @@ use std::ffi::c_int;
 
 use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, timespec};
 
-use super::{after_timeout, before_wait, Outcome, Step, await_turn, back_to_replay, enter, mutex, publish, real, record_failure, waiting};
+use super::{
+    Outcome, Step, after_timeout, await_turn, back_to_replay, before_wait, enter, mutex, publish,
+    real, record_failure, waiting,
+};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 
@@ -50,7 +53,12 @@ fn holds_mutex(result: c_int) -> bool {
     matches!(result, 0 | libc::ETIMEDOUT | libc::EOWNERDEAD | libc::EINTR)
 }
 
-fn replay(thread: &mut Thread, condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, function: &'static str) -> c_int {
+fn replay(
+    thread: &mut Thread,
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    function: &'static str,
+) -> c_int {
     let step = Step::new(function, condition);
     // Whoever made the mutex free for this thread's result may need it first, so let go of it before looking. A wait that
     // failed at once is the exception, and the only event that the thread's own log can have without the mutex.
@@ -76,10 +84,17 @@ fn replay(thread: &mut Thread, condition: *mut pthread_cond_t, mutex: *mut pthre
 // condition variables have another layout. Ours have no version and serve whoever asks for any.
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn pthread_cond_wait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
+pub unsafe extern "C-unwind" fn pthread_cond_wait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+) -> c_int {
     let real = real!(pthread_cond_wait @ c"GLIBC_2.3.2": fn(*mut pthread_cond_t, *mut pthread_mutex_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(condition, mutex) } };
-    wait(condition, mutex, "pthread_cond_wait", thread, || unsafe { real(condition, mutex) })
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(condition, mutex) };
+    };
+    wait(condition, mutex, "pthread_cond_wait", thread, || unsafe {
+        real(condition, mutex)
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -89,8 +104,16 @@ pub unsafe extern "C-unwind" fn pthread_cond_timedwait(
     until: *const timespec,
 ) -> c_int {
     let real = real!(pthread_cond_timedwait @ c"GLIBC_2.3.2": fn(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(condition, mutex, until) } };
-    wait(condition, mutex, "pthread_cond_timedwait", thread, || unsafe { real(condition, mutex, until) })
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(condition, mutex, until) };
+    };
+    wait(
+        condition,
+        mutex,
+        "pthread_cond_timedwait",
+        thread,
+        || unsafe { real(condition, mutex, until) },
+    )
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -101,8 +124,16 @@ pub unsafe extern "C-unwind" fn pthread_cond_clockwait(
     until: *const timespec,
 ) -> c_int {
     let real = real!(pthread_cond_clockwait: fn(*mut pthread_cond_t, *mut pthread_mutex_t, clockid_t, *const timespec) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(condition, mutex, clock, until) } };
-    wait(condition, mutex, "pthread_cond_clockwait", thread, || unsafe { real(condition, mutex, clock, until) })
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(condition, mutex, clock, until) };
+    };
+    wait(
+        condition,
+        mutex,
+        "pthread_cond_clockwait",
+        thread,
+        || unsafe { real(condition, mutex, clock, until) },
+    )
 }
 
 /// In system space, because waking is a system call. Nothing is logged, so no signal is delivered.
@@ -113,14 +144,18 @@ fn wake(thread: &mut Thread, real: impl FnOnce() -> c_int) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int {
     let real = real!(pthread_cond_signal @ c"GLIBC_2.3.2": fn(*mut pthread_cond_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(condition) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(condition) };
+    };
     wake(thread, || unsafe { real(condition) })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int {
     let real = real!(pthread_cond_broadcast @ c"GLIBC_2.3.2": fn(*mut pthread_cond_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(condition) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(condition) };
+    };
     wake(thread, || unsafe { real(condition) })
 }
 
@@ -128,6 +163,8 @@ pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_cond_destroy(condition: *mut pthread_cond_t) -> c_int {
     let real = real!(pthread_cond_destroy @ c"GLIBC_2.3.2": fn(*mut pthread_cond_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(condition) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(condition) };
+    };
     wake(thread, || unsafe { real(condition) })
 }

@@ -12,20 +12,43 @@ use crate::{divergence, init, threads};
 
 /// Code that may: the loader, libc, the C++ libraries. Start and end of each; zero where there are no more.
 static KNOWN: [[AtomicUsize; 2]; 12] = [const { [const { AtomicUsize::new(0) }; 2] }; 12];
-const NAMES: [&[u8]; 5] = [b"/libc.so.", b"/ld-linux", b"/libpthread.so.", b"/libstdc++.so.", b"/libc++"];
+const NAMES: [&[u8]; 5] = [
+    b"/libc.so.",
+    b"/ld-linux",
+    b"/libpthread.so.",
+    b"/libstdc++.so.",
+    b"/libc++",
+];
 
 /// Finds out where that code is. Called once, by the only thread.
 pub fn start() {
-    unsafe extern "C" fn each(found: *mut libc::dl_phdr_info, _: usize, next: *mut c_void) -> c_int {
+    unsafe extern "C" fn each(
+        found: *mut libc::dl_phdr_info,
+        _: usize,
+        next: *mut c_void,
+    ) -> c_int {
         // SAFETY: the loader's own description of a library, and our argument.
-        let (found, next, name) = unsafe { (&*found, &mut *next.cast::<usize>(), CStr::from_ptr((*found).dlpi_name)) };
-        if !NAMES.iter().any(|known| name.to_bytes().windows(known.len()).any(|part| part == *known)) {
+        let (found, next, name) = unsafe {
+            (
+                &*found,
+                &mut *next.cast::<usize>(),
+                CStr::from_ptr((*found).dlpi_name),
+            )
+        };
+        if !NAMES.iter().any(|known| {
+            name.to_bytes()
+                .windows(known.len())
+                .any(|part| part == *known)
+        }) {
             return 0;
         }
         for index in 0..found.dlpi_phnum as usize {
             // SAFETY: as many program headers as it says.
             let segment = unsafe { &*found.dlpi_phdr.add(index) };
-            if segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0 && *next < KNOWN.len() {
+            if segment.p_type == libc::PT_LOAD
+                && segment.p_flags & libc::PF_X != 0
+                && *next < KNOWN.len()
+            {
                 let start = found.dlpi_addr as usize + segment.p_vaddr as usize;
                 KNOWN[*next][1].store(start + segment.p_memsz as usize, Ordering::Relaxed);
                 KNOWN[*next][0].store(start, Ordering::Relaxed);
@@ -42,7 +65,9 @@ pub fn start() {
 /// Code at `site` makes a futex call.
 pub extern "C" fn futex(site: usize) {
     static NAMED: AtomicBool = AtomicBool::new(false);
-    let known = |range: &[AtomicUsize; 2]| (range[0].load(Ordering::Relaxed)..range[1].load(Ordering::Relaxed)).contains(&site);
+    let known = |range: &[AtomicUsize; 2]| {
+        (range[0].load(Ordering::Relaxed)..range[1].load(Ordering::Relaxed)).contains(&site)
+    };
     if !threads::are_several() || KNOWN.iter().any(known) || NAMED.swap(true, Ordering::Relaxed) {
         return;
     }

@@ -10,7 +10,10 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use super::{Outcome, Step, await_turn, back_to_replay, claim, enter, publish, real, record, record_claim, turn, unexpected, waiting};
+use super::{
+    Outcome, Step, await_turn, back_to_replay, claim, enter, publish, real, record, record_claim,
+    turn, unexpected, waiting,
+};
 use crate::divergence;
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
@@ -25,7 +28,9 @@ fn is_made(guard: Guard) -> bool {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn __cxa_guard_acquire(guard: Guard) -> c_int {
     let real = real!(__cxa_guard_acquire: fn(Guard) -> c_int);
-    let Some(thread) = thread::in_replay_space().filter(|_| crate::threads::are_several()) else { return unsafe { real(guard) } };
+    let Some(thread) = thread::in_replay_space().filter(|_| crate::threads::are_several()) else {
+        return unsafe { real(guard) };
+    };
     enter(thread);
     if mode() == Mode::Record {
         let makes = waiting(thread, || unsafe { real(guard) });
@@ -76,7 +81,9 @@ fn pass(thread: &mut Thread, step: Step) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn __cxa_guard_abort(guard: Guard) {
     let real = real!(__cxa_guard_abort: fn(Guard));
-    let Some(thread) = thread::in_replay_space().filter(|_| crate::threads::are_several()) else { return unsafe { real(guard) } };
+    let Some(thread) = thread::in_replay_space().filter(|_| crate::threads::are_several()) else {
+        return unsafe { real(guard) };
+    };
     enter(thread);
     match mode() {
         Mode::Replay => pass(thread, Step::new("a constructor that threw", guard)),

@@ -14,7 +14,9 @@
 use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::{Outcome, Step, await_turn, back_to_replay, enter, publish, real, record_exclusive, unexpected};
+use super::{
+    Outcome, Step, await_turn, back_to_replay, enter, publish, real, record_exclusive, unexpected,
+};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 use crate::{syscall, threads};
@@ -47,7 +49,11 @@ impl State {
             self.depth.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        if self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .word
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             while self.word.swap(2, Ordering::Acquire) != 0 {
                 let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
                 // SAFETY: a word of this process.
@@ -84,7 +90,10 @@ impl State {
             record_exclusive(thread, self.key);
             return;
         }
-        let step = Step { function: "a function of libc with a state inside", object: self.key as usize };
+        let step = Step {
+            function: "a function of libc with a state inside",
+            object: self.key as usize,
+        };
         match await_turn(thread, step) {
             Outcome::Acquires => {
                 self.lock(thread);
@@ -115,12 +124,18 @@ pub fn after_fork_in_child(thread: &Thread) {
 
 #[inline(always)]
 fn in_order<R>(state: &State, inner: impl FnOnce() -> R) -> R {
-    if threads::are_several() { held(state, inner) } else { inner() }
+    if threads::are_several() {
+        held(state, inner)
+    } else {
+        inner()
+    }
 }
 
 #[inline(never)]
 fn held<R>(state: &State, inner: impl FnOnce() -> R) -> R {
-    let Some(thread) = thread::in_replay_space() else { return inner() };
+    let Some(thread) = thread::in_replay_space() else {
+        return inner();
+    };
     enter(thread);
     state.acquire(thread);
     back_to_replay(thread);
@@ -131,7 +146,11 @@ fn held<R>(state: &State, inner: impl FnOnce() -> R) -> R {
 
 /// As [`in_order`] until it was used once.
 fn in_order_at_first<R>(state: &State, inner: impl FnOnce() -> R) -> R {
-    let thread = if threads::are_several() { thread::in_replay_space() } else { None };
+    let thread = if threads::are_several() {
+        thread::in_replay_space()
+    } else {
+        None
+    };
     let Some(thread) = thread else {
         let result = inner();
         state.used.store(true, Ordering::Release);
@@ -189,7 +208,11 @@ functions! { in_order ZONE:
 /// As [`in_order`], up to where the thread waits for a child ([`release_commands`]): that may take as long as it wants.
 #[inline(always)]
 fn in_order_until_wait<R>(state: &State, inner: impl FnOnce() -> R) -> R {
-    let thread = if threads::are_several() { thread::in_replay_space() } else { None };
+    let thread = if threads::are_several() {
+        thread::in_replay_space()
+    } else {
+        None
+    };
     let Some(thread) = thread else { return inner() };
     let number = thread.number;
     enter(thread);

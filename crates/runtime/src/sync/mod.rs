@@ -79,7 +79,11 @@ impl ThreadSync {
         ThreadSync {
             order,
             is_edge: order == Order::Edge,
-            quick: if crate::threads::are_several() || number != 0 { mutex::quick(order) } else { mutex::Quick::Alone },
+            quick: if crate::threads::are_several() || number != 0 {
+                mutex::quick(order)
+            } else {
+                mutex::Quick::Alone
+            },
             tag: order::pack(number, 0),
             known: order::Known::new(),
             once: once::Current::new(),
@@ -119,7 +123,10 @@ pub struct Step {
 impl Step {
     #[inline(always)]
     pub fn new<T>(function: &'static str, object: *const T) -> Self {
-        Step { function, object: object as usize }
+        Step {
+            function,
+            object: object as usize,
+        }
     }
 }
 
@@ -137,7 +144,10 @@ pub fn object(thread: &mut Thread, key: u64) {
     match mode() {
         Mode::Record => record(thread, key),
         Mode::Replay => {
-            let step = Step { function: "a call that is ordered by its resource", object: key as usize };
+            let step = Step {
+                function: "a call that is ordered by its resource",
+                object: key as usize,
+            };
             match await_turn(thread, step) {
                 Outcome::Acquires => publish(thread),
                 Outcome::Fails(_) => unexpected(thread, step),
@@ -174,7 +184,10 @@ pub fn record_failure(thread: &mut Thread, code: i32) {
 /// Logs that this thread is the one that runs what is run once, for this object.
 #[cold]
 pub fn record_claim(thread: &mut Thread, object: usize) {
-    thread.writer.append(Kind::Busy, &[&CLAIM.to_ne_bytes(), &(object as u64).to_ne_bytes()]);
+    thread.writer.append(
+        Kind::Busy,
+        &[&CLAIM.to_ne_bytes(), &(object as u64).to_ne_bytes()],
+    );
 }
 
 /// In place of an error number: see [`record_claim`].
@@ -182,10 +195,19 @@ const CLAIM: i32 = -2;
 
 /// Replay: whether the next event is this thread's claim on the object. Consumes it if so.
 pub fn claim(thread: &mut Thread, object: usize) -> bool {
-    let Some(event) = thread.reader.peek().filter(|event| event.kind == Kind::Busy as u16) else { return false };
-    let claims = event.payload.split_first_chunk::<4>().is_some_and(|(code, rest)| {
-        *code == CLAIM.to_ne_bytes() && *rest == (object as u64).to_ne_bytes()
-    });
+    let Some(event) = thread
+        .reader
+        .peek()
+        .filter(|event| event.kind == Kind::Busy as u16)
+    else {
+        return false;
+    };
+    let claims = event
+        .payload
+        .split_first_chunk::<4>()
+        .is_some_and(|(code, rest)| {
+            *code == CLAIM.to_ne_bytes() && *rest == (object as u64).to_ne_bytes()
+        });
     if claims {
         thread.reader.advance(&event);
     }
@@ -206,16 +228,25 @@ pub fn failure(thread: &mut Thread, step: Step) -> Option<i32> {
     if event.kind != Kind::Busy as u16 {
         return None;
     }
-    let Some(code) = event.payload.first_chunk::<4>() else { unexpected(thread, step) };
+    let Some(code) = event.payload.first_chunk::<4>() else {
+        unexpected(thread, step)
+    };
     thread.reader.advance(&event);
     Some(i32::from_ne_bytes(*code))
 }
 
 /// As [`failure`] for failures that `which` holds for; others, and signals before them, are left in the log.
 pub fn failure_if(thread: &mut Thread, step: Step, which: impl FnOnce(i32) -> bool) -> Option<i32> {
-    let event = thread.reader.peek().filter(|event| event.kind == Kind::Busy as u16)?;
+    let event = thread
+        .reader
+        .peek()
+        .filter(|event| event.kind == Kind::Busy as u16)?;
     let code = i32::from_ne_bytes(*event.payload.first_chunk::<4>()?);
-    if which(code) { failure(thread, step) } else { None }
+    if which(code) {
+        failure(thread, step)
+    } else {
+        None
+    }
 }
 
 /// Replay: the acquisition has happened, whoever waits for it may go on.
@@ -228,7 +259,11 @@ pub fn publish(thread: &mut Thread) {
 /// The next event of the log that is not a signal. Signals that were delivered inside the step are delivered again.
 pub fn next_event(thread: &mut Thread, step: Step) -> Event<'static> {
     loop {
-        let Some(event) = thread.reader.peek().filter(|event| event.kind != Kind::Ended as u16) else {
+        let Some(event) = thread
+            .reader
+            .peek()
+            .filter(|event| event.kind != Kind::Ended as u16)
+        else {
             turn::show_step(thread, step);
             return divergence::expect_event(thread, Kind::Relaxed as u16);
         };

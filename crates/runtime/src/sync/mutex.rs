@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use hindcast_execlog::config::{Order, Run};
 use libc::{clockid_t, pthread_mutex_t, timespec};
 
-use super::{Outcome, Step, await_turn, back_to_replay, enter, order, publish, real, record_exclusive, record_failure, turn};
+use super::{
+    Outcome, Step, await_turn, back_to_replay, enter, order, publish, real, record_exclusive,
+    record_failure, turn,
+};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, REPLAY, Thread};
 use crate::{init, raw, signals, syscall};
@@ -80,10 +83,14 @@ fn is_as_known() -> bool {
         let seen = mutex.cast::<Known>();
         let me = syscall!(libc::SYS_gettid) as u32;
         let locked = real!(pthread_mutex_lock: fn(*mut pthread_mutex_t) -> c_int)(mutex) == 0;
-        let held = (*seen).lock.load(Ordering::Relaxed) == 1 && (*seen).owner == me && (*seen).users == 1 && (*seen).kind == ORDINARY;
+        let held = (*seen).lock.load(Ordering::Relaxed) == 1
+            && (*seen).owner == me
+            && (*seen).users == 1
+            && (*seen).kind == ORDINARY;
         let untouched = (*seen).count == 0 && (*seen).links == [0; 2];
         let unlocked = real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int)(mutex) == 0;
-        let free = (*seen).lock.load(Ordering::Relaxed) == 0 && (*seen).owner == 0 && (*seen).users == 0;
+        let free =
+            (*seen).lock.load(Ordering::Relaxed) == 0 && (*seen).owner == 0 && (*seen).users == 0;
         locked && held && untouched && unlocked && free
     };
     ANSWER.store(known.into(), Ordering::Relaxed);
@@ -95,7 +102,12 @@ fn is_as_known() -> bool {
 unsafe fn take(thread: &Thread, mutex: *mut Known) -> bool {
     // SAFETY: the program's mutex.
     unsafe {
-        if (*mutex).kind != ORDINARY || (*mutex).lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if (*mutex).kind != ORDINARY
+            || (*mutex)
+                .lock
+                .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
+        {
             return false;
         }
         (*mutex).owner = thread.kernel_id.load(Ordering::Relaxed);
@@ -156,7 +168,9 @@ pub unsafe fn lock_now(thread: &mut Thread, mutex: *mut pthread_mutex_t, step: S
         if result != libc::EBUSY {
             return result;
         }
-        super::blocked(thread, step, || real!(pthread_mutex_lock: fn(*mut pthread_mutex_t) -> c_int)(mutex))
+        super::blocked(thread, step, || {
+            real!(pthread_mutex_lock: fn(*mut pthread_mutex_t) -> c_int)(mutex)
+        })
     }
 }
 
@@ -186,13 +200,15 @@ pub unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_in
     // SAFETY: the program's mutex.
     unsafe {
         match thread::current() {
-            Some(thread) if thread.selector.load(Ordering::Relaxed) == REPLAY => match thread.sync.quick {
-                Quick::Edge => lock_quickly(thread, mutex),
-                Quick::Alone if (*mutex.cast::<Known>()).kind == ORDINARY => {
-                    real!(pthread_mutex_lock: fn(*mut pthread_mutex_t) -> c_int)(mutex)
+            Some(thread) if thread.selector.load(Ordering::Relaxed) == REPLAY => {
+                match thread.sync.quick {
+                    Quick::Edge => lock_quickly(thread, mutex),
+                    Quick::Alone if (*mutex.cast::<Known>()).kind == ORDINARY => {
+                        real!(pthread_mutex_lock: fn(*mut pthread_mutex_t) -> c_int)(mutex)
+                    }
+                    _ => lock_otherwise(mutex),
                 }
-                _ => lock_otherwise(mutex),
-            },
+            }
             _ => lock_otherwise(mutex),
         }
     }
@@ -221,7 +237,11 @@ unsafe fn lock_quickly(thread: &'static mut Thread, mutex: *mut pthread_mutex_t)
 
 #[inline(always)]
 fn end_quickly(thread: &'static mut Thread) -> c_int {
-    if signals::count_boundary(thread) { deliver(thread) } else { 0 }
+    if signals::count_boundary(thread) {
+        deliver(thread)
+    } else {
+        0
+    }
 }
 
 #[cold]
@@ -248,11 +268,13 @@ unsafe fn lock_otherwise(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the program's mutex.
     unsafe {
         match thread::current() {
-            Some(thread) if thread.selector.load(Ordering::Relaxed) == REPLAY => match thread.sync.quick {
-                Quick::Relaxed => lock_counting(thread, mutex),
-                Quick::Replay => lock_again(thread, mutex),
-                _ => lock(mutex),
-            },
+            Some(thread) if thread.selector.load(Ordering::Relaxed) == REPLAY => {
+                match thread.sync.quick {
+                    Quick::Relaxed => lock_counting(thread, mutex),
+                    Quick::Replay => lock_again(thread, mutex),
+                    _ => lock(mutex),
+                }
+            }
             _ => lock(mutex),
         }
     }
@@ -270,7 +292,10 @@ unsafe fn lock_counting(thread: &'static mut Thread, mutex: *mut pthread_mutex_t
         let owner = (&raw mut (*known).links).cast::<u64>();
         let acquisition = thread.acquired + 1;
         let word = thread.sync.tag | acquisition;
-        if *owner == 0 || !order::is_same_owner(*owner, word) || !thread.writer.bump_relaxed_in_place() {
+        if *owner == 0
+            || !order::is_same_owner(*owner, word)
+            || !thread.writer.bump_relaxed_in_place()
+        {
             return log_slowly(thread, known);
         }
         turn::count(thread.number, acquisition);
@@ -286,7 +311,10 @@ unsafe fn lock_again(thread: &'static mut Thread, mutex: *mut pthread_mutex_t) -
     let known = mutex.cast::<Known>();
     // SAFETY: the program's mutex.
     unsafe {
-        if (*known).kind != ORDINARY || (*known).lock.load(Ordering::Relaxed) != 0 || !thread.reader.take_relaxed() {
+        if (*known).kind != ORDINARY
+            || (*known).lock.load(Ordering::Relaxed) != 0
+            || !thread.reader.take_relaxed()
+        {
             return lock(mutex);
         }
         if !take(thread, known) {
@@ -315,29 +343,52 @@ unsafe fn lock_after_turn(thread: &'static mut Thread, mutex: *mut pthread_mutex
 #[inline(never)]
 unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
     let real = real!(pthread_mutex_lock: fn(*mut pthread_mutex_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(mutex) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(mutex) };
+    };
     unsafe { acquire(mutex, "pthread_mutex_lock", thread, || real(mutex)) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_mutex_trylock(mutex: *mut pthread_mutex_t) -> c_int {
     let real = real!(pthread_mutex_trylock: fn(*mut pthread_mutex_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(mutex) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(mutex) };
+    };
     unsafe { acquire(mutex, "pthread_mutex_trylock", thread, || real(mutex)) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int {
+pub unsafe extern "C" fn pthread_mutex_timedlock(
+    mutex: *mut pthread_mutex_t,
+    until: *const timespec,
+) -> c_int {
     let real = real!(pthread_mutex_timedlock: fn(*mut pthread_mutex_t, *const timespec) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(mutex, until) } };
-    unsafe { acquire(mutex, "pthread_mutex_timedlock", thread, || real(mutex, until)) }
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(mutex, until) };
+    };
+    unsafe {
+        acquire(mutex, "pthread_mutex_timedlock", thread, || {
+            real(mutex, until)
+        })
+    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int {
+pub unsafe extern "C" fn pthread_mutex_clocklock(
+    mutex: *mut pthread_mutex_t,
+    clock: clockid_t,
+    until: *const timespec,
+) -> c_int {
     let real = real!(pthread_mutex_clocklock: fn(*mut pthread_mutex_t, clockid_t, *const timespec) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(mutex, clock, until) } };
-    unsafe { acquire(mutex, "pthread_mutex_clocklock", thread, || real(mutex, clock, until)) }
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(mutex, clock, until) };
+    };
+    unsafe {
+        acquire(mutex, "pthread_mutex_clocklock", thread, || {
+            real(mutex, clock, until)
+        })
+    }
 }
 
 /// Nothing is logged, so no signal is delivered here either: replay would not know where.
@@ -351,7 +402,11 @@ pub unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_
     {
         match thread.sync.quick {
             Quick::Nothing => return unsafe { unlock(mutex) },
-            Quick::Alone => return unsafe { real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int)(mutex) },
+            Quick::Alone => {
+                return unsafe {
+                    real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int)(mutex)
+                };
+            }
             Quick::Edge | Quick::Relaxed | Quick::Replay => {}
         }
         // SAFETY: as above, and held by this thread, as the interface demands.
@@ -371,13 +426,22 @@ pub unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_
 #[inline(never)]
 fn wake_one(lock: &AtomicU32) {
     // SAFETY: a word of this process. The program may free it any moment; waking an address is harmless.
-    unsafe { syscall!(libc::SYS_futex, lock.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+    unsafe {
+        syscall!(
+            libc::SYS_futex,
+            lock.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1
+        )
+    };
 }
 
 #[inline(never)]
 unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
     let real = real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(mutex) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(mutex) };
+    };
     // In system space, because waking a waiter is a system call.
     thread::system_space(thread, || unsafe { real(mutex) })
 }

@@ -8,7 +8,10 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 
-use super::{Outcome, Step, await_turn, back_to_replay, claim, enter, publish, real, record, record_claim, record_observation, unexpected};
+use super::{
+    Outcome, Step, await_turn, back_to_replay, claim, enter, publish, real, record, record_claim,
+    record_observation, unexpected,
+};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 
@@ -24,12 +27,19 @@ pub struct Current {
 
 impl Current {
     pub const fn new() -> Self {
-        Current { routine: Cell::new(None), ran: Cell::new(false) }
+        Current {
+            routine: Cell::new(None),
+            ran: Cell::new(false),
+        }
     }
 }
 
 extern "C-unwind" fn run() {
-    let Some((routine, control)) = thread::current().and_then(|thread| thread.sync.once.routine.take()) else { return };
+    let Some((routine, control)) =
+        thread::current().and_then(|thread| thread.sync.once.routine.take())
+    else {
+        return;
+    };
     if mode() == Mode::Record
         && let Some(thread) = thread::in_replay_space()
     {
@@ -56,7 +66,9 @@ extern "C-unwind" fn run() {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pthread_once(control: *mut c_int, routine: Routine) -> c_int {
     let real = real!(pthread_once: fn(*mut c_int, Routine) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(control, routine) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(control, routine) };
+    };
     let step = Step::new("pthread_once", control);
     if mode() == Mode::Replay {
         enter(thread);
@@ -73,7 +85,9 @@ pub unsafe extern "C-unwind" fn pthread_once(control: *mut c_int, routine: Routi
     let outer = thread.sync.once.routine.replace(Some((routine, control)));
     thread.sync.once.ran.set(false);
     let result = unsafe { real(control, run) };
-    let Some(thread) = thread::in_replay_space() else { return result };
+    let Some(thread) = thread::in_replay_space() else {
+        return result;
+    };
     enter(thread);
     thread.sync.once.routine.set(outer);
     let ran = thread.sync.once.ran.replace(false);

@@ -49,7 +49,10 @@ pub struct Known {
 
 impl Known {
     pub const fn new() -> Self {
-        Known { words: [0; 32], clock: Vec::new() }
+        Known {
+            words: [0; 32],
+            clock: Vec::new(),
+        }
     }
 
     /// Whether the acquisition need not be waited for. Remembers it if it must.
@@ -153,7 +156,10 @@ fn log(thread: &mut Thread, previous: u64, acquisition: u64) {
     match thread.sync.order {
         Order::Edge => {
             let (owner, _) = unpack(previous);
-            let behind = previous == 0 || owner == thread.number || is_before_fork(owner) || thread.sync.known.covers(previous);
+            let behind = previous == 0
+                || owner == thread.number
+                || is_before_fork(owner)
+                || thread.sync.known.covers(previous);
             if behind {
                 thread.writer.bump_relaxed();
             } else {
@@ -227,7 +233,8 @@ fn log_clock(thread: &mut Thread, entries: Entries) {
             let acquisitions = turn::acquisitions(number);
             let wanted = number != thread.number
                 && !is_before_fork(number)
-                && (entries == Entries::All || acquisitions > thread.sync.known.clock[number as usize]);
+                && (entries == Entries::All
+                    || acquisitions > thread.sync.known.clock[number as usize]);
             if wanted {
                 seen[written as usize] = pack(number, acquisitions);
                 written += 1;
@@ -248,7 +255,11 @@ fn log_clock(thread: &mut Thread, entries: Entries) {
     let long = threads * 8 >= 0xff00;
     let mut complete = thread.writer.put(&(threads as u32).to_ne_bytes());
     for number in 0..threads as u32 {
-        let acquisitions = if number == thread.number || is_before_fork(number) { 0 } else { turn::acquisitions(number) };
+        let acquisitions = if number == thread.number || is_before_fork(number) {
+            0
+        } else {
+            turn::acquisitions(number)
+        };
         if entries == Entries::New {
             thread.sync.known.clock[number as usize] = acquisitions;
         }
@@ -291,7 +302,10 @@ mod tests {
         assert!(known.covers(pack(3, 10)));
         assert!(known.covers(pack(3, 7)));
         assert!(!known.covers(pack(3, 11)));
-        assert!(!known.covers(pack(35, 1)), "another thread at the same place");
+        assert!(
+            !known.covers(pack(35, 1)),
+            "another thread at the same place"
+        );
         assert!(!known.covers(pack(3, 11)), "which is forgotten by then");
     }
 }

@@ -35,7 +35,12 @@ impl<const ENTRIES: usize> Owners<ENTRIES> {
     pub const fn new() -> Self {
         assert!(ENTRIES.is_power_of_two() && ENTRIES >= STEPS);
         Owners {
-            entries: [const { Entry { key: AtomicU64::new(0), owner: AtomicU64::new(0) } }; ENTRIES],
+            entries: [const {
+                Entry {
+                    key: AtomicU64::new(0),
+                    owner: AtomicU64::new(0),
+                }
+            }; ENTRIES],
             shared: [const { AtomicU64::new(0) }; SHARED],
         }
     }
@@ -49,17 +54,26 @@ impl<const ENTRIES: usize> Owners<ENTRIES> {
         for step in 0..STEPS {
             let entry = &self.entries[first + (start + step) % STEPS];
             let found = match entry.key.load(Ordering::Acquire) {
-                0 => match entry.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
+                0 => match entry
+                    .key
+                    .compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire)
+                {
                     Ok(_) => key,
                     Err(other) => other,
                 },
                 found => found,
             };
             if found == key {
-                return Cell { owner: &entry.owner, alone: true };
+                return Cell {
+                    owner: &entry.owner,
+                    alone: true,
+                };
             }
         }
-        Cell { owner: &self.shared[(hash >> 40) as usize % SHARED], alone: false }
+        Cell {
+            owner: &self.shared[(hash >> 40) as usize % SHARED],
+            alone: false,
+        }
     }
 }
 
@@ -74,18 +88,30 @@ mod tests {
     #[test]
     fn an_object_keeps_its_cell_and_has_it_alone_while_there_is_room() {
         let owners: Box<Owners<4096>> = Box::new(Owners::new());
-        let first: Vec<_> = (1..500u64).map(|index| address(&owners.cell(0x5555_0000 + index * 40))).collect();
-        let again: Vec<_> = (1..500u64).map(|index| address(&owners.cell(0x5555_0000 + index * 40))).collect();
+        let first: Vec<_> = (1..500u64)
+            .map(|index| address(&owners.cell(0x5555_0000 + index * 40)))
+            .collect();
+        let again: Vec<_> = (1..500u64)
+            .map(|index| address(&owners.cell(0x5555_0000 + index * 40)))
+            .collect();
         assert_eq!(first, again);
         let distinct: std::collections::HashSet<_> = first.iter().collect();
-        assert!(distinct.len() >= 495, "only {} cells for 499 objects in 4096 entries", distinct.len());
+        assert!(
+            distinct.len() >= 495,
+            "only {} cells for 499 objects in 4096 entries",
+            distinct.len()
+        );
     }
 
     #[test]
     fn more_objects_than_entries_share_cells_and_each_keeps_its_own() {
         let owners: Box<Owners<64>> = Box::new(Owners::new());
-        let first: Vec<_> = (1..5000u64).map(|index| address(&owners.cell(index * 8))).collect();
-        let again: Vec<_> = (1..5000u64).map(|index| address(&owners.cell(index * 8))).collect();
+        let first: Vec<_> = (1..5000u64)
+            .map(|index| address(&owners.cell(index * 8)))
+            .collect();
+        let again: Vec<_> = (1..5000u64)
+            .map(|index| address(&owners.cell(index * 8)))
+            .collect();
         assert_eq!(first, again);
     }
 
@@ -98,11 +124,16 @@ mod tests {
                 .map(|_| {
                     scope.spawn(|| {
                         barrier.wait();
-                        (1..800u64).map(|index| address(&owners.cell(index * 64))).collect::<Vec<_>>()
+                        (1..800u64)
+                            .map(|index| address(&owners.cell(index * 64)))
+                            .collect::<Vec<_>>()
                     })
                 })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         });
         assert!(found.windows(2).all(|pair| pair[0] == pair[1]));
     }

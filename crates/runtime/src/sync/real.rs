@@ -16,7 +16,11 @@ pub struct Slot {
 
 impl Slot {
     pub const fn new(name: &'static CStr, version: Option<&'static CStr>) -> Self {
-        Slot { name, version, found: AtomicPtr::new(std::ptr::null_mut()) }
+        Slot {
+            name,
+            version,
+            found: AtomicPtr::new(std::ptr::null_mut()),
+        }
     }
 
     #[inline(always)]
@@ -31,10 +35,18 @@ impl Slot {
             // SAFETY: C strings.
             unsafe {
                 let handle = lookup::libc_handle();
-                let versioned = self.version.map(|version| libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr()));
-                let found = versioned.filter(|found| !found.is_null()).unwrap_or_else(|| libc::dlsym(handle, self.name.as_ptr()));
+                let versioned = self
+                    .version
+                    .map(|version| libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr()));
+                let found = versioned
+                    .filter(|found| !found.is_null())
+                    .unwrap_or_else(|| libc::dlsym(handle, self.name.as_ptr()));
                 // Before glibc 2.34 it is in a library beside libc.
-                if found.is_null() { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } else { found }
+                if found.is_null() {
+                    libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr())
+                } else {
+                    found
+                }
             }
         };
         // What the loader does to find it is not the program's doing.
@@ -42,7 +54,11 @@ impl Slot {
             Some(thread) => crate::thread::system_space(thread, look),
             None => look(),
         };
-        assert!(!found.is_null(), "libc has {}", self.name.to_str().unwrap_or("it"));
+        assert!(
+            !found.is_null(),
+            "libc has {}",
+            self.name.to_str().unwrap_or("it")
+        );
         self.found.store(found, Ordering::Relaxed);
         found
     }

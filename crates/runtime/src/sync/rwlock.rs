@@ -7,7 +7,10 @@ use std::ffi::{c_int, c_void};
 
 use libc::{clockid_t, pthread_rwlock_t, timespec};
 
-use super::{Outcome, Step, await_turn, back_to_replay, enter, publish, real, record, record_exclusive, record_failure};
+use super::{
+    Outcome, Step, await_turn, back_to_replay, enter, publish, real, record, record_exclusive,
+    record_failure,
+};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 
@@ -52,8 +55,12 @@ fn lock_now(thread: &mut Thread, lock: *mut pthread_rwlock_t, access: Access, st
     // SAFETY: the program's lock.
     unsafe {
         let now = match access {
-            Access::Read => real!(pthread_rwlock_tryrdlock: fn(*mut pthread_rwlock_t) -> c_int)(lock),
-            Access::Write => real!(pthread_rwlock_trywrlock: fn(*mut pthread_rwlock_t) -> c_int)(lock),
+            Access::Read => {
+                real!(pthread_rwlock_tryrdlock: fn(*mut pthread_rwlock_t) -> c_int)(lock)
+            }
+            Access::Write => {
+                real!(pthread_rwlock_trywrlock: fn(*mut pthread_rwlock_t) -> c_int)(lock)
+            }
         };
         if now != libc::EBUSY {
             return now;
@@ -91,7 +98,9 @@ locks! {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
     let real = real!(pthread_rwlock_unlock: fn(*mut pthread_rwlock_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(lock) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(lock) };
+    };
     enter(thread);
     let result = unsafe { real(lock) };
     thread.enter_replay();
@@ -100,7 +109,12 @@ pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c
 
 type Spin = *mut c_void;
 
-fn acquire_spin(lock: Spin, function: &'static str, thread: &'static mut Thread, real: impl FnOnce() -> c_int) -> c_int {
+fn acquire_spin(
+    lock: Spin,
+    function: &'static str,
+    thread: &'static mut Thread,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
     enter(thread);
     let result = if mode() == Mode::Record {
         let result = real();
@@ -127,7 +141,9 @@ fn acquire_spin(lock: Spin, function: &'static str, thread: &'static mut Thread,
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_spin_lock(lock: Spin) -> c_int {
     let real = real!(pthread_spin_lock: fn(Spin) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(lock) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(lock) };
+    };
     acquire_spin(lock, "pthread_spin_lock", thread, || unsafe { real(lock) })
 }
 
@@ -135,6 +151,10 @@ pub unsafe extern "C" fn pthread_spin_lock(lock: Spin) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_spin_trylock(lock: Spin) -> c_int {
     let real = real!(pthread_spin_trylock: fn(Spin) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(lock) } };
-    acquire_spin(lock, "pthread_spin_trylock", thread, || unsafe { real(lock) })
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(lock) };
+    };
+    acquire_spin(lock, "pthread_spin_trylock", thread, || unsafe {
+        real(lock)
+    })
 }

@@ -8,12 +8,20 @@ use std::ffi::c_int;
 
 use libc::{clockid_t, sem_t, timespec};
 
-use super::{after_timeout, before_wait, Outcome, Step, await_turn, back_to_replay, enter, publish, real, record, record_failure, unexpected, waiting};
+use super::{
+    Outcome, Step, after_timeout, await_turn, back_to_replay, before_wait, enter, publish, real,
+    record, record_failure, unexpected, waiting,
+};
 use crate::call::{errno, set_errno};
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 
-fn acquire(semaphore: *mut sem_t, function: &'static str, thread: &'static mut Thread, mut real: impl FnMut() -> c_int) -> c_int {
+fn acquire(
+    semaphore: *mut sem_t,
+    function: &'static str,
+    thread: &'static mut Thread,
+    mut real: impl FnMut() -> c_int,
+) -> c_int {
     enter(thread);
     before_wait(thread);
     let result = if mode() == Mode::Record {
@@ -57,35 +65,58 @@ fn acquire(semaphore: *mut sem_t, function: &'static str, thread: &'static mut T
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sem_wait(semaphore: *mut sem_t) -> c_int {
     let real = real!(sem_wait: fn(*mut sem_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(semaphore) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(semaphore) };
+    };
     acquire(semaphore, "sem_wait", thread, || unsafe { real(semaphore) })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn sem_timedwait(semaphore: *mut sem_t, until: *const timespec) -> c_int {
+pub unsafe extern "C-unwind" fn sem_timedwait(
+    semaphore: *mut sem_t,
+    until: *const timespec,
+) -> c_int {
     let real = real!(sem_timedwait: fn(*mut sem_t, *const timespec) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(semaphore, until) } };
-    acquire(semaphore, "sem_timedwait", thread, || unsafe { real(semaphore, until) })
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(semaphore, until) };
+    };
+    acquire(semaphore, "sem_timedwait", thread, || unsafe {
+        real(semaphore, until)
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, until: *const timespec) -> c_int {
+pub unsafe extern "C-unwind" fn sem_clockwait(
+    semaphore: *mut sem_t,
+    clock: clockid_t,
+    until: *const timespec,
+) -> c_int {
     let real = real!(sem_clockwait: fn(*mut sem_t, clockid_t, *const timespec) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(semaphore, clock, until) } };
-    acquire(semaphore, "sem_clockwait", thread, || unsafe { real(semaphore, clock, until) })
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(semaphore, clock, until) };
+    };
+    acquire(semaphore, "sem_clockwait", thread, || unsafe {
+        real(semaphore, clock, until)
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sem_trywait(semaphore: *mut sem_t) -> c_int {
     let real = real!(sem_trywait: fn(*mut sem_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(semaphore) } };
-    acquire(semaphore, "sem_trywait", thread, || unsafe { real(semaphore) })
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(semaphore) };
+    };
+    acquire(semaphore, "sem_trywait", thread, || unsafe {
+        real(semaphore)
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
     let real = real!(sem_post: fn(*mut sem_t) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(semaphore) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(semaphore) };
+    };
     enter(thread);
     if mode() == Mode::Record {
         record(thread, semaphore as u64);
@@ -109,7 +140,9 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sem_getvalue(semaphore: *mut sem_t, value: *mut c_int) -> c_int {
     let real = real!(sem_getvalue: fn(*mut sem_t, *mut c_int) -> c_int);
-    let Some(thread) = thread::in_replay_space() else { return unsafe { real(semaphore, value) } };
+    let Some(thread) = thread::in_replay_space() else {
+        return unsafe { real(semaphore, value) };
+    };
     enter(thread);
     let result = if mode() == Mode::Record {
         let result = unsafe { real(semaphore, value) };
@@ -117,7 +150,9 @@ pub unsafe extern "C" fn sem_getvalue(semaphore: *mut sem_t, value: *mut c_int) 
         result
     } else {
         let step = Step::new("sem_getvalue", semaphore);
-        let Some(seen) = super::failure(thread, step) else { unexpected(thread, step) };
+        let Some(seen) = super::failure(thread, step) else {
+            unexpected(thread, step)
+        };
         unsafe { *value = seen };
         0
     };

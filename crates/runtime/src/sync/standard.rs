@@ -35,7 +35,10 @@ pub unsafe extern "C" fn mtx_trylock(mutex: *mut pthread_mutex_t) -> c_int {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mtx_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int {
+pub unsafe extern "C" fn mtx_timedlock(
+    mutex: *mut pthread_mutex_t,
+    until: *const timespec,
+) -> c_int {
     result(unsafe { mutex::pthread_mutex_timedlock(mutex, until) })
 }
 
@@ -45,7 +48,10 @@ pub unsafe extern "C" fn mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn cnd_wait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
+pub unsafe extern "C-unwind" fn cnd_wait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+) -> c_int {
     result(unsafe { condition::pthread_cond_wait(condition, mutex) })
 }
 

@@ -113,14 +113,19 @@ pub struct History {
 
 impl History {
     pub fn new() -> Self {
-        History { waiting: init::config().waiting(), at_once: 0 }
+        History {
+            waiting: init::config().waiting(),
+            at_once: 0,
+        }
     }
 }
 
 /// Recording: the thread's entry of the global vector clock.
 #[inline(always)]
 pub fn count(thread: u32, acquisitions: u64) {
-    TURNS[thread as usize].acquired.store(acquisitions, Ordering::Release);
+    TURNS[thread as usize]
+        .acquired
+        .store(acquisitions, Ordering::Release);
 }
 
 pub fn acquisitions(thread: u32) -> u64 {
@@ -155,19 +160,29 @@ pub fn await_logged(thread: &mut Thread, step: Step) -> Outcome {
         }
         return Outcome::Acquires;
     }
-    let word = |bytes: &[u8]| bytes.first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
+    let word = |bytes: &[u8]| {
+        bytes
+            .first_chunk::<8>()
+            .map(|bytes| u64::from_ne_bytes(*bytes))
+    };
     match Kind::from_number(event.kind) {
         Some(Kind::Edge) => {
-            let Some(edge) = word(event.payload) else { unexpected(thread, step) };
+            let Some(edge) = word(event.payload) else {
+                unexpected(thread, step)
+            };
             wait_for(thread, edge, step);
         }
         Some(Kind::Ticket) => {
-            let Some(ticket) = word(event.payload) else { unexpected(thread, step) };
+            let Some(ticket) = word(event.payload) else {
+                unexpected(thread, step)
+            };
             USES_TICKETS.store(1, Ordering::Relaxed);
             wait(thread, &TICKET, ticket, ALL_THREADS, step);
         }
         Some(Kind::Clock) => {
-            let Some((_, words)) = event.payload.split_first_chunk::<4>() else { unexpected(thread, step) };
+            let Some((_, words)) = event.payload.split_first_chunk::<4>() else {
+                unexpected(thread, step)
+            };
             for entry in words.chunks_exact(8) {
                 if let Some(entry) = word(entry) {
                     wait_for(thread, entry, step);
@@ -175,7 +190,9 @@ pub fn await_logged(thread: &mut Thread, step: Step) -> Outcome {
             }
         }
         Some(Kind::Busy) => {
-            let Some(code) = event.payload.first_chunk::<4>() else { unexpected(thread, step) };
+            let Some(code) = event.payload.first_chunk::<4>() else {
+                unexpected(thread, step)
+            };
             thread.reader.advance(&event);
             return Outcome::Fails(i32::from_ne_bytes(*code));
         }
@@ -251,18 +268,30 @@ fn wait_long(thread: &mut Thread, turn: &'static Turn, number: u64, word: u64, s
 }
 
 fn raise(counter: &AtomicU32) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(1),
+        Ordering::Relaxed,
+    );
 }
 
 /// The paper's decision between spinning and waiting.
 fn sleeping_is_better(mine: &Turn) -> bool {
-    let counts = |turn: &Turn| (u64::from(turn.backed_off.load(Ordering::Relaxed)), u64::from(turn.spun.load(Ordering::Relaxed)));
+    let counts = |turn: &Turn| {
+        (
+            u64::from(turn.backed_off.load(Ordering::Relaxed)),
+            u64::from(turn.spun.load(Ordering::Relaxed)),
+        )
+    };
     let (backed_off, spun) = counts(mine);
     if backed_off <= spun * u64::from(RATIO_HIGH) {
         return false;
     }
-    let (all_backed_off, all_spun) = TURNS[..thread::count() as usize].iter().map(counts).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
-    all_backed_off > all_spun * u64::from(RATIO_HIGH) || all_backed_off * u64::from(RATIO_LOW) < all_spun
+    let (all_backed_off, all_spun) = TURNS[..thread::count() as usize]
+        .iter()
+        .map(counts)
+        .fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
+    all_backed_off > all_spun * u64::from(RATIO_HIGH)
+        || all_backed_off * u64::from(RATIO_LOW) < all_spun
 }
 
 fn sleep(thread: &mut Thread, turn: &'static Turn, number: u64, word: u64, step: Step) {
@@ -288,7 +317,10 @@ fn sleep(thread: &mut Thread, turn: &'static Turn, number: u64, word: u64, step:
 fn want(turn: &Turn, number: u64) {
     let mut wanted = turn.wanted.load(Ordering::SeqCst);
     while wanted == 0 || wanted > number {
-        match turn.wanted.compare_exchange(wanted, number, Ordering::SeqCst, Ordering::SeqCst) {
+        match turn
+            .wanted
+            .compare_exchange(wanted, number, Ordering::SeqCst, Ordering::SeqCst)
+        {
             Ok(_) => return,
             Err(other) => wanted = other,
         }
@@ -298,7 +330,11 @@ fn want(turn: &Turn, number: u64) {
 /// Tells the launcher for whom the thread waits.
 fn show(thread: &Thread, word: u64, number: u64, step: Step) {
     if let Some(slot) = thread.slot {
-        let awaited = if word == ALL_THREADS { u64::MAX } else { u64::from(unpack(word).0) };
+        let awaited = if word == ALL_THREADS {
+            u64::MAX
+        } else {
+            u64::from(unpack(word).0)
+        };
         slot.awaited_thread.store(awaited, Ordering::Relaxed);
         slot.awaited_acquisition.store(number, Ordering::Relaxed);
     }
@@ -323,7 +359,9 @@ fn look(thread: &mut Thread, turn: &Turn, number: u64, word: u64, step: Step, ci
         return;
     }
     let (owner, acquisition) = unpack(word);
-    let Some(other) = thread::by_number(owner) else { return };
+    let Some(other) = thread::by_number(owner) else {
+        return;
+    };
     if other.ended.load(Ordering::Acquire) && !turn.reached(number) {
         let mut text = Text::<256>::new();
         let _ = write!(
@@ -339,7 +377,11 @@ fn look(thread: &mut Thread, turn: &Turn, number: u64, word: u64, step: Step, ci
         // Killed, or left, before the other thread's acquisition was logged.
         divergence::recording_ends(thread, Kind::Edge as u16);
     }
-    *circles = if closes_circle(thread.number) { *circles + 1 } else { 0 };
+    *circles = if closes_circle(thread.number) {
+        *circles + 1
+    } else {
+        0
+    };
     if *circles >= LOOKS_FOR_CIRCLE {
         let mut text = Text::<256>::new();
         let _ = write!(
@@ -378,8 +420,19 @@ fn processors() -> u32 {
     }
     let mut set = [0u64; 16];
     // SAFETY: room for 1024 processors; the kernel writes at most that much.
-    let bytes = unsafe { syscall!(libc::SYS_sched_getaffinity, 0, size_of_val(&set), set.as_mut_ptr()) };
-    let found = if bytes > 0 { set.iter().map(|word| word.count_ones()).sum::<u32>().max(1) } else { 2 };
+    let bytes = unsafe {
+        syscall!(
+            libc::SYS_sched_getaffinity,
+            0,
+            size_of_val(&set),
+            set.as_mut_ptr()
+        )
+    };
+    let found = if bytes > 0 {
+        set.iter().map(|word| word.count_ones()).sum::<u32>().max(1)
+    } else {
+        2
+    };
     PROCESSORS.store(found, Ordering::Relaxed);
     found
 }
@@ -402,10 +455,21 @@ fn fence_everywhere() {
 }
 
 fn futex_wait(word: &AtomicU32, value: u32) -> isize {
-    let limit = libc::timespec { tv_sec: 0, tv_nsec: LOOK_NS };
+    let limit = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: LOOK_NS,
+    };
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word and the time limit are alive for the call.
-    unsafe { syscall!(libc::SYS_futex, word.as_ptr(), operation, value, &raw const limit) }
+    unsafe {
+        syscall!(
+            libc::SYS_futex,
+            word.as_ptr(),
+            operation,
+            value,
+            &raw const limit
+        )
+    }
 }
 
 fn futex_wake(word: &AtomicU32) {

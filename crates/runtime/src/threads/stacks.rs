@@ -41,16 +41,23 @@ impl Stack {
             static NEXT: AtomicUsize = AtomicUsize::new(SLOTS_END);
             let slot = whole.checked_next_multiple_of(SLOT)?;
             let start = NEXT.fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| {
-                next.checked_add(slot).filter(|end| *end <= addresses::STACKS_END)
+                next.checked_add(slot)
+                    .filter(|end| *end <= addresses::STACKS_END)
             });
             start.ok()? + whole
         };
-        Some(Stack { base: top - length, length, guard })
+        Some(Stack {
+            base: top - length,
+            length,
+            guard,
+        })
     }
 
     /// Whose slot an address lies in.
     pub fn number_of(address: usize) -> Option<u32> {
-        (addresses::STACKS..SLOTS_END).contains(&address).then(|| ((address - addresses::STACKS) / SLOT) as u32)
+        (addresses::STACKS..SLOTS_END)
+            .contains(&address)
+            .then(|| ((address - addresses::STACKS) / SLOT) as u32)
     }
 
     pub fn map(&self) -> Result<(), i32> {
@@ -58,9 +65,21 @@ impl Stack {
         let whole = self.length + self.guard;
         // SAFETY: the slot belongs to this thread's number, and its stack was not mapped yet.
         unsafe {
-            raw::map_at(self.base - self.guard, whole, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+            raw::map_at(
+                self.base - self.guard,
+                whole,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )?;
             if self.guard != 0 {
-                syscall!(libc::SYS_mprotect, self.base - self.guard, self.guard, libc::PROT_NONE);
+                syscall!(
+                    libc::SYS_mprotect,
+                    self.base - self.guard,
+                    self.guard,
+                    libc::PROT_NONE
+                );
             }
         }
         Ok(())
@@ -72,7 +91,13 @@ impl Stack {
     /// No thread runs on it any more.
     pub unsafe fn unmap(&self) {
         // SAFETY: the caller's promise.
-        unsafe { syscall!(libc::SYS_munmap, self.base - self.guard, self.length + self.guard) };
+        unsafe {
+            syscall!(
+                libc::SYS_munmap,
+                self.base - self.guard,
+                self.length + self.guard
+            )
+        };
     }
 }
 
@@ -95,7 +120,10 @@ mod tests {
 
     #[test]
     fn the_place_of_a_stack_depends_on_nothing_but_its_thread_and_size() {
-        assert_eq!(Stack::place(7, 1 << 20, 4096), Stack::place(7, 1 << 20, 4096));
+        assert_eq!(
+            Stack::place(7, 1 << 20, 4096),
+            Stack::place(7, 1 << 20, 4096)
+        );
     }
 
     #[test]
