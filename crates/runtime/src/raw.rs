@@ -73,6 +73,8 @@ global_asm!(
     ".type hindcast_blocking_syscall, @function",
     // (rdi: number, rsi: arguments, rdx: the byte that says that a signal is queued)
     "hindcast_blocking_syscall:",
+    // A cancelled thread is unwound from here.
+    ".cfi_startproc",
     "mov rax, rdi",
     "mov r11, rdx",
     "mov rdi, [rsi]",
@@ -96,6 +98,7 @@ global_asm!(
     "hindcast_window_interrupted:",
     "mov rax, -4",
     "ret",
+    ".cfi_endproc",
     ".size hindcast_blocking_syscall, . - hindcast_blocking_syscall",
 );
 

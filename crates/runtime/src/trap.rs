@@ -66,20 +66,22 @@ pub fn set_kernel_action(signal: i32, action: &KernelAction) {
 }
 
 pub fn install() {
-    install_with(0);
+    install_with(0, 0);
 }
 
-/// After a detach, when a `SIGSYS` of ours must not disturb the call that it interrupts.
+/// After a detach, when a `SIGSYS` of ours must not disturb the call that it interrupts. The signal with which libc cancels
+/// a thread waits until the handler has returned: it unwinds the stack, which can be done from calls, not from anywhere.
 pub fn install_restarting() {
-    install_with(libc::SA_RESTART);
+    const CANCEL: i32 = 32;
+    install_with(libc::SA_RESTART, 1 << (CANCEL - 1));
 }
 
-fn install_with(flags: i32) {
+fn install_with(flags: i32, mask: u64) {
     let action = KernelAction {
         handler: on_trap as *const () as usize,
         flags: (libc::SA_SIGINFO | libc::SA_NODEFER | flags) as u64 | SA_RESTORER,
         restorer: restorer(),
-        mask: 0,
+        mask,
     };
     set_kernel_action(libc::SIGSYS, &action);
 }
