@@ -55,7 +55,7 @@ int main(void) {
     same("shared and anonymous: %d", *between);
     must(mprotect(between, page, PROT_NONE));
     refused(mmap(NULL, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    refused(mmap(NULL, page, PROT_READ, MAP_PRIVATE, 999, 0));
+    refused(mmap(NULL, page, PROT_READ, MAP_PRIVATE, 555, 0));
     refused(munmap((void *)1, page));
     return 0;
 }

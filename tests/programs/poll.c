@@ -8,7 +8,7 @@ int main(void) {
     int a[2], b[2];
     must(pipe(a));
     must(pipe(b));
-    struct pollfd fds[] = {{a[0], POLLIN, 0}, {b[0], POLLIN | POLLPRI, 0}, {a[1], POLLOUT, 0}, {999, POLLIN, 0}, {-1, POLLIN, 0}};
+    struct pollfd fds[] = {{a[0], POLLIN, 0}, {b[0], POLLIN | POLLPRI, 0}, {a[1], POLLOUT, 0}, {555, POLLIN, 0}, {-1, POLLIN, 0}};
     int count = must(poll(fds, 5, -1));
     for (int i = 0; i < 5; i++)
         same("poll %d: fd %d %#x", count, fds[i].fd, (unsigned)fds[i].revents);

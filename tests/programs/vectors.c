@@ -29,6 +29,6 @@ int main(void) {
     volatile int wrong = -1, many = 2000;
     refused(readv(fd, in, wrong));
     refused(readv(fd, in, many));
-    refused(writev(999, out, 2));
+    refused(writev(555, out, 2));
     return 0;
 }
