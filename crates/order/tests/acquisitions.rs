@@ -217,11 +217,12 @@ fn what_is_looked_at_keeps_its_owner() {
         recorder.observed(Thread(thread), owner);
     }
     expect![[r#"
+        logs:
           T0: relaxed×2
           T1: after T0#1, relaxed×1
           T2: after T0#1
     "#]]
-    .assert_eq(&show(&recorder.finish()));
+    .assert_eq(&format!("logs:\n{}", show(&recorder.finish())));
 }
 
 #[test]
