@@ -1,4 +1,4 @@
-/* Asynchronous reads and writes of POSIX: libc does them in threads of its own, made without pthread_create, which nobody can record. */
+/* Asynchronous reads and writes of POSIX: libc makes them in threads of its own, and what was read appears when it is asked for. */
 #include "see.h"
 #include <aio.h>
 #include <signal.h>

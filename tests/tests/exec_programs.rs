@@ -73,6 +73,7 @@ macro_rules! programs {
 }
 
 programs! {
+    aio;
     cpp_threads: Case { threads: 4, ..PLAIN };
     descriptors;
     directories;
@@ -119,7 +120,6 @@ programs! {
 /// Programs that another test uses.
 const ELSEWHERE: &[&str] = &[
     "after_detach",
-    "aio",
     "cancel",
     "coherent",
     "dlopen",

@@ -464,11 +464,6 @@ fn a_shared_segment_ends_the_recording_not_the_program() {
 }
 
 #[test]
-fn a_thread_that_libc_makes_for_itself_ends_the_recording_not_the_program() {
-    assert_recorded_until("aio", "aio", &[], 0, "made a thread of its own");
-}
-
-#[test]
 fn a_cancelled_thread_ends_the_recording_not_the_program() {
     assert_recorded_until("cancel", "cancel", &[], 8, "cancels a thread");
 }

@@ -50,7 +50,7 @@ pub use error::InterfaceError;
 pub use reading::{read, read_preprocessed};
 
 /// The headers whose functions are always interposed, in the order of their functions' numbers. New ones go to the end.
-pub const ALWAYS: [&str; 8] = [
+pub const ALWAYS: [&str; 9] = [
     "files",
     "paths",
     "sockets",
@@ -59,6 +59,7 @@ pub const ALWAYS: [&str; 8] = [
     "system",
     "kernel",
     "processes",
+    "asynchronous",
 ];
 /// The higher interfaces that are built in, active when they are chosen.
 pub const CHOSEN: [&str; 1] = ["sqlite3"];

@@ -12,6 +12,7 @@
 //! - [`identity`]: who the process is, for all its threads at once
 //! - [`stubs`]: libc's names for these; [`variants`]: its other names, and functions that are nearly a system call
 
+mod asynchronous;
 mod control;
 pub(crate) mod decisions;
 mod descriptors;
