@@ -23,7 +23,7 @@ use crate::divergence::{self, Actual};
 use crate::generated::functions;
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
-use crate::{echo, files, heap, init, probe, raw, signals, sync, syscall, threads};
+use crate::{echo, files, heap, init, instructions, probe, raw, signals, sync, syscall, threads};
 
 /// The number of a function of the interface. The constants are in `generated::functions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -646,6 +646,7 @@ impl Call {
     #[inline(always)]
     pub fn blocks(&mut self) {
         self.thread.show(board::State::Blocked, self.function.0);
+        instructions::waits(self.thread);
         if threads::are_several() {
             if self.thread.woken_by_time {
                 self.thread.woken_by_time = false;

@@ -71,6 +71,33 @@ pub fn duplicated(from: i32, to: i32) {
     if let (Some(from), Some(to)) = (object(from), object(to)) {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
+    duplicated_reproduced(from, to);
+}
+
+/// What replay reads again it finds by offsets from the log, so two descriptors need not share a position there.
+fn duplicated_reproduced(from: i32, to: i32) {
+    let entry = |descriptor: i32| {
+        usize::try_from(descriptor)
+            .ok()
+            .and_then(|descriptor| REPRODUCED.get(descriptor))
+    };
+    let (Some(source), Some(target)) = (entry(from), entry(to)) else {
+        return;
+    };
+    let real = match source.load(Ordering::Relaxed) {
+        real if real <= 0 => real,
+        // SAFETY: a number.
+        real if init::replaying() => match unsafe { crate::syscall!(libc::SYS_dup, real) } {
+            failed if failed < 0 => MISSING,
+            copy => copy as i32,
+        },
+        _ => to,
+    };
+    // The number may have stood for another file, which is closed by this.
+    let before = target.swap(real, Ordering::Relaxed);
+    if before > 0 && init::replaying() {
+        raw::close(before);
+    }
 }
 
 pub fn kind(descriptor: i32) -> Kind {

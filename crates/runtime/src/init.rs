@@ -157,7 +157,7 @@ pub fn arm(thread: &mut Thread) {
         detach::detach(Reason::Other("this kernel has no Syscall User Dispatch"));
     }
     if config().trap_instructions != 0 {
-        instructions::arm();
+        instructions::arm(thread);
     }
 }
 

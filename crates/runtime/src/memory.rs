@@ -9,7 +9,7 @@ use crate::divergence::{self, Actual};
 use crate::log::take_room;
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
-use crate::{files, init, raw, syscall};
+use crate::{files, init, instructions, raw, syscall};
 
 /// Payload of a [`Kind::Mapping`] event:
 /// `i64` result │ `u64` where in this log the bytes are, or [`HERE`] │ `u64` bytes │ the bytes.
@@ -28,6 +28,9 @@ pub fn by_number(number: i64, arguments: [usize; 6]) -> Option<isize> {
 fn map(thread: &mut Thread, arguments: [usize; 6]) -> isize {
     let [address, length, protection, flags, descriptor, offset] = arguments;
     let from_file = flags as i32 & libc::MAP_ANONYMOUS == 0;
+    if from_file && protection as i32 & libc::PROT_EXEC != 0 {
+        instructions::loads_code(thread);
+    }
     if mode() == Mode::Record {
         // SAFETY: the program's own call.
         let result = unsafe {

@@ -7,6 +7,7 @@ use hindcast_execlog::config::addresses;
 use hindcast_execlog::{THREADS_MAX, board};
 
 use crate::cache::Cache;
+use crate::instructions::Asking;
 use crate::log::{Reader, Writer};
 use crate::mode::{Mode, mode};
 use crate::{heap, raw, signals, sync};
@@ -37,6 +38,7 @@ pub struct Thread {
     pub at_end: AtomicBool,
     /// The thread runs because a time limit ran out, and has not waited again since.
     pub woken_by_time: bool,
+    pub asking: Asking,
     /// The thread has ended.
     pub ended: AtomicBool,
     pub kernel_id: AtomicU32,
@@ -192,6 +194,7 @@ pub fn create(number: u32) -> Option<&'static mut Thread> {
             slot: None,
             at_end: AtomicBool::new(false),
             woken_by_time: false,
+            asking: Asking::default(),
             ended: AtomicBool::new(false),
             kernel_id: AtomicU32::new(0),
         });

@@ -55,8 +55,8 @@ impl Target {
                 ),
             }
         };
-        if mode() != Mode::Off && init::config().trap_instructions != 0 {
-            instructions::arm();
+        if let Some(thread) = thread::current().filter(|_| mode() != Mode::Off) {
+            instructions::rearm(thread);
         }
         result
     }
