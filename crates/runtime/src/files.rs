@@ -91,7 +91,7 @@ fn duplicated_reproduced(from: i32, to: i32) {
             failed if failed < 0 => MISSING,
             copy => copy as i32,
         },
-        _ => to,
+        _ => RECORDED,
     };
     // The number may have stood for another file, which is closed by this.
     let before = target.swap(real, Ordering::Relaxed);
@@ -170,7 +170,7 @@ pub fn opened_path(thread: &mut Thread, descriptor: i32) {
                     hindcast_execlog::Kind::File,
                     &[&descriptor.to_ne_bytes(), path],
                 );
-                real.store(descriptor, Ordering::Relaxed);
+                real.store(RECORDED, Ordering::Relaxed);
             }
         }
         Mode::Replay => {
@@ -189,7 +189,7 @@ pub fn opened_path(thread: &mut Thread, descriptor: i32) {
     }
 }
 
-/// Which real descriptor reads from this one are to be taken from; in a recording, the same one.
+/// Which real descriptor reads from this one are to be taken from in replay.
 pub fn reproduced(descriptor: i32) -> Option<i32> {
     let real = REPRODUCED
         .get(usize::try_from(descriptor).ok()?)?
@@ -197,10 +197,11 @@ pub fn reproduced(descriptor: i32) -> Option<i32> {
     (real != 0).then_some(real)
 }
 
-/// For each descriptor, 0 or the real one that is read in replay.
+/// For each descriptor, 0, in a recording [`RECORDED`], or the real one that is read in replay.
 static REPRODUCED: [AtomicI32; TRACKED] = [const { AtomicI32::new(0) }; TRACKED];
 /// The file was not there in replay.
 const MISSING: i32 = -1;
+const RECORDED: i32 = 1;
 
 fn path_of(descriptor: i32, path: &mut [u8; 1024]) -> Option<&[u8]> {
     let mut link = [0u8; 32];
