@@ -83,5 +83,16 @@ def query(bench, temporary, interface=()):
 BLOCKS = {1: 400_000, 512: 400_000, 8192: 30_000, 16384: 15_000}
 
 
-def dd(size, scale):
-    return Program(f"{size:,}", [need("dd"), "if=/dev/zero", "of=/dev/null", f"bs={size}", f"count={int(BLOCKS[size] * scale)}"], units=int(BLOCKS[size] * scale))
+def content(bench):
+    """A file that is as large as what is copied."""
+    path = bench.folder / "content"
+    if not path.exists():
+        with open(path, "wb") as file:
+            for seed in range(250):
+                file.write(random.Random(seed).randbytes(1 << 20))
+    return path
+
+
+def dd(size, source, scale):
+    blocks = int(BLOCKS[size] * scale)
+    return Program(f"dd bs={size}", [need("dd"), f"if={source}", "of=/dev/null", f"bs={size}", f"count={blocks}"], units=blocks, net=True)

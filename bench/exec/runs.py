@@ -45,6 +45,8 @@ class Program:
     folder: pathlib.Path | None = None
     # The time is taken between the lines `begin` and `end` that it writes.
     marks: bool = False
+    # What starting and ending takes is taken off.
+    net: bool = False
     # How many pairs, rows or requests, to say what one of them took.
     units: int = 0
     record: tuple = ()
@@ -84,6 +86,7 @@ class Bench:
 
     def __init__(self, folder):
         self.folder, self.count = folder, 0
+        self.launching = {"off": 0.0, "record": 0.0, "replay": 0.0}
         build(folder)
         # Whoever takes the time gets a core when there is something to see, not when the measured threads have used up theirs. What it starts is not so.
         with contextlib.suppress(PermissionError):
@@ -98,7 +101,12 @@ class Bench:
         return self.folder / f"recording-{self.count}"
 
     def off(self, program):
-        return self._serve(program, []) if program.load else self._run(program, [])
+        return self._net(program, "off", self._serve(program, []) if program.load else self._run(program, []))
+
+    def _net(self, program, run, took):
+        if program.net:
+            took.wall = max(took.wall - self.launching[run], 1e-3)
+        return took
 
     def recorded(self, program, recording, order="edge", *more):
         words = [hindcast(), "exec", "--record", recording, "--order", order, *program.record, *more, "--"]
@@ -106,12 +114,12 @@ class Bench:
         if (said := self._stderr()) and "went on without" in said:
             raise Failed(f"recorded only in part: {said}")
         took.log_bytes = log_bytes(recording)
-        return took
+        return self._net(program, "record", took)
 
     def replayed(self, program, recording, waiting="adaptive"):
         # Its load is in the recording.
         alone = dataclasses.replace(program, command=[])
-        return self._run(alone, [hindcast(), "exec", "--replay", recording, "--waiting", waiting])
+        return self._net(program, "replay", self._run(alone, [hindcast(), "exec", "--replay", recording, "--waiting", waiting]))
 
     def forget(self, recording):
         shutil.rmtree(recording, ignore_errors=True)
