@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hindcast_execlog::board::{ReportKind, State};
-use hindcast_execlog::event::{FUNCTIONS, Kind};
+use hindcast_execlog::event::{FLAG_ECHO, FUNCTIONS, Kind};
 use hindcast_execlog::files::End;
 use hindcast_execlog::{Event, Text};
 
@@ -202,8 +202,14 @@ fn describe(text: &mut Text<1024>, event: &Event<'_>) {
             Ok(value) => write!(text, " → {}", Number(value as u64)),
             Err(code) => write!(text, " → error {code}"),
         };
-        if !written.is_empty() {
-            let _ = write!(text, ", {} bytes written", written.len());
+        // Output that is written again has its place among all output behind what the call wrote.
+        let ticket = if event.flags & FLAG_ECHO != 0 {
+            size_of::<u64>()
+        } else {
+            0
+        };
+        if written.len() > ticket {
+            let _ = write!(text, ", {} bytes written", written.len() - ticket);
         }
     }
 }
