@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from common import machine, middle
+from common import ROOT, machine, middle
 
 from . import programs
 from .runs import ORDERS, WAITING, Bench, Failed, Program, hindcast, need
@@ -130,7 +130,7 @@ def programs_part(bench, given, means):
         size.row(program.name, middle(off) if off else "", *(bytes_text(median(ratios[order, "record"].log)) if ratios[order, "record"].log else "failed" for order in ORDERS), each)
         for key in keys:
             for what, values in (("wall", ratios[key].wall), ("cpu", ratios[key].cpu)):
-                means[key[0], key[1], what].append((program.name, median(values) if values else None))
+                means[key[0], key[1], what].append((program.name, median(values) if values else None, bool(program.load)))
     return f"""## Programs
 
 Multiples of the run as it is. Of servers: while recording, the time that the same requests took and the server's CPU meanwhile, with the client on the same cores; replaying, from start to end, without a client
@@ -226,22 +226,36 @@ def launch(bench, given):
 
 
 def verdict(means):
-    """Aims met and missed, of the order that is the default."""
+    """Aims met and missed, of the order that is the default. Replays of servers have no client to wait for, so they count for no mean of replays."""
     lines = []
-    for how in ("record", "replay"):
+    for how, doing in (("record", "Recording"), ("replay", "Replaying")):
         for what in ("wall", "cpu"):
-            values = means["edge", how, what]
+            values = [(name, value) for name, value, server in means["edge", how, what] if how == "record" or not server]
             known = [value for _, value in values if value]
             if not known:
                 continue
-            missing = "" if len(known) == len(values) else f", without {', '.join(name for name, value in values if not value)}"
-            mean = sum(known) / len(known)
+            of = "all programs" if how == "record" else "programs that are no servers"
+            without = [name for name, value in values if not value]
+            missing = f", without {', '.join(without)}" if without else ""
+            mean = statistics.mean(known)
             aim = f" (aim {AIMS[how]:.3f}: {'**met**' if mean <= AIMS[how] else '**missed**'})" if what == "wall" else ""
-            lines.append(f"- {'recording' if how == 'record' else 'replaying'}, {what}, mean over the programs{missing}: {mean:.3f}{aim}")
-    for name, value in means["edge", "record", "wall"]:
-        if value and name.startswith(("redis", "lighttpd")):
-            lines.append(f"- recording {name}, wall: {value:.2f} (aim {AIMS['server']:.2f}: {'**met**' if value <= AIMS['server'] else '**missed**'})")
+            lines.append(f"- {doing}, {'CPU' if what == 'cpu' else 'wall'}, mean over {of}{missing}: {mean:.3f}{aim}.")
+    for what in ("wall", "cpu"):
+        for name, value, _ in means["edge", "record", what]:
+            if value and name.startswith(("redis", "lighttpd")):
+                word = "CPU" if what == "cpu" else "wall"
+                lines.append(f"- Recording {name}, {word}: {value:.2f} (aim {AIMS['server']:.2f}: {'**met**' if value <= AIMS['server'] else '**missed**'}).")
     return "\n".join(lines) + "\n"
+
+
+NOTES = "## What lies behind the figures"
+
+
+def notes():
+    """What somebody wrote about an earlier run stays in the results."""
+    results = ROOT / "docs" / "results" / "exec.md"
+    _, found, after = (results.read_text() if results.exists() else "").partition(NOTES)
+    return found + after.split("\n## ")[0].rstrip() + "\n\n" if found else ""
 
 
 def figure(given):
@@ -270,7 +284,7 @@ Ratios to the same program as it is, run just before; median and range. Orders a
 
 {verdict(means)}
 {launching}
-""" + "\n".join(sections) + f"\nThe whole took {took:.0f} s.\n"
+{notes()}""" + "\n".join(sections) + f"\nThe whole took {took:.0f} s.\n"
 
 
 def footer(given):
