@@ -331,16 +331,20 @@ impl Pair {
     /// If the follower ends before, or it takes too long.
     #[track_caller]
     pub fn wait_until_it_has_all(&self, follower: &mut Follower) {
-        let marker = self.mark();
         let session = Session::connect(&self.backup_url())
             .unwrap_or_else(|failure| panic!("the backup: {failure}"));
-        follower
-            .process
-            .wait_until(&format!("the backup to have marker {marker}"), || {
-                self.has(&session, marker)
-                    .unwrap_or_else(|failure| panic!("the backup: {failure}"))
-                    .then_some(())
-            });
+        // The first marker may come with the copy, whose indexes are still to be made. The second was made after that copy's
+        // snapshot, so it comes from the log, which is read once the copy is done.
+        for _ in 0..2 {
+            let marker = self.mark();
+            follower
+                .process
+                .wait_until(&format!("the backup to have marker {marker}"), || {
+                    self.has(&session, marker)
+                        .unwrap_or_else(|failure| panic!("the backup: {failure}"))
+                        .then_some(())
+                });
+        }
     }
 
     /// Waits until the backup has everything, and compares all rows of all tables.

@@ -186,12 +186,22 @@ fn prepare(
     let copied = initial::announce(&mut connection, &identity)
         .and_then(|()| copy(options, &created, &identity, primary, control));
     drop(created);
-    if copied.is_err() {
-        // Nobody goes on from this slot: the next copy makes its own, and until then the primary should keep nothing for us. If it cannot be reached
-        // either, the next start does it.
-        let _ = slot::remove(&common.from, names);
+    let Err(error) = copied else { return Ok(()) };
+    // The connection may have been lost with the answer to the commit that ends the copy. Only the backup knows what became of it; while
+    // it cannot be asked the slot stays, since it may be the one to go on from, and the next start asks again.
+    let state = connect(&options.to, Side::Backup)
+        .ok()
+        .and_then(|mut connection| initial::start(&mut connection, &identity).ok());
+    match state {
+        Some(Start::Follow) => Ok(()),
+        Some(Start::CopyAgain | Start::Copy) => {
+            // Nobody goes on from this slot: the next copy makes its own, and until then the primary should keep nothing for us.
+            // If it cannot be reached either, the next start does it.
+            let _ = slot::remove(&common.from, names);
+            Err(error.into())
+        }
+        None => Err(error.into()),
     }
-    Ok(copied?)
 }
 
 fn copy(
