@@ -21,6 +21,7 @@ use hindcast_execlog::{Event, board};
 use crate::cache::{self, Repeated};
 use crate::divergence::{self, Actual};
 use crate::generated::functions;
+use crate::log::WRITTEN_FROM;
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
 use crate::{echo, files, heap, init, instructions, probe, raw, signals, sync, syscall, threads};
@@ -258,7 +259,7 @@ impl Call {
                 ),
             }
         }
-        self.long = matches!(result, Ok(bytes) if bytes > 0x7000);
+        self.long = matches!(result, Ok(bytes) if bytes >= WRITTEN_FROM as i64);
         let writer = &mut self.thread.writer;
         let check = fold(self.check).to_ne_bytes();
         // A call that was in the kernel when recording ended belongs to what came after.

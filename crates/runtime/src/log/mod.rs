@@ -4,7 +4,7 @@ mod reader;
 mod writer;
 
 pub use reader::{Reader, Unreadable};
-pub use writer::Writer;
+pub use writer::{WRITTEN_FROM, Writer};
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -18,8 +18,8 @@ const PAGE: usize = 4096;
 const FIRST_WINDOW: usize = 64 << 10;
 const WINDOW: usize = 2 << 20;
 /// From this size on memory is written to the file instead of through the window: a page of a mapped file costs a fault and a
-/// note in the file system's journal, some microseconds for each.
-const WRITTEN_FROM: usize = 2 * PAGE;
+/// note in the file system's journal, some microseconds for each. The event needs a long header.
+pub const WRITTEN_FROM: usize = 2 * PAGE;
 
 /// The writing end of a log. All positions are bytes from the start of the file.
 pub struct Writer {
