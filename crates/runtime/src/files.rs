@@ -236,6 +236,53 @@ pub fn is_protected(descriptor: i32) -> bool {
     (descriptors::LIBRARY..descriptors::END).contains(&descriptor)
 }
 
+/// Makes `number`, one of ours, another number of `file`.
+pub fn put_at(file: i32, number: i32, flags: i32) {
+    // SAFETY: descriptors of ours.
+    unsafe { crate::syscall!(libc::SYS_dup3, file, number, flags) };
+}
+
+/// Runs `inner` while numbers of ours may be made. A descriptor must be below the soft limit when it is made, though it may be above
+/// later; the launcher has seen to it that the hard limit leaves room.
+pub fn allowing_ours(inner: impl FnOnce()) {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: writes one limit.
+    unsafe {
+        crate::syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            0,
+            &raw mut limit
+        )
+    };
+    let set = |limit: &libc::rlimit| {
+        // SAFETY: reads one limit.
+        unsafe {
+            crate::syscall!(
+                libc::SYS_prlimit64,
+                0,
+                libc::RLIMIT_NOFILE,
+                &raw const *limit,
+                0
+            )
+        };
+    };
+    let needed = descriptors::END as u64;
+    if limit.rlim_cur >= needed {
+        return inner();
+    }
+    set(&libc::rlimit {
+        rlim_cur: needed,
+        ..limit
+    });
+    inner();
+    set(&limit);
+}
+
 /// At start: which of the standard descriptors lead to where the launcher's own output goes.
 pub fn start() {
     let config = init::config();

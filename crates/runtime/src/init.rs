@@ -308,13 +308,15 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
         let folder = Path::new(process.as_str(), format_args!(""));
         let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0)
             .map_err(ErrorNumber)?;
-        put_at(folder, descriptors::PROCESS);
-        // What is said of all numbers of ours must be true of each: none of them can become the program's.
-        for number in descriptors::LIBRARY..descriptors::END {
-            if files::identity(number).is_none() {
-                put_at(folder, number);
+        files::allowing_ours(|| {
+            files::put_at(folder, descriptors::PROCESS, libc::O_CLOEXEC);
+            // What is said of all numbers of ours must be true of each: none of them can become the program's.
+            for number in descriptors::LIBRARY..descriptors::END {
+                if files::identity(number).is_none() {
+                    files::put_at(folder, number, libc::O_CLOEXEC);
+                }
             }
-        }
+        });
         raw::close(folder);
         // SAFETY: a descriptor and numbers.
         unsafe { syscall!(libc::SYS_ftruncate, file, length) };
@@ -341,44 +343,6 @@ fn open_header(mode: Mode) -> Result<(), ErrorNumber> {
     }
     HEADER.store(header, Ordering::Release);
     Ok(())
-}
-
-/// Makes `wanted` another number of `file`. A descriptor must be below the program's soft limit when it is made, though it may be
-/// above later; the launcher has seen to it that the hard limit leaves room.
-fn put_at(file: i32, wanted: i32) {
-    let mut limit = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: limits of this process, which has one thread here, and descriptors of ours.
-    unsafe {
-        syscall!(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_NOFILE,
-            0,
-            &raw mut limit
-        );
-        let raised = libc::rlimit {
-            rlim_cur: limit.rlim_cur.max(descriptors::END as u64),
-            ..limit
-        };
-        syscall!(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_NOFILE,
-            &raw const raised,
-            0
-        );
-        syscall!(libc::SYS_dup3, file, wanted, libc::O_CLOEXEC);
-        syscall!(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_NOFILE,
-            &raw const limit,
-            0
-        );
-    }
 }
 
 struct ErrorNumber(i32);

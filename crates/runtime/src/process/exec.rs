@@ -18,7 +18,7 @@ use crate::divergence::{self, Actual};
 use crate::generated::functions;
 use crate::mode::{Mode, mode};
 use crate::thread::{self, Thread};
-use crate::{init, instructions, raw, syscall};
+use crate::{files, init, instructions, raw, syscall};
 
 /// What to execute, as the program named it.
 pub struct Target {
@@ -407,48 +407,8 @@ fn hand_over(folder: &str) {
             return;
         }
         raw::write_all(file, bytes);
-        place_descriptor(file, descriptors::CONFIG);
+        files::allowing_ours(|| files::put_at(file, descriptors::CONFIG, 0));
         raw::close(file);
-    }
-}
-
-/// `dup3`, even where the program has lowered its limit below our numbers.
-unsafe fn place_descriptor(from: i32, to: i32) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: plain system calls on values of this function.
-    unsafe {
-        if raw::error_of(syscall!(libc::SYS_dup3, from, to, 0)).is_none() {
-            return;
-        }
-        syscall!(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_NOFILE,
-            0,
-            &raw mut limit
-        );
-        let raised = libc::rlimit {
-            rlim_cur: limit.rlim_cur.max(descriptors::END as u64),
-            rlim_max: limit.rlim_max,
-        };
-        syscall!(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_NOFILE,
-            &raw const raised,
-            0
-        );
-        syscall!(libc::SYS_dup3, from, to, 0);
-        syscall!(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_NOFILE,
-            &raw const limit,
-            0
-        );
     }
 }
 
