@@ -4,10 +4,49 @@
 //! cannot be recorded.
 
 use std::arch::naked_asm;
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::{raw, thread};
+
+/// A function that is looked up once.
+pub struct Found {
+    function: AtomicPtr<c_void>,
+}
+
+impl Found {
+    pub const fn new() -> Self {
+        Found {
+            function: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// `look` runs in system space: what the loader does to find it is not the program's doing.
+    #[inline(always)]
+    pub fn get(&self, name: &CStr, look: impl FnOnce() -> *mut c_void) -> *mut c_void {
+        let function = self.function.load(Ordering::Relaxed);
+        if function.is_null() {
+            self.find(name, look)
+        } else {
+            function
+        }
+    }
+
+    #[cold]
+    fn find(&self, name: &CStr, look: impl FnOnce() -> *mut c_void) -> *mut c_void {
+        let function = match thread::in_replay_space() {
+            Some(thread) => thread::system_space(thread, look),
+            None => look(),
+        };
+        assert!(
+            !function.is_null(),
+            "no loaded library has {}",
+            name.to_str().unwrap_or("it")
+        );
+        self.function.store(function, Ordering::Relaxed);
+        function
+    }
+}
 
 type Lookup = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 

@@ -1,44 +1,26 @@
 //! The real functions behind our symbols, wherever the library is.
 
 use std::ffi::{CStr, CString, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::thread;
+use crate::lookup::Found;
 
 /// Where a real function was found.
 pub struct Next {
     name: &'static CStr,
-    found: AtomicPtr<c_void>,
+    found: Found,
 }
 
 impl Next {
     pub const fn new(name: &'static CStr) -> Self {
         Next {
             name,
-            found: AtomicPtr::new(std::ptr::null_mut()),
+            found: Found::new(),
         }
     }
 
     #[inline(always)]
     pub fn get(&self) -> *mut c_void {
-        let found = self.found.load(Ordering::Relaxed);
-        if found.is_null() { self.find() } else { found }
-    }
-
-    #[cold]
-    fn find(&self) -> *mut c_void {
-        // What the loader does to find it is not the program's doing.
-        let found = match thread::in_replay_space() {
-            Some(thread) => thread::system_space(thread, || find(self.name)),
-            None => find(self.name),
-        };
-        assert!(
-            !found.is_null(),
-            "no loaded library has {}",
-            self.name.to_str().unwrap_or("it")
-        );
-        self.found.store(found, Ordering::Relaxed);
-        found
+        self.found.get(self.name, || find(self.name))
     }
 }
 

@@ -2,16 +2,15 @@
 //! libc's up in its turn and finds ours ([`crate::lookup`]).
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::lookup;
+use crate::lookup::{self, Found};
 
 /// Where a real function was found.
 pub struct Slot {
     name: &'static CStr,
     /// The version of the symbol, where the one that the loader takes by itself is the wrong one.
     version: Option<&'static CStr>,
-    found: AtomicPtr<c_void>,
+    found: Found,
 }
 
 impl Slot {
@@ -19,48 +18,32 @@ impl Slot {
         Slot {
             name,
             version,
-            found: AtomicPtr::new(std::ptr::null_mut()),
+            found: Found::new(),
         }
     }
 
     #[inline(always)]
     pub fn get(&self) -> *mut c_void {
-        let found = self.found.load(Ordering::Relaxed);
-        if found.is_null() { self.find() } else { found }
+        self.found.get(self.name, || self.look())
     }
 
-    #[cold]
-    fn find(&self) -> *mut c_void {
-        let look = || {
-            // SAFETY: C strings.
-            unsafe {
-                let handle = lookup::libc_handle();
-                let versioned = self
-                    .version
-                    .map(|version| libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr()));
-                let found = versioned
-                    .filter(|found| !found.is_null())
-                    .unwrap_or_else(|| libc::dlsym(handle, self.name.as_ptr()));
-                // Before glibc 2.34 it is in a library beside libc.
-                if found.is_null() {
-                    libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr())
-                } else {
-                    found
-                }
+    fn look(&self) -> *mut c_void {
+        // SAFETY: C strings.
+        unsafe {
+            let handle = lookup::libc_handle();
+            let versioned = self
+                .version
+                .map(|version| libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr()));
+            let found = versioned
+                .filter(|found| !found.is_null())
+                .unwrap_or_else(|| libc::dlsym(handle, self.name.as_ptr()));
+            // Before glibc 2.34 it is in a library beside libc.
+            if found.is_null() {
+                libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr())
+            } else {
+                found
             }
-        };
-        // What the loader does to find it is not the program's doing.
-        let found = match crate::thread::in_replay_space() {
-            Some(thread) => crate::thread::system_space(thread, look),
-            None => look(),
-        };
-        assert!(
-            !found.is_null(),
-            "libc has {}",
-            self.name.to_str().unwrap_or("it")
-        );
-        self.found.store(found, Ordering::Relaxed);
-        found
+        }
     }
 }
 
