@@ -1,6 +1,6 @@
 # What a newcomer types. Everything else is a script in scripts/ or a cargo command.
 
-.PHONY: help demo test bench build install
+.PHONY: help demo test bench suites build install
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -16,6 +16,10 @@ test: ## everything that must be true: formatting, lints, audit, unit, property,
 bench: ## the figures of docs/results, measured on this machine
 	@scripts/setup bench
 	@. scripts/env; cargo build --release --locked -p hindcast-cli -p hindcast-workloads && bench/figures
+
+suites: ## other people's test suites, direct and through the recorder: what differs
+	@scripts/setup suites
+	@. scripts/env; cargo build --release --locked -p hindcast-cli -p hindcast-workloads && python3 -m unittest discover -q tests/suites && tests/suites/run $(SUITES)
 
 build: ## target/release/hindcast
 	@scripts/setup build

@@ -858,7 +858,7 @@ half to that of the second, per second: where it is not about zero, the standby 
 
 def granularity(stage, options):
     name, transactions = "adversarial, n = 4", 2_500 if options.quick else options.transactions // 2
-    variants = [(what, workers) for what in ("row", "transaction", "single") for workers in ((1,) if what == "single" else (1, 2))]
+    variants = [(what, workers) for what in ("row", "single") for workers in ((1,) if what == "single" else (1, 2))]
     runs, failed = {variant: [] for variant in variants}, {}
     for turn in range(options.rounds):
         shift = turn % len(variants)

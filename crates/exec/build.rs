@@ -1,13 +1,15 @@
-//! Builds the library that is loaded into recorded processes, and puts it where [`runtime`](src/runtime.rs) embeds it.
+//! Builds the library that is loaded into recorded processes, and puts it where
+//! [`runtime`](src/runtime.rs) embeds it.
 //!
-//! It is a `cdylib` that exports `malloc` and a few hundred other names of libc, so it can be no dependency: it is built
-//! by a `cargo` of its own, in a target folder of its own (the outer one is locked). `HINDCAST_RUNTIME` names one that was built beforehand.
+//! It is a `cdylib` that exports `malloc` and a few hundred other names of libc, so it can be no
+//! dependency: it is built by a `cargo` of its own, in a target folder of its own (the outer one is
+//! locked). `HINDCAST_RUNTIME` names one that was built beforehand.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which functions have which number: the same table as the runtime's, written by `hindcast-interpose`.
-const TABLE: &str = "../runtime/src/generated/functions.rs";
+/// Which functions have which number: the same table as the runtime's, written by `hindcast-stubs`.
+const TABLE: &str = "../runtime/src/functions.rs";
 
 fn main() {
     println!("cargo:rerun-if-env-changed=HINDCAST_RUNTIME");
@@ -28,7 +30,8 @@ fn main() {
     }
 }
 
-/// Takes the names and their hash over, so that a recording can be shown and one with another table refused.
+/// Takes the names and their hash over, so that a recording can be shown and one with another table
+/// refused.
 fn table(out: &Path) {
     println!("cargo:rerun-if-changed={TABLE}");
     let text = match std::fs::read_to_string(TABLE) {
@@ -60,7 +63,9 @@ fn build(out: &Path) -> PathBuf {
             workspace.join("crates").join(part).display()
         );
     }
-    let target = out.join("runtime");
+    // target/PROFILE/build/CRATE/out: one folder for all profiles, since the runtime is always
+    // optimized.
+    let target = out.ancestors().nth(4).unwrap_or(out).join("runtime");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
@@ -74,8 +79,8 @@ fn build(out: &Path) -> PathBuf {
         ])
         .arg(&target);
     command.current_dir(&workspace);
-    // What the outer cargo told this script about itself is not for the inner one: wrappers such as clippy's, flags,
-    // the target folder, features.
+    // What the outer cargo told this script about itself is not for the inner one: wrappers such as
+    // clippy's, flags, the target folder, features.
     for (name, _) in std::env::vars_os() {
         let Some(text) = name.to_str() else { continue };
         let inherited = ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_HTTP_PROXY"].contains(&text);
@@ -93,8 +98,6 @@ fn build(out: &Path) -> PathBuf {
             command.env_remove(&name);
         }
     }
-    // It is copied into memory at each start, and nobody debugs it there.
-    command.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     match command.status() {
         Ok(status) if status.success() => target.join("release/libhindcast_runtime.so"),
         Ok(status) => panic!("the runtime was not built: cargo ended with {status}"),

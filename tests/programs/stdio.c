@@ -13,7 +13,7 @@ static ssize_t cookie_read(void *cookie, char *buffer, size_t size) {
 }
 
 int main(void) {
-    char line[1000], *whole = NULL;
+    char line[1000] = "", *whole = NULL;
     size_t room = 0;
     int number = 0, lines = 0;
     int scanned = scanf("%10s %d", line, &number);

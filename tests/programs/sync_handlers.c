@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <time.h>
 
-static sem_t posted;
+static sem_t posted, answered;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static volatile sig_atomic_t caught;
@@ -16,6 +16,7 @@ static void handler(int signal) {
     (void)signal;
     caught++;
     sem_post(&posted);
+    sem_post(&answered);
 }
 
 static void nap(long ns) {
@@ -23,19 +24,22 @@ static void nap(long ns) {
     nanosleep(&time, NULL);
 }
 
+/* A signal that is sent while the one before is pending is none, so each is waited for. */
+static void interrupt(void) {
+    nap(3000000);
+    must_be_zero(pthread_kill(first, SIGUSR1));
+    must_be_zero(sem_wait(&answered));
+}
+
 static void *sender(void *argument) {
     (void)argument;
-    for (int i = 0; i < 20; i++) {
-        nap(3000000);
-        must_be_zero(pthread_kill(first, SIGUSR1));
-    }
+    for (int i = 0; i < 20; i++)
+        interrupt();
     pthread_mutex_lock(&lock);
     go = 1;
     pthread_cond_signal(&changed);
     pthread_mutex_unlock(&lock);
-    nap(3000000);
-    must_be_zero(pthread_kill(first, SIGUSR1));
-    nap(3000000);
+    interrupt();
     return NULL;
 }
 
@@ -43,6 +47,7 @@ int main(void) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     must(sigaction(SIGUSR1, &action, NULL));
     must(sem_init(&posted, 0, 0));
+    must(sem_init(&answered, 0, 0));
     first = pthread_self();
     pthread_t thread;
     must_be_zero(pthread_create(&thread, NULL, sender, NULL));

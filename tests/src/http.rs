@@ -54,10 +54,24 @@ impl Client {
         target: &str,
         body: Option<&str>,
     ) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
+        self.send_with(method, target, &[], body)
+    }
+
+    /// The same with headers.
+    pub fn send_with(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Option<&str>,
+    ) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
         let mut request = hyper::Request::builder()
             .method(method)
             .uri(target)
             .header("host", &self.address);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         if body.is_some() {
             request = request.header("content-type", "application/json");
         }

@@ -1,4 +1,5 @@
-//! What end-to-end tests stand on: the `hindcast` binary and services as child processes, a private Postgres, an HTTP client.
+//! What end-to-end tests stand on: the `hindcast` binary and services as child processes, a private
+//! Postgres, an HTTP client.
 //!
 //! ```no_run
 //! use hindcast_tests::{Stage, requests::Script};
@@ -12,11 +13,14 @@
 //! stage.replay("examples/node/run.sh", &[]).assert_code(0);
 //! ```
 //!
-//! Nothing here mocks anything, and nothing waits by the clock: [`wait_for`] polls a fact. Whatever is started writes its output to a file in
-//! the stage's folder; a test that fails leaves that folder behind and says where it is.
+//! Nothing here mocks anything, and nothing waits by the clock: [`wait_for`] polls a fact. Whatever
+//! is started writes its output to a file in the stage's folder; a test that fails leaves that
+//! folder behind and says where it is.
 //!
-//! The invariant: **what a test started has ended when the test has**, also when it panics. Every process is the leader of a group of
-//! its own, and dropping its [`Process`] kills that group.
+//! Start reading at [`Stage`].
+//!
+//! The invariant: **what a test started has ended when the test has**, also when it panics. Every
+//! process is the leader of a group of its own, and dropping its [`Process`] kills that group.
 
 pub mod exec;
 pub mod http;
@@ -33,8 +37,8 @@ use std::time::{Duration, Instant};
 pub use process::{Finished, Process};
 pub use stage::Stage;
 
-/// How long anything may take that a test waits for. Generous, since the machine may be busy; a failure that takes this long is
-/// a failure all the same.
+/// How long anything may take that a test waits for. Generous, since the machine may be busy; a
+/// failure that takes this long is a failure all the same.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Polls until `fact` yields something.
@@ -64,8 +68,8 @@ pub fn repository(path: &str) -> PathBuf {
     root.join(path)
 }
 
-/// One of our own programs, the newest there is: the test script builds it optimised, a developer perhaps not. HINDCAST_PROGRAMS names
-/// another folder to look in.
+/// One of our own programs, the newest there is: the test script builds it optimised, a developer
+/// perhaps not. HINDCAST_PROGRAMS names another folder to look in.
 ///
 /// # Panics
 /// If it was never built.

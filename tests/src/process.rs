@@ -204,7 +204,8 @@ impl Drop for Process {
     }
 }
 
-/// To a process group that we made, so its leader's id is still ours as long as the leader was not waited for.
+/// To a process group that we made, so its leader's id is still ours as long as the leader was not
+/// waited for.
 fn send(signal: &str, group: u32) {
     let _ = Command::new("kill")
         .args([&format!("-{signal}"), "--", &format!("-{group}")])

@@ -14,7 +14,8 @@ pub struct Line {
     pub body: Option<String>,
 }
 
-/// What is sent once, and what every client sends at the same time as the others, round after round.
+/// What is sent once, and what every client sends at the same time as the others, round after
+/// round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     pub once: Vec<Line>,
@@ -81,7 +82,8 @@ impl Script {
     /// Sends what is sent once, then rounds until `enough` says so after one.
     ///
     /// # Panics
-    /// If the service cannot be reached, answers with a server error, or `rounds_max` rounds are not enough.
+    /// If the service cannot be reached, answers with a server error, or `rounds_max` rounds are
+    /// not enough.
     pub fn run(
         &self,
         address: &str,

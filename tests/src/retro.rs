@@ -75,8 +75,8 @@ impl Case {
         })
     }
 
-    /// Does something whose two transactions both get as far as writing to the table before either may: a session beside the recorder keeps the table
-    /// locked until both wait.
+    /// Does something whose two transactions both get as far as writing to the table before either
+    /// may: a session beside the recorder keeps the table locked until both wait.
     pub fn both_wait_for(&self, table: &str, act: impl FnOnce()) {
         let of_table = format!("relation = '{table}'::regclass");
         let lock = format!(

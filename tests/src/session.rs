@@ -1,4 +1,5 @@
-//! A blocking session of an ordinary Postgres client, which is not ours: what it can read, others can.
+//! A blocking session of an ordinary Postgres client, which is not ours: what it can read, others
+//! can.
 
 use std::fmt;
 use std::time::Duration;
@@ -141,7 +142,8 @@ impl Session {
             .map_err(Failure::from)
     }
 
-    /// With the extended protocol, as drivers do it: one `bigint` parameter, and the first column as `bigint`.
+    /// With the extended protocol, as drivers do it: one `bigint` parameter, and the first column
+    /// as `bigint`.
     pub fn prepared(&self, sql: &str, parameter: i64) -> Result<Vec<i64>, Failure> {
         self.runtime.block_on(async {
             let rows = self.client.query(sql, &[&parameter]).await?;

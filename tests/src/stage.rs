@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use hindcast_rewind::cluster::{Cluster, Options};
+use hindcast_cluster::{Cluster, Options};
 
 use crate::{Finished, Process, program, repository};
 
@@ -110,7 +110,12 @@ impl Stage {
     pub fn hindcast<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(program("hindcast"));
         // The environment of whoever runs the tests must not reach them.
-        for variable in ["HINDCAST_TRACE", "HINDCAST_POSTGRES", "RUST_LOG"] {
+        for variable in [
+            "HINDCAST_TRACE",
+            "HINDCAST_POSTGRES",
+            "HINDCAST_KEY",
+            "RUST_LOG",
+        ] {
             command.env_remove(variable);
         }
         command.env("NO_COLOR", "1").args(arguments);
@@ -122,7 +127,8 @@ impl Stage {
         Process::start(name, self.hindcast(arguments), self.folder()).wait()
     }
 
-    /// Starts `hindcast record` in front of the service and behind it, with a base, and waits until it listens.
+    /// Starts `hindcast record` in front of the service and behind it, with a base, and waits until
+    /// it listens.
     pub fn record(&self, more: &[&str]) -> Process {
         let mut command = self.hindcast(&["record", "--base", "template"]);
         command
@@ -138,7 +144,8 @@ impl Stage {
         recorder
     }
 
-    /// Starts a service, a path in the repository, with `$PORT` and `$DATABASE_URL`, and waits until it listens.
+    /// Starts a service, a path in the repository, with `$PORT` and `$DATABASE_URL`, and waits
+    /// until it listens.
     pub fn service(&self, path: &str) -> Process {
         let mut command = Command::new(repository(path));
         command

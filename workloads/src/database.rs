@@ -1,9 +1,10 @@
 //! How a handler talks to Postgres: explicit transactions, one request's `traceparent` on each.
 //!
-//! A transaction's `BEGIN` leaves in the same flight as its first statement, as JDBC drivers do it. The first
-//! statement carries the request's `traceparent` and is therefore sent unprepared, since its text is different every
-//! time; the others are prepared once per session. An error ends the transaction at once: it has been rolled back
-//! by the time the handler sees the error, so `?` is all that a handler needs.
+//! A transaction's `BEGIN` leaves in the same flight as its first statement, as JDBC drivers do it.
+//! The first statement carries the request's `traceparent` and is therefore sent unprepared, since
+//! its text is different every time; the others are prepared once per session. An error ends the
+//! transaction at once: it has been rolled back by the time the handler sees the error, so `?` is
+//! all that a handler needs.
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +18,8 @@ use tokio_postgres::{Config, Error, Row, RowStream};
 
 use crate::pool::{Lease, Pool};
 
-/// A statement and the types of its parameters, which the unprepared path cannot ask the server for.
+/// A statement and the types of its parameters, which the unprepared path cannot ask the server
+/// for.
 pub struct Sql {
     pub text: &'static str,
     pub types: &'static [Type],
@@ -150,7 +152,8 @@ impl From<Error> for DatabaseError {
 }
 
 impl DatabaseError {
-    /// A column is missing or has another type than expected: the schema is not the one this code was written for.
+    /// A column is missing or has another type than expected: the schema is not the one this code
+    /// was written for.
     pub(crate) fn from_column(error: Error) -> Self {
         Self::Refused {
             sqlstate: "XX000".to_owned(),
@@ -263,8 +266,8 @@ impl MayConflict for DatabaseError {
     }
 }
 
-/// An open transaction. Dropped without [`commit`](Self::commit) or [`rollback`](Self::rollback), it takes its
-/// session with it, which aborts it.
+/// An open transaction. Dropped without [`commit`](Self::commit) or [`rollback`](Self::rollback),
+/// it takes its session with it, which aborts it.
 pub struct Transaction<'a> {
     cx: Cx<'a>,
     lease: Lease,
@@ -336,7 +339,8 @@ impl Transaction<'_> {
     async fn end(mut self, how: &'static str) -> Result<(), DatabaseError> {
         if self.state == State::Open {
             let ended = self.lease.session().client.batch_execute(how).await;
-            // A COMMIT that the server refused has rolled back: the session is outside a transaction either way.
+            // A COMMIT that the server refused has rolled back: the session is outside a
+            // transaction either way.
             self.lease.set_reusable(
                 ended
                     .as_ref()

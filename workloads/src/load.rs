@@ -1,7 +1,8 @@
 //! Schema and data: everything by `COPY` in one transaction, indexes afterwards.
 //!
-//! The same scale and seed give the same rows. The tables are made in the transaction that fills them, so their
-//! rows can be written frozen: the measured run then starts without hint bits to set or rows to freeze.
+//! The same scale and seed give the same rows. The tables are made in the transaction that fills
+//! them, so their rows can be written frozen: the measured run then starts without hint bits to set
+//! or rows to freeze.
 
 use bytes::{BufMut, BytesMut};
 use futures::SinkExt;
@@ -66,8 +67,8 @@ pub async fn load(workload: Workload, options: &LoadOptions) -> Result<(), LoadE
     })
 }
 
-/// What brings an existing database to the schema that a variant needs, duplicates removed as the original's upgrade did; `None` if it
-/// needs no other than the original.
+/// What brings an existing database to the schema that a variant needs, duplicates removed as the
+/// original's upgrade did; `None` if it needs no other than the original.
 pub fn migration(
     workload: Workload,
     variant: Variant,
@@ -94,7 +95,8 @@ pub async fn migrate(
     Ok(())
 }
 
-/// The scale that a database was loaded with, as far as it tells. `None` for a workload that does not tell.
+/// The scale that a database was loaded with, as far as it tells. `None` for a workload that does
+/// not tell.
 pub async fn loaded_scale(
     workload: Workload,
     database_url: &str,

@@ -1,4 +1,5 @@
-//! `hindcast-workload`: load, serve, drive and check the workloads. Arguments and output; the rest is the library.
+//! `hindcast-workload`: load, serve, drive and check the workloads. Arguments and output; the rest
+//! is the library.
 
 use std::error::Error;
 use std::future::Future;
@@ -55,8 +56,8 @@ enum Command {
     Drive(DriveArgs),
     /// Drive a service until its bug has struck
     ///
-    /// Moodle: a user is subscribed to one forum twice. WordPress options: a visitor is shown a duplicate key error.
-    /// WordPress comments: a comment is not restored with its post.
+    /// Moodle: a user is subscribed to one forum twice. WordPress options: a visitor is shown a
+    /// duplicate key error. WordPress comments: a comment is not restored with its post.
     Race(RaceArgs),
     /// Look for what must not be in a workload's data; fails if anything is found
     Check {

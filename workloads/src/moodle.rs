@@ -5,9 +5,9 @@
 //! | `GET /forums/{forum}/subscribers` | the subscribers, by e-mail address |
 //! | `POST /subscribe` `{"userid": 5, "forum": 7}` | is the user subscribed? · if not, insert |
 //!
-//! MDL-59854: two such requests at once both find no subscription and both insert one. Merging the two
-//! transactions ([`Variant::Merged`]) does not help under snapshot isolation, where neither sees the other's row;
-//! the unique index with an upsert ([`Variant::Upsert`]) does.
+//! MDL-59854: two such requests at once both find no subscription and both insert one. Merging the
+//! two transactions ([`Variant::Merged`]) does not help under snapshot isolation, where neither
+//! sees the other's row; the unique index with an upsert ([`Variant::Upsert`]) does.
 
 use http::Method;
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,8 @@ CREATE INDEX mdl_forusubs_use_ix ON mdl_forum_subscriptions (userid);
 CREATE INDEX mdl_forusubs_for_ix ON mdl_forum_subscriptions (forum);
 ";
 
-/// What Moodle's upgrade step for MDL-59854 does: keep the oldest of each set of duplicates, then forbid more.
+/// What Moodle's upgrade step for MDL-59854 does: keep the oldest of each set of duplicates, then
+/// forbid more.
 pub(crate) const UNIQUE_SUBSCRIPTIONS: &str = "
 DELETE FROM mdl_forum_subscriptions later USING mdl_forum_subscriptions earlier
  WHERE later.userid = earlier.userid AND later.forum = earlier.forum AND later.id > earlier.id;

@@ -1,7 +1,9 @@
-//! A connection pool: at most so many sessions, handed out in the order of asking, the most recently used first.
+//! A connection pool: at most so many sessions, handed out in the order of asking, the most
+//! recently used first.
 //!
-//! A session goes back only if it is known to be outside a transaction. One whose transaction was left open,
-//! because the handler was dropped when its client went away, is closed instead; the server then aborts it.
+//! A session goes back only if it is known to be outside a transaction. One whose transaction was
+//! left open, because the handler was dropped when its client went away, is closed instead; the
+//! server then aborts it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,7 +83,8 @@ impl Pool {
 impl Session {
     async fn connect(config: &Config) -> Result<Self, Error> {
         let (client, connection) = config.connect(NoTls).await?;
-        // The task ends with the client or with the connection; its error reaches whoever awaits a query.
+        // The task ends with the client or with the connection; its error reaches whoever awaits a
+        // query.
         tokio::spawn(connection);
         Ok(Self {
             client,

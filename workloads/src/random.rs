@@ -1,7 +1,7 @@
 //! Seeded randomness for data and requests.
 //!
-//! Own, because the same seed must give the same data and the same requests for as long as recordings made with
-//! it are kept; a crate's generator may change between versions.
+//! Own, because the same seed must give the same data and the same requests for as long as
+//! recordings made with it are kept; a crate's generator may change between versions.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one word of state, passes BigCrush.
 #[derive(Clone, Debug)]
@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_numbers_for_ever() {
-        // The first outputs of SplitMix64 for seed 1234567, from its authors' reference implementation.
+        // The first outputs of SplitMix64 for seed 1234567, from its authors' reference
+        // implementation.
         let mut random = Random::new(1_234_567);
         let first: Vec<u64> = (0..5).map(|_| random.word()).collect();
         let expected = [

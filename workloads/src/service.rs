@@ -1,6 +1,8 @@
-//! The HTTP side of the services: routing, JSON, errors as status codes, a shutdown that finishes what it began.
+//! The HTTP side of the services: routing, JSON, errors as status codes, a shutdown that finishes
+//! what it began.
 //!
-//! Every answer is JSON. An error is `{"error": kind, "message": text}`; the kind is what drivers count.
+//! Every answer is JSON. An error is `{"error": kind, "message": text}`; the kind is what drivers
+//! count.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -219,7 +221,8 @@ pub enum Failure {
         kind: &'static str,
         message: String,
     },
-    /// TPC-C's one order in a hundred that names an item nobody sells, and is rolled back as specified.
+    /// TPC-C's one order in a hundred that names an item nobody sells, and is rolled back as
+    /// specified.
     RolledBack(String),
     Database(DatabaseError),
 }
@@ -283,7 +286,8 @@ impl MayConflict for Failure {
     }
 }
 
-/// A row's column that could not be read as its type is a disagreement between this code and its schema.
+/// A row's column that could not be read as its type is a disagreement between this code and its
+/// schema.
 pub(crate) fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
     row: &'a tokio_postgres::Row,
     index: usize,

@@ -27,11 +27,13 @@ pub enum Variant {
     Original,
     /// Moodle: check and insert in one transaction. Still duplicates under snapshot isolation.
     Merged,
-    /// Moodle and WordPress options: `INSERT … ON CONFLICT`. Moodle's needs the unique index that `load --variant upsert` or `migrate` makes.
+    /// Moodle and WordPress options: `INSERT … ON CONFLICT`. Moodle's needs the unique index that
+    /// `load --variant upsert` or `migrate` makes.
     Upsert,
     /// WordPress options: `upsert`, and transactions that fail to serialize are tried again.
     UpsertRetry,
-    /// WordPress comments: no comments on a post that is in the trash. Right only under SERIALIZABLE.
+    /// WordPress comments: no comments on a post that is in the trash. Right only under
+    /// SERIALIZABLE.
     Checked,
     /// Both WordPress workloads: each as it was fixed, `upsert-retry` and `checked`.
     Fixed,
@@ -159,7 +161,8 @@ impl Scale {
         self.of(2_000)
     }
 
-    /// Whole warehouses while there is at least one; below that, one with fewer customers and items.
+    /// Whole warehouses while there is at least one; below that, one with fewer customers and
+    /// items.
     pub fn tpcc(self) -> TpccSize {
         let warehouses = self.0 * 24.0;
         let part = if warehouses < 0.99 { warehouses } else { 1.0 };

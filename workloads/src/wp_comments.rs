@@ -7,9 +7,10 @@
 //! | `POST /posts/{id}/trash` | the post, its status, its comments' statuses, a backup of these · all comments to the trash |
 //! | `POST /posts/{id}/untrash` | the backup, the post's status, each comment's status, drop the backup |
 //!
-//! WP-11073: a comment that is added between the backup and the update goes to the trash without having been backed up, so
-//! restoring the post does not bring it back. The fix ([`Variant::Checked`]) refuses comments on a post in the trash; under
-//! snapshot isolation the check does not see a trashing that has not committed, so it is only right under SERIALIZABLE.
+//! WP-11073: a comment that is added between the backup and the update goes to the trash without
+//! having been backed up, so restoring the post does not bring it back. The fix
+//! ([`Variant::Checked`]) refuses comments on a post in the trash; under snapshot isolation the
+//! check does not see a trashing that has not committed, so it is only right under SERIALIZABLE.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -471,9 +472,10 @@ fn date(id: u64) -> String {
 
 /// Table 1: 80 % reads, 10 % comments, 5 % trashed and 5 % restored posts.
 ///
-/// A restored post is the one that was trashed longest ago, as an editor undoes a mistake; so few posts are in the trash at a time
-/// and what a read returns stays as large as the paper says. One comment in ten goes to the post that was trashed last: whoever has
-/// that page open may well be commenting on it, which is how WP-11073 came about.
+/// A restored post is the one that was trashed longest ago, as an editor undoes a mistake; so few
+/// posts are in the trash at a time and what a read returns stays as large as the paper says. One
+/// comment in ten goes to the post that was trashed last: whoever has that page open may well be
+/// commenting on it, which is how WP-11073 came about.
 pub struct Requests {
     posts: i64,
     comments: u64,

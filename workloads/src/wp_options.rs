@@ -6,9 +6,9 @@
 //! | `POST /options` `{"option_name", "option_value"}` | does it exist? · if not, insert |
 //! | `PUT /options/{name}` `{"option_value"}` | what is its value? · update, or insert where there is none |
 //!
-//! WP-11437: two inserts of one option at once both find none, and the second violates the unique key. The fix
-//! ([`Variant::Upsert`]) turns the insert into an upsert; what remains under snapshot isolation are serialization
-//! failures, which [`Variant::UpsertRetry`] tries again.
+//! WP-11437: two inserts of one option at once both find none, and the second violates the unique
+//! key. The fix ([`Variant::Upsert`]) turns the insert into an upsert; what remains under snapshot
+//! isolation are serialization failures, which [`Variant::UpsertRetry`] tries again.
 
 use http::Method;
 use serde::{Deserialize, Serialize};
@@ -246,8 +246,9 @@ fn name(id: u64) -> String {
 
 /// Table 1: 99 % reads, the rest half inserts and half updates.
 ///
-/// An option that a page finds missing is added by every visitor who loads that page before the first one has added it,
-/// which is how WP-11437 came about: so every new name is asked for twice in a row.
+/// An option that a page finds missing is added by every visitor who loads that page before the
+/// first one has added it, which is how WP-11437 came about: so every new name is asked for twice
+/// in a row.
 pub struct Requests {
     options: u64,
     inserts: u64,

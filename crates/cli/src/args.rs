@@ -1,5 +1,6 @@
 //! Every command and flag, defined once: the parser and `--help` come from here.
 
+mod base;
 pub mod exec;
 mod standby;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hindcast_trace::{Location, RequestId};
 
+pub use base::{BaseAction, BaseArgs, BaseServerArgs, DropBaseArgs, ListBasesArgs, TakeBaseArgs};
 pub use exec::ExecArgs;
 pub use standby::{
     DropArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
@@ -32,42 +34,63 @@ pub struct Cli {
 pub enum Command {
     /// Record a service: an HTTP ingress in front of it, a Postgres gateway behind it
     Record(RecordArgs),
-    /// Take a base: a state of the database from which a replay can start
-    Base(BaseArgs),
+    /// Take a base, a state of the database from which a replay can start; list bases, drop them
+    Base(Box<BaseArgs>),
     /// List the recorded requests
     Ls(LsArgs),
+    /// Make the keys of encrypted recordings
+    #[command(subcommand)]
+    Key(KeyAction),
+    /// Copy an encrypted recording, decrypted, for tools that read Parquet
+    Decrypt(DecryptArgs),
+    /// Make segments of what killed recorders left on this machine
+    Recover(RecoverArgs),
+    /// Remove the oldest part of a recording, in whole segments; what remains can be replayed
+    Prune(PruneArgs),
     /// Show one request, or one transaction and what it saw
     Show(ShowArgs),
     /// Make a database as of just before a request
     Rewind(RewindArgs),
     /// Run recorded requests again, under the recorded concurrency, and compare
     Replay(ReplayArgs),
-    /// Run changed code on recorded requests, under the recorded concurrency, and see what would have been different
+    /// Run changed code on recorded requests, under the recorded concurrency, and see what would
+    /// have been different
     Retro(RetroArgs),
-    /// Keep a replica that never falls behind and never shows a torn state, in another Postgres or in memory
+    /// Keep a replica that never falls behind and never shows a torn state, in another Postgres or
+    /// in memory
     Standby(Box<StandbyArgs>),
     /// Record a native process as it is, and replay it: same output, same exit, same order of locks
     Exec(Box<ExecArgs>),
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct TraceArg {
     /// Where the recording is: a folder, or s3://bucket/prefix
     #[arg(long, env = "HINDCAST_TRACE", value_name = "DIR")]
     pub trace: Location,
+    /// Key file of an encrypted recording; the public key records, the secret key records and reads
+    #[arg(
+        long,
+        env = "HINDCAST_KEY",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub key: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub struct RecordArgs {
     #[command(flatten)]
     pub trace: TraceArg,
-    /// Where clients connect instead of to the service, e.g. :8080
+    /// Where clients connect instead of to the service: :8080 for this machine only, 0.0.0.0:8080
+    /// or [::]:8080 for others too
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
     /// Where the service listens, e.g. http://127.0.0.1:8000
     #[arg(long, value_name = "URL")]
     pub app: String,
-    /// Where the service connects instead of to Postgres, e.g. :6432, or the path of a unix socket
+    /// Where the service connects instead of to Postgres: :6432 for this machine only, 0.0.0.0:6432
+    /// or [::]:6432 for others too, or the path of a unix socket
     #[arg(long, value_name = "ADDRESS")]
     pub pg_listen: String,
     /// The database; its user also asks the catalog about sequences and transaction status
@@ -81,7 +104,8 @@ pub struct RecordArgs {
     /// Take a base before the first request, so that a replay has something to start from
     #[arg(long, value_enum, default_value_t = BaseMethod::None)]
     pub base: BaseMethod,
-    /// Raise the isolation of sessions that do not choose one themselves
+    /// Raise sessions that do not choose, where their default is weaker. The service must then
+    /// retry transactions that fail with SQLSTATE 40001
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub isolation: Option<RaisedIsolation>,
     /// Answer no request before its record is on disk
@@ -99,6 +123,17 @@ pub struct RecordArgs {
     /// Keep response bodies up to this size; longer ones leave a digest
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub response_body_max: usize,
+    /// Leave this out of the recording: header:NAME, cookie:NAME, field:NAME (a JSON key or a form
+    /// field), json:/pointer, column:NAME or cards; may be given more than once
+    #[arg(long = "redact", value_name = "RULE")]
+    pub redact: Vec<String>,
+    /// A file with such rules, one a line
+    #[arg(long, value_name = "FILE")]
+    pub redact_file: Option<PathBuf>,
+    /// Redact only what --redact and --redact-file say, and not Authorization, passwords, tokens
+    /// and card numbers
+    #[arg(long)]
+    pub no_default_redaction: bool,
     /// Record what every table holds when recording stops
     #[arg(long, value_enum, default_value_t = FinalStateWhen::Auto)]
     pub final_state: FinalStateWhen,
@@ -117,7 +152,8 @@ pub struct RecordArgs {
 pub enum BaseMethod {
     /// A base was taken before, or none is wanted
     None,
-    /// A template database in the same cluster; nobody else may be connected while it is made
+    /// A template database in the same cluster; nobody else may be connected while it is made. It
+    /// stays until `hindcast base drop` removes it
     Template,
 }
 
@@ -132,26 +168,6 @@ pub enum FinalStateWhen {
     Auto,
     Always,
     Never,
-}
-
-#[derive(Args)]
-pub struct BaseArgs {
-    #[command(flatten)]
-    pub trace: TraceArg,
-    /// The database that is or will be recorded
-    #[arg(
-        long,
-        env = "HINDCAST_POSTGRES",
-        value_name = "URL",
-        hide_env_values = true
-    )]
-    pub postgres: String,
-    /// Make a backup of the whole cluster with pg_basebackup in this folder, instead of a template database
-    #[arg(long, value_name = "DIR")]
-    pub backup: Option<PathBuf>,
-    /// Where the cluster archives Postgres' WAL: with it, a rewind reaches any later transaction
-    #[arg(long, value_name = "DIR", requires = "backup")]
-    pub wal_archive: Option<String>,
 }
 
 #[derive(Args)]
@@ -173,6 +189,56 @@ pub struct LsArgs {
 }
 
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["older", "keep_size"]))]
+pub struct PruneArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// Remove what was recorded longer ago than this, e.g. 7d or 12h
+    #[arg(long, value_name = "TIME", value_parser = standby::span)]
+    pub older: Option<Duration>,
+    /// Remove the oldest until no more than this is left, e.g. 50GB
+    #[arg(long, value_name = "SIZE", value_parser = standby::size)]
+    pub keep_size: Option<u64>,
+    /// Look at age and size only: what remains may then not be replayable
+    #[arg(long)]
+    pub ignore_bases: bool,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum KeyAction {
+    /// Make a pair: FILE records and reads, FILE.pub only records
+    New {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Say which key is in a file, by its id and its public half
+    Show {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+#[derive(Args)]
+pub struct DecryptArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// Folder for the copy, which must not exist yet, or be empty
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+}
+
+#[derive(Args)]
+pub struct RecoverArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+}
+
+#[derive(Args)]
 pub struct ShowArgs {
     #[command(flatten)]
     pub trace: TraceArg,
@@ -186,7 +252,8 @@ pub struct ShowArgs {
 /// Where a rewound database is made.
 #[derive(Args)]
 pub struct TargetArgs {
-    /// The recorded cluster, if the base is a template database; default: as recorded, which lacks the password
+    /// The recorded cluster, if the base is a template database; default: as recorded, which lacks
+    /// the password
     #[arg(
         long,
         env = "HINDCAST_POSTGRES",
@@ -242,7 +309,8 @@ pub struct RunArgs {
     /// Where the service finds its database; default: as recorded
     #[arg(long, value_name = "ADDRESS")]
     pub pg_listen: Option<String>,
-    /// Where the service's output goes; default: a temporary file that is named when something goes wrong
+    /// Where the service's output goes; default: a temporary file that is named when something
+    /// goes wrong
     #[arg(long, value_name = "FILE")]
     pub app_log: Option<PathBuf>,
     /// Give up when nothing has moved for this long, in seconds
@@ -292,7 +360,8 @@ pub struct RetroArgs {
     /// Command that starts the changed service
     #[arg(long, value_name = "COMMAND")]
     pub app: String,
-    /// SQL to run in the rewound database before the first request, e.g. the fix's schema change; may be given more than once
+    /// SQL to run in the rewound database before the first request, e.g. the fix's schema change;
+    /// may be given more than once
     #[arg(long, value_name = "FILE")]
     pub migrate: Vec<PathBuf>,
     /// Isolation of sessions that do not choose one themselves; default: as recorded
@@ -304,24 +373,30 @@ pub struct RetroArgs {
     /// Leave out all requests of a type, e.g. 'GET /health'; may be given more than once
     #[arg(long, value_name = "TYPE")]
     pub skip_type: Vec<String>,
-    /// Run only the request types that can matter, found by the tables that their statements read and write
+    /// Run only the request types that can matter, found by the tables that their statements read
+    /// and write
     #[arg(long)]
     pub select: bool,
-    /// A request type whose code was changed, as the report names it; default: found by comparing statements
+    /// A request type whose code was changed, as the report names it; default: found by comparing
+    /// statements
     #[arg(long, value_name = "TYPE", requires = "select")]
     pub modified: Vec<String>,
-    /// What makes one request type: a path, or a method and a path, with placeholders, e.g. '/users/{name}' or 'GET /files/{path...}'
+    /// What makes one request type: a path, or a method and a path, with placeholders, e.g.
+    /// '/users/{name}' or 'GET /files/{path...}'
     #[arg(long = "type", value_name = "PATTERN")]
     pub types: Vec<String>,
-    /// A query to ask of both final states, e.g. one that finds duplicates; may be given more than once
+    /// A query to ask of both final states, e.g. one that finds duplicates; may be given more than
+    /// once
     #[arg(long, value_name = "SQL")]
     pub check: Vec<String>,
-    /// Command that starts the original service, to make the original final state where the recording has none
+    /// Command that starts the original service, to make the original final state where the
+    /// recording has none
     #[arg(long, value_name = "COMMAND", conflicts_with = "compare_with")]
     pub original: Option<String>,
     #[command(flatten)]
     pub run: RunArgs,
-    /// Write the row changes that would bring today's database to the corrected past, as a script to review
+    /// Write the row changes that would bring today's database to the corrected past, as a script
+    /// to review
     #[arg(long, value_name = "FILE")]
     pub emit_sql: Option<PathBuf>,
     /// Write the report as one HTML file, with everything that was described

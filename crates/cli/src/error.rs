@@ -8,13 +8,15 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done; for a replay: faithful.
     Success,
-    /// A replay diverged, a retroaction stopped before its end, or a recording has gaps that were to be treated as failures.
+    /// A replay diverged, a retroaction stopped before its end, or a recording has gaps that were
+    /// to be treated as failures.
     Diverged,
     /// The arguments do not fit together. The argument parser uses the same code.
     Usage,
     /// It could not be done: the message says why.
     Failed,
-    /// What a program that was executed returned. The two that follow are beside what programs return, as those of `timeout` and `env`.
+    /// What a program that was executed returned. The two that follow are beside what programs
+    /// return, as those of `timeout` and `env`.
     Program(u8),
     /// A program in replay did not do what was recorded.
     ExecutionDiverged,

@@ -1,37 +1,76 @@
-//! The `hindcast` command: arguments in, library calls, output and exit codes out. No logic of its own.
+//! The `hindcast` command: arguments in, library calls, output and exit codes out.
 //!
-//! [`args`] defines every flag; each command is a file in [`commands`]; what things look like is in [`render`].
+//! It does not decide anything: what a command does is in the crate of that name.
+//!
+//! Start reading at [`args`], which defines every flag. Each command is a file in [`commands`];
+//! what things look like is in [`render`].
+//!
+//! The invariant: **an error names the thing, the cause and the next step**, and its exit code says
+//! which kind it is ([`Exit`]).
 
+mod allocator;
 mod args;
 mod commands;
 mod error;
+mod ps;
 mod render;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ContextKind;
+use hindcast_pg::secret::masked;
 
 use args::{Cli, Command};
 use error::{CliError, Exit};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let arguments: Vec<_> = std::env::args_os().collect();
+    ps::hide_passwords(&arguments);
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
     init_log();
     match run(cli) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("{error}");
+            // What libraries and servers say may repeat what they were given.
+            eprintln!("{}", masked(&error.to_string()));
             error.exit.into()
         }
     }
 }
 
+/// The arguments do not fit, or help was asked for. A message repeats an argument, which may be a
+/// URL with its password.
+fn refused(error: &clap::Error) -> ExitCode {
+    let text = error.to_string();
+    let context = |kind| error.get(kind).map(ToString::to_string);
+    let mut shown = masked(&text);
+    if let Some(value) = context(ContextKind::InvalidValue)
+        && context(ContextKind::InvalidArg).is_some_and(|argument| argument.contains("<URL>"))
+    {
+        // Where a password ends in something that is no URL cannot be known.
+        shown = text.replace(&value, "…");
+    }
+    match shown == text {
+        true => error.exit(),
+        false => eprint!("{shown}"),
+    }
+    ExitCode::from(error.exit_code() as u8)
+}
+
 fn run(cli: Cli) -> Result<Exit, CliError> {
     match cli.command {
         Command::Ls(args) => commands::ls::run(&args),
+        Command::Key(action) => commands::key::run(&action),
+        Command::Decrypt(args) => commands::decrypt::run(&args),
+        Command::Recover(args) => commands::recover::run(&args),
+        Command::Prune(args) => commands::prune::run(&args),
         Command::Show(args) => commands::show::run(&args),
         Command::Record(args) => block_on(commands::record::run(args)),
-        Command::Base(args) => block_on(commands::base::run(args)),
+        Command::Base(args) => block_on(commands::base::run(*args)),
         Command::Rewind(args) => block_on(commands::rewind::run(args)),
         Command::Replay(args) => block_on(commands::replay::run(args)),
         Command::Retro(args) => block_on(commands::retro::run(args)),

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use hindcast_interpose::imports::{self, CheckError, Coverage};
+use hindcast_interpose::imports::{self, Coverage};
 use serde::Serialize;
 
 use crate::elf::Elf;
+use crate::error::{ExecError, system};
 use crate::launch::{self, Image};
 use crate::preflight;
 use crate::program;
 use crate::recording::LoadedFile;
-use crate::run::{self, ChosenInterface, ExecError};
+use crate::run::{self, ChosenInterface};
 
 /// A program that can be recorded, or a library that such a program may load.
 #[derive(Debug, Serialize)]
@@ -26,13 +27,14 @@ pub struct Checked {
     pub covered: Vec<String>,
     /// Those that give the same in both runs by themselves.
     pub harmless: Vec<String>,
-    /// Those that run in replay space, where the system calls that they make are caught one by one, and who imports them.
+    /// Those that run in replay space, where the system calls that they make are caught one by
+    /// one, and who imports them.
     pub missing: BTreeMap<String, Vec<PathBuf>>,
 }
 
 /// Looks at files only; what is run is at most the loader, which lists libraries.
 pub fn check(given: &OsStr, interfaces: &[ChosenInterface]) -> Result<Checked, ExecError> {
-    let folder = std::env::current_dir().map_err(run::system("the current folder is gone"))?;
+    let folder = std::env::current_dir().map_err(system("the current folder is gone"))?;
     let library = library(&folder.join(given));
     let (path, files) = match &library {
         Some(path) => (path.clone(), Vec::new()),
@@ -90,17 +92,6 @@ pub fn check(given: &OsStr, interfaces: &[ChosenInterface]) -> Result<Checked, E
 fn library(path: &Path) -> Option<PathBuf> {
     let elf = Elf::read(path).ok()?;
     (elf.interpreter.is_none() && !elf.needed.is_empty()).then(|| path.to_owned())
-}
-
-/// What to do about it.
-pub fn hint(error: &CheckError) -> &'static str {
-    match error {
-        CheckError::Read { .. } => "see whether it is there, and yours to read",
-        CheckError::NotElf { .. } | CheckError::Static { .. } => {
-            "name a dynamically linked program, or a shared library"
-        }
-        CheckError::Damaged { .. } => "install it again",
-    }
 }
 
 #[cfg(test)]

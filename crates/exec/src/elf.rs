@@ -57,45 +57,43 @@ impl Elf {
         })
     }
 
+    fn of(architecture: Architecture) -> Elf {
+        Elf {
+            architecture,
+            interpreter: None,
+            dynamic: false,
+            needed: Vec::new(),
+            build_id: None,
+            go: false,
+        }
+    }
+
     fn parse<'a>(data: impl ReadRef<'a>) -> Result<Elf, Problem> {
         let start = data.read_bytes_at(0, 20).map_err(|()| Problem::NotElf)?;
         if !start.starts_with(&elf::ELFMAG) {
             return Err(Problem::NotElf);
         }
-        // Other classes and byte orders are laid out in another way; their machine is at the same place.
+        // Other classes and byte orders are laid out in another way; their machine is at the same
+        // place.
         let machine = match start[5] {
             elf::ELFDATA2MSB => u16::from_be_bytes([start[18], start[19]]),
             _ => u16::from_le_bytes([start[18], start[19]]),
         };
         if (start[4], start[5], machine) != (elf::ELFCLASS64, elf::ELFDATA2LSB, elf::EM_X86_64) {
-            let architecture = Architecture::Other(architecture(machine));
-            return Ok(Elf {
-                architecture,
-                interpreter: None,
-                dynamic: false,
-                needed: Vec::new(),
-                build_id: None,
-                go: false,
-            });
+            return Ok(Elf::of(Architecture::Other(architecture(machine))));
         }
         let header = FileHeader64::<LittleEndian>::parse(data)?;
         let order = header.endian()?;
         let segments = header.program_headers(order, data)?;
         let sections = header.sections(order, data)?;
 
-        let mut made = Elf {
-            architecture: Architecture::X86_64,
-            interpreter: None,
-            dynamic: false,
-            needed: Vec::new(),
-            build_id: None,
-            go: sections.iter().any(|section| {
-                matches!(
-                    sections.section_name(order, section),
-                    Ok(b".go.buildinfo" | b".note.go.buildid")
-                )
-            }),
-        };
+        let mut made = Elf::of(Architecture::X86_64);
+        made.go = sections.iter().any(|section| {
+            matches!(
+                sections.section_name(order, section),
+                Ok(b".go.buildinfo" | b".note.go.buildid")
+            )
+        });
         for segment in segments {
             if let Some(path) = segment.interpreter(order, data)? {
                 made.interpreter = Some(PathBuf::from(
@@ -185,7 +183,8 @@ fn architecture(machine: u16) -> &'static str {
     }
 }
 
-/// What identifies the content of a file: its build id where the linker left one, else a hash of all of it.
+/// What identifies the content of a file: its build id where the linker left one, else a hash of
+/// all of it.
 pub fn identity(path: &Path) -> Result<String, ElfError> {
     if let Ok(Elf {
         build_id: Some(id), ..

@@ -1,15 +1,17 @@
-//! Replay under gdb: the debugger runs as always, its inferior is the recorded program with everything in place.
+//! Replay under gdb: the debugger runs as always, its inferior is the recorded program with
+//! everything in place.
 //!
-//! gdb inherits the descriptors and its inferior inherits them from gdb. Arguments and environment must be those of the
-//! recording byte by byte, and gdb would quote the ones and add to the others; so gdb starts the inferior by a wrapper, which is
-//! this program again: it becomes the recorded image (see [`become_recorded`]).
+//! gdb inherits the descriptors and its inferior inherits them from gdb. Arguments and environment
+//! must be those of the recording byte by byte, and gdb would quote the ones and add to the others;
+//! so gdb starts the inferior by a wrapper, which is this program again: it becomes the recorded
+//! image (see [`become_recorded`]).
 
 use std::ffi::OsString;
 use std::path::Path;
 
+use crate::error::ExecError;
 use crate::launch::{self, Image};
 use crate::recording::Recording;
-use crate::run::ExecError;
 
 /// A moment of a thread: just before it replays this event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +25,8 @@ pub struct Debugger {
     pub break_at: Option<LogicalTime>,
     /// More arguments for gdb.
     pub arguments: Vec<OsString>,
-    /// The command that becomes the recorded program: its words, each of which the shell is to take as it is.
+    /// The command that becomes the recorded program: its words, each of which the shell is to
+    /// take as it is.
     pub wrapper: Vec<OsString>,
 }
 
@@ -101,8 +104,8 @@ fn quoted(word: &OsString) -> OsString {
     OsString::from_vec(made)
 }
 
-/// Becomes the program of a recording, in a process that has inherited the descriptors from the launcher. Does not return when
-/// that succeeds.
+/// Becomes the program of a recording, in a process that has inherited the descriptors from the
+/// launcher. Does not return when that succeeds.
 pub fn become_recorded(folder: &Path) -> ExecError {
     let recording = match Recording::open(folder) {
         Ok(recording) => recording,

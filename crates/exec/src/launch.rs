@@ -1,8 +1,10 @@
-//! Starts the program: the same image in both runs, with the runtime loaded and its shared pages in place.
+//! Starts the program: the same image in both runs, with the runtime loaded and its shared pages in
+//! place.
 //!
-//! What must be equal in both runs is equal here already: no address space randomisation, the same path, arguments and
-//! environment byte by byte (they lie on the stack and decide where everything below them is), the same limit of the
-//! stack (it decides where the kernel begins to map). Everything else the runtime sees to.
+//! What must be equal in both runs is equal here already: no address space randomisation, the same
+//! path, arguments and environment byte by byte (they lie on the stack and decide where everything
+//! below them is), the same limit of the stack (it decides where the kernel begins to map).
+//! Everything else the runtime sees to.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -80,8 +82,8 @@ impl std::ops::Deref for SharedBoard {
     type Target = Board;
 
     fn deref(&self) -> &Board {
-        // SAFETY: mapped for as long as `self` lives. Others write to it at any time: all that changes is atomic, or
-        // read only once it is complete, and every bit pattern is valid.
+        // SAFETY: mapped for as long as `self` lives. Others write to it at any time: all that
+        // changes is atomic, or read only once it is complete, and every bit pattern is valid.
         unsafe { self.pages.as_ref() }
     }
 }
@@ -163,15 +165,16 @@ impl Stage {
         })
     }
 
-    /// The environment of the program: its own, with our libraries before those that it preloads itself.
+    /// The environment of the program: its own, with our libraries before those that it preloads
+    /// itself.
     pub fn environment(&self, own: &[OsString]) -> Vec<OsString> {
         preloading(own, &self.preload)
     }
 
     /// Runs in a forked child: only what is safe there.
     fn hand_over(&self) -> io::Result<()> {
-        // A descriptor must be below the soft limit when it is made; it may be above it later. The program finds the
-        // limit that it would have found without us.
+        // A descriptor must be below the soft limit when it is made; it may be above it later. The
+        // program finds the limit that it would have found without us.
         let mut limit = libc::rlimit {
             rlim_cur: 0,
             rlim_max: 0,
@@ -198,8 +201,8 @@ impl Stage {
     }
 }
 
-/// What `LD_PRELOAD` begins with: the same text in both runs and on every machine. A user's interface comes before the
-/// runtime: what it annotates again, it means to have differently.
+/// What `LD_PRELOAD` begins with: the same text in both runs and on every machine. A user's
+/// interface comes before the runtime: what it annotates again, it means to have differently.
 pub fn preload(interfaces: usize) -> String {
     let mut made = String::new();
     for descriptor in (descriptors::INTERFACES..descriptors::PROCESS).take(interfaces) {
@@ -211,7 +214,8 @@ pub fn preload(interfaces: usize) -> String {
 
 /// Clears an inherited board, which an earlier run under the same debugger may have written to.
 pub fn clear_board() {
-    // SAFETY: plain system calls on an inherited descriptor; one that is not there is an error that changes nothing.
+    // SAFETY: plain system calls on an inherited descriptor; one that is not there is an error that
+    // changes nothing.
     unsafe {
         let prefix = Board::prefix();
         libc::ftruncate(descriptors::BOARD, 0);
@@ -395,7 +399,8 @@ pub fn start(image: &Image, stage: &Stage, manner: Manner) -> Result<libc::pid_t
         0 => {
             let error = in_child(&exec, stage, manner, null.as_raw_fd(), launcher);
             let code = error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
-            // SAFETY: writes from a live array; ends this process without running anything of the parent's.
+            // SAFETY: writes from a live array; ends this process without running anything of the
+            // parent's.
             unsafe {
                 libc::write(report.as_raw_fd(), code.as_ptr().cast(), code.len());
                 libc::_exit(127)
@@ -461,8 +466,8 @@ fn pipe() -> Result<(File, File), LaunchError> {
     }
 }
 
-/// Becomes `image` in place of this process: what a debugger's wrapper does, in a process that has inherited the
-/// descriptors.
+/// Becomes `image` in place of this process: what a debugger's wrapper does, in a process that has
+/// inherited the descriptors.
 pub fn become_image(image: &Image, preload: &str) -> LaunchError {
     match Exec::new(image, &preloading(&image.environment, preload)) {
         Ok(exec) => LaunchError::Exec {

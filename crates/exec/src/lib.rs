@@ -1,4 +1,5 @@
-//! What surrounds a native process that is recorded or replayed: `hindcast exec` without its arguments and its words.
+//! What surrounds a native process that is recorded or replayed: `hindcast exec` without its
+//! arguments and its words.
 //!
 //! ```text
 //!   program    what was typed → what the kernel would execute     ┐
@@ -12,15 +13,17 @@
 //!
 //! **Where to start reading**: [`run`], the two runs from end to end.
 //!
-//! **What this crate does not do**: it decides nothing about what is recorded and in which order it is replayed. That is
-//! `hindcast-runtime`, which is inside the process, is built by `build.rs` and embedded ([`runtime`]); the two share
-//! `hindcast-execlog` and nothing else. It prints nothing.
+//! **What this crate does not do**: it decides nothing about what is recorded and in which order it
+//! is replayed. That is `hindcast-runtime`, which is inside the process, is built by `build.rs` and
+//! embedded ([`runtime`]); the two share `hindcast-execlog` and nothing else. It prints nothing.
 //!
-//! **The invariant to keep**: whatever lies on the stack of the program or decides about its addresses is byte by byte the
-//! same in both runs, and nothing in a recording depends on where hindcast is installed.
+//! **The invariant to keep**: whatever lies on the stack of the program or decides about its
+//! addresses is byte by byte the same in both runs, and nothing in a recording depends on where
+//! hindcast is installed.
 
 pub mod check;
 pub mod elf;
+pub mod error;
 pub mod gdb;
 pub mod launch;
 pub mod log;

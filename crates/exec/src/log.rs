@@ -158,7 +158,8 @@ impl Process {
             });
         };
         let mut threads = Vec::new();
-        // The child of a fork has the one thread that forked, and numbers what it creates after all of its parent's.
+        // The child of a fork has the one thread that forked, and numbers what it creates after all
+        // of its parent's.
         let forked = name.contains('.') && !name.ends_with('+');
         let count = header.threads.load(Ordering::Relaxed);
         for thread in 0..count {
@@ -244,7 +245,8 @@ impl Log {
         self.committed == 0
     }
 
-    /// In the order in which they happened. Ends early where the log is damaged; see [`Log::check`].
+    /// In the order in which they happened. Ends early where the log is damaged; see
+    /// [`Log::check`].
     pub fn events(&self) -> Events<'_> {
         Events::new(&self.bytes[LogHeader::BYTES..LogHeader::BYTES + self.committed])
     }
@@ -265,9 +267,10 @@ impl Log {
         }
     }
 
-    /// Gives back the room that was made beforehand behind the last event. For logs that nobody writes any more.
+    /// Gives back the room that was made beforehand behind the last event. For logs that are
+    /// complete.
     pub fn trim(&self) -> io::Result<()> {
-        File::options()
+        hindcast_private::options()
             .write(true)
             .open(&self.path)?
             .set_len((LogHeader::BYTES + self.committed) as u64)
@@ -339,6 +342,8 @@ pub fn name(kind: u16) -> &'static str {
         Some(Kind::ThreadEnd) => "thread end",
         Some(Kind::Tsc) => "rdtsc",
         Some(Kind::Cpuid) => "cpuid",
+        Some(Kind::Random) => "rdrand",
+        Some(Kind::Replaced) => "replaced instructions",
         Some(Kind::Start) => "start",
         Some(Kind::Fatal) => "fatal signal",
         Some(Kind::File) => "file",
@@ -395,7 +400,8 @@ impl std::ops::Deref for Mapped {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped for as long as `self` lives; logs only grow, and what is committed does not change.
+        // SAFETY: mapped for as long as `self` lives; logs only grow, and what is committed does
+        // not change.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }

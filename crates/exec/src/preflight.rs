@@ -1,7 +1,8 @@
 //! What is checked before anything runs: can this program be recorded, on this machine?
 //!
-//! Everything here is found out by reading files and by asking the kernel; the program itself is not executed. The one
-//! thing that is run is its dynamic loader, which resolves the libraries and ends.
+//! Everything here is found out by reading files and by asking the kernel; the program itself is
+//! not executed. The one thing that is run is its dynamic loader, which resolves the libraries and
+//! ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -95,7 +96,8 @@ impl Refused {
 pub fn machine() -> Result<(), Refused> {
     // SAFETY: each asks or sets an attribute of this process alone.
     unsafe {
-        // PR_SYS_DISPATCH_OFF: what is off already is switched off, so that only the support is asked for.
+        // PR_SYS_DISPATCH_OFF: what is off already is switched off, so that only the support is
+        // asked for.
         if libc::prctl(59, 0, 0, 0, 0) != 0 {
             return Err(Refused::NoDispatch { kernel: kernel() });
         }
@@ -164,7 +166,7 @@ pub fn loader(path: &Path, elf: &Elf) -> Result<PathBuf, Refused> {
     Ok(loader)
 }
 
-/// Refuses a program that would run with other rights than whoever starts it.
+/// Refuses a program that would run with other rights than its starter's.
 fn privileges(path: &Path) -> Result<(), Refused> {
     let unreadable = |source| ElfError::Read {
         path: path.into(),
@@ -216,7 +218,8 @@ fn has_capabilities(path: &Path) -> bool {
     }
 }
 
-/// The program, its loader, and every library, as the loader resolves them in the program's environment.
+/// The program, its loader, and every library, as the loader resolves them in the program's
+/// environment.
 pub fn files(image: &Image, loader: &Path) -> Result<Vec<LoadedFile>, Refused> {
     let mut command = Command::new(loader);
     command

@@ -34,8 +34,8 @@ pub enum FindError {
     NoFormat(PathBuf),
 }
 
-/// Finds `command[0]` as a shell would, and follows `#!` lines to the interpreter, which is the program that is
-/// recorded then. `command` is not empty.
+/// Finds `command[0]` as a shell would, and follows `#!` lines to the interpreter, which is the
+/// program that is recorded then. `command` is not empty.
 pub fn find(
     command: &[OsString],
     path: Option<&OsStr>,
@@ -68,7 +68,8 @@ pub fn find(
         let Some((interpreter, argument)) = shebang(&start) else {
             return Err(FindError::NoFormat(found));
         };
-        // The kernel gives the interpreter the path of the script in place of the script's own name.
+        // The kernel gives the interpreter the path of the script in place of the script's own
+        // name.
         arguments[0] = given.clone().into();
         if let Some(argument) = argument {
             arguments.insert(0, argument);

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use hindcast_execlog::config;
+use hindcast_execlog::config::{Order, Policy};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{self, Image};
@@ -47,53 +47,15 @@ pub struct Recording {
     pub began: u64,
     /// How it ended, where the launcher saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<EndedAs>,
+    pub ended: Option<Ended>,
 }
-
-/// [`config::Order`] by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    Edge,
-    Relaxed,
-    Total,
-    Vector,
-}
-
-/// [`config::Policy`] by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Policy {
-    Record,
-    Report,
-    Abort,
-}
-
-/// Both ways, variant by variant.
-macro_rules! same {
-    ($name:ident: $($variant:ident)*) => {
-        impl From<config::$name> for $name {
-            fn from(value: config::$name) -> Self {
-                match value { $(config::$name::$variant => $name::$variant,)* }
-            }
-        }
-
-        impl From<$name> for config::$name {
-            fn from(value: $name) -> Self {
-                match value { $($name::$variant => config::$name::$variant,)* }
-            }
-        }
-    };
-}
-
-same!(Order: Edge Relaxed Total Vector);
-same!(Policy: Record Report Abort);
 
 /// A higher interface at which the program was cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     pub name: String,
-    /// The library made from a header of the user's own, in the recording's folder; none for one that is built in.
+    /// The library made from a header of the user's own, in the recording's folder; none for one
+    /// that is built in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
     /// The functions of such a library, in the order of their numbers.
@@ -113,31 +75,6 @@ pub struct Machine {
     pub name: String,
     pub kernel: String,
     pub processor: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EndedAs {
-    Exited(i32),
-    Signalled(i32),
-}
-
-impl From<Ended> for EndedAs {
-    fn from(ended: Ended) -> Self {
-        match ended {
-            Ended::Exited(status) => EndedAs::Exited(status),
-            Ended::Signalled(signal) => EndedAs::Signalled(signal),
-        }
-    }
-}
-
-impl From<EndedAs> for Ended {
-    fn from(ended: EndedAs) -> Self {
-        match ended {
-            EndedAs::Exited(status) => Ended::Exited(status),
-            EndedAs::Signalled(signal) => Ended::Signalled(signal),
-        }
-    }
 }
 
 /// Bytes that mostly are text: JSON text where they are UTF-8, an array of numbers elsewhere.
@@ -218,13 +155,14 @@ pub enum OpenError {
     Version { recorded: u32, own: u32 },
 }
 
-/// Makes the folder of a new recording. One that is there already must be empty: a recording is never written over.
+/// Makes the folder of a new recording. One that is there already must be empty: a recording is
+/// never written over.
 pub fn make_folder(path: &Path) -> Result<(), FolderError> {
     let cannot = |source| FolderError::Make {
         path: path.into(),
         source,
     };
-    std::fs::create_dir_all(path).map_err(cannot)?;
+    hindcast_private::folders(path).map_err(cannot)?;
     match std::fs::read_dir(path).map_err(cannot)?.next() {
         Some(_) => Err(FolderError::NotEmpty(path.into())),
         None => Ok(()),
@@ -273,13 +211,14 @@ impl Recording {
         let mut text = serde_json::to_vec_pretty(self).map_err(|error| cannot(error.into()))?;
         text.push(b'\n');
         let draft = folder.join("recording.json.new");
-        std::fs::write(&draft, text).map_err(cannot)?;
+        hindcast_private::write(&draft, text).map_err(cannot)?;
         std::fs::rename(&draft, &path).map_err(cannot)
     }
 
     /// The names of what events are.
     pub fn names(&self) -> log::Names {
-        // The loader initialises the libraries last to first, and that is when they get their numbers.
+        // The loader initialises the libraries last to first, and that is when they get their
+        // numbers.
         let own = self
             .interfaces
             .iter()

@@ -1,4 +1,4 @@
-//! What the runtime said on the board, and what the board says when nobody says anything.
+//! What the runtime said on the board, and what the board shows when the runtime said nothing.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes the report off the board, so that there is room for another one. The loader names `program` by its `argv[0]`.
+    /// Takes the report off the board, so that there is room for another one. The loader names
+    /// `program` by its `argv[0]`.
     pub fn take(board: &Board, program: &Path) -> Option<Report> {
         let (kind, report) = board.report()?;
         let taken = Report {
@@ -49,7 +50,8 @@ impl Report {
     }
 }
 
-/// `file+0xoffset` with the name of the function there, if the runtime, which sees exported names only, has not found it.
+/// `file+0xoffset` with the name of the function there, if the runtime, which sees exported names
+/// only, has not found it.
 fn symbolised(line: &str, program: &Path) -> String {
     let found = || {
         let (file, offset) = line.rsplit_once("+0x")?;

@@ -6,23 +6,21 @@ use std::time::{Duration, SystemTime};
 
 use hindcast_execlog::Config;
 use hindcast_execlog::board::ReportKind;
-use hindcast_execlog::config::{self, FileId, Order, Policy, Run, Waiting};
+use hindcast_execlog::config::{self, FileId, Instructions, Order, Policy, Run, Waiting};
 use hindcast_execlog::files::End;
 use hindcast_interpose::InterfaceError;
-use hindcast_interpose::emit::c::stubbed;
-use hindcast_interpose::imports::CheckError;
+use hindcast_interpose::c::stubbed;
 
-use crate::elf::ElfError;
+pub use crate::error::ExecError;
+use crate::error::system;
 use crate::gdb::{self, Debugger};
-use crate::launch::{self, Image, Interface, LaunchError, Manner, Stage};
+use crate::launch::{self, Image, Interface, Manner, Stage};
 use crate::log::{self, LogError, Process};
-use crate::preflight::{self, Refused};
-use crate::program::{self, FindError};
-use crate::recording::{
-    self, FolderError, LoadedFile, Machine, OpenError, Recording, Text, make_folder,
-};
+use crate::preflight;
+use crate::program;
+use crate::recording::{self, FolderError, LoadedFile, Machine, Recording, Text, make_folder};
 use crate::report::{Report, Stall};
-use crate::runtime::{self, RuntimeError};
+use crate::runtime;
 use crate::watch::{self, Ended, Outcome, Signals, Supervision};
 
 /// What can be asked of a recording.
@@ -34,6 +32,7 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
     pub order: Order,
     pub policy: Policy,
+    pub instructions: Instructions,
     /// Statuses that repeat are not logged again.
     pub cache: bool,
     /// Files below this folder are read again in replay instead of logged.
@@ -61,7 +60,9 @@ impl ChosenInterface {
             path: std::env::temp_dir(),
             source,
         };
-        let folder = tempfile::tempdir().map_err(unwritable)?;
+        let folder =
+            hindcast_private::temporary_folder(std::env::temp_dir(), "hindcast-interface-")
+                .map_err(unwritable)?;
         let built = hindcast_interpose::build(header, folder.path())?;
         let library = std::fs::read(&built.library).map_err(|source| InterfaceError::Read {
             path: built.library.clone(),
@@ -101,114 +102,6 @@ pub struct ReplayOptions {
     /// After how long without any progress it is ended.
     pub stall_timeout: Duration,
     pub debugger: Option<Debugger>,
-}
-
-/// Why a program could not be recorded or replayed at all.
-#[derive(Debug, thiserror::Error)]
-pub enum ExecError {
-    #[error(transparent)]
-    Find(#[from] FindError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error("{} is not the one that was recorded: that was {recorded}, this is {found}", path.display())]
-    OtherFile {
-        path: PathBuf,
-        recorded: String,
-        found: String,
-    },
-    #[error("{} ({recorded}) was loaded when this was recorded, and is not now", path.display())]
-    FileGone {
-        path: PathBuf,
-        recorded: String,
-        source: Option<ElfError>,
-    },
-    #[error("{} was not loaded when this was recorded, and is now", .0.display())]
-    FileAdded(PathBuf),
-    #[error(
-        "this was recorded with another build of the runtime: that of hindcast {by} ({recorded}), this is {own}"
-    )]
-    OtherRuntime {
-        by: String,
-        recorded: String,
-        own: String,
-    },
-    #[error(transparent)]
-    Imports(#[from] CheckError),
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    #[error("{what}")]
-    System {
-        what: &'static str,
-        source: std::io::Error,
-    },
-}
-
-impl ExecError {
-    /// What to do about it.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            ExecError::Find(FindError::NotInPath(_)) => "give its path, or see what PATH is",
-            ExecError::Find(FindError::NotExecutable(_)) => {
-                "make it executable (chmod +x), or record its interpreter: hindcast exec --record DIR -- sh SCRIPT"
-            }
-            ExecError::Find(FindError::NoInterpreter { .. }) => {
-                "install the interpreter, or correct the first line of the script"
-            }
-            ExecError::Find(FindError::NoFormat(_)) => {
-                "record its interpreter: hindcast exec --record DIR -- sh SCRIPT"
-            }
-            ExecError::Find(FindError::Unreadable { .. }) => {
-                "name a program that is there, and that you may read"
-            }
-            ExecError::Find(FindError::TooManyScripts(_)) => {
-                "correct the first line of the script: it is to name an executable"
-            }
-            ExecError::Refused(refused) => refused.hint(),
-            ExecError::Folder(FolderError::NotEmpty(_)) => {
-                "a recording is never written over: name another folder, or remove this one"
-            }
-            ExecError::Folder(_) => "name a folder where you may write, on a disk with room",
-            ExecError::OtherRuntime { .. } | ExecError::Open(OpenError::Version { .. }) => {
-                "replay with the hindcast that recorded, or record again"
-            }
-            ExecError::Open(OpenError::NoFolder(_) | OpenError::NoRecording(_)) => {
-                "name the folder that was given to hindcast exec --record"
-            }
-            ExecError::Open(_) => {
-                "copy the recording again from where it was made, or record again"
-            }
-            ExecError::Log(error) => error.hint(),
-            ExecError::OtherFile { .. } | ExecError::FileGone { .. } | ExecError::FileAdded(_) => {
-                "replay needs the very program and libraries that were recorded: bring them to the same paths (a container image does), or record again"
-            }
-            ExecError::Imports(error) => crate::check::hint(error),
-            ExecError::Runtime(RuntimeError::Missing) => {
-                "build hindcast with `cargo build -p hindcast-cli`, or name a library in HINDCAST_RUNTIME"
-            }
-            ExecError::Runtime(RuntimeError::Unreadable { .. }) => {
-                "build it, or unset HINDCAST_RUNTIME to use the one inside hindcast"
-            }
-            ExecError::Launch(LaunchError::Nul) => "a damaged recording.json says so: record again",
-            ExecError::Launch(LaunchError::Exec { .. }) => {
-                "see whether it runs without hindcast, as you and from here"
-            }
-            ExecError::Launch(_) | ExecError::System { .. } => {
-                "see what limits this machine or container sets for processes, memory and open files"
-            }
-        }
-    }
-}
-
-pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> ExecError {
-    move |source| ExecError::System { what, source }
 }
 
 /// What a recording came to.
@@ -272,7 +165,7 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
     let pid = launch::start(&image, &stage, Manner::Free)?;
     let ended = watch::accompany(pid, &signals);
 
-    recording.ended = Some(ended.into());
+    recording.ended = Some(ended);
     let mut warnings = conclude(&options.folder);
     if let Err(error) = recording.save(&options.folder) {
         warnings.push(Warning::Unreadable(error.to_string()));
@@ -303,8 +196,8 @@ fn describe(
         environment: texts(&image.environment),
         folder: Text::from(folder),
         stack_limit: image.stack_limit,
-        order: options.order.into(),
-        policy: options.policy.into(),
+        order: options.order,
+        policy: options.policy,
         interfaces: Vec::new(),
         cache: options.cache,
         reproduce: options
@@ -335,7 +228,8 @@ fn keep_interfaces(
         {
             let relative = format!("interface-{name}.so");
             let path = options.folder.join(&relative);
-            std::fs::write(&path, library).map_err(|source| FolderError::Write { path, source })?;
+            hindcast_private::write(&path, library)
+                .map_err(|source| FolderError::Write { path, source })?;
             own.push(Interface {
                 name: name.clone(),
                 library: library.clone(),
@@ -355,6 +249,7 @@ fn recording_config(options: &RecordOptions) -> Config {
     let mut config = Config::new(Run::Record);
     config.order = options.order as u32;
     config.policy = options.policy as u32;
+    config.instructions = options.instructions as u32;
     choose(
         &mut config,
         options.cache,
@@ -426,8 +321,8 @@ fn conclude(folder: &Path) -> Vec<Warning> {
 /// What a replay came to.
 #[derive(Debug)]
 pub enum Replayed {
-    /// Everything that was recorded was replayed, and the program ended as it did then. What there is to know about
-    /// other processes of it comes along.
+    /// Everything that was recorded was replayed, and the program ended as it did then. What there
+    /// is to know about other processes of it comes along.
     Ended { ended: Ended, notes: Vec<Report> },
     /// Everything that was recorded was replayed; the recording ends before the program did.
     RecordingEnds {
@@ -502,7 +397,8 @@ fn ended_by_itself(
     recording: &Recording,
 ) -> Replayed {
     let recorded = |name: &str| processes.iter().find(|process| process.name == name);
-    // Where the process ended as it should, a thread of it that was found at the end of its log is a part of that.
+    // Where the process ended as it should, a thread of it that was found at the end of its log is
+    // a part of that.
     ends.retain(|report| {
         recorded(&report.process).is_none_or(|process| match process.header.end() {
             (End::Exited, code) => !is_first(&report.process) || ended.code() != code as u8,
@@ -517,20 +413,19 @@ fn ended_by_itself(
         Some(at) => {
             let report = ends.swap_remove(at);
             let killed = recorded(&report.process).is_some_and(Process::was_killed);
-            let as_then = killed.then(|| {
-                recording
-                    .ended
-                    .map_or(Ended::Signalled(libc::SIGKILL), Ended::from)
-            });
+            let ended = recording.ended.unwrap_or(Ended::Signalled(libc::SIGKILL));
+            let as_then = killed.then_some(ended);
             Replayed::RecordingEnds { report, as_then }
         }
-        // A process that another one killed is a part of what happened; one that left recording is worth a word.
+        // A process that another one killed is a part of what happened; one that left recording is
+        // worth a word.
         None => {
             ends.retain(|report| {
                 recorded(&report.process)
                     .is_some_and(|process| process.header.end().0 == End::Detached)
             });
-            // A child that executed what cannot be recorded ended without a word in replay: its parent's log has how it ended.
+            // A child that executed what cannot be recorded ended without a word in replay: its
+            // parent's log has how it ended.
             let silent = processes.iter().filter(|process| {
                 process.header.end().0 == End::Detached
                     && ends.iter().all(|report| report.process != process.name)
@@ -561,7 +456,7 @@ fn left_recording(process: &Process) -> Report {
     }
 }
 
-/// Whether a process's name is that of the first one, in any of its images.
+/// Whether a process's name names the first process, in any of its images.
 pub fn is_first(name: &str) -> bool {
     name.strip_prefix("p0")
         .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
@@ -569,8 +464,8 @@ pub fn is_first(name: &str) -> bool {
 
 fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {
     let mut config = Config::new(Run::Replay);
-    config.order = Order::from(recording.order) as u32;
-    config.policy = Policy::from(recording.policy) as u32;
+    config.order = recording.order as u32;
+    config.policy = recording.policy as u32;
     config.waiting = options.waiting as u32;
     let sqlite3 = recording
         .interfaces

@@ -54,7 +54,7 @@ pub struct ThreadContents {
     /// Events that are order words: what acquisitions left.
     pub order_words: u64,
     pub order_bytes: u64,
-    /// Acquisitions that waited for nobody new and were only counted.
+    /// Acquisitions that added nothing to wait for and were only counted.
     pub relaxed: u64,
     pub first: String,
     pub last: String,
@@ -226,18 +226,23 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
+/// The result of a call.
+fn what_it_gave(event: &Event<'_>) -> String {
+    let echo = if event.flags & FLAG_ECHO != 0 {
+        ", written again in replay"
+    } else {
+        ""
+    };
+    match event.call() {
+        Some((_, Ok(result), _)) => format!("= {}{echo}", readable(result)),
+        Some((_, Err(code), _)) => format!("failed: {}{echo}", error_text(code)),
+        None => "is damaged".into(),
+    }
+}
+
 fn what(event: &Event<'_>, names: &Names) -> String {
     if event.is_call() {
-        let echo = if event.flags & FLAG_ECHO != 0 {
-            ", written again in replay"
-        } else {
-            ""
-        };
-        return match event.call() {
-            Some((_, Ok(result), _)) => format!("= {}{echo}", readable(result)),
-            Some((_, Err(code), _)) => format!("failed: {}{echo}", error_text(code)),
-            None => "is damaged".into(),
-        };
+        return what_it_gave(event);
     }
     let payload = event.payload;
     let text = |bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! Waits for what was started: passes signals on, notices its end, and in replay looks at the board.
+//! Waits for what was started: passes signals on, notices its end, and in replay looks at the
+//! board.
 
 use std::io;
 use std::path::Path;
@@ -6,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use hindcast_execlog::Board;
 use hindcast_execlog::board::ReportKind;
+use serde::{Deserialize, Serialize};
 
 use crate::report::{self, Progress, Report, Stall, StallWatch};
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
     Exited(i32),
     Signalled(i32),
@@ -49,8 +52,8 @@ const PASSED_ON: [libc::c_int; 9] = [
     libc::SIGCONT,
 ];
 
-/// Signals of this process are taken one by one from here on instead of having their effect. Make it before the
-/// program is started, so that none is lost.
+/// Signals of this process are taken one by one from here on instead of having their effect. Make
+/// it before the program is started, so that none is lost.
 pub struct Signals {
     set: libc::sigset_t,
 }
@@ -199,7 +202,8 @@ pub fn end_all() {
 pub enum Outcome {
     /// Every process of the program has ended by itself.
     Ended(Ended),
-    /// The runtime reported something that is not an end of the recording, and everything was ended.
+    /// The runtime reported something that is not an end of the recording, and everything was
+    /// ended.
     Reported(Report),
     Stalled(Stall),
     /// The user wanted it to end.
@@ -225,7 +229,8 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Looks at the board. A process whose recording ends ends itself, and the others go on: it may be one of many.
+    /// Looks at the board. A process whose recording ends ends itself, and the others go on: it may
+    /// be one of many.
     fn look(&mut self) -> Option<Outcome> {
         while let Some(report) = Report::take(self.board, self.program) {
             match report.kind {
@@ -246,8 +251,8 @@ impl<'a> Supervision<'a> {
 /// How often the board is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Waits until `main` and all that it left behind have ended, or until the board says that it is over. Leaves nothing
-/// running.
+/// Waits until `main` and all that it left behind have ended, or until the board says that it is
+/// over. Leaves nothing running.
 pub fn supervise(
     main: libc::pid_t,
     signals: &Signals,

@@ -1,4 +1,5 @@
-//! What the runtime tells the launcher while a process runs: where each thread is, and the first divergence.
+//! What the runtime tells the launcher while a process runs: where each thread is, and the first
+//! divergence.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,7 +14,8 @@ pub enum State {
     /// No thread has this slot.
     Free = 0,
     Running = 1,
-    /// For acquisition `awaited_acquisition` of thread `awaited_thread` (`u64::MAX`: of all threads together).
+    /// For acquisition `awaited_acquisition` of thread `awaited_thread` (`u64::MAX`: of all threads
+    /// together).
     Waiting = 2,
     /// In a real lock, join or wait for a child.
     Blocked = 3,
@@ -54,7 +56,8 @@ pub enum ReportKind {
     None = 0,
     /// Replay did something else than the recording says.
     Divergence = 1,
-    /// The recording ends here: the program was killed or recording stopped. Everything before was replayed.
+    /// The recording ends here: the program was killed or recording stopped. Everything before was
+    /// replayed.
     RecordingEnds = 2,
     /// The recording cannot be read or is not for this program or runtime.
     Unusable = 3,
@@ -89,14 +92,16 @@ pub struct Board {
     pub slots_used: AtomicU32,
     pub report: Report,
     pub slots: [Slot; SLOTS],
-    /// Pieces of output so far, of all processes: recording counts them, replay writes them in that order.
+    /// Pieces of output so far, of all processes: recording counts them, replay writes them in
+    /// that order.
     pub outputs: AtomicU64,
 }
 
 impl Board {
     pub const MAGIC: [u8; 8] = *b"HCBOARD\0";
 
-    /// The bytes that make a fresh board: write them into a memory file of [`Board::bytes`] bytes; the rest is zero.
+    /// The bytes that make a fresh board: write them into a memory file of [`Board::bytes`] bytes;
+    /// the rest is zero.
     pub fn prefix() -> [u8; 12] {
         let mut prefix = [0; 12];
         prefix[..8].copy_from_slice(&Self::MAGIC);
@@ -108,13 +113,15 @@ impl Board {
         size_of::<Self>()
     }
 
-    /// A slot for a new thread; `None` when there have been too many, which only costs the launcher's view.
+    /// A slot for a new thread; `None` when there have been too many, which only costs the
+    /// launcher's view.
     pub fn take_slot(&self) -> Option<&Slot> {
         let index = self.slots_used.fetch_add(1, Ordering::Relaxed) as usize;
         self.slots.get(index)
     }
 
-    /// Whether the caller is the first to report; if so it fills the report in and calls [`Board::complete_report`].
+    /// Whether the caller is the first to report; if so it fills the report in and calls
+    /// [`Board::complete_report`].
     pub fn begin_report(&self) -> bool {
         self.report
             .state

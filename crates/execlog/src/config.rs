@@ -2,10 +2,11 @@
 
 use crate::{Text, VERSION};
 
-/// File descriptors of ours in the recorded process. They are so high that they do not disturb the numbers that the
-/// program gets, and below 1024, where a soft limit on open files usually ends.
+/// File descriptors of ours in the recorded process. They are so high that they do not disturb the
+/// numbers that the program gets, and below 1024, where a soft limit on open files usually ends.
 pub mod descriptors {
-    /// The runtime itself: `LD_PRELOAD=/proc/self/fd/960`, the same text wherever the library was installed.
+    /// The runtime itself: `LD_PRELOAD=/proc/self/fd/960`, the same text wherever the library was
+    /// installed.
     pub const LIBRARY: i32 = 960;
     /// The memory file with the [`Config`](super::Config).
     pub const CONFIG: i32 = 961;
@@ -19,16 +20,19 @@ pub mod descriptors {
     pub const STDERR: i32 = 965;
     /// Libraries of the user's own interfaces follow from here.
     pub const INTERFACES: i32 = 966;
-    /// While recording, the folder of this process image: a program that gives up its privileges still has it.
+    /// While recording, the folder of this process image: a program that gives up its privileges
+    /// still has it.
     pub const PROCESS: i32 = 979;
-    /// While recording, the logs of the first threads, one after the other. Those of later threads are opened when they grow.
+    /// While recording, the logs of the first threads, one after the other. Those of later threads
+    /// are opened when they grow.
     pub const LOGS: i32 = 980;
     /// All of ours are below.
     pub const END: i32 = 1024;
 }
 
-/// The address range that the runtime keeps for itself and for what must be at equal addresses in both runs.
-/// It lies in the middle of the address space, far from the program, its heap by `brk`, its libraries and its stack.
+/// The address range that the runtime keeps for itself and for what must be at equal addresses in
+/// both runs. It lies in the middle of the address space, far from the program, its heap by `brk`,
+/// its libraries and its stack.
 pub mod addresses {
     /// Thread states, logs, tables, the runtime's own heap. 16 TiB.
     pub const RUNTIME: usize = 0x1000_0000_0000;
@@ -36,9 +40,9 @@ pub mod addresses {
     /// What the two heaps keep about their blocks, and the runtime's own memory. 2 TiB.
     pub const HEAP_TABLES: usize = 0x1e00_0000_0000;
     pub const HEAP_TABLES_END: usize = 0x2000_0000_0000;
-    /// Blocks of the replay heap: 16 GiB for each of the first 1536 threads that live at the same time, then ranges for those that need more.
+    /// Blocks of the replay heap: 16 GiB for each of the first 1536 threads that live at the same
+    /// time, then ranges for those that need more.
     pub const HEAPS: usize = 0x2000_0000_0000;
-    pub const HEAPS_END: usize = 0x4000_0000_0000;
     /// Blocks of the system heap. 8 TiB.
     pub const SYSTEM_HEAP: usize = 0x4000_0000_0000;
     pub const SYSTEM_HEAP_END: usize = 0x4800_0000_0000;
@@ -60,6 +64,8 @@ pub enum Run {
 /// Which order of acquisitions is recorded and enforced.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Order {
     /// Where a lock changes hands, its previous owner and how many acquisitions that one had made.
     #[default]
@@ -75,6 +81,8 @@ pub enum Order {
 /// What to do with a system call from replay space that no stub covers.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Policy {
     /// Record it by its number, as a stub would.
     #[default]
@@ -95,11 +103,37 @@ pub enum Waiting {
     Wait = 2,
 }
 
+/// How instructions are recorded that answer differently on every run: `rdtsc`, `cpuid`, `rdrand`
+/// and the like.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Instructions {
+    /// Not at all: they run as they are.
+    Free = 0,
+    /// `rdtsc` faults; traps are put in place of the others where they are found.
+    Replaced = 1,
+    /// `cpuid` faults as well, where the processor can do that.
+    #[default]
+    Faulting = 2,
+}
+
+impl Instructions {
+    pub fn from_number(number: u32) -> Self {
+        match number {
+            0 => Instructions::Free,
+            1 => Instructions::Replaced,
+            _ => Instructions::Faulting,
+        }
+    }
+}
+
 /// Bits of [`Config::optimizations`].
 pub mod optimizations {
-    /// R2's `cache`: a status that is the same as the last one of the same function is not logged again.
+    /// R2's `cache`: a status that is the same as the last one of the same function is not logged
+    /// again.
     pub const CACHE: u32 = 1;
-    /// R2's `reproduce`: reads of files below [`Config::reproduce`](super::Config::reproduce) are executed again instead of logged.
+    /// R2's `reproduce`: reads of files below [`Config::reproduce`](super::Config::reproduce) are
+    /// executed again instead of logged.
     pub const REPRODUCE: u32 = 2;
 }
 
@@ -119,9 +153,9 @@ pub struct Config {
     pub waiting: u32,
     pub optimizations: u32,
     pub interfaces: u32,
-    /// Whether `rdtsc` and `cpuid` trap.
-    pub trap_instructions: u32,
-    /// Device and inode of what standard output and standard error are, to know which bytes replay writes again.
+    pub instructions: u32,
+    /// Device and inode of what standard output and standard error are, to know which bytes replay
+    /// writes again.
     pub stdout: FileId,
     pub stderr: FileId,
     /// The folder of this process image in the recording, such as `p0.2+`.
@@ -157,7 +191,7 @@ impl Config {
             waiting: Waiting::default() as u32,
             optimizations: 0,
             interfaces: 0,
-            trap_instructions: 1,
+            instructions: Instructions::default() as u32,
             stdout: FileId::default(),
             stderr: FileId::default(),
             process: Text::from_text("p0"),
@@ -175,7 +209,8 @@ impl Config {
 
     /// The bytes to write into the memory file.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: a `repr(C)` struct of integers and byte arrays; padding, if any, is only ever written to our own file.
+        // SAFETY: a `repr(C)` struct of integers and byte arrays; padding, if any, is only ever
+        // written to our own file.
         unsafe { std::slice::from_raw_parts((self as *const Self).cast(), size_of::<Self>()) }
     }
 
@@ -202,6 +237,10 @@ impl Config {
             2 => Policy::Abort,
             _ => Policy::Record,
         }
+    }
+
+    pub fn instructions(&self) -> Instructions {
+        Instructions::from_number(self.instructions)
     }
 
     pub fn waiting(&self) -> Waiting {

@@ -6,11 +6,11 @@
 //!                      0xffff: a u32 with the real number of bytes follows
 //! ```
 //!
-//! A kind below [`FUNCTIONS`] is one of [`Kind`]; from there on it is the number of a function of the interface, and
-//! the event is a call of it:
+//! A kind below [`FUNCTIONS`] is one of [`Kind`]; from there on it is the number of a function of
+//! the interface, and the event is a call of it:
 //!
 //! ```text
-//!   check u32 │ result (by flags: nothing, i32, i64, errno i32) │ bytes that the call wrote, in the order of its parameters
+//!   check u32 │ result (by flags: nothing, i32, i64, errno i32) │ what the call wrote
 //! ```
 
 /// The number of the first function.
@@ -26,7 +26,8 @@ pub const KINDS_END: u16 = 4096;
 pub enum Kind {
     /// Zeroed memory: nothing was written here.
     None = 0,
-    /// `u32`: so many acquisitions in a row that waited for nobody. The number is raised in place.
+    /// `u32`: so many acquisitions in a row that waited for no other. The number is raised in
+    /// place.
     Relaxed = 1,
     /// `u64`: the acquisition came after this one of another thread: `thread << 48 | its number`.
     Edge = 2,
@@ -38,7 +39,8 @@ pub enum Kind {
     Busy = 5,
     /// `siginfo_t`: a signal was delivered to the program here.
     Signal = 6,
-    /// `u32` function, `u32` index of the callback parameter, `u64` context: the callee called back; the arguments follow.
+    /// `u32` function, `u32` index of the callback parameter, `u64` context: the callee called
+    /// back; the arguments follow.
     Callback = 7,
     CallbackReturn = 8,
     /// `u32` pid and the folder of the child.
@@ -57,7 +59,7 @@ pub enum Kind {
     Thread = 15,
     /// The thread ended.
     ThreadEnd = 16,
-    /// `u64`: what `rdtsc` said.
+    /// `u64` time, `u32` processor: what `rdtsc`, `rdtscp` or `rdpid` said.
     Tsc = 17,
     /// `u32` leaf, `u32` subleaf, four `u32`: what `cpuid` said.
     Cpuid = 18,
@@ -65,14 +67,21 @@ pub enum Kind {
     Start = 19,
     /// A fatal signal, `u32`, that the process is about to die of.
     Fatal = 20,
-    /// `i32` descriptor, then a path: what is read from this descriptor from here on is not in the log but in that file.
+    /// `i32` descriptor, then a path: what is read from this descriptor from here on is not in the
+    /// log but in that file.
     File = 21,
+    /// `u64` value, `u8` whether there was one: what `rdrand` or `rdseed` said.
+    Random = 22,
+    /// `u64` protection of the memory, then `u64` for each address: instructions in whose place a
+    /// trap was put.
+    Replaced = 23,
 }
 
 impl Kind {
-    pub fn from_number(number: u16) -> Option<Kind> {
+    /// By their numbers.
+    const ALL: [Kind; 24] = {
         use Kind::*;
-        const ALL: [Kind; 22] = [
+        [
             None,
             Relaxed,
             Edge,
@@ -95,8 +104,13 @@ impl Kind {
             Start,
             Fatal,
             File,
-        ];
-        ALL.get(number as usize).copied()
+            Random,
+            Replaced,
+        ]
+    };
+
+    pub fn from_number(number: u16) -> Option<Kind> {
+        Kind::ALL.get(number as usize).copied()
     }
 }
 
@@ -114,8 +128,8 @@ pub enum ResultClass {
 pub const FLAG_RESULT: u8 = 0b0011;
 /// The bytes went to the original standard output or error: replay writes them again.
 pub const FLAG_ECHO: u8 = 0b0100;
-/// What the call wrote is not here: it is the same as bytes of the file that a [`Kind::File`] event named for the descriptor
-/// (`u64` offset, `u64` xxh3 of the bytes).
+/// What the call wrote is not here: it is the same as bytes of the file that a [`Kind::File`] event
+/// named for the descriptor (`u64` offset, `u64` xxh3 of the bytes).
 pub const FLAG_REFERENCE: u8 = 0b1000;
 
 pub const fn header(kind: u16, flags: u8, bytes: u16) -> u32 {
@@ -142,7 +156,8 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The event at `offset` of a log's complete bytes. `None` at their end, and where they cannot be an event.
+    /// The event at `offset` of a log's complete bytes. `None` at their end, and where they cannot
+    /// be an event.
     #[inline]
     pub fn at(log: &'a [u8], offset: usize) -> Option<Event<'a>> {
         let word = |at: usize| Some(u32::from_ne_bytes(log.get(at..at + 4)?.try_into().ok()?));
@@ -169,7 +184,8 @@ impl<'a> Event<'a> {
         self.kind >= FUNCTIONS
     }
 
-    /// The parts of a call's payload: check, result as the function gave it (`-errno` when it failed), what it wrote.
+    /// The parts of a call's payload: check, result as the function gave it (`-errno` when it
+    /// failed), what it wrote.
     pub fn call(&self) -> Option<(u32, Result<i64, i32>, &'a [u8])> {
         let (check, rest) = self.payload.split_first_chunk::<4>()?;
         let check = u32::from_ne_bytes(*check);
@@ -243,12 +259,10 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_number() {
-        for number in 0..22 {
-            assert_eq!(
-                Kind::from_number(number).map(|kind| kind as u16),
-                Some(number)
-            );
+        for (number, kind) in (0..).zip(Kind::ALL) {
+            assert_eq!(kind as u16, number);
+            assert_eq!(Kind::from_number(number), Some(kind));
         }
-        assert_eq!(Kind::from_number(22), None);
+        assert_eq!(Kind::from_number(Kind::Replaced as u16 + 1), None);
     }
 }

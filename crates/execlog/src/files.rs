@@ -13,7 +13,8 @@ pub struct LogHeader {
     pub thread: u32,
     /// Identifies the table of functions with which the events were written.
     pub functions: u64,
-    /// Bytes of complete events behind this header. Moves only forward, by the thread that writes, after an event is complete.
+    /// Bytes of complete events behind this header. Moves only forward, by the thread that writes,
+    /// after an event is complete.
     pub committed: AtomicU64,
     pub reserved: [u64; 4],
 }
@@ -66,7 +67,8 @@ pub struct ProcessHeader {
     pub reason: Text<512>,
     /// What a person should know about this recording, a line each.
     pub warnings: Text<4096>,
-    /// Interfaces of the user's own, a name per line, in the order in which their function numbers were given out.
+    /// Interfaces of the user's own, a name per line, in the order in which their function numbers
+    /// were given out.
     pub interfaces: Text<1024>,
 }
 
@@ -109,7 +111,8 @@ impl ProcessHeader {
             return None;
         }
         let mut header = Box::new(Self::new(0, ""));
-        // SAFETY: the struct is plain data, valid for every bit pattern, and there are enough bytes.
+        // SAFETY: the struct is plain data, valid for every bit pattern, and there are enough
+        // bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),

@@ -1,26 +1,27 @@
-//! What the recording of a native process is: the folder, the files in it, the events in them, and the two shared
-//! pages through which the launcher and the runtime talk.
+//! What the recording of a native process is: the folder, the files in it, the events in them, and
+//! the two shared pages through which the launcher and the runtime talk.
 //!
 //! ```text
 //! DIR/recording.json      what was run, written by the launcher
-//! DIR/p0/process          one folder per process image; this file: who it was and how it ended   (ProcessHeader)
-//! DIR/p0/t0, t1, …        one log per thread: a header, then events                              (LogHeader, Event)
+//! DIR/p0/process          one folder per process image: who, how it ended   (ProcessHeader)
+//! DIR/p0/t0, t1, …        one log per thread: a header, then events         (LogHeader, Event)
 //! DIR/p0.1/…              the first child that p0 forked
 //! DIR/p0+/…               what p0 became by exec
 //! ```
 //!
-//! All files are mapped by the process that is being recorded, so what it wrote survives its death by any signal.
-//! A thread log grows at its end only, by one writer; `committed` moves after an event is complete, so a reader never
-//! sees half of one.
+//! All files are mapped by the process that is being recorded, so what it wrote survives its death
+//! by any signal. A thread log grows at its end only, by one writer; `committed` moves after an
+//! event is complete, so a reader never sees half of one.
 //!
-//! **Where to start reading**: [`event`] for the bytes, [`config`] for what the launcher tells the runtime, [`board`]
-//! for what the runtime tells the launcher.
+//! **Where to start reading**: [`event`] for the bytes, [`config`] for what the launcher tells the
+//! runtime, [`board`] for what the runtime tells the launcher.
 //!
-//! **What this crate does not do**: it opens no file and makes no system call. The runtime lives inside somebody
-//! else's process and has rules of its own about that; tools use the standard library.
+//! **What this crate does not do**: it opens no file and makes no system call. The runtime lives
+//! inside somebody else's process and has rules of its own about that; tools use the standard
+//! library.
 //!
-//! **The invariant to keep**: everything here is plain data with a fixed layout, shared between two programs built
-//! apart. Whatever changes it must change [`VERSION`].
+//! **The invariant to keep**: everything here is plain data with a fixed layout, shared between two
+//! programs built apart. Whatever changes it must change [`VERSION`].
 
 pub mod board;
 pub mod config;
@@ -35,7 +36,8 @@ pub use files::{LogHeader, ProcessHeader};
 pub use text::Text;
 
 /// The version of every layout in this crate. A recording of another version is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
-/// Threads that one process may have over its whole life: a thread's number fits 16 bits of an owner word.
+/// Threads that one process may have over its whole life: a thread's number fits 16 bits of an
+/// owner word.
 pub const THREADS_MAX: usize = 1 << 16;

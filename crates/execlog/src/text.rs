@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A string of at most `N` bytes inside a fixed layout. What does not fit is cut off at a character boundary.
+/// A string of at most `N` bytes inside a fixed layout. What does not fit is cut off at a character
+/// boundary.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Text<const N: usize> {

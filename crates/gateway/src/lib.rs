@@ -8,22 +8,24 @@
 //!                                        trace::Writer
 //! ```
 //!
-//! - [`pg`] hosts Postgres sessions: it accepts, negotiates TLS, connects to the server, forwards cancel
-//!   requests and pumps bytes. What happens to the bytes is up to a [`pg::Driver`]: the recording driver here
-//!   observes, the holding driver in `hindcast-replay` makes sessions wait.
+//! - [`pg`] hosts Postgres sessions: it accepts, negotiates TLS, connects to the server, forwards
+//!   cancel requests and pumps bytes. What happens to the bytes is up to a [`pg::Driver`]: the
+//!   recording driver here observes, the holding driver in `hindcast-replay` makes sessions wait.
 //! - [`http`] is the ingress, and the pieces of it that a re-sender needs too.
 //! - [`record`] puts both together and writes a trace; start reading at [`record::run`].
+//! - [`redact`] leaves secrets out of what is recorded.
 //!
-//! It deliberately knows no protocol in depth (`hindcast-wire` does) and decides nothing about replay.
+//! It deliberately knows no protocol in depth (`hindcast-wire` does) and decides nothing about
+//! replay.
 //!
-//! The one invariant: **the gateway never makes the service wrong.** Whatever fails on the recording side, traffic
-//! goes on and what is missing is marked as a gap.
+//! The one invariant: **the gateway never makes the service wrong.** Whatever fails on the
+//! recording side, traffic goes on and what is missing is marked as a gap.
 
 pub mod http;
 mod listen;
 pub mod pg;
 pub mod record;
-mod stream;
+pub mod redact;
 
-pub use listen::{BindError, ListenAddress};
-pub use stream::Stream;
+pub use hindcast_pg::ListenAddress;
+pub use listen::BindError;

@@ -1,59 +1,14 @@
 //! Where the gateway listens, for either protocol.
 
-use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
+use hindcast_pg::ListenAddress;
+use hindcast_pg::tokio::Stream;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-
-use crate::stream::Stream;
-
-/// `:6432` (every interface), `127.0.0.1:6432`, `localhost:6432`, `[::1]:6432`, or the path of a unix socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListenAddress {
-    /// An empty host stands for every interface.
-    Tcp {
-        host: String,
-        port: u16,
-    },
-    Unix(PathBuf),
-}
-
-impl FromStr for ListenAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains('/') {
-            return Ok(Self::Unix(text.into()));
-        }
-        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
-        let port = port.parse().map_err(|_| {
-            format!("`{text}` is not HOST:PORT, :PORT or the path of a unix socket")
-        })?;
-        let host = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'))
-            .unwrap_or(host);
-        Ok(Self::Tcp {
-            host: host.to_owned(),
-            port,
-        })
-    }
-}
-
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -78,9 +33,6 @@ pub(crate) enum Listener {
 impl Listener {
     pub async fn bind(address: &ListenAddress) -> Result<Self, BindError> {
         let bound = match address {
-            ListenAddress::Tcp { host, port } if host.is_empty() => {
-                bind_everywhere(*port).await.map(Self::Tcp)
-            }
             ListenAddress::Tcp { host, port } => TcpListener::bind((host.as_str(), *port))
                 .await
                 .map(Self::Tcp),
@@ -110,10 +62,7 @@ impl Listener {
                     host: address.ip().to_string(),
                     port: address.port(),
                 },
-                Err(_) => ListenAddress::Tcp {
-                    host: String::new(),
-                    port: 0,
-                },
+                Err(_) => ListenAddress::on_this_machine(0),
             },
             Self::Unix(_, path) => ListenAddress::Unix(path.clone()),
         }
@@ -123,7 +72,8 @@ impl Listener {
 /// How long to stop accepting when the process has run out of descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// An accepted connection that no runtime has registered yet: whoever serves it does so on a runtime of its own.
+/// An accepted connection that no runtime has registered yet: it is served on a runtime that is
+/// chosen later.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream, SocketAddr),
     Unix(std::os::unix::net::UnixStream),
@@ -166,16 +116,6 @@ impl Drop for Listener {
     }
 }
 
-/// Both protocols where the machine has both.
-async fn bind_everywhere(port: u16) -> io::Result<TcpListener> {
-    match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
-        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
-        }
-        bound => bound,
-    }
-}
-
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let listener = bind_unix_anew(path)?;
     // As Postgres does: who may do what is for the server to decide, not for our umask.
@@ -185,7 +125,8 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 
 fn bind_unix_anew(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
-        // The file outlives a process that was killed. If nobody answers there, it is such a leftover.
+        // The file outlives a process that was killed. If there is no answer, it is such a
+        // leftover.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             match std::os::unix::net::UnixStream::connect(path) {
                 Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
@@ -202,25 +143,6 @@ fn bind_unix_anew(path: &Path) -> io::Result<UnixListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_read_and_written() {
-        for text in [
-            ":8080",
-            "127.0.0.1:0",
-            "localhost:6432",
-            "[::1]:6432",
-            "/tmp/.s.PGSQL.6432",
-        ] {
-            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
-        }
-        assert_eq!(
-            "8080".parse::<ListenAddress>().unwrap().to_string(),
-            ":8080"
-        );
-        assert!("localhost".parse::<ListenAddress>().is_err());
-        assert!("localhost:http".parse::<ListenAddress>().is_err());
-    }
 
     #[tokio::test]
     async fn a_socket_left_behind_is_taken_over_and_a_live_one_is_not() {

@@ -1,6 +1,6 @@
 /* POSIX asynchronous input and output. Libc makes the transfers in threads of its own, beneath the interface; in R2's words a
  * request prepares the transfer and asking for its outcome commits it. The buffer is a field of the request and no parameter, so the
- * code is in crates/runtime/src/by_hand/asynchronous.rs. */
+ * code is in crates/runtime/src/doors/by_hand/asynchronous.rs. */
 
 #ifndef HINDCAST_ASYNCHRONOUS_H
 #define HINDCAST_ASYNCHRONOUS_H

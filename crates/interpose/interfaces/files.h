@@ -1,7 +1,7 @@
 /* Files, descriptors and extended attributes: what is read and written through a number.
  *
  * Sizes of structures are written as numbers because they are part of the kernel's contract for
- * x86-64 and never change; a test in `crates/runtime/src/by_hand` holds them against the `libc` crate.
+ * x86-64 and never change; a test in `crates/runtime/src/doors/by_hand` holds them against the `libc` crate.
  * Structures a program may leave partly uninitialised are checked only as far as the kernel reads
  * them: what lies in padding differs between two runs and says nothing about the program. */
 

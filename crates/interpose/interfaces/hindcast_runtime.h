@@ -1,5 +1,5 @@
 /* What the stubs of a user's own interface call in the runtime. Used by generated code; written by nobody by hand.
- * The other side is crates/runtime/src/user_interface.rs. */
+ * The other side is crates/runtime/src/doors/user_interface.rs. */
 #ifndef HINDCAST_RUNTIME_H
 #define HINDCAST_RUNTIME_H
 

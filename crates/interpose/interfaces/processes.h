@@ -1,5 +1,5 @@
 /* Signals that are sent and waited for, and the ends of children. What changes the process itself (handlers, masks, fork, exec,
- * exit) is in crates/runtime/src/signals and crates/runtime/src/process; libc's functions are thin around all of these, so
+ * exit) is in crates/runtime/src/doors/signals and crates/runtime/src/doors/process; libc's functions are thin around all of these, so
  * only the trap meets them. */
 
 #ifndef HINDCAST_PROCESSES_H

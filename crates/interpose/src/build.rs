@@ -1,13 +1,14 @@
-//! A user's own interface: from an annotated header to a library that is loaded into the recorded program.
+//! A user's own interface: from an annotated header to a library that is loaded into the recorded
+//! program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::InterfaceError;
-use crate::emit::c;
+use crate::c;
 use crate::model::Interface;
 use crate::reading;
-use crate::source::compiler;
+use crate::source::{compile, compiler};
 
 /// The headers that every interface needs; an installed binary has no source tree to find them in.
 const HEADERS: [(&str, &str); 2] = [
@@ -27,7 +28,8 @@ pub struct Built {
     pub library: PathBuf,
 }
 
-/// Writes `hindcast.h` and what else an annotated header may include into a folder, for editors and for [`build`].
+/// Writes `hindcast.h` and what else an annotated header may include into a folder, for editors and
+/// for [`build`].
 pub fn write_headers(folder: &Path) -> Result<(), InterfaceError> {
     for (name, text) in HEADERS {
         let path = folder.join(name);
@@ -36,8 +38,8 @@ pub fn write_headers(folder: &Path) -> Result<(), InterfaceError> {
     Ok(())
 }
 
-/// Reads an annotated header, writes its stubs into `folder` (which must exist) and compiles them to a library there, named after the
-/// header.
+/// Reads an annotated header, writes its stubs into `folder` (which must exist) and compiles them
+/// to a library there, named after the header.
 pub fn build(header: &Path, folder: &Path) -> Result<Built, InterfaceError> {
     let header = header
         .canonicalize()
@@ -59,35 +61,17 @@ pub fn build(header: &Path, folder: &Path) -> Result<Built, InterfaceError> {
         source: error,
     })?;
     let library = folder.join(format!("{}.so", interface.name));
-    let output = Command::new(compiler())
-        .args([
-            "-std=gnu11",
-            "-O2",
-            "-g",
-            "-w",
-            "-shared",
-            "-fPIC",
-            "-fno-builtin",
-            "-Wl,-z,now",
-            "-I",
-        ])
+    let mut command = Command::new(compiler());
+    command
+        .args("-std=gnu11 -O2 -g -w -shared -fPIC -fno-builtin -Wl,-z,now".split(' '))
+        .arg("-I")
         .arg(folder)
         .arg("-I")
         .arg(beside)
         .arg("-o")
         .arg(&library)
-        .arg(&source)
-        .output()
-        .map_err(|source| InterfaceError::NoCompiler {
-            command: compiler(),
-            source,
-        })?;
-    if !output.status.success() {
-        return Err(InterfaceError::Compiler {
-            header,
-            message: String::from_utf8_lossy(&output.stderr).into_owned(),
-        });
-    }
+        .arg(&source);
+    compile(&mut command, &header)?;
     Ok(Built {
         interface,
         stubs,

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::model::Place;
 
-/// Why an annotated header is not understood. Every message begins with the place and ends with what to write instead.
+/// Why an annotated header is not understood. Every message begins with the place and ends with
+/// what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
     #[error("cannot run the C compiler `{command}`: {source}; set CC to one that takes -E and -S")]

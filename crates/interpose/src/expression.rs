@@ -178,39 +178,14 @@ impl Translation<'_> {
 
     fn value(&self, node: &Node<ast::Expression>) -> Result<Value, String> {
         use ast::Expression as E;
+        let text = || self.written(node).to_owned();
         match &node.node {
-            E::Identifier(identifier) => {
-                let name = identifier.node.name.as_str();
-                if self.scope.names.contains(&name) {
-                    Ok(Value::Parameter(name.to_owned()))
-                } else if name == "result" {
-                    Ok(Value::Result)
-                } else {
-                    Ok(Value::Constant(self.scope.ask(name.to_owned())))
-                }
+            E::Identifier(identifier) => Ok(self.named(&identifier.node.name)),
+            E::Constant(constant) => self.constant(&constant.node, text()),
+            E::SizeOfTy(_) | E::SizeOfVal(_) | E::AlignOf(_) | E::OffsetOf(_) => {
+                Ok(Value::Constant(self.scope.ask(text())))
             }
-            E::Constant(constant) => match &constant.node {
-                ast::Constant::Integer(integer) => {
-                    let radix = match integer.base {
-                        IntegerBase::Decimal => 10,
-                        IntegerBase::Octal => 8,
-                        IntegerBase::Hexadecimal => 16,
-                        IntegerBase::Binary => 2,
-                    };
-                    let number = u64::from_str_radix(&integer.number, radix).map_err(|_| {
-                        format!("`{}` does not fit into 64 bits", self.written(node))
-                    })?;
-                    Ok(Value::Constant(number as i64))
-                }
-                ast::Constant::Character(_) => Ok(Value::Constant(
-                    self.scope.ask(self.written(node).to_owned()),
-                )),
-                ast::Constant::Float(_) => Err("sizes and keys are whole numbers".to_owned()),
-            },
-            E::SizeOfTy(_) | E::SizeOfVal(_) | E::AlignOf(_) | E::OffsetOf(_) => Ok(
-                Value::Constant(self.scope.ask(self.written(node).to_owned())),
-            ),
-            E::Member(_) => self.load(self.address(node)?, self.written(node)),
+            E::Member(_) => self.load(self.address(node)?, &text()),
             E::UnaryOperator(unary) => {
                 let operand = &unary.node.operand;
                 let operator = match unary.node.operator.node {
@@ -219,109 +194,132 @@ impl Translation<'_> {
                     UnaryOperator::Complement => Unary::Complement,
                     UnaryOperator::Negate => Unary::Not,
                     UnaryOperator::Address => return self.address(operand),
-                    UnaryOperator::Indirection => {
-                        return self.load(self.address(node)?, self.written(node));
-                    }
+                    UnaryOperator::Indirection => return self.load(self.address(node)?, &text()),
                     _ => return Err("an annotation changes nothing: no ++ and --".to_owned()),
                 };
                 Ok(Value::Unary(operator, Box::new(self.value(operand)?)))
             }
             E::Cast(cast) => {
                 let value = self.value(&cast.node.expression)?;
-                let (bytes, signed) = self.scalar(self.written(node))?;
-                Ok(if bytes == 8 {
-                    value
-                } else {
-                    Value::Cast {
+                Ok(match self.scalar(&text())? {
+                    (8, _) => value,
+                    (bytes, signed) => Value::Cast {
                         value: Box::new(value),
                         bytes,
                         signed,
-                    }
+                    },
                 })
             }
-            E::BinaryOperator(binary) => {
-                let operator = match binary.node.operator.node {
-                    BinaryOperator::Index => {
-                        return self.load(self.address(node)?, self.written(node));
-                    }
-                    BinaryOperator::Multiply => Binary::Multiply,
-                    BinaryOperator::Divide => Binary::Divide,
-                    BinaryOperator::Modulo => Binary::Modulo,
-                    BinaryOperator::Plus => Binary::Add,
-                    BinaryOperator::Minus => Binary::Subtract,
-                    BinaryOperator::ShiftLeft => Binary::ShiftLeft,
-                    BinaryOperator::ShiftRight => Binary::ShiftRight,
-                    BinaryOperator::Less => Binary::Less,
-                    BinaryOperator::Greater => Binary::Greater,
-                    BinaryOperator::LessOrEqual => Binary::LessOrEqual,
-                    BinaryOperator::GreaterOrEqual => Binary::GreaterOrEqual,
-                    BinaryOperator::Equals => Binary::Equal,
-                    BinaryOperator::NotEquals => Binary::NotEqual,
-                    BinaryOperator::BitwiseAnd => Binary::BitAnd,
-                    BinaryOperator::BitwiseXor => Binary::BitXor,
-                    BinaryOperator::BitwiseOr => Binary::BitOr,
-                    BinaryOperator::LogicalAnd => Binary::And,
-                    BinaryOperator::LogicalOr => Binary::Or,
-                    _ => return Err("an annotation changes nothing: no assignments".to_owned()),
-                };
-                let left = self.value(&binary.node.lhs)?;
-                let right = self.value(&binary.node.rhs)?;
-                if self.scope.typed && matches!(operator, Binary::Add | Binary::Subtract) {
-                    for operand in [&binary.node.lhs, &binary.node.rhs] {
-                        if !matches!(operand.node, E::Constant(_)) {
-                            let text = self.written(operand).to_owned();
-                            if self.scope.ask(format!("__builtin_classify_type({text})")) == 5 {
-                                return Err(format!(
-                                    "`{text}` is a pointer: write p[i] or cast it to a number"
-                                ));
-                            }
-                        }
-                    }
-                }
-                Ok(Value::Binary(operator, Box::new(left), Box::new(right)))
+            E::BinaryOperator(binary) if binary.node.operator.node == BinaryOperator::Index => {
+                self.load(self.address(node)?, &text())
             }
+            E::BinaryOperator(binary) => self.binary(&binary.node),
             E::Conditional(conditional) => Ok(Value::Conditional(
                 Box::new(self.value(&conditional.node.condition)?),
                 Box::new(self.value(&conditional.node.then_expression)?),
                 Box::new(self.value(&conditional.node.else_expression)?),
             )),
-            E::Call(call) => {
-                let E::Identifier(callee) = &call.node.callee.node else {
-                    return Err("only functions by their name can be called".to_owned());
-                };
-                let arguments = call
-                    .node
-                    .arguments
-                    .iter()
-                    .map(|argument| self.value(argument))
-                    .collect::<Result<Vec<_>, _>>()?;
-                let wanted = match callee.node.name.as_str() {
-                    "least" | "greatest" | "length_within" => 2,
-                    "length" | "sync_key" => 1,
-                    // A function that the header declares for its expressions; the runtime has it by hand.
-                    _ => arguments.len(),
-                };
-                if arguments.len() != wanted {
-                    return Err(format!("{} takes {wanted} arguments", callee.node.name));
-                }
-                let name = callee.node.name.as_str();
-                let is_prototype = self
-                    .scope
-                    .source
-                    .prototypes
-                    .iter()
-                    .any(|prototype| prototype.name == name);
-                if !FUNCTIONS.contains(&name) && !is_prototype {
-                    // The compiler complains here when there is no such function.
-                    self.scope.ask(format!("sizeof({})", self.written(node)));
-                }
-                Ok(Value::Call(callee.node.name.clone(), arguments))
-            }
-            _ => Err(format!(
-                "`{}` is more than an annotation can say",
-                self.written(node)
-            )),
+            E::Call(call) => self.call(&call.node, text()),
+            _ => Err(format!("`{}` is more than an annotation can say", text())),
         }
+    }
+
+    fn named(&self, name: &str) -> Value {
+        if self.scope.names.contains(&name) {
+            Value::Parameter(name.to_owned())
+        } else if name == "result" {
+            Value::Result
+        } else {
+            Value::Constant(self.scope.ask(name.to_owned()))
+        }
+    }
+
+    fn constant(&self, constant: &ast::Constant, text: String) -> Result<Value, String> {
+        match constant {
+            ast::Constant::Integer(integer) => {
+                let radix = match integer.base {
+                    IntegerBase::Decimal => 10,
+                    IntegerBase::Octal => 8,
+                    IntegerBase::Hexadecimal => 16,
+                    IntegerBase::Binary => 2,
+                };
+                let number = u64::from_str_radix(&integer.number, radix)
+                    .map_err(|_| format!("`{text}` does not fit into 64 bits"))?;
+                Ok(Value::Constant(number as i64))
+            }
+            ast::Constant::Character(_) => Ok(Value::Constant(self.scope.ask(text))),
+            ast::Constant::Float(_) => Err("sizes and keys are whole numbers".to_owned()),
+        }
+    }
+
+    fn binary(&self, binary: &ast::BinaryOperatorExpression) -> Result<Value, String> {
+        let operator = match binary.operator.node {
+            BinaryOperator::Multiply => Binary::Multiply,
+            BinaryOperator::Divide => Binary::Divide,
+            BinaryOperator::Modulo => Binary::Modulo,
+            BinaryOperator::Plus => Binary::Add,
+            BinaryOperator::Minus => Binary::Subtract,
+            BinaryOperator::ShiftLeft => Binary::ShiftLeft,
+            BinaryOperator::ShiftRight => Binary::ShiftRight,
+            BinaryOperator::Less => Binary::Less,
+            BinaryOperator::Greater => Binary::Greater,
+            BinaryOperator::LessOrEqual => Binary::LessOrEqual,
+            BinaryOperator::GreaterOrEqual => Binary::GreaterOrEqual,
+            BinaryOperator::Equals => Binary::Equal,
+            BinaryOperator::NotEquals => Binary::NotEqual,
+            BinaryOperator::BitwiseAnd => Binary::BitAnd,
+            BinaryOperator::BitwiseXor => Binary::BitXor,
+            BinaryOperator::BitwiseOr => Binary::BitOr,
+            BinaryOperator::LogicalAnd => Binary::And,
+            BinaryOperator::LogicalOr => Binary::Or,
+            _ => return Err("an annotation changes nothing: no assignments".to_owned()),
+        };
+        let (left, right) = (self.value(&binary.lhs)?, self.value(&binary.rhs)?);
+        if self.scope.typed && matches!(operator, Binary::Add | Binary::Subtract) {
+            self.refuse_pointer(&binary.lhs)?;
+            self.refuse_pointer(&binary.rhs)?;
+        }
+        Ok(Value::Binary(operator, Box::new(left), Box::new(right)))
+    }
+
+    /// C multiplies what is added to a pointer; sums here are of numbers.
+    fn refuse_pointer(&self, operand: &Node<ast::Expression>) -> Result<(), String> {
+        let text = self.written(operand);
+        let is_constant = matches!(operand.node, ast::Expression::Constant(_));
+        if !is_constant && self.scope.ask(format!("__builtin_classify_type({text})")) == 5 {
+            return Err(format!(
+                "`{text}` is a pointer: write p[i] or cast it to a number"
+            ));
+        }
+        Ok(())
+    }
+
+    fn call(&self, call: &ast::CallExpression, text: String) -> Result<Value, String> {
+        let ast::Expression::Identifier(callee) = &call.callee.node else {
+            return Err("only functions by their name can be called".to_owned());
+        };
+        let name = callee.node.name.as_str();
+        let arguments = call
+            .arguments
+            .iter()
+            .map(|argument| self.value(argument))
+            .collect::<Result<Vec<_>, _>>()?;
+        let wanted = match name {
+            "least" | "greatest" | "length_within" => 2,
+            "length" | "sync_key" => 1,
+            // A function that the header declares for its expressions; the runtime has it by hand.
+            _ => arguments.len(),
+        };
+        if arguments.len() != wanted {
+            return Err(format!("{name} takes {wanted} arguments"));
+        }
+        let mut prototypes = self.scope.source.prototypes.iter();
+        let is_prototype = prototypes.any(|prototype| prototype.name == name);
+        if !FUNCTIONS.contains(&name) && !is_prototype {
+            // The compiler complains here when there is no such function.
+            self.scope.ask(format!("sizeof({text})"));
+        }
+        Ok(Value::Call(name.to_owned(), arguments))
     }
 }
 

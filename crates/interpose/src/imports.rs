@@ -1,9 +1,11 @@
 //! What a program imports, and what of that the interface covers.
 //!
-//! Looks at files only and runs nothing: the program, the libraries it needs and those that they need. Functions of libc that no
-//! annotation covers are not lost: they run in replay space like the program itself, and the system calls that they make are
-//! caught by the trap and recorded one by one. So *missing* means slower and a larger log, and it is where to look first when a
-//! replay diverges. Libraries opened at run time (`dlopen`) are not seen; `--check` on the plugin itself shows them.
+//! Looks at files only and runs nothing: the program, the libraries it needs and those that they
+//! need. Functions of libc that no annotation covers are not lost: they run in replay space like
+//! the program itself, and the system calls that they make are caught by the trap and recorded one
+//! by one. So *missing* means slower and a larger log, and it is where to look first when a replay
+//! diverges. Libraries opened at run time (`dlopen`) are not seen; `--check` on the plugin itself
+//! shows them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +14,8 @@ use std::sync::LazyLock;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, elf};
 
-/// Every symbol that the built-in headers know: name, interface, what is done about it. Generated from the headers.
+/// Every symbol that the built-in headers know: name, interface, what is done about it. Generated
+/// from the headers.
 const SYMBOLS: &str = include_str!("../symbols.txt");
 
 /// What the interface does about an imported function.
@@ -24,8 +27,9 @@ pub enum Coverage {
     ByHand { interface: String },
     /// Gives the same in both runs by itself.
     Harmless,
-    /// Runs in replay space; the system calls that it makes are caught one by one. A function of a chosen interface's library
-    /// (`sqlite3session_create`) runs there without the library's state in replay, and will diverge if it needs it.
+    /// Runs in replay space; the system calls that it makes are caught one by one. A function of a
+    /// chosen interface's library (`sqlite3session_create`) runs there without the library's state
+    /// in replay, and will diverge if it needs it.
     Missing,
 }
 
@@ -101,8 +105,8 @@ pub enum CheckError {
     },
 }
 
-/// Lists what `program` and its libraries import. `chosen` are the higher interfaces that would be chosen (`sqlite3`), `own`
-/// further functions that a user's own interface annotates.
+/// Lists what `program` and its libraries import. `chosen` are the higher interfaces that would be
+/// chosen (`sqlite3`), `own` further functions that a user's own interface annotates.
 pub fn check(
     program: &Path,
     chosen: &[&str],
@@ -193,32 +197,6 @@ static KNOWN: LazyLock<HashMap<&'static str, (&'static str, &'static str)>> = La
     };
     SYMBOLS.lines().filter_map(entry).collect()
 });
-
-/// The text of `symbols.txt`.
-pub(crate) fn symbols(interfaces: &[crate::model::Interface]) -> String {
-    use crate::model::Code;
-    let mut lines = BTreeSet::new();
-    let mut taken = HashSet::new();
-    for interface in interfaces {
-        for function in &interface.functions {
-            let how = match &function.code {
-                Code::Kernel {
-                    exported: false, ..
-                } => continue,
-                Code::Kernel { .. } | Code::Library => "annotated",
-                Code::ByHand { .. } => "by_hand",
-                Code::Harmless => "harmless",
-            };
-            for symbol in function
-                .symbols()
-                .filter(|symbol| taken.insert(symbol.to_string()))
-            {
-                lines.insert(format!("{symbol} {} {how}\n", interface.name));
-            }
-        }
-    }
-    lines.into_iter().collect()
-}
 
 /// glibc's own libraries: below the cut.
 fn is_libc(name: &str) -> bool {

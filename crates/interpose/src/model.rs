@@ -1,4 +1,5 @@
-//! What an interface is once its annotations are understood: functions, which way each parameter goes, and how the call runs.
+//! What an interface is once its annotations are understood: functions, which way each parameter
+//! goes, and how the call runs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -62,7 +63,7 @@ pub enum Code {
     Library,
     /// Somebody wrote it. With a system call when the trap can arrive there, too.
     ByHand { call: Option<String> },
-    /// Nobody needs to.
+    /// No code is needed.
     Harmless,
 }
 
@@ -203,7 +204,8 @@ pub struct Echo {
     pub size: Expression,
 }
 
-/// A C expression over the parameters and `result`: the text as it was written, and what it computes.
+/// A C expression over the parameters and `result`: the text as it was written, and what it
+/// computes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expression {
     pub text: String,

@@ -1,8 +1,9 @@
 //! What only a C compiler knows: sizes, offsets, signedness, constants.
 //!
-//! Reading a header asks questions, each a constant C expression in the scope of one function's parameters. Questions without an
-//! answer get a made-up one; the compiler then answers all of them in one run and the header is read again, until nothing
-//! new is asked. So the reader is written as if every answer were there.
+//! Reading a header asks questions, each a constant C expression in the scope of one function's
+//! parameters. Questions without an answer get a made-up one; the compiler then answers all of them
+//! in one run and the header is read again, until nothing new is asked. So the reader is written as
+//! if every answer were there.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -107,18 +108,9 @@ fn compile(program: &str, header: &std::path::Path) -> Result<String, InterfaceE
         source,
     };
     let mut child = Command::new(compiler())
-        .args([
-            "-x",
-            "cpp-output",
-            "-std=gnu11",
-            "-w",
-            "-O0",
-            "-S",
-            "-o",
-            "-",
-            "-fno-asynchronous-unwind-tables",
-            "-",
-        ])
+        .args(
+            "-x cpp-output -std=gnu11 -w -O0 -S -o - -fno-asynchronous-unwind-tables -".split(' '),
+        )
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

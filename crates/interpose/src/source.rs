@@ -1,13 +1,14 @@
-//! From a header to syntax: the C preprocessor, then `lang-c`, then the prototypes that the header itself declares.
+//! From a header to syntax: the C preprocessor, then `lang-c`, then the prototypes that the header
+//! itself declares.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::Command;
 
 use lang_c::ast::{
-    Declaration, DeclarationSpecifier, Declarator, DeclaratorKind, DerivedDeclarator, Ellipsis,
-    Expression, Extension, ExternalDeclaration, ParameterDeclaration, PointerQualifier,
-    StorageClassSpecifier, TypeQualifier, TypeSpecifier,
+    ArraySize, Declaration, DeclarationSpecifier, Declarator, DeclaratorKind, DerivedDeclarator,
+    Ellipsis, Expression, Extension, ExternalDeclaration, FunctionDeclarator, ParameterDeclaration,
+    PointerQualifier, StorageClassSpecifier, TypeQualifier, TypeSpecifier,
 };
 use lang_c::driver::{Config, Flavor, parse_preprocessed};
 use lang_c::span::{Node, Span};
@@ -68,7 +69,7 @@ pub(crate) struct Pointee {
 pub(crate) enum Behind {
     Void,
     Char,
-    /// A structure whose definition the header does not have: nobody but the library looks behind it.
+    /// A structure whose definition the header does not have: only the library looks behind it.
     Unknown,
     Known,
 }
@@ -83,15 +84,21 @@ pub(crate) fn compiler() -> String {
     std::env::var("CC").unwrap_or_else(|_| "gcc".to_owned())
 }
 
-/// Parses an annotated header. `include` are folders for `#include`, the one of `hindcast.h` among them.
+/// Parses an annotated header. `include` are folders for `#include`, the one of `hindcast.h` among
+/// them.
 pub(crate) fn read(header: &Path, include: &[&Path]) -> Result<Source, InterfaceError> {
     let mut command = Command::new(compiler());
     command.args(["-E", "-x", "c", "-std=gnu11", "-D_GNU_SOURCE"]);
     for folder in include {
         command.arg("-I").arg(folder);
     }
+    let text = compile(command.arg(header), header)?;
+    parse(text, &header.to_string_lossy())
+}
+
+/// Runs a command of the compiler for a header. Returns what it prints.
+pub(crate) fn compile(command: &mut Command, header: &Path) -> Result<String, InterfaceError> {
     let output = command
-        .arg(header)
         .output()
         .map_err(|source| InterfaceError::NoCompiler {
             command: compiler(),
@@ -103,10 +110,7 @@ pub(crate) fn read(header: &Path, include: &[&Path]) -> Result<Source, Interface
             message: String::from_utf8_lossy(&output.stderr).into_owned(),
         });
     }
-    parse(
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-        &header.to_string_lossy(),
-    )
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The same for text that went through the preprocessor already.
@@ -382,40 +386,24 @@ impl Reader<'_> {
         for declarator in &declaration.node.declarators {
             let place = self.place(declarator.span.start);
             let declarator = &declarator.node.declarator;
-            let function = declarator
-                .node
-                .derived
-                .iter()
-                .find_map(|derived| match &derived.node {
-                    DerivedDeclarator::Function(function) => Some((&function.node, derived.span)),
-                    _ => None,
-                });
-            let no_parameters =
-                declarator
-                    .node
-                    .derived
-                    .iter()
-                    .find_map(|derived| match &derived.node {
-                        DerivedDeclarator::KRFunction(names) if names.is_empty() => {
-                            Some(derived.span)
-                        }
-                        _ => None,
-                    });
+            let mut derived = declarator.node.derived.iter();
+            let function = derived.find_map(|derived| match &derived.node {
+                DerivedDeclarator::Function(function) => Some((Some(&function.node), derived.span)),
+                DerivedDeclarator::KRFunction(names) if names.is_empty() => {
+                    Some((None, derived.span))
+                }
+                _ => None,
+            });
             let mut annotations = leading.clone();
             self.annotations_of_declarator(&declarator.node, &mut annotations)?;
             let simple = matches!(declarator.node.kind.node, DeclaratorKind::Identifier(_));
-            let (parameters, variadic, parameters_span) = match (function, no_parameters) {
+            let (parameters, variadic, parameters_span) = match function {
                 _ if is_typedef => continue,
-                (Some((function, span)), _) if simple => {
-                    let mut parameters = Vec::new();
-                    for (index, parameter) in function.parameters.iter().enumerate() {
-                        if !self.is_void(parameter) {
-                            parameters.push(self.parameter(parameter, index)?);
-                        }
-                    }
-                    (parameters, function.ellipsis == Ellipsis::Some, span)
+                Some((Some(function), span)) if simple => {
+                    let variadic = function.ellipsis == Ellipsis::Some;
+                    (self.parameters(function)?, variadic, span)
                 }
-                (None, Some(span)) if simple => (Vec::new(), false, span),
+                Some((None, span)) if simple => (Vec::new(), false, span),
                 _ => match annotations.first() {
                     Some(annotation) => {
                         return Err(InterfaceError::NotAFunction {
@@ -476,13 +464,7 @@ impl Reader<'_> {
             if is_function_pointer {
                 for derived in &declarator.node.derived {
                     if let DerivedDeclarator::Function(function) = &derived.node {
-                        let mut of_callback = Vec::new();
-                        for (index, parameter) in function.node.parameters.iter().enumerate() {
-                            if !self.is_void(parameter) {
-                                of_callback.push(self.parameter(parameter, index)?);
-                            }
-                        }
-                        parameters = Some(of_callback);
+                        parameters = Some(self.parameters(&function.node)?);
                     }
                 }
                 pointer = Some(Pointee {
@@ -490,52 +472,7 @@ impl Reader<'_> {
                     kind: Behind::Unknown,
                 });
             } else {
-                // `const char *const *p`: the last pointer is what is passed, the one before it what lies behind.
-                let levels: Vec<bool> = declarator
-                    .node
-                    .derived
-                    .iter()
-                    .filter_map(|derived| match &derived.node {
-                        DerivedDeclarator::Pointer(qualifiers) => Some(qualifiers.iter().any(|qualifier| {
-                            matches!(&qualifier.node, PointerQualifier::TypeQualifier(node) if node.node == TypeQualifier::Const)
-                        })),
-                        _ => None,
-                    })
-                    .collect();
-                let arrays: Vec<_> = declarator
-                    .node
-                    .derived
-                    .iter()
-                    .filter_map(|derived| match &derived.node {
-                        DerivedDeclarator::Array(array) => Some(&array.node.size),
-                        _ => None,
-                    })
-                    .collect();
-                if let [size] = arrays.as_slice()
-                    && let lang_c::ast::ArraySize::VariableExpression(size)
-                    | lang_c::ast::ArraySize::StaticExpression(size) = size
-                {
-                    array = Some(self.text[size.span.start..size.span.end].to_owned());
-                }
-                let depth = levels.len() + arrays.len().min(1);
-                if depth == 1 {
-                    let kind = match &named {
-                        Named::Void => Behind::Void,
-                        Named::Char => Behind::Char,
-                        Named::Tag(tag) if !self.defined.contains(tag) => Behind::Unknown,
-                        _ => Behind::Known,
-                    };
-                    pointer = Some(Pointee {
-                        constant: base_constant,
-                        kind,
-                    });
-                } else if depth > 1 {
-                    let constant = levels[levels.len() - if arrays.is_empty() { 2 } else { 1 }];
-                    pointer = Some(Pointee {
-                        constant,
-                        kind: Behind::Known,
-                    });
-                }
+                (pointer, array) = self.pointee(&declarator.node, &named, base_constant);
             }
         }
         let named = name.is_some();
@@ -553,6 +490,63 @@ impl Reader<'_> {
             array,
             parameters,
         })
+    }
+
+    fn parameters(
+        &mut self,
+        function: &FunctionDeclarator,
+    ) -> Result<Vec<Written>, InterfaceError> {
+        let mut parameters = Vec::new();
+        for (index, parameter) in function.parameters.iter().enumerate() {
+            if !self.is_void(parameter) {
+                parameters.push(self.parameter(parameter, index)?);
+            }
+        }
+        Ok(parameters)
+    }
+
+    /// What a declarator of pointers and arrays leads to, and the length of its array.
+    fn pointee(
+        &self,
+        declarator: &Declarator,
+        named: &Named,
+        base_constant: bool,
+    ) -> (Option<Pointee>, Option<String>) {
+        // `const char *const *p`: the last pointer is what is passed, the one before it what lies
+        // behind.
+        let (mut levels, mut arrays) = (Vec::new(), Vec::new());
+        for derived in &declarator.derived {
+            match &derived.node {
+                DerivedDeclarator::Pointer(qualifiers) => levels.push(qualifiers.iter().any(|qualifier| {
+                    matches!(&qualifier.node, PointerQualifier::TypeQualifier(node) if node.node == TypeQualifier::Const)
+                })),
+                DerivedDeclarator::Array(array) => arrays.push(&array.node.size),
+                _ => {}
+            }
+        }
+        let array = match arrays.as_slice() {
+            [ArraySize::VariableExpression(size) | ArraySize::StaticExpression(size)] => {
+                Some(self.text[size.span.start..size.span.end].to_owned())
+            }
+            _ => None,
+        };
+        let pointee = match levels.len() + arrays.len().min(1) {
+            0 => None,
+            1 => Some(Pointee {
+                constant: base_constant,
+                kind: match named {
+                    Named::Void => Behind::Void,
+                    Named::Char => Behind::Char,
+                    Named::Tag(tag) if !self.defined.contains(tag) => Behind::Unknown,
+                    _ => Behind::Known,
+                },
+            }),
+            _ => Some(Pointee {
+                constant: levels[levels.len() - if arrays.is_empty() { 2 } else { 1 }],
+                kind: Behind::Known,
+            }),
+        };
+        (pointee, array)
     }
 
     fn annotations_of_specifiers(

@@ -1,10 +1,12 @@
 //! When a recorded request may be sent again.
 //!
-//! Workers and database connections are finite. A request that was sent too early holds one while its transaction waits for the schedule, and
-//! if all are held like that, the request that everybody waits for gets none. The rule that prevents it:
+//! Workers and database connections are finite. A request that was sent too early holds one while
+//! its transaction waits for the schedule, and if all are held like that, the request that
+//! everybody waits for gets none. The rule that prevents it:
 //!
-//! > Requests are sent in the order in which they first used the database, at most `limit` at a time, where `limit` is at least
-//! > the largest number of requests that were between their first and last use of the database at one time.
+//! > Requests are sent in the order in which they first used the database, at most `limit` at a
+//! > time, where `limit` is at least the largest number of requests that were between their first
+//! > and last use of the database at one time.
 //!
 //! ```text
 //!   R1  ├──T1─────────────T1'──┤            first and last use: its span
@@ -13,15 +15,19 @@
 //!   R4  ···················├──T4──┤
 //! ```
 //!
-//! *Why nothing gets stuck.* Take the step that came first originally among those not done. By the rules of the schedule it waits for
-//! nobody. If its request was sent, it goes on. If not, it is that request's first use of the database, at a time t say.
-//! Every request in flight was sent before it, hence first used the database before t; and each has steps left, hence was not through at t. So
-//! the spans of all in flight contain t, as does this one's: fewer than `limit` are in flight, it is next in line, and it may be sent.
+//! *Why nothing gets stuck.* Take the step that came first originally among those not done. By the
+//! rules of the schedule it waits for nobody. If its request was sent, it goes on. If not, it is
+//! that request's first use of the database, at a time t say. Every request in flight was sent
+//! before it, hence first used the database before t; and each has steps left, hence was not
+//! through at t. So the spans of all in flight contain t, as does this one's: fewer than `limit`
+//! are in flight, it is next in line, and it may be sent.
 //!
-//! *Why nothing starves.* If the service has at least `limit` workers and connections, everybody in flight can have one.
-//! A service that keeps one connection per request from first to last use has that many: it did originally.
-//! Where connections are returned between transactions, spans can overlap more than there are connections. Then **no** rule for sending
-//! can help, see `docs/design/0002-resending-requests.md`; [`Admission::overlap`] is how many connections are enough, known before the replay begins.
+//! *Why nothing starves.* If the service has at least `limit` workers and connections, everybody in
+//! flight can have one. A service that keeps one connection per request from first to last use has
+//! that many: it did originally. Where connections are returned between transactions, spans can
+//! overlap more than there are connections. Then **no** rule for sending can help, see
+//! `docs/design/0002-resending-requests.md`; [`Admission::overlap`] is how many connections are
+//! enough, known before the replay begins.
 
 use crate::Request;
 
@@ -55,10 +61,12 @@ enum Sent {
 }
 
 impl Admission {
-    /// One span per request. `limit` is how many may be in flight at a time; it is raised to [`Admission::overlap`] if it is less.
+    /// One span per request. `limit` is how many may be in flight at a time; it is raised to
+    /// [`Admission::overlap`] if it is less.
     ///
-    /// A good limit is the smaller of the numbers of requests and of database sessions that the service had at one time: it had workers
-    /// and connections for as many ([`overlap`] computes either).
+    /// A good limit is the smaller of the numbers of requests and of database sessions that the
+    /// service had at one time: it had workers and connections for as many ([`overlap`] computes
+    /// either).
     pub fn new(spans: &[Span], limit: usize) -> Self {
         let uses = spans.iter().filter_map(|s| Some((s.first, s.last?)));
         let overlap = overlap(uses);
@@ -98,7 +106,8 @@ impl Admission {
         self.skip();
     }
 
-    /// The request was answered, or will never be: it takes no place any longer, whether it was sent or not.
+    /// The request was answered, or will never be: it takes no place any longer, whether it was
+    /// sent or not.
     pub fn ended(&mut self, request: Request) {
         match std::mem::replace(&mut self.state[request.index()], Sent::Ended) {
             Sent::InFlight => self.in_flight -= 1,
@@ -125,8 +134,9 @@ impl Admission {
         self.limit
     }
 
-    /// The largest number of requests that were between their first and last use of the database at one time. With as many
-    /// connections, and a limit of as many requests, the service cannot lock itself up.
+    /// The largest number of requests that were between their first and last use of the database at
+    /// one time. With as many connections, and a limit of as many requests, the service cannot lock
+    /// itself up.
     pub fn overlap(&self) -> usize {
         self.overlap
     }

@@ -1,7 +1,7 @@
 //! From observed snapshots to levels, in one pass and without comparing snapshots with each other.
 //!
-//! Number the recorded committed writers 0, 1, 2 … by transaction id. A snapshot sees those below some `rank`
-//! (its `xmax`) except a few that were in progress:
+//! Number the recorded committed writers 0, 1, 2 … by transaction id. A snapshot sees those below
+//! some `rank` (its `xmax`) except a few that were in progress:
 //!
 //! ```text
 //!   writers       0  1  2  3  4  5  6  7  8          by transaction id
@@ -9,18 +9,21 @@
 //!   snapshot S'   x  x  x  x  x  x  |                rank 6, missing {}:  size 6
 //! ```
 //!
-//! If all sets are ordered by inclusion, the size of a set identifies it. So a transaction's level is the rank
-//! of its set's size among the distinct sizes, and one number per writer decides everything else: `missed(w)`, the size of
-//! the largest set that does *not* hold w. A set of size s then must be exactly `{w : missed(w) < s}`.
+//! If all sets are ordered by inclusion, the size of a set identifies it. So a transaction's level
+//! is the rank of its set's size among the distinct sizes, and one number per writer decides
+//! everything else: `missed(w)`, the size of the largest set that does *not* hold w. A set of size
+//! s then must be exactly `{w : missed(w) < s}`.
 //!
-//! That also gives the proof of order for free. For any observed set S of size s, whoever is outside of S has
-//! `missed ≥ s`, hence `{w : missed(w) < s} ⊆ S`. The two are equal if and only if they are equally large. When
-//! that holds for all observed sizes, the sets are those of a chain; and when they are a chain, it holds. So
-//! counting suffices: no set is ever compared with another, and nothing but one number per transaction and
-//! one per writer is kept.
+//! That also gives the proof of order for free. For any observed set S of size s, whoever is
+//! outside of S has `missed ≥ s`, hence `{w : missed(w) < s} ⊆ S`. The two are equal if and only if
+//! they are equally large. When that holds for all observed sizes, the sets are those of a chain;
+//! and when they are a chain, it holds. So counting suffices: no set is ever compared with another,
+//! and nothing but one number per transaction and one per writer is kept.
 //!
-//! Cost: O(n log n) for ranks, plus the lengths of the in-progress lists times the logarithm of the gaps in them
-//! (which are short: transactions in progress at one time have neighbouring ids).
+//! Cost: O(n log n) for ranks, plus the lengths of the in-progress lists times the logarithm of the
+//! gaps in them (which are short: transactions in progress at one time have neighbouring ids).
+
+use hindcast_model::{Snapshot, Xid};
 
 use crate::{Level, Tx};
 
@@ -28,28 +31,20 @@ use crate::{Level, Tx};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed<'a> {
     /// `None` if it never took one.
-    pub snapshot: Option<SnapshotRef<'a>>,
+    pub snapshot: Option<&'a Snapshot>,
     /// Its id if it wrote something and committed; `None` if it was only reading.
-    pub xid: Option<u64>,
-}
-
-/// What `pg_current_snapshot()` answers. Its `xmin` is not needed.
-#[derive(Clone, Copy, Debug)]
-pub struct SnapshotRef<'a> {
-    /// Ids from here on are invisible.
-    pub xmax: u64,
-    /// Ids below `xmax` that are invisible, ascending.
-    pub in_progress: &'a [u64],
+    pub xid: Option<Xid>,
 }
 
 /// Why observed snapshots have no levels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LevelsError {
     #[error("transactions {first} and {second} are both recorded with transaction id {xid}")]
-    TwoWriters { xid: u64, first: Tx, second: Tx },
+    TwoWriters { xid: Xid, first: Tx, second: Tx },
     #[error("the snapshot of transaction {tx} lists its transactions in progress out of order")]
     Unsorted { tx: Tx },
-    /// Can only be if the snapshots come from different databases, or from a database after it was rewound.
+    /// Can only be if the snapshots come from different databases, or from a database after it was
+    /// rewound.
     #[error(
         "the snapshots of transactions {one} and {other} contradict each other: {one} saw transaction id {xid} and {other} \
          did not, although {other} saw no fewer ({other_saw} recorded writers against {one_saw})"
@@ -58,7 +53,7 @@ pub enum LevelsError {
         one: Tx,
         other: Tx,
         /// Seen by `one`, missed by `other`.
-        xid: u64,
+        xid: Xid,
         one_saw: u32,
         other_saw: u32,
     },
@@ -72,15 +67,6 @@ pub struct Levels {
     /// By transaction; [`NONE`] for those that wrote nothing.
     visible_from: Vec<u32>,
     level_count: u32,
-    /// Transactions whose level is only known within bounds, by transaction.
-    brackets: Vec<(Tx, Bracket)>,
-}
-
-/// The levels that a transaction may have had, both ends included, where a recorder did not ask for its snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bracket {
-    pub lo: Level,
-    pub hi: Level,
 }
 
 /// One thing to do in [`Levels::sequential_order`].
@@ -88,7 +74,8 @@ pub struct Bracket {
 pub enum Step {
     /// Run the transaction up to, but not including, its commit.
     Run(Tx),
-    /// Let the transaction commit. Listed for writers only; others may commit as soon as they have run.
+    /// Let the transaction commit. Listed for writers only; others may commit as soon as they have
+    /// run.
     Commit(Tx),
 }
 
@@ -110,8 +97,8 @@ impl Levels {
         }
         let mut snapshots = writers.sorted()?;
         for (tx, observed) in each() {
-            if let Some(SnapshotRef { xmax, in_progress }) = observed.snapshot {
-                snapshots.insert(tx, xmax, in_progress.iter().copied())?;
+            if let Some(snapshot) = observed.snapshot {
+                snapshots.insert(tx, snapshot)?;
             }
         }
         snapshots.levels()
@@ -143,7 +130,6 @@ impl Levels {
             level: raw(level),
             visible_from: raw(visible_from),
             level_count,
-            brackets: Vec::new(),
         }
     }
 
@@ -166,7 +152,8 @@ impl Levels {
         some(self.level[tx.index()])
     }
 
-    /// The least level whose set holds this writer, or one past the last level if nobody saw it; `None` if it wrote nothing.
+    /// The least level whose set holds this writer, or one past the last level if it was never
+    /// seen; `None` if it wrote nothing.
     pub fn visible_from(&self, tx: Tx) -> Option<Level> {
         some(self.visible_from[tx.index()])
     }
@@ -183,79 +170,8 @@ impl Levels {
         (0..self.level.len() as u32).map(Tx)
     }
 
-    /// The levels of a transaction that is known to have seen some writers and to have missed others; `None` if no level fits.
-    ///
-    /// A recorder that does not ask for snapshots knows this much: a commit that was answered before a statement was sent
-    /// is visible to it, and one that was sent after the statement was answered is not.
-    pub fn bracket_between(
-        &self,
-        saw: impl IntoIterator<Item = Tx>,
-        missed: impl IntoIterator<Item = Tx>,
-    ) -> Option<Bracket> {
-        let visible = |tx| self.visible_from(tx);
-        let lo = saw
-            .into_iter()
-            .filter_map(visible)
-            .max()
-            .unwrap_or(Level(0));
-        let end = missed.into_iter().filter_map(visible).min();
-        let end = end.unwrap_or(Level(self.level_count));
-        (lo < end).then(|| Bracket {
-            lo,
-            hi: Level(end.0 - 1),
-        })
-    }
-
-    /// Gives a transaction without snapshot a bracket. Its level is the bracket's lower end until [`Levels::choose`].
-    ///
-    /// The lower ends of all brackets that real observations lead to can be scheduled together: what was known
-    /// to be visible to a transaction is known to be visible to the next one of the same request too.
-    ///
-    /// # Panics
-    /// If it has a snapshot, or if the bracket is none, is above the levels, or lets a writer see itself.
-    pub fn set_bracket(&mut self, tx: Tx, bracket: Bracket) {
-        assert!(
-            self.level_of(tx).is_none(),
-            "transaction {tx} has a level of its own"
-        );
-        assert!(
-            bracket.lo <= bracket.hi && bracket.hi.0 < self.level_count,
-            "a bracket is of levels"
-        );
-        assert!(
-            self.visible_from(tx).is_none_or(|v| bracket.hi < v),
-            "a writer does not see itself commit"
-        );
-        match self.brackets.binary_search_by_key(&tx, |&(tx, _)| tx) {
-            Ok(_) => unreachable!("a transaction with a bracket has a level"),
-            Err(at) => self.brackets.insert(at, (tx, bracket)),
-        }
-        self.level[tx.index()] = bracket.lo.0;
-    }
-
-    /// The bracket of a transaction whose level is only known within bounds.
-    pub fn bracket(&self, tx: Tx) -> Option<Bracket> {
-        let at = self
-            .brackets
-            .binary_search_by_key(&tx, |&(tx, _)| tx)
-            .ok()?;
-        Some(self.brackets[at].1)
-    }
-
-    /// Tries another level of the transaction's bracket.
-    ///
-    /// # Panics
-    /// If it has none or the level is outside.
-    pub fn choose(&mut self, tx: Tx, level: Level) {
-        let bracket = self.bracket(tx).expect("the transaction has a bracket");
-        assert!(
-            bracket.lo <= level && level <= bracket.hi,
-            "the level is within the bracket"
-        );
-        self.level[tx.index()] = level.0;
-    }
-
-    /// R³'s Algorithm 1: transactions one at a time in a start order, each writer committed just before the first that saw it.
+    /// R³'s Algorithm 1: transactions one at a time in a start order, each writer committed just
+    /// before the first that saw it.
     ///
     /// Transactions that neither took a snapshot nor wrote are not in it: nothing orders them.
     /// A writer that took no snapshot runs just before it commits.
@@ -311,13 +227,19 @@ fn by_number(numbers: &[u32], largest: u32) -> ByNumber {
 /// First pass over a recording: who wrote.
 ///
 /// ```
+/// # use hindcast_model::{Snapshot, Xid};
 /// # use hindcast_order::{Level, Tx, Writers};
-/// let mut writers = Writers::new(3);          // three transactions
-/// writers.insert(Tx(0), 700);                 // the first is a committed writer with id 700
+/// # let saw = |xmax, in_progress: &[u64]| Snapshot {
+/// #     xmin: Xid(700),
+/// #     xmax: Xid(xmax),
+/// #     in_progress: in_progress.iter().copied().map(Xid).collect(),
+/// # };
+/// let mut writers = Writers::new(3);              // three transactions
+/// writers.insert(Tx(0), Xid(700));                // the first is a committed writer with id 700
 /// let mut snapshots = writers.sorted()?;
-/// snapshots.insert(Tx(0), 700, [])?;          // second pass: what they saw
-/// snapshots.insert(Tx(1), 702, [700])?;       // 700 was still in progress
-/// snapshots.insert(Tx(2), 702, [])?;
+/// snapshots.insert(Tx(0), &saw(700, &[]))?;       // second pass: what they saw
+/// snapshots.insert(Tx(1), &saw(702, &[700]))?;    // 700 was still in progress
+/// snapshots.insert(Tx(2), &saw(702, &[]))?;
 /// let levels = snapshots.levels()?;
 /// assert_eq!(levels.level_of(Tx(1)), Some(Level(0)));
 /// assert_eq!(levels.level_of(Tx(2)), Some(Level(1)));
@@ -327,7 +249,7 @@ fn by_number(numbers: &[u32], largest: u32) -> ByNumber {
 #[derive(Debug)]
 pub struct Writers {
     transactions: usize,
-    writers: Vec<(u64, Tx)>,
+    writers: Vec<(Xid, Tx)>,
 }
 
 impl Writers {
@@ -342,10 +264,12 @@ impl Writers {
         }
     }
 
-    /// The transaction wrote and committed under this id (the top-level one: snapshots list no others).
+    /// The transaction wrote and committed under this id (the top-level one: snapshots list no
+    /// others).
     ///
-    /// Of a prepared transaction, this is the one that issued `COMMIT PREPARED`: it is what makes the id visible.
-    pub fn insert(&mut self, tx: Tx, xid: u64) {
+    /// Of a prepared transaction, this is the one that issued `COMMIT PREPARED`: it is what makes
+    /// the id visible.
+    pub fn insert(&mut self, tx: Tx, xid: Xid) {
         assert!(
             tx.index() < self.transactions,
             "transaction {tx} was not announced"
@@ -389,14 +313,15 @@ impl Writers {
 #[derive(Debug)]
 pub struct Snapshots {
     /// Ascending by id; a *writer* below is an index into this.
-    writers: Vec<(u64, Tx)>,
+    writers: Vec<(Xid, Tx)>,
     /// By transaction: which writer it is.
     writer_of: Vec<u32>,
     /// By transaction: how many writers it saw.
     size: Vec<u32>,
     /// By writer: the transaction with the largest set that lists it as missing.
     largest_missing: Vec<u32>,
-    /// By rank: the transaction with the largest set of this rank, which thereby misses all writers from there on.
+    /// By rank: the transaction with the largest set of this rank, which thereby misses all
+    /// writers from there on.
     largest_of_rank: Vec<u32>,
     /// By size: the first set of this size, only to be able to name a contradiction.
     first_of_size: Vec<Option<Seen>>,
@@ -415,25 +340,23 @@ struct Seen {
 }
 
 impl Snapshots {
-    /// The transaction saw all committed transactions below `xmax` that are not in `in_progress` (ascending).
+    /// What the transaction saw. `xmin` is not needed.
     ///
-    /// Its own id is never in its own list, even where it had one already when it took the snapshot; it does not count as seen.
-    pub fn insert(
-        &mut self,
-        tx: Tx,
-        xmax: u64,
-        in_progress: impl IntoIterator<Item = u64>,
-    ) -> Result<(), LevelsError> {
+    /// Its own id is never in its own list, even where it had one already when it took the
+    /// snapshot; it does not count as seen.
+    pub fn insert(&mut self, tx: Tx, snapshot: &Snapshot) -> Result<(), LevelsError> {
         assert_eq!(
             self.size[tx.index()],
             NONE,
             "transaction {tx} was given two snapshots"
         );
-        let mut rank = self.writers.partition_point(|&(xid, _)| xid < xmax);
+        let mut rank = self
+            .writers
+            .partition_point(|&(xid, _)| xid < snapshot.xmax);
         let mut missing = std::mem::take(&mut self.scratch);
         missing.clear();
         let (mut at, mut previous) = (0, None);
-        for xid in in_progress {
+        for &xid in &snapshot.in_progress {
             if previous.is_some_and(|previous| previous >= xid) {
                 return Err(LevelsError::Unsorted { tx });
             }
@@ -449,7 +372,8 @@ impl Snapshots {
         {
             missing.insert(at, own);
         }
-        // A writer missing at the very end is as good as one that is not below the rank. Without it, equal sets look equal.
+        // A writer missing at the very end is as good as one that is not below the rank. Without
+        // it, equal sets look equal.
         while missing
             .last()
             .is_some_and(|&last| last as usize + 1 == rank)
@@ -486,7 +410,8 @@ impl Snapshots {
     /// Ends the second pass: numbers the distinct sets, or names two that contradict each other.
     pub fn levels(mut self) -> Result<Levels, LevelsError> {
         let count = self.writers.len();
-        // From now on `largest_missing[w]` is the transaction with the largest set that does not hold w for any reason.
+        // From now on `largest_missing[w]` is the transaction with the largest set that does not
+        // hold w for any reason.
         let mut largest = NONE;
         for writer in 0..count {
             largest = self.larger_of(largest, self.largest_of_rank[writer]);
@@ -529,7 +454,6 @@ impl Snapshots {
             level,
             visible_from,
             level_count,
-            brackets: Vec::new(),
         })
     }
 
@@ -545,7 +469,8 @@ impl Snapshots {
         &self.missing[seen.start..seen.end]
     }
 
-    /// Names a set that contradicts `one`, which holds more writers than every set of its size must.
+    /// Names a set that contradicts `one`, which holds more writers than every set of its size
+    /// must.
     fn contradiction(&self, one: Seen) -> LevelsError {
         let size = self.size[one.tx.index()];
         let sees =
@@ -567,8 +492,9 @@ impl Snapshots {
     }
 }
 
-/// First position at or after `from` whose id is not below `xid`: doubling steps, then a binary search.
-fn gallop(writers: &[(u64, Tx)], from: usize, xid: u64) -> usize {
+/// First position at or after `from` whose id is not below `xid`: doubling steps, then a binary
+/// search.
+fn gallop(writers: &[(Xid, Tx)], from: usize, xid: Xid) -> usize {
     let mut step = 1;
     let mut low = from;
     while low + step < writers.len() && writers[low + step].0 < xid {

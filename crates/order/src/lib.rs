@@ -1,8 +1,9 @@
 //! Who must wait for whom when a recording is executed again.
 //!
-//! Under snapshot isolation a transaction's snapshot decides everything it reads. In Postgres the sets of
-//! committed transactions that successive snapshots can see are ordered by inclusion, so they can be numbered.
-//! The numbers are *levels*, and they are all that replay needs to know about time:
+//! Under snapshot isolation a transaction's snapshot decides everything it reads. In Postgres the
+//! sets of committed transactions that successive snapshots can see are ordered by inclusion, so
+//! they can be numbered. The numbers are *levels*, and they are all that replay needs to know about
+//! time:
 //!
 //! ```text
 //!   original run                                   levels
@@ -14,24 +15,27 @@
 //!   r3                          ├────┤             v(w1) = 1, v(w2) = 2
 //! ```
 //!
-//! `level(T)` is the level of the set that transaction T saw; `v(w)` is the least level whose set holds the
-//! writer w. A replay in which everybody sees what it saw is any run that obeys two rules, and a third where
-//! statements lock other than by writing rows:
+//! `level(T)` is the level of the set that transaction T saw; `v(w)` is the least level whose set
+//! holds the writer w. A replay in which everybody sees what it saw is any run that obeys two
+//! rules, and a third where statements lock other than by writing rows:
 //!
 //! - **A**: T takes its snapshot only after every w with `v(w) ≤ level(T)` has committed.
 //! - **B**: w commits only after every T with `level(T) < v(w)` has taken its snapshot.
 //! - **C**: steps that touch the locks of a common target run in the order in which they completed.
 //!
-//! The original run obeys all three, so each of them only ever makes somebody wait for something that came
-//! earlier in the original. That is why they cannot form a cycle: of all that has not happened yet, whatever came
-//! first originally has nothing left to wait for. This is R³'s Algorithm 1 (section 3.3) with all the parallelism that its section
-//! 3.5 allows; [`Levels::sequential_order`] is Algorithm 1 itself.
+//! The original run obeys all three, so each of them only ever makes somebody wait for something
+//! that came earlier in the original. That is why they cannot form a cycle: of all that has not
+//! happened yet, whatever came first originally has nothing left to wait for. This is R³'s
+//! Algorithm 1 (section 3.3) with all the parallelism that its section 3.5 allows;
+//! [`Levels::sequential_order`] is Algorithm 1 itself.
 //!
-//! Levels do not care where in time a level's set was seen, so nobody has to record when a transaction started.
+//! Levels do not care where in time a level's set was seen, so nobody has to record when a
+//! transaction started.
 //!
-//! A standby executes again, too: the writes of the primary's log. They carry their results with them and nobody's snapshot
-//! matters, so far less order is left to keep: that of the writes to each row. Readers are kept from what is half done
-//! by a prefix cut, which moves from commit to commit ([`rows`]).
+//! A standby executes again, too: the writes of the primary's log. They carry their results with
+//! them and nobody's snapshot matters, so far less order is left to keep: that of the writes to
+//! each row. Readers are kept from what is half done by a prefix cut, which moves from commit to
+//! commit ([`rows`]).
 //!
 //! ```text
 //!   log, three transactions      x₁ y₂ │ x₃ z₄ │ z₅ w₆ │
@@ -43,21 +47,24 @@
 //!       done: x₁ y₂ z₄ w₆        x₃ is not: readers see the prefix that ends with y₂
 //! ```
 //!
-//! A process executes again, too: its threads between the calls that were recorded. What is left to keep is who gets which lock after whom, in an
-//! order that says no more than that ([`acquisitions`]).
+//! A process executes again, too: its threads between the calls that were recorded. What is left to
+//! keep is who gets which lock after whom, in an order that says no more than that
+//! ([`acquisitions`]).
 //!
-//! **Where to start reading**: [`levels`] computes levels from what a recorder observed, in one pass and
-//! without ever comparing two snapshots; [`schedule`] answers "may it?" from two counters per level;
-//! [`retroaction`] has the rules for code that was changed after it was recorded;
-//! [`admission`] says when a request may be sent again so that no pool of workers or connections can lock up;
-//! [`rows`] is the standby's order, [`acquisitions`] that of threads, and each stands by itself.
+//! **Where to start reading**: [`levels`] computes levels from what a recorder observed, in one
+//! pass and without ever comparing two snapshots; [`schedule`] answers "may it?" from two counters
+//! per level; [`retroaction`] has the rules for code that was changed after it was recorded;
+//! [`admission`] says when a request may be sent again so that no pool of workers or connections
+//! can lock up; [`rows`] is the standby's order, [`acquisitions`] that of threads, and each stands
+//! by itself.
 //!
-//! **What this crate does not do**: it knows no request handlers, sessions, bytes or clocks. Transactions and
-//! requests are numbers that the caller chose, dense and from zero. It depends on no other crate of the project.
+//! **What this crate does not do**: it knows no request handlers, sessions, bytes or clocks.
+//! Transactions and requests are numbers that the caller chose, dense and from zero. Of the
+//! project's crates it knows only `model`.
 //!
-//! **The invariant to keep**: every rule makes a step wait only for steps that came before it in the original run.
-//! A rule for which that does not hold can be combined with the others into a deadlock, however sensible it looks by itself;
-//! `crates/sim` will find it.
+//! **The invariant to keep**: every rule makes a step wait only for steps that came before it in
+//! the original run. A rule for which that does not hold can be combined with the others into a
+//! deadlock, however sensible it looks by itself; `crates/sim` will find it.
 
 pub mod acquisitions;
 pub mod admission;
@@ -68,15 +75,17 @@ pub mod rows;
 pub mod schedule;
 
 pub use admission::{Admission, Span};
-pub use levels::{Bracket, Levels, LevelsError, Observed, SnapshotRef, Snapshots, Step, Writers};
+pub use levels::{Levels, LevelsError, Observed, Snapshots, Step, Writers};
 pub use locks::{LockStep, StepAt};
 pub use schedule::{Explanation, Progress, Schedule, Wait};
 
 use std::fmt;
 
-/// A transaction, by the dense index that the caller gave it: from 0, in the order in which they began.
+/// A transaction, by the dense index that the caller gave it: from 0, in the order in which they
+/// began.
 ///
-/// Where several orders would do, the lower index goes first, so numbering them by their begin keeps replay close to the original.
+/// Where several orders would do, the lower index goes first, so numbering them by their begin
+/// keeps replay close to the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tx(pub u32);
 

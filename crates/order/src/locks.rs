@@ -1,8 +1,9 @@
 //! Rule C: per lock target, steps in the order in which they completed.
 //!
-//! Snapshots say nothing about locks. Where a transaction locks other than by writing rows, who came first decides who
-//! waits, and a replay in another order can wait for itself: the lock's second owner waits in the database for the
-//! first, whose commit rule B holds until a transaction took its snapshot that only comes after the second.
+//! Snapshots say nothing about locks. Where a transaction locks other than by writing rows, who
+//! came first decides who waits, and a replay in another order can wait for itself: the lock's
+//! second owner waits in the database for the first, whose commit rule B holds until a transaction
+//! took its snapshot that only comes after the second.
 //!
 //! ```text
 //!   target    completed →
@@ -10,10 +11,12 @@
 //!                  done       done       ▲ head: only this one may run now
 //! ```
 //!
-//! What belongs into a target's queue is everything that changes, or depends on, who holds its locks: the
-//! statements that lock, the ends of the transactions that hold such locks ([`StepAt::End`]), and, for row locks, the writes to the same target.
-//! `docs/design/0001-snapshot-levels.md` says which of these may be left out, and when. Whatever is put in, the original run obeys it, so
-//! more steps can cost parallelism but never cause a deadlock.
+//! What belongs into a target's queue is everything that changes, or depends on, who holds its
+//! locks: the statements that lock, the ends of the transactions that hold such locks
+//! ([`StepAt::End`]), and, for row locks, the writes to the same target.
+//! `docs/design/0001-snapshot-levels.md` says which of these may be left out, and when. Whatever is
+//! put in, the original run obeys it, so more steps can cost parallelism but never cause a
+//! deadlock.
 
 use crate::Tx;
 
@@ -24,13 +27,15 @@ pub struct LockStep {
     pub at: StepAt,
     /// What is locked: a hash of a table's name, one value for all advisory locks, …
     pub target: u64,
-    /// Position in the order in which such steps completed in the original run. Distinct within a target.
+    /// Position in the order in which such steps completed in the original run. Distinct within a
+    /// target.
     pub completed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepAt {
-    /// A statement, by the caller's count within the transaction. One statement may have steps on several targets.
+    /// A statement, by the caller's count within the transaction. One statement may have steps on
+    /// several targets.
     Statement(u32),
     /// The end of the transaction, which releases its locks.
     End,
@@ -119,7 +124,8 @@ impl LockQueues {
         mine.iter().find_map(|&position| {
             let mine = &self.steps[position as usize];
             let head = self.heads[mine.queue as usize];
-            // Steps of one transaction never wait for each other: it goes through them in its own order anyway.
+            // Steps of one transaction never wait for each other: it goes through them in its own
+            // order anyway.
             let others = self.steps[head as usize..position.max(head) as usize].iter();
             if mine.done {
                 return None;

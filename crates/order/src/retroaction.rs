@@ -1,30 +1,40 @@
 //! Who must wait for whom when changed code runs on a recording.
 //!
-//! There is no ground truth to reproduce any more: a transaction may read, write, fail and succeed otherwise than it did. What is kept is the order and
-//! the concurrency of those that are still there (R³, section 4.2):
+//! There is no ground truth to reproduce any more: a transaction may read, write, fail and succeed
+//! otherwise than it did. What is kept is the order and the concurrency of those that are still
+//! there (R³, section 4.2):
 //!
 //! 1. It never hangs.
-//! 2. Transactions of different requests that committed originally and were concurrent are concurrent.
-//! 3. A transaction sees all that it saw, if that commits; and nothing else that committed originally.
+//! 2. Transactions of different requests that committed originally and were concurrent are
+//!    concurrent.
+//! 3. A transaction sees all that it saw, if that commits; and nothing else that committed
+//!    originally.
 //!
-//! Each transaction of the changed code stands for a recorded one, or was *added*. Which it is, is for the caller to say. Added ones, and with
-//! them repeated attempts, are held by no rule. The others obey:
+//! Each transaction of the changed code stands for a recorded one, or was *added*. Which it is, is
+//! for the caller to say. Added ones, and with them repeated attempts, are held by no rule. The
+//! others obey:
 //!
 //! - **Snapshot**: rule A of [`Schedule`], also for those that aborted originally.
 //! - **Commit** of one that wrote originally: rule B.
-//! - **Losers last**: one that failed originally because of a conflict writes or locks only when all writers that had ended when it did are over.
-//!   So what beat it then beats it now, unless the change took the conflict away. If it completes, it commits at once.
-//! - **New writers**: one that only read originally and writes now commits when all snapshots are taken that had been taken before it ended.
-//!   Which these are is not recorded. But whoever began later saw no less than anybody who took a snapshot before; so they are those that began
-//!   before it ended and saw no more than the least that anybody saw who began after.
-//! - **Moved writes**: if its writing has moved here from a later transaction of its request ([`Retroaction::absorb`]), it commits in the later one's place: whoever did not see
-//!   those writes then does not see them now. What is still to come between the two cannot be waited for, so it commits before that.
-//! - **Giving way**: one that waits in the database for a transaction which is complete and waits for its commit fails, if that commit is to come
-//!   after it ([`Retroaction::must_yield`]).
+//! - **Losers last**: one that failed originally because of a conflict writes or locks only when
+//!   all writers that had ended when it did are over. So what beat it then beats it now, unless the
+//!   change took the conflict away. If it completes, it commits at once.
+//! - **New writers**: one that only read originally and writes now commits when all snapshots are
+//!   taken that had been taken before it ended. Which these are is not recorded. But whoever began
+//!   later saw no less than anybody who took a snapshot before; so they are those that began before
+//!   it ended and saw no more than the least that anybody saw who began after.
+//! - **Moved writes**: if its writing has moved here from a later transaction of its request
+//!   ([`Retroaction::absorb`]), it commits in the later one's place: a transaction that did not see
+//!   those writes then does not see them now. What is still to come between the two cannot be
+//!   waited for, so it commits before that.
+//! - **Giving way**: one that waits in the database for a transaction which is complete and waits
+//!   for its commit fails, if that commit is to come after it ([`Retroaction::must_yield`]).
 //!
-//! Every rule makes a step wait only for steps that came before it originally. That is why, as in [`crate::schedule`], of all that has not happened
-//! whatever came first has nothing left to wait for, and they cannot form a circle. What they can meet is a lock that nobody waited for
-//! originally; that is what giving way is for. `docs/design/0010-retroaction.md` has the proofs and what a simulation found.
+//! Every rule makes a step wait only for steps that came before it originally. That is why, as in
+//! [`crate::schedule`], of all that has not happened whatever came first has nothing left to wait
+//! for, and they cannot form a circle. What they can meet is a lock that was not waited for
+//! originally; that is what giving way is for. `docs/design/0010-retroaction.md` has the proofs and
+//! what a simulation found.
 
 use std::collections::HashMap;
 
@@ -48,10 +58,10 @@ pub struct Past {
     pub request: Option<Request>,
 }
 
-/// Somebody who waits in the database.
+/// A transaction that waits in the database.
 #[derive(Clone, Copy, Debug)]
 pub struct Victim<'a> {
-    /// Whom it stands for; `None`: it was added.
+    /// The recorded transaction that it stands for; `None`: it was added.
     pub tx: Option<Tx>,
     /// When that was over; for one that was added, when its request was.
     pub ended: i64,
@@ -59,7 +69,7 @@ pub struct Victim<'a> {
     pub unclaimed: &'a [Tx],
 }
 
-/// How far a run has come. As long as it is the same, nobody's answer has changed.
+/// How far a run has come. As long as it is the same, no answer has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     schedule: schedule::Progress,
@@ -69,8 +79,8 @@ pub struct Progress {
     exceptions: u64,
 }
 
-/// The rules for changed code. Events are amortised O(1) and so are questions, except of new writers, whose answer takes time in proportion to the transactions
-/// that ran beside them.
+/// The rules for changed code. Events are amortised O(1) and so are questions, except of new
+/// writers, whose answer takes time in proportion to the transactions that ran beside them.
 ///
 /// Nothing that a service does makes it panic: what comes twice, or after the end, is ignored.
 #[derive(Clone, Debug)]
@@ -78,7 +88,8 @@ pub struct Retroaction {
     schedule: Schedule,
     /// In the order in which they began.
     past: Vec<Past>,
-    /// By position: the least level among those that began there or later; [`u32::MAX`] if none took a snapshot.
+    /// By position: the least level among those that began there or later; [`u32::MAX`] if none
+    /// took a snapshot.
     least_level: Vec<u32>,
     /// Writers in the order in which they ended.
     writers: Vec<Tx>,
@@ -87,7 +98,8 @@ pub struct Retroaction {
     /// All before this position in `writers` are over.
     won: usize,
     roles: HashMap<Tx, Role>,
-    /// There was a new writer. `begun` stands still at those that it does not wait for, so every snapshot and every end may change its answer.
+    /// There was a new writer. `begun` stands still at those that it does not wait for, so every
+    /// snapshot and every end may change its answer.
     new_writers: bool,
     exceptions: u64,
 }
@@ -96,7 +108,8 @@ pub struct Retroaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     NewWriter,
-    /// Commits when all snapshots below the level are taken, and the other transaction is over with it.
+    /// Commits when all snapshots below the level are taken, and the other transaction is over with
+    /// it.
     Absorbed {
         due: u32,
         later: Tx,
@@ -106,7 +119,8 @@ enum Role {
 }
 
 impl Retroaction {
-    /// `past` is in the order of beginning, with as many entries as `levels`. Those that are left, and writers of theirs, have no levels.
+    /// `past` is in the order of beginning, with as many entries as `levels`. Those that are left,
+    /// and writers of theirs, have no levels.
     pub fn new(levels: Levels, past: Vec<Past>) -> Self {
         let count = past.len();
         let mut least_level = vec![u32::MAX; count + 1];
@@ -172,7 +186,7 @@ impl Retroaction {
         self.schedule.is_abandoned(tx) || self.roles.get(&tx) == Some(&Role::Free)
     }
 
-    // ---- questions ---------------------------------------------------------------------------------------------
+    // ---- questions ----
 
     pub fn may_take_snapshot(&self, tx: Tx) -> bool {
         self.is_free(tx) || self.schedule.may_take_snapshot(tx)
@@ -234,10 +248,13 @@ impl Retroaction {
         has_level && !self.schedule.has_snapshot(tx) && !self.is_over(tx)
     }
 
-    /// Whether somebody who waits in the database for `holder`, or for somebody who does, has to fail so that `holder` can commit.
+    /// Whether somebody who waits in the database for `holder`, or for somebody who does, has to
+    /// fail so that `holder` can commit.
     ///
-    /// Who wrote originally gives way to those that became visible later. So does whoever has something yet to come in its request that has to be before the
-    /// holder's commit; and whoever was over before the holder was, since what the holder waits for may be sent only when the victim's request is over.
+    /// Who wrote originally gives way to those that became visible later. So does whoever has
+    /// something yet to come in its request that has to be before the holder's commit; and whoever
+    /// was over before the holder was, since what the holder waits for may be sent only when the
+    /// victim's request is over.
     pub fn must_yield(&self, victim: Victim<'_>, holder: Tx) -> bool {
         let levels = self.schedule.levels();
         let due = self.due(holder);
@@ -256,7 +273,7 @@ impl Retroaction {
             }
     }
 
-    // ---- events ------------------------------------------------------------------------------------------------
+    // ---- events ----
 
     pub fn took_snapshot(&mut self, tx: Tx) {
         if !self.schedule.has_snapshot(tx) && !self.is_over(tx) {
@@ -279,7 +296,8 @@ impl Retroaction {
         self.end(tx);
     }
 
-    /// It will not come: its code is gone, or its request is over. If it comes all the same, no rule holds it.
+    /// It will not come: its code is gone, or its request is over. If it comes all the same, no
+    /// rule holds it.
     pub fn leave(&mut self, tx: Tx) {
         self.failed(tx);
     }
@@ -298,7 +316,8 @@ impl Retroaction {
         self.set_role(tx, Role::NewWriter);
     }
 
-    /// The same, and what it has written was written by `later` originally, which will not come. `rest`: what else of its request is yet to come.
+    /// The same, and what it has written was written by `later` originally, which will not come.
+    /// `rest`: what else of its request is yet to come.
     pub fn absorb(&mut self, tx: Tx, later: Tx, rest: &[Tx]) {
         let levels = self.schedule.levels();
         let ended = self.past(later).ended;
@@ -318,7 +337,7 @@ impl Retroaction {
         self.took_snapshot(later);
     }
 
-    /// From here on no rule holds the transaction: nothing moves, and somebody has to be first.
+    /// From here on no rule holds the transaction: nothing moves, and one has to be first.
     pub fn let_go(&mut self, tx: Tx) {
         let role = match self.roles.get(&tx) {
             // The later one is still over with it.

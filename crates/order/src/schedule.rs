@@ -4,26 +4,27 @@
 //!
 //! ```text
 //!   level                         0    1    2    3    4
-//!   snapshots not yet taken       0    0    2    5    1      first that is not zero: snapshot frontier = 2
-//!   writers not yet committed     0    0    0    1    3      first that is not zero: commit frontier   = 3
+//!   snapshots not yet taken       0    0    2    5    1    first not zero: snapshot frontier = 2
+//!   writers not yet committed     0    0    0    1    3    first not zero: commit frontier   = 3
 //! ```
 //!
 //! - **A**: T may take its snapshot if and only if `level(T) <` commit frontier.
 //! - **B**: w may commit if and only if `v(w) ≤` snapshot frontier.
 //!
-//! Both frontiers only grow. A caller with waiters keeps those for rule A by level and those for rule B by `v`, watches [`Schedule::progress`],
-//! and wakes whom a frontier has passed; nobody ever has to be asked twice in vain. Rule C's queues grow a counter of their own.
+//! Both frontiers only grow. A caller with waiters keeps those for rule A by level and those for
+//! rule B by `v`, watches [`Schedule::progress`], and wakes whom a frontier has passed; nobody ever
+//! has to be asked twice in vain. Rule C's queues grow a counter of their own.
 //!
-//! A schedule is told facts and does not police them: a caller that lets a transaction through against the rules (because its user
-//! asked for it) may report that as it happened.
+//! A schedule is told facts and does not police them: a caller that lets a transaction through
+//! against the rules (because its user asked for it) may report that as it happened.
 
 use std::fmt;
 
 use crate::locks::LockQueues;
 use crate::{Level, Levels, LockStep, StepAt, Tx};
 
-/// Which transactions may do what now. Events are amortised O(1), questions O(1), except that transactions with lock
-/// steps pay a logarithm of their number.
+/// Which transactions may do what now. Events are amortised O(1), questions O(1), except that
+/// transactions with lock steps pay a logarithm of their number.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     levels: Levels,
@@ -31,7 +32,8 @@ pub struct Schedule {
     locks: LockQueues,
     /// By level: transactions that have not taken their snapshot.
     unseen: Vec<u32>,
-    /// By level up to and including one past the last: writers visible from there that have not committed.
+    /// By level up to and including one past the last: writers visible from there that have not
+    /// committed.
     uncommitted: Vec<u32>,
     snapshot_frontier: u32,
     commit_frontier: u32,
@@ -57,7 +59,8 @@ impl State {
     }
 }
 
-/// How far a schedule has come. Every part only ever grows; if none has grown, nobody's answer has changed.
+/// How far a schedule has come. Every part only ever grows; if none has grown, nobody's answer has
+/// changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// All snapshots of the levels below this one were taken.
@@ -128,7 +131,8 @@ impl Schedule {
         self.advance();
     }
 
-    /// Rule B, and rule C where the end of the transaction is a step. A transaction that wrote nothing and locked nothing may always end.
+    /// Rule B, and rule C where the end of the transaction is a step. A transaction that wrote
+    /// nothing and locked nothing may always end.
     pub fn may_commit(&self, tx: Tx) -> bool {
         let visible_from = self.levels.visible_from(tx);
         visible_from.is_none_or(|level| level.0 <= self.snapshot_frontier)
@@ -159,9 +163,10 @@ impl Schedule {
         }
     }
 
-    /// The transaction will never come, or not come to its end: nobody waits for it any longer.
+    /// The transaction will never come, or not come to its end: it is not waited for any longer.
     ///
-    /// If it comes all the same, the questions about it are answered by the rules as before and what it does is not counted.
+    /// If it comes all the same, the questions about it are answered by the rules as before and
+    /// what it does is not counted.
     pub fn abandon(&mut self, tx: Tx) {
         if self.has_ended(tx) || self.is_abandoned(tx) {
             return;
@@ -203,12 +208,14 @@ impl Schedule {
         self.commit_frontier = zeros(&self.uncommitted, self.commit_frontier);
     }
 
-    /// The least level with a snapshot that was not taken. A writer w may commit once this has reached `v(w)`.
+    /// The least level with a snapshot that was not taken. A writer w may commit once this has
+    /// reached `v(w)`.
     pub fn snapshot_frontier(&self) -> Level {
         Level(self.snapshot_frontier)
     }
 
-    /// The least level at which a writer becomes visible that has not committed. A transaction may take its snapshot once this has passed its level.
+    /// The least level at which a writer becomes visible that has not committed. A transaction may
+    /// take its snapshot once this has passed its level.
     pub fn commit_frontier(&self) -> Level {
         Level(self.commit_frontier)
     }
@@ -238,7 +245,8 @@ impl Schedule {
         self.ended as usize == self.state.len()
     }
 
-    /// What the transaction would wait for in its present state. Takes time in proportion to the number of transactions.
+    /// What the transaction would wait for in its present state. Takes time in proportion to the
+    /// number of transactions.
     pub fn explain(&self, tx: Tx) -> Explanation {
         Explanation {
             tx,
@@ -307,10 +315,11 @@ impl Schedule {
         (first, count)
     }
 
-    /// Follows what everybody waits for to somebody who waits for nobody here: it has not come, or is busy.
+    /// Follows what everybody waits for to somebody who waits for nobody here: it has not come, or
+    /// is busy.
     fn culprit(&self, tx: Tx) -> Tx {
         let mut at = tx;
-        // The rules cannot form a cycle; levels that somebody chose at will can.
+        // The rules cannot form a cycle; levels that were chosen at will can.
         for _ in 0..64 {
             match self.wait(at) {
                 Some(wait) => at = wait.on(),
@@ -327,7 +336,8 @@ pub struct Explanation {
     pub tx: Tx,
     /// `None` if the schedule lets it go on.
     pub wait: Option<Wait>,
-    /// At the end of the chain of waits: a transaction that may go on and does not. The transaction itself if it waits for nobody.
+    /// At the end of the chain of waits: a transaction that may go on and does not. The
+    /// transaction itself if it waits for nobody.
     pub culprit: Tx,
 }
 
@@ -335,7 +345,8 @@ pub struct Explanation {
 pub enum Wait {
     /// Rule A: `count` writers that it saw have not committed, `first` among them.
     Snapshot { level: Level, first: Tx, count: u32 },
-    /// Rule B: `count` transactions that did not see it have not taken their snapshots, `first` among them.
+    /// Rule B: `count` transactions that did not see it have not taken their snapshots, `first`
+    /// among them.
     Commit {
         visible_from: Level,
         first: Tx,
@@ -346,7 +357,7 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// Whom it waits for; one of them if there are several.
+    /// What it waits for; one of them if there are several.
     pub fn on(&self) -> Tx {
         match *self {
             Wait::Snapshot { first, .. } | Wait::Commit { first, .. } => first,

@@ -1,38 +1,51 @@
-//! Where a Postgres server is and how to talk to it without a runtime.
+//! The one Postgres client: where a database is, and how to talk to it.
 //!
-//! [`DatabaseUrl`] reads URLs as libpq does, [`client_config`] and [`ServerIdentity`] are what they mean for TLS; the gateway uses these with its own,
-//! asynchronous sockets. [`Connection`] is a blocking session for whoever has a thread to spare and bytes to move: the simple protocol for
-//! what is rare, [`Pipeline`]s of prepared statements and [`CopyIn`] for what is not, and [`CopyBoth`], a replication
-//! stream whose messages are read where the socket put them.
+//! ```text
+//!   DatabaseUrl ─▶ tls ─▶ handshake (pure) ─┬─▶ Connection     for threads
+//!                                           └─▶ tokio::Client  for tasks; tokio::Connector for the raw connection
+//! ```
 //!
-//! It does not know types: values go and come as the caller encodes them, results are text. It has no pool, no threads and no retries.
+//! [`DatabaseUrl`] reads URLs, conninfo strings and their environment as libpq does, and everything
+//! here takes one. [`handshake`] knows what is said before the first query. [`Connection`] is for
+//! whoever has a thread to spare and bytes to move: [`Pipeline`]s of prepared statements,
+//! [`CopyIn`], [`CopyBoth`] for replication streams. [`tokio::Client`] is for control connections:
+//! queries with text parameters and rows.
 //!
-//! Start reading at [`Connection`]. The invariant: **every wait ends**. Connecting has a deadline, a stream is read until one, and an
-//! [`Interrupter`] held by another thread ends everything else; after an error that leaves a session in the middle of something, the session says so
-//! ([`Connection::is_broken`]) and every later call fails instead of reading somebody else's answer.
+//! [`scram`] is the other side of a login, for a server of ours. [`secret`] finds passwords in
+//! command lines and messages, so that they are shown without.
+//!
+//! It does not know types: values are text, read by small typed getters ([`Row::get`]). It has no
+//! pool and no retries, and starts no threads and no tasks.
+//!
+//! Start reading at [`DatabaseUrl`], then [`handshake`]. The invariant: **a session never reads
+//! another query's answer**. An error that leaves it in the middle of something closes it
+//! ([`Connection::is_broken`], [`tokio::Client::is_closed`]), and every later call fails.
 
-mod connect;
-mod connection;
-mod copy;
+mod blocking;
 mod error;
+pub mod handshake;
+mod listen;
 mod lsn;
-mod pipeline;
 mod quote;
-mod replication;
 mod rows;
+pub mod scram;
+pub mod secret;
+mod text;
 mod tls;
-mod transport;
+pub mod tokio;
 mod url;
 
-pub use connect::{AttemptError, ConnectError, ConnectOptions};
-pub use connection::{CancelToken, Connection};
-pub use copy::CopyIn;
-pub use error::{Error, ServerError};
+pub use blocking::{
+    CancelToken, Connection, CopyBoth, CopyIn, Interrupter, Outcome, Parameter, Pipeline,
+};
+pub use error::{AttemptError, ConnectError, Error, ServerError};
+pub use handshake::ConnectOptions;
+pub use listen::ListenAddress;
 pub use lsn::Lsn;
-pub use pipeline::{Outcome, Parameter, Pipeline};
 pub use quote::{quote_identifier, quote_literal};
-pub use replication::CopyBoth;
 pub use rows::{Row, Rows};
+pub use text::{FromText, ToText};
 pub use tls::{ServerIdentity, TlsError, client_config};
-pub use transport::Interrupter;
-pub use url::{Address, DatabaseUrl, SslMode, UrlError};
+pub use url::{
+    Address, ChannelBinding, DatabaseUrl, Environment, PROCESS, SslMode, TextFile, UrlError,
+};

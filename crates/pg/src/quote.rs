@@ -1,4 +1,4 @@
-//! Names and texts as parts of SQL.
+//! Names and texts as parts of SQL, and of URLs.
 
 /// A name that means itself: always in double quotes.
 pub fn quote_identifier(name: &str) -> String {
@@ -12,6 +12,20 @@ pub fn quote_literal(text: &str) -> String {
         true => format!(" E'{}'", quoted.replace('\\', "\\\\")),
         false => format!("'{quoted}'"),
     }
+}
+
+/// A text as a part of a URL.
+pub(crate) fn percent_encode(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte))
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 #[cfg(test)]

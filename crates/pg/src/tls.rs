@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ring::digest;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{CryptoProvider, ring as with_ring};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
     SignatureScheme,
@@ -97,9 +98,9 @@ pub fn client_config(url: &DatabaseUrl) -> Result<Option<Arc<ClientConfig>>, Tls
         // libpq verifies the chain in these modes too when it is given roots to verify with.
         SslMode::Prefer | SslMode::Require if url.ssl_root_cert.is_none() => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody)),
+            .with_custom_certificate_verifier(Arc::new(Lenient(None))),
         SslMode::Prefer | SslMode::Require | SslMode::VerifyCa => {
-            let verifier = Authority(verifier(url, "verify-ca")?);
+            let verifier = Lenient(Some(verifier(url, "verify-ca")?));
             builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(verifier))
@@ -120,9 +121,45 @@ pub fn client_config(url: &DatabaseUrl) -> Result<Option<Arc<ClientConfig>>, Tls
     Ok(Some(Arc::new(config)))
 }
 
+/// The hash of a certificate in DER that channel binding uses (`tls-server-end-point`, RFC 5929):
+/// of the algorithm it was signed with, or SHA-256 where that is weaker. `None`: the signature's
+/// algorithm has no hash of its own.
+pub(crate) fn endpoint_hash(certificate: &[u8]) -> Option<Vec<u8>> {
+    // Certificate ::= SEQUENCE { tbsCertificate, signatureAlgorithm SEQUENCE { OBJECT IDENTIFIER, …
+    // }, … }
+    let (whole, _) = element(certificate)?;
+    let (_, after_body) = element(whole)?;
+    let (algorithm, _) = element(after_body)?;
+    let (identifier, _) = element(algorithm)?;
+    const RSA: &[u8] = &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x01];
+    const ECDSA: &[u8] = &[0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x04];
+    let hash = match (identifier.strip_prefix(RSA), identifier.strip_prefix(ECDSA)) {
+        // MD5, SHA-1, SHA-256
+        (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => &digest::SHA256,
+        (Some([12]), _) | (_, Some([3, 3])) => &digest::SHA384,
+        (Some([13]), _) | (_, Some([3, 4])) => &digest::SHA512,
+        _ => return None,
+    };
+    Some(digest::digest(hash, certificate).as_ref().to_vec())
+}
+
+/// The content of the first element of DER, and what follows it.
+fn element(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&first, rest) = der.get(1..)?.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7F => (usize::from(first), rest),
+        _ => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7F))?;
+            let add = |sum: usize, byte: &u8| sum.checked_mul(256)?.checked_add((*byte).into());
+            (bytes.iter().try_fold(0, add)?, rest)
+        }
+    };
+    rest.split_at_checked(length)
+}
+
 fn provider() -> Arc<CryptoProvider> {
     // Named and not the process' default: a library must not depend on who installed which first.
-    Arc::new(ring::default_provider())
+    Arc::new(with_ring::default_provider())
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -181,54 +218,16 @@ fn verifier(url: &DatabaseUrl, mode: &'static str) -> Result<Arc<WebPkiServerVer
         .map_err(TlsError::Verifier)
 }
 
-/// `sslmode=require`: protects against listeners, not against impostors. Signatures are not checked either: whoever could
-/// put himself in between can sign with his own key just as well, and servers with certificates too old for
-/// webpki to parse would be locked out for nothing.
+/// Checks less than everything.
+///
+/// `sslmode=require` (without a verifier) protects against listeners, not against impostors.
+/// Signatures are not checked either: whoever could put himself in between can sign with his own
+/// key just as well, and servers with certificates too old for webpki to parse would be locked out
+/// for nothing. `sslmode=verify-ca` (with one) checks everything but the name.
 #[derive(Debug)]
-struct Anybody;
+struct Lenient(Option<Arc<WebPkiServerVerifier>>);
 
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
-}
-
-/// `sslmode=verify-ca`: everything but the name.
-#[derive(Debug)]
-struct Authority(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for Authority {
+impl ServerCertVerifier for Lenient {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -237,10 +236,10 @@ impl ServerCertVerifier for Authority {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match self
-            .0
-            .verify_server_cert(leaf, intermediates, name, ocsp, now)
-        {
+        let Some(verifier) = &self.0 else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match verifier.verify_server_cert(leaf, intermediates, name, ocsp, now) {
             // The name is checked last, after the chain.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -255,7 +254,10 @@ impl ServerCertVerifier for Authority {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, leaf, signature)
+        match &self.0 {
+            Some(verifier) => verifier.verify_tls12_signature(message, leaf, signature),
+            None => Ok(HandshakeSignatureValid::assertion()),
+        }
     }
 
     fn verify_tls13_signature(
@@ -264,10 +266,15 @@ impl ServerCertVerifier for Authority {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, leaf, signature)
+        match &self.0 {
+            Some(verifier) => verifier.verify_tls13_signature(message, leaf, signature),
+            None => Ok(HandshakeSignatureValid::assertion()),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        with_ring::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -1,16 +1,15 @@
-//! What changed code does otherwise than the recording says. Pure bookkeeping for the coordinator of a retroaction.
+//! What changed code does otherwise than the recording says. Pure bookkeeping for the coordinator
+//! of a retroaction.
 
 use std::collections::{HashMap, HashSet};
 
 use hindcast_order::{Request, Tx};
 use hindcast_trace::ShapeId;
 
-use crate::coordinator::{Claim, Ended, EndedAs};
+use crate::transaction::{AddedId, Claim, Ended, EndedAs};
 
-/// A transaction that no recorded one corresponds to, numbered in the order in which they began.
-pub type AddedId = u32;
-
-/// What was learnt about the changed code and is needed from the beginning. It only grows from one run to the next.
+/// What was learnt about the changed code and is needed from the beginning. It only grows from one
+/// run to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Learned {
     /// Hashes of first statements of transactions that were added in front of recorded ones.
@@ -47,7 +46,8 @@ struct Added {
 struct OfRequest {
     /// The last transaction failed in a way that services try again after, and began like this.
     failed: Option<u64>,
-    /// Recorded transactions that were taken by one which begins otherwise: how it was to begin, how it began.
+    /// Recorded transactions that were taken by one which begins otherwise: how it was to begin,
+    /// how it began.
     misplaced: Vec<(u64, u64)>,
 }
 
@@ -134,14 +134,16 @@ impl Changes {
         self.outdated.then_some(&self.learned)
     }
 
-    /// Whether a transaction of this request that begins like this was added, as far as is known before the recorded ones are looked at.
+    /// Whether a transaction of this request that begins like this was added, as far as is known
+    /// before the recorded ones are looked at.
     pub fn is_retry(&self, request: Request, opening: u64) -> bool {
         self.requests
             .get(&request)
             .is_some_and(|of| of.failed == Some(opening))
     }
 
-    /// Whether a transaction that begins like this must not take the place of a recorded one which begins otherwise.
+    /// Whether a transaction that begins like this must not take the place of a recorded one which
+    /// begins otherwise.
     pub fn is_known_as_added(&self, opening: u64) -> bool {
         self.learned.added_openings.contains(&opening)
     }
@@ -163,7 +165,8 @@ impl Changes {
         id
     }
 
-    /// A recorded transaction was taken by one that begins like this. `recorded`: how it was to begin.
+    /// A recorded transaction was taken by one that begins like this. `recorded`: how it was to
+    /// begin.
     pub fn take(&mut self, request: Request, tx: Tx, opening: u64, recorded: Option<u64>) {
         self.openings.insert(Claim::Run(tx), opening);
         if let Some(recorded) = recorded.filter(|&recorded| recorded != opening) {
@@ -255,7 +258,8 @@ impl Changes {
     }
 }
 
-/// Whether services try again after an error like this, and a second attempt is not another transaction of theirs.
+/// Whether services try again after an error like this, and a second attempt is not another
+/// transaction of theirs.
 fn is_retried(error: &str) -> bool {
     ["(40001)", "(40P01)", "(23505)"]
         .iter()

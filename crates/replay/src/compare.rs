@@ -1,10 +1,10 @@
 //! Compares a response with the recorded one.
 
 use hindcast_gateway::http::headers;
-use hindcast_trace::{Digest, Response};
+use hindcast_trace::{Digest, Request, Response};
 use http::HeaderName;
 
-use crate::verdict::{BodySeen, DivergenceKind};
+use crate::verdict::{BodySeen, Divergence, DivergenceKind};
 
 /// Differences that do not matter.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +82,16 @@ pub struct Seen {
     pub status: u16,
     pub headers: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
+}
+
+/// Compares the responses of a run with the recorded ones.
+pub trait Compare: Send + Sync {
+    /// What came back for a request whose response counts; an error if nothing did. What is
+    /// returned goes to the coordinator.
+    fn response(&self, recorded: &Request, outcome: Result<Seen, String>) -> Option<Divergence>;
+
+    /// A request is about to be sent, whether its response counts or not.
+    fn sending(&self, recorded: &Request);
 }
 
 /// How many bytes around a first difference are shown.

@@ -1,96 +1,32 @@
-//! Decides which transaction may do what, and notices where the replay is not the recording. Pure: it is told what
-//! happens and answers questions; waiting and waking is up to its caller (see `gate`).
+//! Decides which transaction may do what, and notices where the replay is not the recording. Pure:
+//! it is told what happens and answers questions; waiting and waking is up to its caller (see
+//! `monitor`).
 //!
-//! A transaction of the service is matched to a recorded one by its request and its place among the request's transactions. Where a request
-//! runs several at once, the text of the first statement tells them apart.
+//! A transaction of the service is matched to a recorded one by its request and its place among the
+//! request's transactions. Where a request runs several at once, the text of the first statement
+//! tells them apart.
 //!
-//! Changed code is matched in the same way, but a difference is what it is run for: transactions that match nothing are *added*, those that
-//! do not come are *deleted*, and [`Changes`] keeps account of all that is otherwise than recorded, instead of divergences.
+//! Changed code is matched in the same way, but a difference is what it is run for: transactions
+//! that match nothing are *added*, those that do not come are *deleted*, and [`Changes`] keeps
+//! account of all that is otherwise than recorded, instead of divergences.
 
 mod changed;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 
 use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
-use hindcast_trace::{Attribution, Isolation, RequestId, ShapeId};
+use hindcast_trace::{Attribution, Isolation, RequestId};
 
-use crate::changes::{AddedId, Changes, Difference, DifferenceKind};
+use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::plan::Plan;
 use crate::recording::{Answer, Fate, Recording};
 use crate::rules::{Frontier, Rules};
 use crate::shapes::Shapes;
+use crate::transaction::{Ask, Claim, Ended, EndedAs};
 use crate::verdict::{Divergence, DivergenceKind, Position};
-
-/// Something that may have to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ask {
-    Snapshot(Tx),
-    /// The statement with this index within its transaction.
-    Lock(Tx, u32),
-    /// To write or lock, for a transaction of changed code that aborted originally.
-    Act(Tx),
-    Commit(Tx),
-}
-
-impl Ask {
-    pub fn tx(self) -> Tx {
-        match self {
-            Self::Snapshot(tx) | Self::Lock(tx, _) | Self::Act(tx) | Self::Commit(tx) => tx,
-        }
-    }
-}
-
-/// What a transaction of the service turned out to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Claim {
-    /// Run it under the schedule: it committed originally, or the code is changed.
-    Run(Tx),
-    /// It aborted originally: answer from the recording.
-    Serve(Tx),
-    /// The request had no such transaction: run it without a schedule, or not at all if the replay has stopped.
-    Extra,
-    /// The request of changed code had no such transaction: run it as it comes.
-    Added(AddedId),
-    /// It belongs to no request that is replayed.
-    Outside,
-}
-
-/// How a transaction ended in the replay.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    pub shape: ShapeId,
-    pub digest: u32,
-    pub rows: u64,
-    pub fate: EndedAs,
-    /// Of changed code: the fingerprints of its statements.
-    pub statements: Vec<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EndedAs {
-    Committed,
-    /// With the error that made it fail, if there was one.
-    RolledBack {
-        error: Option<String>,
-    },
-}
-
-impl Ended {
-    /// The session went away in the middle of it.
-    fn lost() -> Self {
-        Self {
-            shape: ShapeId(0),
-            digest: 0,
-            rows: 0,
-            fate: EndedAs::RolledBack {
-                error: Some("the service closed the connection in the middle of it".to_owned()),
-            },
-            statements: Vec::new(),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -124,6 +60,8 @@ pub struct Coordinator {
     keep_going: bool,
     /// The replay has ended: what sessions still do while they are shut down says nothing.
     stopped: bool,
+    /// The recording could not be read: the run is over, and has no verdict.
+    unreadable: Option<io::Error>,
     steps: u64,
 }
 
@@ -142,7 +80,7 @@ impl Coordinator {
     ) -> Self {
         for (transaction, tx) in recording.transactions.iter().zip(0..) {
             if transaction.fate == Fate::Aborted {
-                // Answered from the recording: nobody waits for it.
+                // Answered from the recording: nothing waits for it.
                 schedule.abandon(Tx(tx));
             }
         }
@@ -198,11 +136,13 @@ impl Coordinator {
             more: Vec::new(),
             keep_going,
             stopped: false,
+            unreadable: None,
             steps: 0,
         }
     }
 
-    /// A transaction of the service takes its first snapshot. `opening` is the hash of that statement's fingerprint.
+    /// A transaction of the service takes its first snapshot. `opening` is the hash of that
+    /// statement's fingerprint.
     pub fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim {
         let Some(id) = request else {
             return Claim::Outside;
@@ -263,7 +203,8 @@ impl Coordinator {
             .count() as u32;
     }
 
-    /// Whether the request still has to begin a transaction that can be known as its own only if no other is in flight.
+    /// Whether the request still has to begin a transaction that can be known as its own only if no
+    /// other is in flight.
     pub fn must_be_alone(&self, request: Request) -> bool {
         self.unclaimed(request).any(|tx| {
             matches!(
@@ -308,7 +249,7 @@ impl Coordinator {
         self.rules.leave(tx);
     }
 
-    /// These will not be run: nobody could tell.
+    /// These will not be run: nothing depends on them.
     pub fn leave_out(&mut self, transactions: Vec<Tx>) {
         for tx in transactions {
             self.set_claimed(tx);
@@ -333,7 +274,8 @@ impl Coordinator {
         self.steps += self.rules.locked(tx, statement);
     }
 
-    /// The transaction has done all but its commit, or may wait for a commit now: in sequential mode, the next one may run.
+    /// The transaction has done all but its commit, or may wait for a commit now: in sequential
+    /// mode, the next one may run.
     pub fn ran(&mut self, tx: Tx) {
         self.steps += self.rules.ran(tx);
     }
@@ -379,7 +321,8 @@ impl Coordinator {
         }
     }
 
-    /// The transaction was answered from the recording. `complete`: every recorded byte was asked for, and nothing more.
+    /// The transaction was answered from the recording. `complete`: every recorded byte was asked
+    /// for, and nothing more.
     pub fn served(&mut self, tx: Tx, complete: bool) {
         self.steps += 1;
         self.counts.transactions_done += 1;
@@ -441,7 +384,8 @@ impl Coordinator {
 
     fn compare(&mut self, tx: Tx, ended: &Ended) {
         let recorded = self.recording.transaction(tx);
-        // Under READ COMMITTED only the first statement's snapshot is enforced; a difference is still a difference.
+        // Under READ COMMITTED only the first statement's snapshot is enforced; a difference is
+        // still a difference.
         let kind = match &ended.fate {
             EndedAs::RolledBack { error } => DivergenceKind::Failed {
                 error: error.clone(),
@@ -495,6 +439,14 @@ impl Coordinator {
         &self.recording
     }
 
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    pub fn shapes(&self) -> &Shapes {
+        &self.shapes
+    }
+
     pub fn schedule(&self) -> &Schedule {
         self.rules.schedule()
     }
@@ -505,13 +457,14 @@ impl Coordinator {
 
     /// How many steps of the recording were taken; if this stands still, so does the replay.
     ///
-    /// Whatever the service does, there are only so many: what the recording does not have does not count. So a service that polls
-    /// its database, or tries again and again, cannot keep a replay from being found stuck.
+    /// Whatever the service does, there are only so many: what the recording does not have does not
+    /// count. So a service that polls its database, or tries again and again, cannot keep a replay
+    /// from being found stuck.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Nobody's answer from [`Coordinator::may`] has changed as long as this has not.
+    /// As long as this has not changed, no answer of [`Coordinator::may`] has.
     pub fn frontier(&self) -> Frontier {
         self.rules.frontier()
     }
@@ -519,6 +472,23 @@ impl Coordinator {
     /// Requests that were sent and not answered, in the order in which they arrived originally.
     pub fn in_flight(&self) -> impl Iterator<Item = Request> + '_ {
         self.in_flight.iter().copied().map(Request)
+    }
+
+    /// The request in flight, if there is exactly one.
+    pub fn alone(&self) -> Option<RequestId> {
+        let mut in_flight = self.in_flight();
+        let one = in_flight.next().filter(|_| in_flight.next().is_none())?;
+        Some(self.recording.request(one).id)
+    }
+
+    /// The recording cannot be read.
+    pub fn fail(&mut self, error: io::Error) {
+        self.unreadable.get_or_insert(error);
+    }
+
+    /// Why the recording could not be read, if that has ended the run.
+    pub fn take_failure(&mut self) -> Option<io::Error> {
+        self.unreadable.take()
     }
 
     /// The replay has ended. What transactions do from here on is not compared any more.
@@ -536,7 +506,9 @@ impl Coordinator {
     /// Whether the replay is to stop.
     pub fn is_over(&self) -> bool {
         let outdated = |changes: &Changes| changes.outdated().is_some();
-        self.first.is_some() && !self.keep_going || self.changes.as_ref().is_some_and(outdated)
+        self.first.is_some() && !self.keep_going
+            || self.changes.as_ref().is_some_and(outdated)
+            || self.unreadable.is_some()
     }
 
     /// Described divergences, the first one first.

@@ -1,42 +1,41 @@
 //! Runs ghosts: transactions that belong to no request, from what their clients sent.
 //!
-//! Each recorded session gets a connection of its own and runs its transactions in order, so that settings, prepared statements and temporary
-//! tables are there when they are needed. A [`Holder`] makes them wait, like everybody else.
+//! Each recorded session gets a connection of its own and runs its transactions in order, so that
+//! settings, prepared statements and temporary tables are there when they are needed. A [`Holder`]
+//! makes them wait, as for sessions of the service.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use hindcast_gateway::pg::{Connector, Wires};
 use hindcast_order::{Admission, Span, Tx, admission};
+use hindcast_pg::tokio::Connector;
+use hindcast_pg::{ConnectError, ConnectOptions};
 use hindcast_trace::{RequestId, SessionId};
-use hindcast_wire::frame::{self, Direction};
-use hindcast_wire::message::{backend as server, frontend as client};
-use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use hindcast_wire::Wires;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use crate::coordinator::{Claim, Ended};
-use crate::desk::Floor;
-use crate::hold::{Desk, HoldOptions, Holder, Next, Pins};
+use crate::hold::{Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::recording::{Fate, Recording};
+use crate::shared::Shared;
+use crate::transaction::{Claim, Ended};
 
 /// Why a ghost could not be run. The replay goes on without it, and diverges if that matters.
 #[derive(Debug, thiserror::Error)]
 pub enum GhostError {
     #[error("cannot connect to the rewound database: {0}")]
-    Connect(String),
-    #[error("the server asks for an authentication that is not supported here ({0})")]
-    Authentication(u32),
-    #[error("the server refused the connection: {0}")]
-    Refused(String),
+    Connect(#[from] ConnectError),
     #[error("the connection was lost")]
     Lost(#[from] std::io::Error),
     #[error("what the client sent was not kept")]
     NotKept,
+    #[error("the recording cannot be read")]
+    Unreadable,
 }
 
-/// The ghosts to run, by session, in order. Those that only read are left out: nobody can tell.
+/// The ghosts to run, by session, in order. Those that only read are left out: nothing depends on
+/// them.
 pub fn by_session(recording: &Recording) -> BTreeMap<SessionId, Vec<Tx>> {
     let mut sessions: BTreeMap<SessionId, Vec<Tx>> = BTreeMap::new();
     for tx in recording.ghosts().filter(|&tx| matters(recording, tx)) {
@@ -45,7 +44,7 @@ pub fn by_session(recording: &Recording) -> BTreeMap<SessionId, Vec<Tx>> {
             .or_default()
             .push(tx);
     }
-    // A session that only ever set something has nobody to set it for.
+    // A session that only ever set something set it for nothing.
     sessions.retain(|_, own| {
         own.iter()
             .any(|&tx| recording.transaction(tx).has_snapshot || recording.transaction(tx).wrote)
@@ -61,10 +60,11 @@ pub fn matters(recording: &Recording, tx: Tx) -> bool {
 
 /// Runs all ghosts.
 ///
-/// No more sessions are open at a time than originally, and they are opened in the order of their first ghosts. Nothing gets stuck by
-/// that, for the reason for which nothing gets stuck by [`hindcast_order::admission`].
+/// No more sessions are open at a time than originally, and they are opened in the order of their
+/// first ghosts. Nothing gets stuck by that, for the reason for which nothing gets stuck by
+/// [`hindcast_order::admission`].
 pub async fn run_all(
-    floor: Arc<Floor>,
+    shared: Arc<Shared>,
     connector: Arc<Connector>,
     options: HoldOptions,
     sessions: Vec<Vec<Tx>>,
@@ -72,7 +72,7 @@ pub async fn run_all(
     let spans: Vec<Span> = sessions
         .iter()
         .map(|own| {
-            let used = |&tx: &Tx| floor.recording.transaction(tx);
+            let used = |&tx: &Tx| shared.recording.transaction(tx);
             Span {
                 first: own.iter().map(|tx| used(tx).began).min().unwrap_or(0),
                 last: own.iter().map(|tx| used(tx).ended).max(),
@@ -86,10 +86,10 @@ pub async fn run_all(
         while let Some(session) = line.next() {
             line.sent(session);
             let own = sessions[session.index()].clone();
-            let (floor, connector) = (Arc::clone(&floor), Arc::clone(&connector));
+            let (shared, connector) = (Arc::clone(&shared), Arc::clone(&connector));
             let options = options.clone();
             open.spawn(async move {
-                run(floor, connector, options, own).await;
+                run(shared, connector, options, own).await;
                 session
             });
         }
@@ -104,12 +104,18 @@ pub async fn run_all(
     }
 }
 
-/// Runs the ghosts of one session. If one cannot be run, those behind it cannot either: they might lack what it left behind.
-async fn run(floor: Arc<Floor>, connector: Arc<Connector>, options: HoldOptions, ghosts: Vec<Tx>) {
+/// Runs the ghosts of one session. If one cannot be run, those behind it cannot either: they might
+/// lack what it left behind.
+async fn run(
+    shared: Arc<Shared>,
+    connector: Arc<Connector>,
+    options: HoldOptions,
+    ghosts: Vec<Tx>,
+) {
     let mut left = ghosts.into();
-    if let Err(error) = run_session(&floor, &connector, options, &mut left).await {
+    if let Err(error) = run_session(&shared, &connector, options, &mut left).await {
         let error = error.to_string();
-        floor.gate.with(|coordinator| {
+        shared.monitor.with(|coordinator| {
             for tx in left {
                 coordinator.ghost_failed(tx, error.clone());
             }
@@ -118,7 +124,7 @@ async fn run(floor: Arc<Floor>, connector: Arc<Connector>, options: HoldOptions,
 }
 
 async fn run_session(
-    floor: &Arc<Floor>,
+    shared: &Arc<Shared>,
     connector: &Connector,
     options: HoldOptions,
     left: &mut VecDeque<Tx>,
@@ -126,39 +132,43 @@ async fn run_session(
     let Some(&first) = left.front() else {
         return Ok(());
     };
-    let mut stream = connect(connector).await?;
+    let settings = ConnectOptions::named("hindcast ghost").set("synchronous_commit", "off");
+    let mut stream = connector.open(&settings).await?.stream;
     let mut session = Session {
         holder: Holder::running(options),
-        desk: GhostDesk {
-            floor: Arc::clone(floor),
+        context: GhostContext {
+            shared: Arc::clone(shared),
             current: first,
             over: false,
         },
     };
     while let Some(&tx) = left.front() {
-        if !floor.gate.with(|coordinator| coordinator.claim_ghost(tx)) {
+        if !shared
+            .monitor
+            .with(|coordinator| coordinator.claim_ghost(tx))
+        {
             left.pop_front();
             continue;
         }
-        session.desk.current = tx;
-        session.desk.over = false;
-        let bytes = floor
-            .recording
-            .extras(tx)
-            .ok()
-            .and_then(|extras| extras.client_bytes);
-        let outcome = match bytes {
-            Some(bytes) => session.run(&mut stream, &bytes).await,
-            None => Err(GhostError::NotKept),
+        session.context.current = tx;
+        session.context.over = false;
+        let outcome = match shared.extras(tx) {
+            Ok(extras) => match extras.client_bytes {
+                Some(bytes) => session.run(&mut stream, &bytes).await,
+                None => Err(GhostError::NotKept),
+            },
+            Err(Unreadable) => Err(GhostError::Unreadable),
         };
-        if session.desk.over {
+        if session.context.over {
             // It has been compared, whatever became of its connection since.
             left.pop_front();
             outcome?;
         } else {
             outcome?;
             // Nothing in it took a snapshot: it is over all the same.
-            floor.gate.with(|coordinator| coordinator.ghost_over(tx));
+            shared
+                .monitor
+                .with(|coordinator| coordinator.ghost_over(tx));
             left.pop_front();
         }
     }
@@ -167,7 +177,7 @@ async fn run_session(
 
 struct Session {
     holder: Holder,
-    desk: GhostDesk,
+    context: GhostContext,
 }
 
 impl Session {
@@ -179,14 +189,16 @@ impl Session {
         let mut wires = Wires::default();
         let mut sent = BytesMut::from(bytes);
         let mut received = BytesMut::new();
-        let mut next = self.holder.on_client(&mut sent, &mut wires, &mut self.desk);
+        let mut next = self
+            .holder
+            .on_client(&mut sent, &mut wires, &mut self.context);
         loop {
             stream.write_all(&wires.to_server.split()).await?;
             wires.to_client.clear();
             match next {
                 Next::Wait(ask) => {
-                    self.desk.floor.gate.permission(ask).await;
-                    next = self.holder.on_permission(&mut wires, &mut self.desk);
+                    self.context.shared.monitor.permission(ask).await;
+                    next = self.holder.on_permission(&mut wires, &mut self.context);
                     continue;
                 }
                 Next::Close => {
@@ -198,142 +210,53 @@ impl Session {
                 return Ok(());
             }
             if stream.read_buf(&mut received).await? == 0 {
-                self.holder.on_server_gone(&mut self.desk);
+                self.holder.on_gone(&mut self.context);
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
             next = self
                 .holder
-                .on_server(&mut received, &mut wires, &mut self.desk);
+                .on_server(&mut received, &mut wires, &mut self.context);
         }
     }
 }
 
-/// Knows which ghost it is before anybody asks.
-struct GhostDesk {
-    floor: Arc<Floor>,
+/// Knows which ghost it is from the start.
+struct GhostContext {
+    shared: Arc<Shared>,
     current: Tx,
     over: bool,
 }
 
-impl Desk for GhostDesk {
+impl Context for GhostContext {
     fn claim(&mut self, _request: Option<RequestId>, _opening: u64) -> Claim {
         Claim::Run(self.current)
     }
-    fn pins(&self, tx: Tx) -> Pins {
-        self.floor.pins(tx)
+    fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {
+        self.shared.pins(tx)
     }
-    fn recorded_answers(&self, _tx: Tx) -> Option<Vec<u8>> {
-        None
+    fn recorded_answers(&self, _tx: Tx) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(None)
     }
     fn alone(&self) -> Option<RequestId> {
         None
     }
     fn took_snapshot(&mut self, tx: Tx) {
-        self.floor
-            .gate
-            .with(|coordinator| coordinator.took_snapshot(tx));
+        self.shared.monitor.with(|c| c.took_snapshot(tx));
     }
     fn locked(&mut self, tx: Tx, statement: u32) {
-        self.floor
-            .gate
-            .with(|coordinator| coordinator.locked(tx, statement));
+        self.shared.monitor.with(|c| c.locked(tx, statement));
     }
     fn ran(&mut self, tx: Tx) {
-        self.floor.gate.with(|coordinator| coordinator.ran(tx));
+        self.shared.monitor.with(|c| c.ran(tx));
     }
     fn ended(&mut self, claim: Claim, ended: Ended) {
         self.over = true;
-        self.floor
-            .gate
-            .with(|coordinator| coordinator.ended(claim, &ended));
+        self.shared.monitor.with(|c| c.ended(claim, &ended));
     }
     fn served(&mut self, _tx: Tx, _complete: bool) {}
     fn lost(&mut self, claim: Claim) {
         self.over = true;
-        self.floor.gate.with(|coordinator| coordinator.lost(claim));
+        self.shared.monitor.with(|c| c.lost(claim));
     }
     fn outside_write_refused(&mut self, _statement: &str) {}
-}
-
-/// A session that is ready for queries, as the user of the URL.
-async fn connect(
-    connector: &Connector,
-) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, GhostError> {
-    let (mut stream, _) = connector
-        .connect()
-        .await
-        .map_err(|error| GhostError::Connect(error.to_string()))?;
-    let url = connector.url();
-    let (user, database) = (url.user(), url.database());
-    let password = url.password().unwrap_or_default();
-    let mut out = BytesMut::new();
-    let parameters: [(&[u8], &[u8]); 4] = [
-        (b"user", user.as_bytes()),
-        (b"database", database.as_bytes()),
-        (b"application_name", b"hindcast ghost"),
-        (b"synchronous_commit", b"off"),
-    ];
-    client::startup(&mut out, client::PROTOCOL_3_0, &parameters);
-    stream.write_all(&out).await?;
-    let mut input = BytesMut::new();
-    let mut scram = None;
-    loop {
-        let Some(frame) =
-            frame::split(Direction::FromServer, &mut input).map_err(std::io::Error::other)?
-        else {
-            if stream.read_buf(&mut input).await? == 0 {
-                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
-            }
-            continue;
-        };
-        out.clear();
-        match frame.tag() {
-            server::READY_FOR_QUERY => return Ok(stream),
-            server::ERROR_RESPONSE => {
-                return Err(GhostError::Refused(crate::hold::error_text(frame.body())));
-            }
-            server::AUTHENTICATION => {
-                let (kind, data) =
-                    server::parse_authentication(frame.body()).map_err(std::io::Error::other)?;
-                match kind {
-                    0 => {}
-                    3 => client::password(&mut out, &[password.as_bytes(), b"\0"].concat()),
-                    5 => {
-                        let salt: [u8; 4] = data
-                            .try_into()
-                            .map_err(|_| GhostError::Authentication(kind))?;
-                        let hash = postgres_protocol::authentication::md5_hash(
-                            user.as_bytes(),
-                            password.as_bytes(),
-                            salt,
-                        );
-                        client::password(&mut out, &[hash.as_bytes(), b"\0"].concat());
-                    }
-                    10 => {
-                        let exchange =
-                            ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
-                        let first = exchange.message();
-                        let length = (first.len() as u32).to_be_bytes();
-                        client::password(
-                            &mut out,
-                            &[SCRAM_SHA_256.as_bytes(), b"\0", &length, first].concat(),
-                        );
-                        scram = Some(exchange);
-                    }
-                    11 | 12 => {
-                        let exchange = scram.as_mut().ok_or(GhostError::Authentication(kind))?;
-                        if kind == 11 {
-                            exchange.update(data)?;
-                            client::password(&mut out, exchange.message());
-                        } else {
-                            exchange.finish(data)?;
-                        }
-                    }
-                    other => return Err(GhostError::Authentication(other)),
-                }
-                stream.write_all(&out).await?;
-            }
-            _ => {}
-        }
-    }
 }

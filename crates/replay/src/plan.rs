@@ -9,13 +9,14 @@
 //!                         sent again and compared            sent again only
 //! ```
 //!
-//! The *lead-in* holds the requests that were in flight when the range began, those that were in flight when they began, and so on
-//! back to a quiet point; or back to the base, where nothing can bring the database nearer. The *trail* holds what arrived
-//! while the range was still running: the range may have seen what it wrote.
+//! The *lead-in* holds the requests that were in flight when the range began, those that were in
+//! flight when they began, and so on back to a quiet point; or back to the base, where nothing can
+//! bring the database nearer. The *trail* holds what arrived while the range was still running: the
+//! range may have seen what it wrote.
 
 use std::ops::{Range, RangeInclusive};
 
-use hindcast_trace::{Gap, Micros, ReadError, RequestFilter, RequestId, Trace};
+use hindcast_trace::{Gap, Micros, ReadError, Request, RequestFilter, RequestId, Trace};
 
 /// The requests and the stretch of time that a replay covers.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,12 @@ pub enum PlanError {
         first: RequestId,
         last: RequestId,
     },
+    #[error("request {asked} was pruned; the recording has requests {first} to {last}")]
+    Pruned {
+        asked: RequestId,
+        first: RequestId,
+        last: RequestId,
+    },
     #[error("the range ends with request {to}, before it begins with request {from}")]
     Backwards { from: RequestId, to: RequestId },
     #[error("the recording cannot be read")]
@@ -55,42 +62,35 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// `base`: the moment before which the database cannot be had, if it can only be had as of that moment.
+    /// The requests of its period, without headers and bodies.
+    pub fn requests(&self, trace: &Trace) -> impl Iterator<Item = Result<Request, ReadError>> {
+        trace.requests(RequestFilter {
+            arrived: Some(self.period.clone()),
+            lean: true,
+            ..Default::default()
+        })
+    }
+
+    /// `base`: the moment before which the database cannot be had, if it can only be had as of that
+    /// moment.
     pub fn new(
         trace: &Trace,
         from: Option<RequestId>,
         to: Option<RequestId>,
         base: Option<Micros>,
     ) -> Result<Self, PlanError> {
-        // One pass over all requests, keeping only what the answer needs.
-        let mut spans = Vec::new();
-        for request in trace.requests(RequestFilter {
-            lean: true,
-            ..Default::default()
-        }) {
-            let request = request?;
-            spans.push((
-                request.arrived,
-                request.ended.max(request.arrived),
-                request.id,
-            ));
-        }
-        spans.sort_unstable();
+        let spans = spans(trace)?;
         let Some(&(_, _, earliest)) = spans.first() else {
             return Err(PlanError::Empty);
         };
         let latest = spans.last().expect("there is a first").2;
-        let position =
-            |asked: Option<RequestId>, otherwise: usize| match asked {
-                None => Ok(otherwise),
-                Some(asked) => spans.iter().position(|&(_, _, id)| id == asked).ok_or(
-                    PlanError::NoSuchRequest {
-                        asked,
-                        first: earliest,
-                        last: latest,
-                    },
-                ),
-            };
+        let position = |asked: Option<RequestId>, otherwise: usize| match asked {
+            None => Ok(otherwise),
+            Some(asked) => {
+                let found = spans.iter().position(|&(_, _, id)| id == asked);
+                found.ok_or_else(|| missing(trace, asked, earliest, latest))
+            }
+        };
         let (from_at, to_at) = (position(from, 0)?, position(to, spans.len() - 1)?);
         if from_at > to_at {
             return Err(PlanError::Backwards {
@@ -144,10 +144,35 @@ impl Plan {
         self.period.contains(&arrived)
     }
 
-    /// Whether a request's response and transactions are compared. Ids of several recorders are in no order; times are.
+    /// Whether a request's response and transactions are compared. Ids of several recorders are in
+    /// no order; times are.
     pub fn compares(&self, id: RequestId, arrived: Micros) -> bool {
         (arrived, id) <= (self.until, *self.range.end())
     }
+}
+
+fn missing(trace: &Trace, asked: RequestId, first: RequestId, last: RequestId) -> PlanError {
+    let pruned = trace.pruned().iter().flat_map(|pruned| &pruned.ids);
+    match pruned.into_iter().any(|ids| ids.contains(&asked)) {
+        true => PlanError::Pruned { asked, first, last },
+        false => PlanError::NoSuchRequest { asked, first, last },
+    }
+}
+
+/// All requests, from arrival to end, in order of arrival. Only what a plan needs of them is kept.
+fn spans(trace: &Trace) -> Result<Vec<(Micros, Micros, RequestId)>, ReadError> {
+    let filter = RequestFilter {
+        lean: true,
+        ..Default::default()
+    };
+    let span = |request: Request| {
+        let ended = request.ended.max(request.arrived);
+        (request.arrived, ended, request.id)
+    };
+    let requests = trace.requests(filter).map(|request| request.map(span));
+    let mut spans = requests.collect::<Result<Vec<_>, _>>()?;
+    spans.sort_unstable();
+    Ok(spans)
 }
 
 /// The latest position at or before `from` at which no earlier request was in flight.
@@ -181,7 +206,7 @@ mod tests {
     fn the_lead_in_goes_back_to_where_nothing_was_in_flight() {
         // Nothing was in flight when the range began: no lead-in.
         check(&[(0, 5), (10, 15), (20, 25)], 2, 2);
-        // Somebody was, and when they began somebody else was.
+        // One was, and when that began another was.
         check(&[(0, 5), (10, 22), (15, 18), (20, 25)], 3, 1);
         // A request that ends in the very moment in which another arrives is still in flight.
         check(&[(0, 10), (10, 20)], 1, 0);

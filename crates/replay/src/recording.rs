@@ -1,10 +1,12 @@
 //! What of a recording has to be at hand while it is replayed, for traces of millions of requests.
 //!
-//! Requests and transactions are numbered densely, requests in order of arrival and transactions in the order in which
-//! they began. About sixty bytes of each stay in memory. What only some transactions have, and what may be large (bytes of
-//! aborted ones, bytes of ghosts, sequence values), goes to a temporary file and is read back when it is needed; requests
-//! with their bodies stay in the trace.
+//! Requests and transactions are numbered densely, requests in order of arrival and transactions in
+//! the order in which they began. About sixty bytes of each stay in memory. What only some
+//! transactions have, and what may be large (bytes of aborted ones, bytes of ghosts, sequence
+//! values), goes to a temporary file and is read back when it is needed; requests with their bodies
+//! stay in the trace.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
@@ -14,8 +16,8 @@ use bytes::BytesMut;
 use hindcast_order::retroaction::{Origin, Past};
 use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers};
 use hindcast_trace::{
-    self as trace, Attribution, Digest, Isolation, Micros, Outcome, ReadError, RequestFilter,
-    RequestId, SequenceValue, SessionId, ShapeId, Trace, TransactionFilter, TransactionId,
+    self as trace, Attribution, Digest, Isolation, Micros, Outcome, ReadError, RequestId,
+    SequenceValue, SessionId, ShapeId, Snapshot, Trace, TransactionFilter, TransactionId, Xid,
 };
 use hindcast_wire::frame::{self, Direction};
 use hindcast_wire::message::backend;
@@ -24,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 use crate::shapes::Shapes;
+use crate::transaction::error_text;
 
 /// One recorded request, without headers and bodies.
 #[derive(Clone, Debug)]
@@ -101,6 +104,8 @@ pub struct Recording {
     own: Vec<Tx>,
     /// Of changed code: those that failed originally and were tried again.
     retried: Vec<Tx>,
+    /// Of changed code: why transactions failed originally.
+    errors: HashMap<Tx, String>,
     extras: File,
 }
 
@@ -116,7 +121,8 @@ pub enum LoadError {
 
 /// Which part of what a plan covers is run, and how.
 pub struct Scope<'a> {
-    /// The code is changed: what aborted originally is run, too, and locks are the database's business.
+    /// The code is changed: what aborted originally is run, too, and locks are the database's
+    /// business.
     pub changed: bool,
     /// Which requests are sent.
     pub request: &'a (dyn Fn(RequestId) -> bool + Sync),
@@ -134,127 +140,28 @@ impl Scope<'_> {
 }
 
 impl Recording {
-    /// Reads what `plan` covers, and the levels and lock steps of the schedule that follows from it.
+    /// Reads what `plan` covers, and the levels and lock steps of the schedule that follows from
+    /// it.
     pub fn load(
         trace: &Trace,
         plan: &Plan,
         shapes: &Shapes,
         scope: &Scope<'_>,
     ) -> Result<(Self, Levels, Vec<LockStep>), LoadError> {
-        let mut requests: Vec<RecordedRequest> = lean_requests(trace, plan)?;
+        let mut requests = lean_requests(trace, plan)?;
         requests.retain(|request| (scope.request)(request.id));
-        let number_of = |id: RequestId| -> Option<Request> {
-            requests
-                .binary_search_by_key(&id, |r| r.id)
-                .ok()
-                .map(|at| Request(at as u32))
-        };
-
-        let extras = tempfile::tempfile()?;
-        let mut spill = Spill {
-            file: BufWriter::new(extras.try_clone()?),
-            length: 0,
-        };
-        let mut transactions = Vec::new();
-        let (mut snapshots, mut writers, mut locks) = (Vec::new(), Vec::new(), Vec::new());
-        let mut aborted = Vec::new();
+        let mut loading = Loading::new(scope, requests)?;
         for recorded in trace.transactions(TransactionFilter {
             began: Some(plan.period.clone()),
             ..Default::default()
         }) {
-            let recorded = recorded?;
-            let tx = Tx(transactions.len() as u32);
-            let request = match recorded.request {
-                None if !(scope.ghost)(recorded.shape) => continue,
-                None => None,
-                // Of a request that is not sent again: nothing that is compared can see it.
-                Some((id, how)) => match number_of(id) {
-                    Some(request) => Some((request, how)),
-                    None => continue,
-                },
-            };
-            let fate = match recorded.outcome {
-                Outcome::Committed => Fate::Committed,
-                Outcome::Aborted => Fate::Aborted,
-                Outcome::Prepared { .. } => Fate::Prepared,
-                Outcome::Unknown => Fate::Unknown,
-            };
-            if scope.changed && fate == Fate::Aborted {
-                if let Some(snapshot) = recorded.snapshot.clone() {
-                    aborted.push((tx, snapshot));
-                }
-            } else if fate != Fate::Aborted {
-                if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
-                    writers.push((tx, xid.0));
-                }
-                if let Some(snapshot) = recorded.snapshot.clone() {
-                    snapshots.push((tx, snapshot));
-                }
-                // Row and table locks are not taken, so nobody waits for them.
-                let kept = |lock: &&trace::Lock| lock.target == ADVISORY && !scope.changed;
-                locks.extend(recorded.locks.iter().filter(kept).map(|lock| LockStep {
-                    tx,
-                    at: StepAt::Statement(lock.statement),
-                    target: u64::from(lock.target),
-                    completed: lock.completed,
-                }));
-            }
-            let has_snapshot = recorded.snapshot.is_some();
-            let wrote = recorded.xid.is_some();
-            let kept = Extras {
-                sequence_values: recorded.sequence_values,
-                server_bytes: recorded.server_bytes,
-                client_bytes: recorded.client_bytes,
-            };
-            transactions.push(RecordedTransaction {
-                id: recorded.id,
-                session: recorded.session,
-                request,
-                began: recorded.began,
-                ended: recorded.ended,
-                now: recorded.now,
-                isolation: recorded.isolation,
-                fate,
-                wrote,
-                has_snapshot,
-                shape: recorded.shape,
-                digest: recorded.result_digest,
-                rows: recorded.result_rows,
-                extras: spill.keep(&kept)?,
-            });
+            loading.add(recorded?)?;
         }
-        spill.file.flush()?;
-
-        let mut recording = Self {
-            requests,
-            transactions,
-            own: Vec::new(),
-            retried: Vec::new(),
-            extras,
-        };
-        recording.index_by_request();
-        if scope.changed {
-            recording.find_retried(shapes);
-            aborted.retain(|(tx, _)| recording.retried.binary_search(tx).is_err());
-            snapshots.extend(aborted);
-        }
-
-        let mut first_pass = Writers::new(recording.transactions.len());
-        for (tx, xid) in writers {
-            first_pass.insert(tx, xid);
-        }
-        let mut second_pass = first_pass.sorted()?;
-        for (tx, snapshot) in snapshots {
-            second_pass.insert(
-                tx,
-                snapshot.xmax.0,
-                snapshot.in_progress.iter().map(|xid| xid.0),
-            )?;
-        }
-        Ok((recording, second_pass.levels()?, locks))
+        loading.finish(shapes)
     }
 
-    /// Transactions that failed, where the next one of their request begins with the same statement; and ghosts that failed.
+    /// Transactions that failed, where the next one of their request begins with the same
+    /// statement; and ghosts that failed.
     fn find_retried(&mut self, shapes: &Shapes) {
         let opening = |tx: Tx| shapes.openings.get(&self.transaction(tx).shape);
         let mut retried = Vec::new();
@@ -297,25 +204,44 @@ impl Recording {
         self.transactions.iter().zip(0..).map(past).collect()
     }
 
-    /// Whether a transaction failed originally because of what another one did at the time: serialization, deadlock, a lock, a unique key or an exclusion.
+    /// Of changed code: whether a transaction failed originally because of what another one did at
+    /// the time: serialization, deadlock, a lock, a unique key or an exclusion.
     pub fn lost_a_conflict(&self, tx: Tx) -> bool {
-        self.transaction(tx).fate == Fate::Aborted
-            && self.recorded_error(tx).is_some_and(|error| {
-                ["(40001)", "(40P01)", "(55P03)", "(23505)", "(23P01)"]
-                    .iter()
-                    .any(|state| error.ends_with(state))
-            })
+        self.error(tx).is_some_and(|error| {
+            ["(40001)", "(40P01)", "(55P03)", "(23505)", "(23P01)"]
+                .iter()
+                .any(|state| error.ends_with(state))
+        })
     }
 
-    /// The error that made a transaction fail originally, `message (SQLSTATE)`.
-    pub fn recorded_error(&self, tx: Tx) -> Option<String> {
-        let mut bytes = BytesMut::from(&self.extras(tx).ok()?.server_bytes?[..]);
-        while let Ok(Some(frame)) = frame::split(Direction::FromServer, &mut bytes) {
-            if frame.tag() == backend::ERROR_RESPONSE {
-                return Some(crate::hold::error_text(frame.body()));
-            }
+    /// Of changed code: the error that made a transaction fail originally, `message (SQLSTATE)`.
+    pub fn error(&self, tx: Tx) -> Option<&str> {
+        self.errors.get(&tx).map(String::as_str)
+    }
+
+    /// Transactions that belong to no request and began while one was in flight, and so may well
+    /// belong to one.
+    pub fn unattributed(&self) -> u64 {
+        let mut spans: Vec<_> = self
+            .requests
+            .iter()
+            .map(|request| (request.arrived, request.ended))
+            .collect();
+        spans.sort_unstable();
+        let mut latest = i64::MIN;
+        for span in &mut spans {
+            latest = latest.max(span.1);
+            span.1 = latest;
         }
-        None
+        let in_flight = |at| {
+            spans[..spans.partition_point(|&(arrived, _)| arrived <= at)]
+                .last()
+                .is_some_and(|&(_, ended)| ended >= at)
+        };
+        self.transactions
+            .iter()
+            .filter(|ghost| ghost.request.is_none() && ghost.has_snapshot && in_flight(ghost.began))
+            .count() as u64
     }
 
     fn index_by_request(&mut self) {
@@ -381,14 +307,152 @@ impl Recording {
     }
 }
 
-/// Requests are in order of their ids, which for one recorder is the order of arrival, and for several is close to it.
+/// A recording that is being read, with what its schedule is made of.
+struct Loading<'a> {
+    scope: &'a Scope<'a>,
+    recording: Recording,
+    spill: Spill,
+    snapshots: Vec<(Tx, Snapshot)>,
+    writers: Vec<(Tx, Xid)>,
+    locks: Vec<LockStep>,
+    /// Of changed code: snapshots of what aborted. They count unless it was tried again.
+    aborted: Vec<(Tx, Snapshot)>,
+}
+
+impl<'a> Loading<'a> {
+    fn new(scope: &'a Scope<'a>, requests: Vec<RecordedRequest>) -> io::Result<Self> {
+        let extras = tempfile::tempfile()?;
+        let spill = Spill {
+            file: BufWriter::new(extras.try_clone()?),
+            length: 0,
+        };
+        Ok(Self {
+            scope,
+            recording: Recording {
+                requests,
+                transactions: Vec::new(),
+                own: Vec::new(),
+                retried: Vec::new(),
+                errors: HashMap::new(),
+                extras,
+            },
+            spill,
+            snapshots: Vec::new(),
+            writers: Vec::new(),
+            locks: Vec::new(),
+            aborted: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, recorded: trace::Transaction) -> io::Result<()> {
+        let request = match recorded.request {
+            None if !(self.scope.ghost)(recorded.shape) => return Ok(()),
+            None => None,
+            // Of a request that is not sent again: nothing that is compared can see it.
+            Some((id, how)) => match self.recording.find(id) {
+                Some(request) => Some((request, how)),
+                None => return Ok(()),
+            },
+        };
+        let tx = Tx(self.recording.transactions.len() as u32);
+        let fate = match recorded.outcome {
+            Outcome::Committed => Fate::Committed,
+            Outcome::Aborted => Fate::Aborted,
+            Outcome::Prepared { .. } => Fate::Prepared,
+            Outcome::Unknown => Fate::Unknown,
+        };
+        self.note_order(tx, fate, &recorded);
+        if self.scope.changed && fate == Fate::Aborted {
+            let error = recorded.server_bytes.as_deref().and_then(first_error);
+            self.recording.errors.extend(error.map(|error| (tx, error)));
+        }
+        let has_snapshot = recorded.snapshot.is_some();
+        let wrote = recorded.xid.is_some();
+        let kept = Extras {
+            sequence_values: recorded.sequence_values,
+            server_bytes: recorded.server_bytes,
+            client_bytes: recorded.client_bytes,
+        };
+        self.recording.transactions.push(RecordedTransaction {
+            id: recorded.id,
+            session: recorded.session,
+            request,
+            began: recorded.began,
+            ended: recorded.ended,
+            now: recorded.now,
+            isolation: recorded.isolation,
+            fate,
+            wrote,
+            has_snapshot,
+            shape: recorded.shape,
+            digest: recorded.result_digest,
+            rows: recorded.result_rows,
+            extras: self.spill.keep(&kept)?,
+        });
+        Ok(())
+    }
+
+    /// What the schedule has to know of a transaction.
+    fn note_order(&mut self, tx: Tx, fate: Fate, recorded: &trace::Transaction) {
+        let snapshot = recorded.snapshot.clone().map(|snapshot| (tx, snapshot));
+        if fate == Fate::Aborted {
+            self.aborted.extend(snapshot.filter(|_| self.scope.changed));
+            return;
+        }
+        self.snapshots.extend(snapshot);
+        if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
+            self.writers.push((tx, xid));
+        }
+        // Row and table locks are not taken, so nothing waits for them.
+        let kept = |lock: &&trace::Lock| lock.target == ADVISORY && !self.scope.changed;
+        let step = |lock: &trace::Lock| LockStep {
+            tx,
+            at: StepAt::Statement(lock.statement),
+            target: u64::from(lock.target),
+            completed: lock.completed,
+        };
+        self.locks
+            .extend(recorded.locks.iter().filter(kept).map(step));
+    }
+
+    fn finish(mut self, shapes: &Shapes) -> Result<(Recording, Levels, Vec<LockStep>), LoadError> {
+        self.spill.file.flush()?;
+        let mut recording = self.recording;
+        recording.index_by_request();
+        if self.scope.changed {
+            recording.find_retried(shapes);
+            let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();
+            self.aborted.retain(|(tx, _)| !retried(tx));
+            self.snapshots.extend(self.aborted);
+        }
+        let mut writers = Writers::new(recording.transactions.len());
+        for (tx, xid) in self.writers {
+            writers.insert(tx, xid);
+        }
+        let mut seen = writers.sorted()?;
+        for (tx, snapshot) in self.snapshots {
+            seen.insert(tx, &snapshot)?;
+        }
+        Ok((recording, seen.levels()?, self.locks))
+    }
+}
+
+/// The first error among what a server answered, `message (SQLSTATE)`.
+fn first_error(answers: &[u8]) -> Option<String> {
+    let mut bytes = BytesMut::from(answers);
+    while let Ok(Some(frame)) = frame::split(Direction::FromServer, &mut bytes) {
+        if frame.tag() == backend::ERROR_RESPONSE {
+            return Some(error_text(frame.body()));
+        }
+    }
+    None
+}
+
+/// Requests are in order of their ids, which for one recorder is the order of arrival, and for
+/// several is close to it.
 fn lean_requests(trace: &Trace, plan: &Plan) -> Result<Vec<RecordedRequest>, ReadError> {
     let mut requests = Vec::new();
-    for request in trace.requests(RequestFilter {
-        arrived: Some(plan.period.clone()),
-        lean: true,
-        ..Default::default()
-    }) {
+    for request in plan.requests(trace) {
         let request = request?;
         if plan.sends(request.arrived) {
             requests.push(RecordedRequest {

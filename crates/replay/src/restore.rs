@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use hindcast_pg::tokio::Client;
+use hindcast_pg::{ConnectError, ConnectOptions};
 use hindcast_rewind::pins::{self, PinError, Pinned};
 use hindcast_rewind::{Options, Point, RewindError, Rewound, rewind};
 use hindcast_trace::{
-    Base, BaseKind, Gap, GapCause, Micros, Outcome, ReadError, RequestId, SequenceValue, Snapshot,
-    Trace, TransactionFilter, Xid,
+    Base, BaseKind, Gap, GapCause, Micros, Outcome, ReadError, RequestFilter, RequestId,
+    SequenceValue, Snapshot, Trace, TransactionFilter, Xid,
 };
 
 use crate::plan::{Plan, PlanError};
@@ -29,8 +31,9 @@ pub enum StartError {
 }
 
 impl Start {
-    /// Chooses the base that needs the least replaying. With archived WAL the database can be brought to a quiet point just before the
-    /// range; without it, everything since the base has to be replayed.
+    /// Chooses the base that needs the least replaying. With archived WAL the database can be
+    /// brought to a quiet point just before the range; without it, everything since the base has to
+    /// be replayed.
     pub fn choose(
         trace: &Trace,
         from: Option<RequestId>,
@@ -77,8 +80,8 @@ impl Start {
             strangers: strangers(trace),
             ..Point::default()
         };
-        // A recorder that took the base itself, on its way up, keeps account from the base on; others from when they started, which
-        // is before anything they recorded.
+        // A recorder that took the base itself, on its way up, keeps account from the base on;
+        // others from when they started, which is before anything they recorded.
         const ON_THE_WAY_UP: Micros = 10_000_000;
         let by_recorder =
             |started: Micros| (0..ON_THE_WAY_UP).contains(&(started - self.base.taken));
@@ -111,7 +114,8 @@ impl Start {
             }
             if !before {
                 reserved.extend(transaction.sequence_values);
-                // Who began first need not have been first to see something. Snapshots are ordered by inclusion, so the least one saw the fewest.
+                // Who began first need not have been first to see something. Snapshots are ordered
+                // by inclusion, so the least one saw the fewest.
                 let saw = |snapshot: &Snapshot| snapshot.xmax.0 - snapshot.in_progress.len() as u64;
                 let least = point.first_snapshot.as_ref().map(saw);
                 if let Some(snapshot) = transaction.snapshot
@@ -125,10 +129,28 @@ impl Start {
     }
 }
 
+/// The first request that can be replayed although what came before it was pruned: the first one
+/// after a base that was taken after all that.
+pub fn first_after_pruning(trace: &Trace) -> Result<Option<RequestId>, ReadError> {
+    let until = trace.pruned().iter().map(|pruned| pruned.until).max();
+    let until = until.unwrap_or(Micros::MIN);
+    let base = trace.bases().iter().find(|base| base.taken > until);
+    let Some(base) = base else {
+        return Ok(None);
+    };
+    let after = RequestFilter {
+        arrived: Some(base.taken..Micros::MAX),
+        lean: true,
+        ..RequestFilter::default()
+    };
+    let first = trace.requests(after).next().transpose()?;
+    Ok(first.map(|request| request.id))
+}
+
 /// Ids that the recorders could not account for.
 fn strangers(trace: &Trace) -> BTreeSet<Xid> {
     let unaccounted = |gap: &Gap| match &gap.cause {
-        GapCause::Unaccounted { xids } => xids.clone(),
+        GapCause::Unaccounted { xids, .. } => xids.clone(),
         _ => Vec::new(),
     };
     trace.gaps().iter().flat_map(unaccounted).collect()
@@ -153,7 +175,7 @@ pub enum RestoreError {
     #[error(transparent)]
     Pin(#[from] PinError),
     #[error("cannot connect to the rewound database")]
-    Connect(#[from] tokio_postgres::Error),
+    Connect(#[from] ConnectError),
 }
 
 /// Rewinds, checks and pins.
@@ -162,14 +184,31 @@ pub async fn restore(
     start: &Start,
     options: &Options,
 ) -> Result<(Rewound, Pinned), RestoreError> {
-    let (point, reserved) = start.point(trace)?;
-    let rewound = rewind(&start.base, &point, options).await?;
-    let (client, connection) =
-        tokio_postgres::connect(rewound.url(), tokio_postgres::NoTls).await?;
-    let connection = tokio::spawn(connection);
-    let pinned = pins::prepare(&client, reserved).await?;
-    drop(client);
-    // Nobody else may be connected to it when the service comes.
-    let _ = connection.await;
+    let nothing = async |_: &Client| Ok::<_, RestoreError>(());
+    let (rewound, pinned, (), client) = restore_with(trace, start, options, nothing).await?;
+    // No other session may be connected when the service starts.
+    client.close().await;
     Ok((rewound, pinned))
+}
+
+/// Rewinds, checks, takes a step of the caller's in the database, and pins. The session that did so
+/// is to be closed before the service starts.
+pub async fn restore_with<T, E: From<RestoreError>>(
+    trace: &Trace,
+    start: &Start,
+    options: &Options,
+    step: impl AsyncFnOnce(&Client) -> Result<T, E>,
+) -> Result<(Rewound, Pinned, T, Client), E> {
+    let (point, reserved) = start.point(trace).map_err(RestoreError::Read)?;
+    let rewound = rewind(&start.base, &point, options)
+        .await
+        .map_err(RestoreError::Rewind)?;
+    let client = Client::connect(rewound.url(), &ConnectOptions::default())
+        .await
+        .map_err(RestoreError::Connect)?;
+    let done = step(&client).await?;
+    let pinned = pins::prepare(&client, reserved)
+        .await
+        .map_err(RestoreError::Pin)?;
+    Ok((rewound, pinned, done, client))
 }

@@ -1,4 +1,5 @@
-//! Who must wait for whom, for the recorded code and for changed code. The rules themselves are `hindcast-order`'s.
+//! Which step must wait, for recorded and for changed code. The rules themselves are
+//! `hindcast-order`'s.
 
 use std::collections::HashSet;
 
@@ -6,8 +7,8 @@ use hindcast_order::levels::Step;
 use hindcast_order::retroaction::{self, Retroaction};
 use hindcast_order::{Progress, Schedule, Tx};
 
-use crate::coordinator::Ask;
 use crate::recording::Recording;
+use crate::transaction::Ask;
 
 #[derive(Debug)]
 pub enum Rules {
@@ -27,11 +28,12 @@ pub struct Recorded {
 struct Sequence {
     steps: Vec<Step>,
     next: usize,
-    /// Transactions that did all but their commit before it was their turn, as those without a snapshot may.
+    /// Transactions that did all but their commit before it was their turn, as those without a
+    /// snapshot may.
     ran_early: HashSet<Tx>,
 }
 
-/// Nobody's answer from [`Rules::may`] has changed as long as this has not.
+/// As long as this has not changed, no answer of [`Rules::may`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frontier {
     Recorded(Progress, usize),
@@ -147,7 +149,8 @@ impl Rules {
         }
     }
 
-    /// The transaction has done all but its commit, or may wait for a commit now. How many steps that was in sequential mode.
+    /// The transaction has done all but its commit, or may wait for a commit now. How many steps
+    /// that was in sequential mode.
     pub fn ran(&mut self, tx: Tx) -> u64 {
         match self {
             Self::Recorded(recorded) => recorded.advance(Step::Run(tx)),

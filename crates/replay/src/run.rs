@@ -1,36 +1,99 @@
-//! Puts the parts together: from a plan and a rewound database to a verdict.
+//! A run of the service against a rewound database: starts everything, sends the requests, watches
+//! that it moves, and clears away.
+//!
+//! Faithful replay and retroaction differ in what the coordinator says and in how responses are
+//! compared; this serves both.
 
-use std::sync::{Arc, PoisonError};
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hindcast_gateway::BindError;
-use hindcast_gateway::pg::{Connector, ControlError, DatabaseUrl, TlsError};
-use hindcast_order::{Request, Schedule, Tx};
-use hindcast_rewind::state::{self, RowDifference, StateError};
-use hindcast_trace::{self as trace, ReadError, Trace};
+use hindcast_gateway::http::ServiceUrl;
+use hindcast_gateway::pg::{Server, ServerOptions};
+use hindcast_gateway::{BindError, ListenAddress};
+use hindcast_order::Tx;
+use hindcast_pg::tokio::Connector;
+use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, TlsError};
+use hindcast_rewind::pins::Pinned;
+use hindcast_state::StateError;
+use hindcast_trace::{Isolation, ReadError, RequestId, Trace};
+use hindcast_wire::sql::ScriptCache;
+use tokio::task::JoinSet;
 
-use crate::compare::{self, Ignore, Seen};
+use crate::blockers;
+use crate::compare::Compare;
 use crate::coordinator::Coordinator;
-use crate::desk::Floor;
-use crate::gate::Gate;
-use crate::hold::Code;
-use crate::perform::{End, Performance, Ran};
-pub use crate::perform::{Hooks, Setting};
+use crate::ghosts;
+use crate::hold::{Code, HoldOptions};
+use crate::host::HoldingHost;
+use crate::monitor::Monitor;
 use crate::plan::Plan;
-use crate::recording::{Fate, LoadError, Recording, Scope};
-use crate::sender::{self, Judge};
+use crate::recording::{LoadError, Recording};
+use crate::sender::{Sender, Sent};
 use crate::service::{Service, ServiceError};
-use crate::shapes::Shapes;
-use crate::verdict::*;
+use crate::shared::Shared;
+use crate::transaction::{Ask, Claim};
+use crate::verdict::Remark;
 
-/// How to replay.
-pub struct ReplayOptions {
-    pub setting: Setting,
-    pub sequential: bool,
-    pub keep_going: bool,
-    pub ignore: Ignore,
-    /// A database in the recorded final state.
-    pub compare_with: Option<DatabaseUrl>,
+/// Where the service and its database are.
+#[derive(Clone)]
+pub struct Setting {
+    /// Command that starts the service; `None` if [`Hooks::ready`] does.
+    pub service_command: Option<String>,
+    pub service_url: ServiceUrl,
+    pub service_log: PathBuf,
+    /// Where the service finds its database. [`Hooks::ready`] is told the port if it is 0 here.
+    pub pg_listen: ListenAddress,
+    /// The rewound database.
+    pub database: DatabaseUrl,
+    /// What could not be pinned there; `None` if nothing could.
+    pub unpinned: Option<Vec<String>>,
+    pub allow_outside_writes: bool,
+    /// What transactions get that do not ask for an isolation; `None`: what the recorder gave
+    /// them.
+    pub isolation: Option<Isolation>,
+    pub stall_timeout: Duration,
+    pub debug_wait: Option<RequestId>,
+}
+
+impl Setting {
+    /// Runs on this rewound database.
+    pub fn use_database(&mut self, database: DatabaseUrl, pinned: &Pinned) {
+        self.database = database;
+        let unpinned = || pinned.unpinned.iter().map(ToString::to_string).collect();
+        self.unpinned = pinned.active.then(unpinned);
+    }
+}
+
+/// Watches a run.
+pub trait Hooks {
+    /// The service's database is there, under this address. Without a command that starts the
+    /// service, return when it serves.
+    fn ready(&mut self, _database: &ListenAddress) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+    fn progress(&mut self, sent: Sent);
+    /// The service, in this process group, is about to get this request; return to send it.
+    fn debug_wait(
+        &mut self,
+        request: RequestId,
+        process_group: Option<u32>,
+    ) -> impl Future<Output = ()>;
+}
+
+/// Why a run came to its end.
+#[derive(Debug)]
+pub enum End {
+    Done,
+    /// Nothing moved for so long.
+    Stuck {
+        after: Duration,
+    },
+    /// The service ended by itself.
+    Exited {
+        status: String,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,420 +109,318 @@ pub enum ReplayError {
     #[error("TLS to the rewound database cannot be set up")]
     Tls(#[from] TlsError),
     #[error("cannot connect to the rewound database")]
-    Control(#[from] ControlError),
+    Control(#[from] ConnectError),
     #[error("the final state cannot be compared")]
     State(#[from] StateError),
     #[error("the recording has no recorder")]
     NoRecorder,
 }
 
-/// How long a service that closed its connections in the middle of something may take to be seen as ended.
-const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long all sessions may be held before order is given up, where it can be.
+const QUIET: Duration = Duration::from_millis(40);
+/// How long, if the service may be at work.
+const QUIET_AT_WORK: Duration = Duration::from_secs(2);
 
-/// Replays `plan` and compares.
-///
-/// The future may be dropped at any time: the service, if it was started here, the sessions, the ghosts and the requests in flight end with it.
-pub async fn run(
-    trace: Arc<Trace>,
-    plan: Plan,
-    options: ReplayOptions,
-    hooks: &mut impl Hooks,
-) -> Result<Verdict, ReplayError> {
-    let started = Instant::now();
-    let plan = Arc::new(plan);
-    let shapes = Arc::new(Shapes::of(&trace));
-    let loading = {
-        let (trace, plan, shapes) = (Arc::clone(&trace), Arc::clone(&plan), Arc::clone(&shapes));
-        tokio::task::spawn_blocking(move || Recording::load(&trace, &plan, &shapes, &Scope::ALL))
-    };
-    let (recording, levels, locks) = loading.await.expect("loading does not panic")?;
-    let recording = Arc::new(recording);
-    let coordinator = Coordinator::new(
-        Arc::clone(&recording),
-        Arc::clone(&plan),
-        Schedule::new(levels, locks),
-        Arc::clone(&shapes),
-        options.sequential,
-        options.keep_going,
-    );
-    let mut performance = Performance::start(
-        Arc::clone(&trace),
-        Arc::clone(&plan),
-        Arc::clone(&recording),
-        coordinator,
-        &shapes,
-        Code::Recorded,
-        options.setting.clone(),
-        hooks,
-    )
-    .await?;
-    let prepared = started.elapsed();
-    let judge = Arc::new(Comparison {
-        ignore: options.ignore.clone(),
-    });
-    let (end, ran) = performance.run(judge, hooks).await?;
+/// The holding gateway, which must not outlive a run that is dropped in the middle.
+struct HoldingGateway(Option<Server<HoldingHost>>);
 
-    let gate = performance.gate.clone();
-    let divergence = match end {
-        End::Stuck { after } => Some(stuck(&gate, &recording, after)),
-        End::Exited { status } => {
-            let service = performance.service.as_ref();
-            Some(exited(&gate, &recording, service, status))
+impl Drop for HoldingGateway {
+    fn drop(&mut self) {
+        if let Some(server) = &self.0 {
+            server.cut_off();
         }
-        End::Done | End::Read(_) => None,
-    };
-    if let Some(divergence) = divergence {
-        gate.with(|coordinator| coordinator.diverge(divergence));
     }
-    let first = gate.with(|coordinator| coordinator.divergences().next().cloned());
-    let complete = first.is_none();
-    if let (Some(first), Some(running)) = (first, &mut performance.service)
-        && matches!(
-            first.kind,
-            DivergenceKind::NoResponse { .. } | DivergenceKind::ConnectionLost
-        )
-        && let Ok(status) = tokio::time::timeout(EXIT_PATIENCE, running.ended()).await
-    {
-        // Its connections were seen to close before its end was.
-        let last_lines = running.last_lines();
-        gate.with(|coordinator| {
-            coordinator.explain_first(DivergenceKind::ServiceExited { status, last_lines })
-        });
-    }
-    let (floor, connector) = (
-        Arc::clone(&performance.floor),
-        Arc::clone(&performance.connector),
-    );
-    performance.shut_down().await;
-
-    let final_state =
-        compare_final_state(&trace, &plan, &options, &connector, complete, &gate).await?;
-    Ok(verdict(&plan, &floor, final_state, &options, ran, prepared))
 }
 
-/// Compares responses with the recorded ones.
-struct Comparison {
-    ignore: Ignore,
+/// A run, from when the service is up until it is cleared away.
+///
+/// It may be dropped at any time: the service, if it was started here, the sessions, the ghosts and
+/// the requests in flight end with it.
+pub struct Run {
+    pub shared: Arc<Shared>,
+    pub connector: Arc<Connector>,
+    pub service: Option<Service>,
+    trace: Arc<Trace>,
+    plan: Arc<Plan>,
+    setting: Setting,
+    hold: HoldOptions,
+    ghosts: Vec<Vec<Tx>>,
+    /// Ghosts, and what watches. A set ends its tasks when it is dropped.
+    aside: JoinSet<()>,
+    gateway: HoldingGateway,
 }
 
-impl Judge for Comparison {
-    fn response(
-        &self,
-        recorded: &trace::Request,
-        outcome: Result<Seen, String>,
-    ) -> Option<Divergence> {
-        let kind = match outcome {
-            Ok(seen) => compare::difference(&recorded.response, &seen, &self.ignore)?,
-            Err(error) => DivergenceKind::NoResponse { error },
+/// What there is to say about a run besides what the coordinator and the comparison know.
+#[derive(Debug, Default)]
+pub struct Ran {
+    pub not_compared: u64,
+    pub remarks: Vec<Remark>,
+    pub took: Duration,
+}
+
+impl Run {
+    /// Starts everything up to the service.
+    pub async fn start(
+        trace: Arc<Trace>,
+        mut coordinator: Coordinator,
+        code: Code,
+        setting: Setting,
+        hooks: &mut impl Hooks,
+    ) -> Result<Self, ReplayError> {
+        let recording = Arc::clone(coordinator.recording());
+        let ghosts = ghosts::by_session(&recording);
+        let is_left_out = |tx: &Tx| !ghosts.values().any(|own| own.contains(tx));
+        coordinator.leave_out(recording.ghosts().filter(is_left_out).collect());
+        let (plan, shapes) = (Arc::clone(coordinator.plan()), coordinator.shapes());
+        let reading = shapes.reading.clone();
+        let monitor = Monitor::new(coordinator);
+        let shared = Arc::new(Shared::new(monitor, recording, reading, code));
+        let recorders = trace.recorders();
+        let first = recorders.first().ok_or(ReplayError::NoRecorder)?;
+        let prefixes = recorders.iter().map(|recorder| recorder.trace_id_prefix);
+        let hold = HoldOptions {
+            trace_id_prefixes: prefixes.collect(),
+            scripts: Arc::new(ScriptCache::default()),
+            pinned: setting.unpinned.is_some(),
+            code,
         };
-        Some(Divergence {
-            position: Position::request(recorded.id),
-            kind,
+        let connector = Arc::new(Connector::new(setting.database.clone())?);
+        let host = Arc::new(HoldingHost {
+            shared: Arc::clone(&shared),
+            options: hold.clone(),
+            database: setting.database.database(),
+            allow_outside_writes: setting.allow_outside_writes,
+            isolation: setting.isolation.or(first.raised_isolation),
+        });
+        let server_options = ServerOptions {
+            listen: setting.pg_listen.clone(),
+            identity: None,
+            runtimes: Vec::new(),
+        };
+        let server = Server::bind(server_options, Arc::clone(&connector), host).await?;
+        let address = server.handle().address().clone();
+        let gateway = HoldingGateway(Some(server));
+        hooks.ready(&address).await;
+        let service = match &setting.service_command {
+            Some(command) => {
+                Some(Service::start(command, &setting.service_url, &setting.service_log).await?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            shared,
+            connector,
+            service,
+            trace,
+            plan,
+            setting,
+            hold,
+            ghosts: ghosts.into_values().collect(),
+            aside: JoinSet::new(),
+            gateway,
         })
     }
-}
 
-/// The service ended by itself, in the middle of the first request that it had not answered.
-fn exited(
-    gate: &Gate,
-    recording: &Recording,
-    service: Option<&Service>,
-    status: String,
-) -> Divergence {
-    let in_flight = gate.with(|coordinator| coordinator.in_flight().next());
-    let position = in_flight.map_or(Position::default(), |request| {
-        Position::request(recording.request(request).id)
-    });
-    let last_lines = service.map(Service::last_lines).unwrap_or_default();
-    Divergence {
-        position,
-        kind: DivergenceKind::ServiceExited { status, last_lines },
-    }
-}
-
-/// Who waits for whom, for a message about a run that does not move.
-pub fn waits(gate: &Gate, recording: &Recording) -> Vec<String> {
-    let waiting = gate.waiting();
-    gate.with(|coordinator| {
-        let schedule = coordinator.schedule();
-        if waiting.is_empty() {
-            let unanswered = coordinator
-                .in_flight()
-                .take(8)
-                .map(|one| recording.request(one).id);
-            return unanswered
-                .map(|id| format!("request {id} is not answered"))
-                .collect();
-        }
-        let described = waiting.iter().take(8).map(|ask| {
-            let on = schedule.explain(ask.tx()).wait.map(|wait| wait.on());
-            describe_wait(recording, ask.tx(), on)
-        });
-        described.collect()
-    })
-}
-
-fn stuck(gate: &Gate, recording: &Recording, patience: Duration) -> Divergence {
-    let waiting = gate.waiting();
-    let waits = waits(gate, recording);
-    gate.with(|coordinator| {
-        let schedule = coordinator.schedule();
-        let culprit = waiting
-            .first()
-            .map(|ask| schedule.explain(ask.tx()).culprit);
-        let silent: Vec<Request> = coordinator.in_flight().collect();
-        // Nobody waits: then it is up to who was sent and is silent, in the middle of a transaction or not. What was not sent waits for them.
-        let is_left = |tx: &Tx| !schedule.has_ended(*tx) && !schedule.is_abandoned(*tx);
-        let of_silent = silent.iter().flat_map(|&one| recording.own(one));
-        let culprit = culprit.or_else(|| of_silent.copied().find(is_left));
-        let culprit = culprit.or_else(|| {
-            let mut all = (0..recording.transactions.len() as u32).map(Tx);
-            all.find(is_left).filter(|_| silent.is_empty())
-        });
-        let position = match (culprit, silent.first()) {
-            (Some(tx), _) => {
-                let recorded = recording.transaction(tx);
-                let request = recorded.request.map(|(request, _)| request);
-                Position {
-                    request: request.map(|request| recording.request(request).id),
-                    transaction: Some(recorded.id),
+    /// Sends all requests and runs all ghosts, until that is done or cannot be.
+    pub async fn run(
+        &mut self,
+        compare: Arc<dyn Compare>,
+        hooks: &mut impl Hooks,
+    ) -> Result<(End, Ran), ReplayError> {
+        let started = Instant::now();
+        self.start_aside().await?;
+        let sender = self.sender(compare);
+        let (shared, setting) = (Arc::clone(&self.shared), &self.setting);
+        let monitor = &shared.monitor;
+        let longest = longest_request(&shared.recording);
+        let patience = setting.stall_timeout.max(longest * 2);
+        let process_group = self.service.as_ref().and_then(Service::process_group);
+        let changed = self.hold.code != Code::Recorded;
+        let paused = Cell::new(false);
+        let hooks = tokio::sync::Mutex::new(hooks);
+        let mut ran = Ran::default();
+        let (not_compared, remarks) = (&mut ran.not_compared, &mut ran.remarks);
+        let trace = Arc::clone(&self.trace);
+        let sending = async {
+            let told = |sent: Sent| {
+                *not_compared = sent.not_compared;
+                // While a debugger is waited for, nothing is sent, so nothing is done either.
+                if let Ok(mut hooks) = hooks.try_lock() {
+                    hooks.progress(sent);
                 }
+            };
+            let wait = async |request| {
+                paused.set(true);
+                hooks.lock().await.debug_wait(request, process_group).await;
+                paused.set(false);
+            };
+            sender.run(trace, remarks, told, wait).await?;
+            until(monitor, |coordinator| coordinator.is_finished()).await;
+            Ok::<_, ReplayError>(End::Done)
+        };
+        // Requests in flight may be held for ever when it is over. Those in a debugger are left
+        // alone.
+        let over = until(monitor, |c| c.is_over() && !paused.get());
+        let debugging = || paused.get() || is_debugged(&shared, setting.debug_wait);
+        let end = tokio::select! {
+            end = sending => end?,
+            status = exit(&mut self.service) => End::Exited { status },
+            () = over => End::Done,
+            () = stall(monitor, patience, debugging) => End::Stuck { after: patience },
+            () = nudge(&shared, longest), if changed => unreachable!("it goes on for ever"),
+        };
+        if let Some(error) = monitor.with(|coordinator| coordinator.take_failure()) {
+            return Err(LoadError::Temporary(error).into());
+        }
+        ran.took = started.elapsed();
+        Ok((end, ran))
+    }
+
+    /// Starts what runs beside the requests.
+    async fn start_aside(&mut self) -> Result<(), ReplayError> {
+        self.aside.spawn(ghosts::run_all(
+            Arc::clone(&self.shared),
+            Arc::clone(&self.connector),
+            self.hold.clone(),
+            std::mem::take(&mut self.ghosts),
+        ));
+        if self.hold.code != Code::Recorded {
+            let options = ConnectOptions::named("hindcast blockers");
+            let control = self.connector.client(&options).await?;
+            self.aside
+                .spawn(blockers::watch(Arc::clone(&self.shared), control));
+        }
+        Ok(())
+    }
+
+    fn sender(&self, compare: Arc<dyn Compare>) -> Sender {
+        let recorders = self.trace.recorders().iter();
+        Sender {
+            shared: Arc::clone(&self.shared),
+            plan: Arc::clone(&self.plan),
+            service: self.setting.service_url.clone(),
+            compare,
+            prefixes: recorders
+                .map(|recorder| (recorder.number, recorder.trace_id_prefix))
+                .collect(),
+            debug_wait: self.setting.debug_wait,
+        }
+    }
+
+    /// Lets everything go that could still wait, and ends it: the service first, so that it does
+    /// not see its sessions fall over.
+    pub async fn shut_down(mut self) {
+        if let Some(service) = self.service.take() {
+            service.stop().await;
+        }
+        self.shared.monitor.open();
+        self.aside.shutdown().await;
+        if let Some(server) = self.gateway.0.take() {
+            server.shut_down(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+/// Whether the request to be debugged is in flight. It may take as long as it likes.
+fn is_debugged(shared: &Shared, debug_wait: Option<RequestId>) -> bool {
+    let debugged = debug_wait.and_then(|id| shared.recording.find(id));
+    debugged.is_some_and(|request| {
+        let monitor = &shared.monitor;
+        monitor.with(|c| !c.is_over() && c.in_flight().any(|one| one == request))
+    })
+}
+
+/// How the service ended, if it does by itself.
+async fn exit(service: &mut Option<Service>) -> String {
+    match service {
+        Some(service) => service.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Keeps a run of changed code moving: where all sessions wait, one gives way or goes on out of
+/// order.
+async fn nudge(shared: &Shared, longest: Duration) {
+    let monitor = &shared.monitor;
+    // A session that gave way may only have tried again. So what did not help once is not done a
+    // second time.
+    let mut gave_way_at = None;
+    loop {
+        stall(monitor, QUIET, || false).await;
+        let waiting = monitor.waiting();
+        let steps = || monitor.with(|coordinator| coordinator.steps());
+        if is_at_work(shared, &waiting) {
+            // It may be computing, or talking to other services.
+            let more = QUIET_AT_WORK.max(longest * 2) - QUIET;
+            let before = steps();
+            let _ = tokio::time::timeout(more, until(monitor, |c| c.steps() != before)).await;
+            if steps() != before {
+                continue;
             }
-            (None, Some(&request)) => Position::request(recording.request(request).id),
-            (None, None) => Position::default(),
-        };
-        let unclaimed = culprit.is_some_and(|tx| !coordinator.is_claimed(tx));
-        let read_committed = coordinator.counts().read_committed > 0;
-        let suspicion = match () {
-            () if unclaimed && !waiting.is_empty() => Some(Suspicion::PoolTooSmall {
-                connections_needed: sender::connections_needed(recording),
-            }),
-            () if read_committed => Some(Suspicion::ReadCommitted),
-            () => None,
-        };
-        Divergence {
-            position,
-            kind: DivergenceKind::Stuck {
-                waits,
-                suspicion,
-                after_s: patience.as_secs_f64(),
-            },
         }
+        let steps = steps();
+        if gave_way_at == Some(steps) || !shared.make_all_yield() {
+            monitor.with(|coordinator| coordinator.let_go(&waiting));
+        }
+        gave_way_at = Some(steps);
+    }
+}
+
+/// Whether a request is in flight of which no transaction waits.
+fn is_at_work(shared: &Shared, waiting: &[Ask]) -> bool {
+    let blocked = shared.blocked();
+    shared.monitor.with(|coordinator| {
+        let held = |request| {
+            let is_own = |claim| coordinator.request_of(claim) == Some(request);
+            let mut asks = waiting.iter().map(|ask| Claim::Run(ask.tx()));
+            asks.any(is_own) || blocked.iter().copied().any(is_own)
+        };
+        coordinator.in_flight().any(|request| !held(request))
     })
 }
 
-fn describe_wait(recording: &Recording, tx: Tx, on: Option<Tx>) -> String {
-    let name = |tx: Tx| {
-        let recorded = recording.transaction(tx);
-        match recorded.request {
-            Some((request, _)) => format!(
-                "t{} of request {}",
-                recorded.id,
-                recording.request(request).id
-            ),
-            None => format!("t{}, a ghost", recorded.id),
-        }
-    };
-    match on {
-        Some(on) => format!("{} waits for {}", name(tx), name(on)),
-        None => format!("{} may go on", name(tx)),
-    }
-}
-
-async fn compare_final_state(
-    trace: &Trace,
-    plan: &Plan,
-    options: &ReplayOptions,
-    connector: &Connector,
-    complete: bool,
-    gate: &Gate,
-) -> Result<FinalState, ReplayError> {
-    let not = |reason| Ok(FinalState::NotCompared { reason });
-    let Some(expected) = trace.final_state() else {
-        return not(NotCompared::NotRecorded);
-    };
-    if !plan.reaches_end {
-        return not(NotCompared::RangeEndsBefore);
-    }
-    if !complete && !options.keep_going {
-        return not(NotCompared::StoppedBefore);
-    }
-    let ours = connector.control("hindcast final state").await?;
-    let actual = state::digest_tables(&ours).await?;
-    let theirs = match &options.compare_with {
-        Some(url) => Some(
-            Connector::new(url.clone())?
-                .control("hindcast final state")
-                .await?,
-        ),
-        None => None,
-    };
-    let mut differs = false;
-    for (table, expected, actual) in differing_tables(&expected.tables, &actual) {
-        differs = true;
-        let differences = match &theirs {
-            Some(theirs) => match state::first_differences(theirs, &ours, table, 10).await {
-                Ok(found) => found.rows.iter().map(row_difference).collect(),
-                Err(error) => vec![error.to_string()],
-            },
-            None => Vec::new(),
-        };
-        let kind = DivergenceKind::FinalState {
-            table: table.to_owned(),
-            expected_rows: expected.map(|table| table.rows),
-            actual_rows: actual.map(|table| table.rows),
-            differences,
-        };
-        gate.with(|coordinator| {
-            coordinator.diverge(Divergence {
-                position: Position::default(),
-                kind,
-            })
-        });
-    }
-    Ok(match differs {
-        true => FinalState::Differs,
-        false => FinalState::Same {
-            tables: actual.len(),
-            rows: actual.iter().map(|table| table.rows).sum(),
-        },
-    })
-}
-
-fn row_difference(difference: &RowDifference) -> String {
-    match difference {
-        RowDifference::OnlyInA(row) => format!("missing: {}", row_text(row)),
-        RowDifference::OnlyInB(row) => format!("new: {}", row_text(row)),
-        RowDifference::Changed { a, b } => format!("was {}, is {}", row_text(a), row_text(b)),
-        RowDifference::Count { row, a, b } => {
-            format!("was there {a} times, is there {b} times: {}", row_text(row))
-        }
-    }
-}
-
-fn row_text(row: &[Option<String>]) -> String {
-    let values: Vec<&str> = row
-        .iter()
-        .map(|value| value.as_deref().unwrap_or("NULL"))
-        .collect();
-    format!("({})", values.join(", "))
-}
-
-/// Ghosts that began while a request was in flight, and so may well belong to one.
-pub fn unattributed(recording: &Recording) -> u64 {
-    let mut spans: Vec<_> = recording
+fn longest_request(recording: &Recording) -> Duration {
+    let longest = recording
         .requests
         .iter()
-        .map(|request| (request.arrived, request.ended))
-        .collect();
-    spans.sort_unstable();
-    let mut latest = i64::MIN;
-    for span in &mut spans {
-        latest = latest.max(span.1);
-        span.1 = latest;
-    }
-    let in_flight = |at| {
-        spans[..spans.partition_point(|&(arrived, _)| arrived <= at)]
-            .last()
-            .is_some_and(|&(_, ended)| ended >= at)
-    };
-    recording
-        .transactions
-        .iter()
-        .filter(|ghost| ghost.request.is_none() && ghost.has_snapshot && in_flight(ghost.began))
-        .count() as u64
+        .map(|request| request.ended - request.arrived)
+        .max()
+        .unwrap_or(0);
+    Duration::from_micros(longest.max(0) as u64)
 }
 
-fn verdict(
-    plan: &Plan,
-    floor: &Floor,
-    final_state: FinalState,
-    options: &ReplayOptions,
-    ran: Ran,
-    prepared: Duration,
-) -> Verdict {
-    let mut remarks = ran.remarks;
-    let recording = &floor.recording;
-    let (counted, divergences) = floor.gate.with(|coordinator| {
-        (
-            coordinator.counts(),
-            coordinator.divergences().cloned().collect::<Vec<_>>(),
-        )
-    });
-    let refused = floor.refused.lock().unwrap_or_else(PoisonError::into_inner);
-    if counted.read_committed > 0 {
-        remarks.push(Remark::ReadCommitted {
-            transactions: counted.read_committed,
-        });
+/// Resolves when something is true of the coordinator.
+pub(crate) async fn until(monitor: &Monitor, fact: impl Fn(&Coordinator) -> bool) {
+    let mut changes = monitor.changes();
+    loop {
+        changes.borrow_and_update();
+        if monitor.with(|coordinator| fact(coordinator)) {
+            return;
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
     }
-    let unattributed = unattributed(recording);
-    if unattributed > 0 {
-        remarks.push(Remark::UnattributedTransactions {
-            transactions: unattributed,
-        });
-    }
-    remarks.extend(
-        plan.gaps
-            .iter()
-            .map(|gap| Remark::CrossedGap { gap: gap.clone() }),
-    );
-    remarks.extend(
-        refused
-            .iter()
-            .map(|(statement, times)| Remark::OutsideWriteRefused {
-                statement: statement.clone(),
-                times: *times,
-            }),
-    );
-    match &options.setting.unpinned {
-        None => remarks.push(Remark::NotPinned {
-            what: "sequence values and now(): the user of the rewound database is no superuser"
-                .to_owned(),
-        }),
-        Some(unpinned) => remarks.extend(
-            unpinned
-                .iter()
-                .map(|what| Remark::NotPinned { what: what.clone() }),
-        ),
-    }
-    let original = match (
-        recording.requests.iter().map(|r| r.arrived).min(),
-        recording.requests.iter().map(|r| r.ended).max(),
-    ) {
-        (Some(first), Some(last)) => last - first,
-        _ => 0,
-    };
-    Verdict {
-        faithful: counted.divergences == 0,
-        from: *plan.range.start(),
-        to: *plan.range.end(),
-        divergences,
-        divergence_count: counted.divergences,
-        counts: Counts {
-            requests: plan.compared - plan.lead_in,
-            lead_in: plan.lead_in,
-            trail: plan.trail,
-            requests_not_compared: ran.not_compared,
-            transactions: recording
-                .transactions
-                .iter()
-                .filter(|t| t.request.is_some())
-                .count() as u64,
-            served_from_recording: counted.served,
-            ghosts: recording
-                .transactions
-                .iter()
-                .filter(|t| t.request.is_none() && t.fate != Fate::Aborted)
-                .count() as u64,
-            read_committed: counted.read_committed,
-            outside_writes_refused: refused.values().sum(),
-        },
-        timing: Timing {
-            prepare_us: prepared.as_micros() as i64,
-            replay_us: ran.took.as_micros() as i64,
-            original_us: original,
-        },
-        final_state,
-        remarks,
+}
+
+/// Resolves when no step of the recording was taken for as long as `patience`, whatever else the
+/// service may have done.
+async fn stall(monitor: &Monitor, patience: Duration, excused: impl Fn() -> bool) {
+    let steps = || monitor.with(|coordinator| coordinator.steps());
+    let mut changes = monitor.changes();
+    loop {
+        let before = steps();
+        let moves = async {
+            while steps() == before {
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        match tokio::time::timeout(patience, moves).await {
+            Ok(()) => {}
+            Err(_) if excused() => {}
+            Err(_) => return,
+        }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hindcast_gateway::http::{ServiceUrl, Traceparent, headers};
+use hindcast_gateway::http::{ServiceUrl, headers};
+use hindcast_model::Traceparent;
 use hindcast_order::{Admission, Request, Span, admission};
 use hindcast_trace::{self as trace, RequestFilter, RequestId, Trace};
 use http::{HeaderValue, Uri};
@@ -17,36 +17,26 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::compare::Seen;
-use crate::desk::Floor;
+use crate::compare::{Compare, Seen};
 use crate::plan::Plan;
 use crate::recording::{Answer, Recording};
+use crate::shared::Shared;
 use crate::verdict::{Divergence, Remark};
 
 /// How many requests are read ahead of the one that is to be sent.
 const READ_AHEAD: usize = 512;
 
 pub struct Sender {
-    pub floor: Arc<Floor>,
+    pub shared: Arc<Shared>,
     pub plan: Arc<Plan>,
     pub service: ServiceUrl,
-    pub judge: Arc<dyn Judge>,
+    pub compare: Arc<dyn Compare>,
     /// The high halves of the trace-ids, by recorder.
     pub prefixes: HashMap<u16, u64>,
     pub debug_wait: Option<RequestId>,
 }
 
-/// Compares responses with the recorded ones.
-pub trait Judge: Send + Sync {
-    /// What came back for a request whose response counts; an error if nothing did. What is returned goes to the coordinator.
-    fn response(
-        &self,
-        recorded: &trace::Request,
-        outcome: Result<Seen, String>,
-    ) -> Option<Divergence>;
-}
-
-/// What the one who watches is told.
+/// How far the sending is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     pub done: u64,
@@ -62,9 +52,11 @@ struct Done {
 type Http = Client<HttpConnector, Full<Bytes>>;
 
 impl Sender {
-    /// Sends all requests. Ends early when the replay is over. What was sent and not answered by then is given up.
+    /// Sends all requests. Ends early when the replay is over. What was sent and not answered by
+    /// then is given up.
     ///
-    /// `told` hears after each response how far it is; `wait` is called once, before the request that a debugger waits for.
+    /// `told` hears after each response how far it is; `wait` is called once, before the request
+    /// that a debugger waits for.
     pub async fn run(
         self,
         trace: Arc<Trace>,
@@ -72,141 +64,197 @@ impl Sender {
         mut told: impl FnMut(Sent),
         wait: impl AsyncFnOnce(RequestId),
     ) -> Result<(), trace::ReadError> {
-        let recording = Arc::clone(&self.floor.recording);
-        let mut admission = Admission::new(&spans(&recording), limit(&recording));
-        let mut reader = Reader::new(trace, &self.plan, Arc::clone(&recording));
-        let http: Http = Client::builder(TokioExecutor::new())
-            // Shorter than what any common server allows, so that no request goes out on a connection that is about to close.
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(1))
-            .build(HttpConnector::new());
-        let anew: Http = Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(0)
-            .build(HttpConnector::new());
-        let gate = &self.floor.gate;
-        let mut changes = gate.changes();
-        let mut exchanges: JoinSet<Done> = JoinSet::new();
-        let mut sent = Sent {
-            of: recording.requests.len() as u64,
-            ..Default::default()
-        };
+        let monitor = self.shared.monitor.clone();
+        let is_over = || monitor.with(|coordinator| coordinator.is_over());
+        let recording = Arc::clone(&self.shared.recording);
+        let debug_wait = self.debug_wait.and_then(|id| recording.find(id));
+        let mut changes = monitor.changes();
+        let mut sending = Sending::new(self, trace, remarks);
         let mut wait = Some(wait);
-        // The request in flight that nobody may join yet.
-        let mut secluded: Option<Request> = None;
-        let mut in_flight: Vec<Request> = Vec::new();
         loop {
             changes.borrow_and_update();
-            secluded = secluded.filter(|&one| gate.with(|c| c.must_be_alone(one)));
-            while let Some(request) = admission.next() {
-                if gate.with(|coordinator| coordinator.is_over()) {
+            sending.note_begun();
+            while let Some(request) = sending.admission.next() {
+                if is_over() {
                     return Ok(());
                 }
-                let recorded = recording.request(request);
-                // Whose transactions were attributed by being alone must be alone again until it has begun them.
-                let needs_alone = gate.with(|coordinator| coordinator.must_be_alone(request));
-                if secluded.is_some() || needs_alone && admission.in_flight() > 0 {
+                let Some(company) = sending.may_join(request) else {
                     break;
-                }
-                // Others may be in flight: what was concurrent with this request may only be able to end after it.
-                if self.debug_wait == Some(recorded.id)
+                };
+                // Others may be in flight: what was concurrent with this request may only be able
+                // to end after it.
+                if debug_wait == Some(request)
                     && let Some(wait) = wait.take()
                 {
-                    wait(recorded.id).await;
-                    if gate.with(|coordinator| coordinator.is_over()) {
+                    wait(recording.request(request).id).await;
+                    if is_over() {
                         return Ok(());
                     }
                 }
-                let full = match recorded.answer {
-                    Answer::Unrecorded => Err("it was passed through unrecorded"),
-                    Answer::Complete | Answer::Broken => reader
-                        .take(request)
-                        .await?
-                        .ok_or("it is not in the recording any more"),
-                };
-                let full = match full {
-                    Ok(full) => full,
-                    Err(reason) => {
-                        remarks.push(Remark::NotSentAgain {
-                            request: recorded.id,
-                            reason: reason.to_owned(),
-                        });
-                        admission.ended(request);
-                        gate.with(|coordinator| coordinator.request_ended(request));
-                        sent.done += 1;
-                        sent.not_compared += 1;
-                        continue;
-                    }
-                };
-                admission.sent(request);
-                in_flight.push(request);
-                secluded = needs_alone.then_some(request);
-                self.note_alone(&recording, &in_flight);
-                gate.with(|coordinator| coordinator.request_sent(request));
-                let exchange = Exchange {
-                    number: request,
-                    floor: Arc::clone(&self.floor),
-                    http: http.clone(),
-                    anew: anew.clone(),
-                    service: self.service.clone(),
-                    prefix: self
-                        .prefixes
-                        .get(&recorded.id.recorder())
-                        .copied()
-                        .unwrap_or_default(),
-                    judge: Arc::clone(&self.judge),
-                    compared: self.plan.compares(recorded.id, recorded.arrived)
-                        && recorded.answer == Answer::Complete,
-                };
-                exchanges.spawn(async move {
-                    Done {
-                        request,
-                        divergence: exchange.run(full).await,
-                    }
-                });
+                sending.send(request, company).await?;
             }
-            if admission.is_finished() && admission.in_flight() == 0 {
+            if sending.admission.is_finished() && sending.admission.in_flight() == 0 {
                 return Ok(());
             }
             let done = tokio::select! {
-                done = exchanges.join_next() => done,
+                done = sending.exchanges.join_next() => done,
                 // It may have begun all that it has to begin alone.
-                _ = changes.changed(), if secluded.is_some() => continue,
+                _ = changes.changed(), if sending.secluded.is_some() => continue,
             };
-            let Done {
-                request,
-                divergence,
-            } = match done {
-                Some(Ok(done)) => done,
+            match done {
+                Some(Ok(done)) => sending.take(done),
                 Some(Err(error)) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    // Nobody cancels them but whoever drops all of this.
+                    // They are cancelled only when all of this is dropped.
                     Err(_) => continue,
                 },
                 None => unreachable!("the first in line is sent when nothing is in flight"),
-            };
-            admission.ended(request);
-            secluded = secluded.filter(|&one| one != request);
-            in_flight.retain(|&other| other != request);
-            self.note_alone(&recording, &in_flight);
-            sent.done += 1;
-            sent.not_compared += u64::from(recording.request(request).answer != Answer::Complete);
-            gate.with(|coordinator| {
-                // What is missing among its transactions explains a difference in the response, so it comes first.
-                coordinator.request_ended(request);
-                if let Some(divergence) = divergence {
-                    coordinator.diverge(divergence);
-                }
-            });
-            told(sent);
+            }
+            told(sending.sent);
+        }
+    }
+}
+
+/// Whether other requests may be in flight beside one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Company {
+    Any,
+    /// None, until it has begun the transactions that were known by being alone.
+    None,
+}
+
+/// All requests, while they are sent.
+struct Sending<'a> {
+    sender: Sender,
+    recording: Arc<Recording>,
+    admission: Admission,
+    reader: Reader,
+    http: Http,
+    anew: Http,
+    exchanges: JoinSet<Done>,
+    sent: Sent,
+    /// The request in flight that no other may join yet.
+    secluded: Option<Request>,
+    remarks: &'a mut Vec<Remark>,
+}
+
+impl<'a> Sending<'a> {
+    fn new(sender: Sender, trace: Arc<Trace>, remarks: &'a mut Vec<Remark>) -> Self {
+        let recording = Arc::clone(&sender.shared.recording);
+        Self {
+            admission: Admission::new(&spans(&recording), limit(&recording)),
+            reader: Reader::new(trace, &sender.plan, Arc::clone(&recording)),
+            http: Client::builder(TokioExecutor::new())
+                // Shorter than what any common server allows, so that no request goes out on a
+                // connection that is about to close.
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(Duration::from_secs(1))
+                .build(HttpConnector::new()),
+            anew: Client::builder(TokioExecutor::new())
+                .pool_max_idle_per_host(0)
+                .build(HttpConnector::new()),
+            exchanges: JoinSet::new(),
+            sent: Sent {
+                of: recording.requests.len() as u64,
+                ..Default::default()
+            },
+            secluded: None,
+            remarks,
+            recording,
+            sender,
         }
     }
 
-    fn note_alone(&self, recording: &Recording, in_flight: &[Request]) {
-        let alone = match in_flight {
-            [one] => recording.request(*one).id.0,
-            _ => 0,
+    fn must_be_alone(&self, request: Request) -> bool {
+        let monitor = &self.sender.shared.monitor;
+        monitor.with(|coordinator| coordinator.must_be_alone(request))
+    }
+
+    /// Lets others join the secluded request if it has begun all that it has to begin alone.
+    fn note_begun(&mut self) {
+        self.secluded = self.secluded.filter(|&one| self.must_be_alone(one));
+    }
+
+    /// Whether the request may be sent now, beside those in flight, and what may then join it.
+    fn may_join(&self, request: Request) -> Option<Company> {
+        let company = match self.must_be_alone(request) {
+            true => Company::None,
+            false => Company::Any,
         };
-        self.floor.alone.store(alone, Ordering::Release);
+        let alone = self.admission.in_flight() == 0;
+        let may = self.secluded.is_none() && (company == Company::Any || alone);
+        may.then_some(company)
+    }
+
+    async fn send(&mut self, request: Request, company: Company) -> Result<(), trace::ReadError> {
+        let recorded = self.recording.request(request);
+        let full = match recorded.answer {
+            Answer::Unrecorded => Err("it was passed through unrecorded"),
+            Answer::Complete | Answer::Broken => self
+                .reader
+                .take(request)
+                .await?
+                .ok_or("it is not in the recording any more"),
+        };
+        let monitor = &self.sender.shared.monitor;
+        let full = match full {
+            Ok(full) => full,
+            Err(reason) => {
+                self.remarks.push(Remark::NotSentAgain {
+                    request: recorded.id,
+                    reason: reason.to_owned(),
+                });
+                self.admission.ended(request);
+                monitor.with(|coordinator| coordinator.request_ended(request));
+                self.sent.done += 1;
+                self.sent.not_compared += 1;
+                return Ok(());
+            }
+        };
+        self.admission.sent(request);
+        if company == Company::None {
+            self.secluded = Some(request);
+        }
+        monitor.with(|coordinator| coordinator.request_sent(request));
+        let prefix = self.sender.prefixes.get(&recorded.id.recorder());
+        let compared = self.sender.plan.compares(recorded.id, recorded.arrived);
+        let exchange = Exchange {
+            number: request,
+            shared: Arc::clone(&self.sender.shared),
+            http: self.http.clone(),
+            anew: self.anew.clone(),
+            service: self.sender.service.clone(),
+            prefix: prefix.copied().unwrap_or_default(),
+            compare: Arc::clone(&self.sender.compare),
+            compared: compared && recorded.answer == Answer::Complete,
+        };
+        self.exchanges.spawn(async move {
+            Done {
+                request,
+                divergence: exchange.run(full).await,
+            }
+        });
+        Ok(())
+    }
+
+    fn take(&mut self, done: Done) {
+        let Done {
+            request,
+            divergence,
+        } = done;
+        self.admission.ended(request);
+        self.secluded = self.secluded.filter(|&one| one != request);
+        let recorded = self.recording.request(request);
+        self.sent.done += 1;
+        self.sent.not_compared += u64::from(recorded.answer != Answer::Complete);
+        self.sender.shared.monitor.with(|coordinator| {
+            // What is missing among its transactions explains a difference in the response, so it
+            // comes first.
+            coordinator.request_ended(request);
+            if let Some(divergence) = divergence {
+                coordinator.diverge(divergence);
+            }
+        });
     }
 }
 
@@ -224,8 +272,9 @@ fn spans(recording: &Recording) -> Vec<Span> {
         .collect()
 }
 
-/// The most requests that were in flight at one time, or the most sessions that requests used at one time if these were fewer: with
-/// more in flight than there are connections, one that everybody waits for could be left without.
+/// The most requests that were in flight at one time, or the most sessions that requests used at
+/// one time if these were fewer: with more in flight than there are connections, one that all
+/// others wait for could be left without.
 fn limit(recording: &Recording) -> usize {
     let in_flight = admission::overlap(
         recording
@@ -257,7 +306,7 @@ pub fn connections_needed(recording: &Recording) -> usize {
 /// Reads requests with their bodies, a little ahead of where they are needed.
 struct Reader {
     incoming: mpsc::Receiver<Result<trace::Request, trace::ReadError>>,
-    /// Read, and not asked for yet: requests are sent in another order than that of arrival.
+    /// Read, and not asked for yet: requests are not sent in the order of arrival.
     early: HashMap<Request, trace::Request>,
     recording: Arc<Recording>,
 }
@@ -304,23 +353,24 @@ impl Reader {
 /// One request and its response.
 struct Exchange {
     number: Request,
-    floor: Arc<Floor>,
+    shared: Arc<Shared>,
     http: Http,
     /// Uses no connection twice.
     anew: Http,
     service: ServiceUrl,
     prefix: u64,
-    judge: Arc<dyn Judge>,
+    compare: Arc<dyn Compare>,
     compared: bool,
 }
 
 impl Exchange {
     async fn run(self, recorded: trace::Request) -> Option<Divergence> {
+        self.compare.sending(&recorded);
         let outcome = self.send(&recorded).await;
         if !self.compared {
             return None;
         }
-        self.judge.response(&recorded, outcome)
+        self.compare.response(&recorded, outcome)
     }
 
     async fn send(&self, recorded: &trace::Request) -> Result<Seen, String> {
@@ -346,19 +396,17 @@ impl Exchange {
         };
         let parent =
             HeaderValue::from_str(&parent.to_string()).map_err(|error| error.to_string())?;
-        request.headers_mut().insert(Traceparent::HEADER, parent);
+        request.headers_mut().insert(Traceparent::KEY, parent);
         let connection = capture_connection(&mut request);
         let mut response = self.http.request(request.clone()).await;
-        // A service may close a connection just when it is used again. What it has not begun is sent once more.
-        if response.is_err()
-            && !self
-                .floor
-                .gate
-                .with(|coordinator| coordinator.has_begun(self.number))
-        {
+        // A service may close a connection just when it is used again. What it has not begun is
+        // sent once more.
+        let monitor = &self.shared.monitor;
+        if response.is_err() && !monitor.with(|c| c.has_begun(self.number)) {
             response = self.anew.request(request).await;
         }
-        // Some servers close the connection after a failure without having said so, and what is sent on it meanwhile is lost.
+        // Some servers close the connection after a failure without having said so, and what is
+        // sent on it meanwhile is lost.
         if response
             .as_ref()
             .is_ok_and(|response| response.status().is_server_error())

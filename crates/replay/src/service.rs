@@ -9,6 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use hindcast_gateway::http::ServiceUrl;
+use hindcast_pg::secret;
 use tokio::process::{Child, ChildStdin, Command};
 
 /// How long the service may take to accept connections after it was started.
@@ -45,8 +46,9 @@ pub enum ServiceError {
 pub struct Service {
     /// The shell of `service.sh`.
     supervisor: Child,
-    /// The pipe that it watches. Kept apart, since waiting for a child closes its standard input.
-    leash: Option<ChildStdin>,
+    /// The pipe that it watches: it ends the service when this is closed. Kept apart, since
+    /// waiting for a child closes its standard input.
+    lifeline: Option<ChildStdin>,
     log: PathBuf,
 }
 
@@ -58,28 +60,27 @@ impl Service {
                 url: url.to_string(),
             });
         }
-        let file = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
+        let file = hindcast_private::create(log).and_then(|file| Ok((file.try_clone()?, file)));
         let (out, err) = file.map_err(|source| ServiceError::Log {
             path: log.to_owned(),
             source,
         })?;
         let mut supervisor = Command::new("/bin/sh")
-            .args([
-                "-c",
-                include_str!("service.sh"),
-                "hindcast-service",
-                command,
-            ])
+            .args(["-c", include_str!("service.sh"), "hindcast-service"])
+            // Not an argument: it may hold a password, and arguments show in `ps`.
+            .env("HINDCAST_SERVICE", command)
+            // May be the key itself, and is none of the service's business.
+            .env_remove("HINDCAST_KEY")
             .stdin(Stdio::piped())
             .stdout(out)
             .stderr(err)
             .process_group(0)
             .spawn()
             .map_err(ServiceError::Spawn)?;
-        let leash = supervisor.stdin.take();
+        let lifeline = supervisor.stdin.take();
         let mut service = Self {
             supervisor,
-            leash,
+            lifeline,
             log: log.to_owned(),
         };
         let started = tokio::time::Instant::now();
@@ -98,7 +99,7 @@ impl Service {
                     last_lines: service.last_lines(),
                 });
             }
-            // There is nothing to wait on: a port does not tell when somebody begins to listen on it.
+            // There is nothing to wait on: a port does not tell when it begins to accept.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(service)
@@ -118,7 +119,7 @@ impl Service {
     }
 
     pub async fn stop(mut self) {
-        drop(self.leash.take());
+        drop(self.lifeline.take());
         let _ = tokio::time::timeout(STOP_PATIENCE, self.supervisor.wait()).await;
     }
 
@@ -156,7 +157,8 @@ fn last_lines(log: &Path, count: usize) -> Vec<String> {
     };
     let mut lines = VecDeque::with_capacity(count + 1);
     for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
-        lines.push_back(String::from_utf8_lossy(&line).into_owned());
+        // Services like to print the URLs that they cannot reach.
+        lines.push_back(secret::masked(&String::from_utf8_lossy(&line)));
         if lines.len() > count {
             lines.pop_front();
         }

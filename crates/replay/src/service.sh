@@ -1,11 +1,13 @@
 # Runs a service for exactly as long as somebody holds the other end of our standard input.
 #
-#   sh service.sh COMMAND
+#   HINDCAST_SERVICE=COMMAND sh service.sh
 #
 # End of file means that the service is to end, or that whoever started us is gone, even by SIGKILL. The service and all that it
 # started are in this process group: they are asked to end, and ended if they do not.
 exec 3<&0 </dev/null
-sh -c "$1" 3<&- &
+command=$HINDCAST_SERVICE
+unset HINDCAST_SERVICE
+eval "$command" 3<&- &
 service=$!
 
 {

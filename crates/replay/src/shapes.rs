@@ -57,7 +57,8 @@ impl Shapes {
         self.bodies.get(&shape) == Some(&body(statements))
     }
 
-    /// Whether a transaction ran the same statements as far as both it and this one went, before they failed.
+    /// Whether a transaction ran the same statements as far as both it and this one went, before
+    /// they failed.
     pub fn says_the_same_so_far(&self, shape: ShapeId, statements: &[String]) -> bool {
         let Some(recorded) = self.bodies.get(&shape) else {
             return false;
@@ -82,7 +83,8 @@ fn body(statements: &[String]) -> Vec<u64> {
         .collect()
 }
 
-/// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no clock, as far as its text tells.
+/// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no
+/// clock, as far as its text tells.
 pub fn only_reads(statement: &Statement) -> bool {
     let text = statement.fingerprint.text.to_ascii_lowercase();
     let reads_clock = ["now", "timestamp", "current_", "localtime"]
@@ -95,7 +97,8 @@ pub fn only_reads(statement: &Statement) -> bool {
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
 }
 
-/// The tables that statements name as those they write, as far as plain text tells; for comparing with each other only.
+/// The tables that statements name as those they write, as far as plain text tells; for comparing
+/// with each other only.
 pub fn targets(statements: &[String]) -> Vec<String> {
     static TARGET: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r#"\b(?:insert\s+into|update(?:\s+only)?|delete\s+from(?:\s+only)?|merge\s+into)\s+([\w."$]+)"#)

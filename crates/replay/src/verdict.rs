@@ -1,4 +1,4 @@
-//! What a replay ends with. Plain data: how it looks is up to whoever shows it.
+//! What a replay ends with. Plain data: the caller decides how it looks.
 
 use hindcast_trace::{Digest, Gap, RequestId, ShapeId, TableDigest, TransactionId};
 use serde::Serialize;
@@ -9,7 +9,8 @@ pub struct Verdict {
     pub faithful: bool,
     pub from: RequestId,
     pub to: RequestId,
-    /// The first one that happened comes first. Only so many are described; `divergence_count` counts all.
+    /// The first one that happened comes first. Only so many are described; `divergence_count`
+    /// counts all.
     pub divergences: Vec<Divergence>,
     pub divergence_count: u64,
     pub counts: Counts,
@@ -131,7 +132,8 @@ pub enum DivergenceKind {
 pub struct BodySeen {
     pub bytes: u64,
     pub digest: Digest,
-    /// Around the first difference, if both bodies are at hand; else the beginning, if this one is.
+    /// Around the first difference, if both bodies are at hand; else the beginning, if this one
+    /// is.
     pub excerpt: Option<String>,
     /// Where the first difference is.
     pub at: Option<u64>,
@@ -196,6 +198,12 @@ pub enum Remark {
     },
     GhostDiffers {
         transaction: TransactionId,
+    },
+    /// It diverged, and what was sent or run lacked secrets. `request` is the one that diverged,
+    /// or else the first that lacked one; `None` for ghosts.
+    Redacted {
+        request: Option<RequestId>,
+        rules: Vec<String>,
     },
 }
 

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use hindcast_gateway::pg::{Connector, ControlError, DatabaseUrl, TlsError};
-use hindcast_replay::run::{Hooks, ReplayError, ReplayOptions};
+use hindcast_pg::tokio::Client;
+use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl};
+use hindcast_replay::redacted::Redacted;
 use hindcast_replay::sender::Sent;
-use hindcast_replay::{Plan, RestoreError, Start, restore, verdict};
-use hindcast_rewind::state::{self, StateError};
+use hindcast_replay::{
+    Hooks, Plan, ReplayError, ReplayOptions, RestoreError, Start, restore, verdict,
+};
 use hindcast_rewind::{Options as RewindOptions, Rewound};
+use hindcast_state::StateError;
 use hindcast_trace::{RequestId, Trace};
-use tokio_postgres::Client;
 
 use crate::database::connect;
 use crate::report::Baseline;
@@ -20,7 +22,7 @@ pub enum Choice {
     /// The recorded database, if it still is as it was when the recording ended.
     Recorded,
     /// A database.
-    Given(DatabaseUrl),
+    Given(Box<DatabaseUrl>),
     /// This command starts the original service, which is replayed.
     Replay { command: String },
 }
@@ -37,19 +39,13 @@ pub struct Original {
 #[derive(Debug, thiserror::Error)]
 pub enum BaselineError {
     #[error("cannot connect to the database with the original final state")]
-    Connect(#[source] tokio_postgres::Error),
-    #[error("cannot connect to the database with the original final state")]
-    Control(#[from] ControlError),
-    #[error("TLS to the database with the original final state cannot be set up")]
-    Tls(#[from] TlsError),
+    Connect(#[from] ConnectError),
     #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
     #[error("the original service cannot be replayed")]
     Replay(#[source] ReplayError),
-    #[error("the rewound database has an address that cannot be used: {0}")]
-    Url(String),
 }
 
 impl Original {
@@ -74,8 +70,8 @@ pub async fn find(
 ) -> Result<Original, BaselineError> {
     match choice {
         Choice::Given(url) => {
-            let connector = Connector::new(url.clone())?;
-            let client = connector.control("hindcast comparison").await?;
+            let named = ConnectOptions::named("hindcast comparison");
+            let client = Client::connect(url, &named).await?;
             Ok(Original {
                 client: Some(client),
                 against: Baseline::Given,
@@ -119,7 +115,7 @@ async fn recorded(
             )));
         }
     };
-    let actual = state::digest_tables(&client).await?;
+    let actual = Redacted::digest_tables(trace, &client).await?;
     let mut differing = verdict::differing_tables(&expected.tables, &actual);
     if let Some((table, ..)) = differing.next() {
         return Ok(Original::none(format!(
@@ -141,14 +137,7 @@ async fn replayed(
     mut options: ReplayOptions,
 ) -> Result<Original, BaselineError> {
     let (rewound, pinned) = restore(trace, start, rewinding).await?;
-    let url: DatabaseUrl = rewound
-        .url()
-        .parse()
-        .map_err(|_| BaselineError::Url(rewound.url().to_owned()))?;
-    options.setting.database = url;
-    options.setting.unpinned = pinned
-        .active
-        .then(|| pinned.unpinned.iter().map(ToString::to_string).collect());
+    options.setting.use_database(rewound.url().clone(), &pinned);
     let verdict = hindcast_replay::run(
         Arc::clone(trace),
         start.plan.clone(),
@@ -157,9 +146,7 @@ async fn replayed(
     )
     .await
     .map_err(BaselineError::Replay)?;
-    let client = connect(rewound.url())
-        .await
-        .map_err(BaselineError::Connect)?;
+    let client = connect(rewound.url()).await?;
     Ok(Original {
         client: Some(client),
         against: Baseline::Replayed {
@@ -169,7 +156,7 @@ async fn replayed(
     })
 }
 
-/// Nobody watches the replay of the original service.
+/// The replay of the original service is not watched.
 struct Unwatched;
 
 impl Hooks for Unwatched {

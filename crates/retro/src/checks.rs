@@ -1,11 +1,13 @@
 //! The user's own queries, asked before and after.
 //!
-//! A query runs in a read-only transaction and through a cursor, so that it can neither write nor bring more rows than are kept, whatever it
-//! says; and it must be one statement, so that it cannot leave the transaction either.
+//! A query runs in a read-only transaction and through a cursor, so that it can neither write nor
+//! bring more rows than are kept, whatever it says; and it must be one statement, so that it cannot
+//! leave the transaction either.
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, Error, SimpleQueryMessage};
+use hindcast_pg::tokio::Client;
+use hindcast_pg::{Error, Row};
 
 use crate::report::{Answer, Check, RowText};
 
@@ -49,7 +51,8 @@ pub async fn ask(client: &Client, sql: &str, limits: &Limits) -> Answer {
 }
 
 async fn answer(client: &Client, sql: &str, limits: &Limits) -> Result<Answer, Error> {
-    // Values look the same before and after, whatever the settings of the two databases are. The search path stays the user's.
+    // Values look the same before and after, whatever the settings of the two databases are. The
+    // search path stays the user's.
     let begin = format!(
         "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {}; \
          SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL timezone = 'UTC'; SET LOCAL intervalstyle = 'postgres'; \
@@ -59,42 +62,22 @@ async fn answer(client: &Client, sql: &str, limits: &Limits) -> Result<Answer, E
     client.batch_execute(&begin).await?;
     // A semicolon at the end is usual and harmless; a line break ends a comment at the end.
     let sql = sql.trim().trim_end_matches(';');
-    let columns = client.prepare(sql).await?;
-    let columns = columns.columns().iter();
-    let columns = columns.map(|column| column.name().to_owned()).collect();
-    client
-        .execute(
-            &format!("DECLARE hindcast_check NO SCROLL CURSOR FOR {sql}\n"),
-            &[],
-        )
-        .await?;
-    let messages = client
-        .simple_query(&format!("FETCH {} FROM hindcast_check", limits.rows))
-        .await?;
-    let rows: Vec<RowText> = (messages.iter())
-        .filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(
-                (0..row.len())
-                    .map(|column| row.get(column).map(str::to_owned))
-                    .collect(),
-            ),
-            _ => None,
-        })
-        .collect();
+    let declare = format!("DECLARE hindcast_check NO SCROLL CURSOR FOR {sql}\n");
+    client.execute(&declare, &[]).await?;
+    let fetch = format!("FETCH {} FROM hindcast_check", limits.rows);
+    let fetched = client.query(&fetch, &[]).await?;
+    let values = |row: &Row| {
+        let texts = (0..fetched.columns().len()).map(|column| row.get(column));
+        texts.collect::<RowText>()
+    };
+    let rows: Vec<RowText> = fetched.iter().map(values).collect();
     let mut count = rows.len() as u64;
     if rows.len() == limits.rows {
-        let moved = client
-            .simple_query("MOVE FORWARD ALL FROM hindcast_check")
-            .await?;
-        count += (moved.iter())
-            .map(|message| match message {
-                SimpleQueryMessage::CommandComplete(rows) => *rows,
-                _ => 0,
-            })
-            .sum::<u64>();
+        let rest = "MOVE FORWARD ALL FROM hindcast_check";
+        count += client.execute(rest, &[]).await?;
     }
     Ok(Answer::Rows {
-        columns,
+        columns: fetched.columns().to_vec(),
         rows,
         count,
     })
@@ -102,8 +85,8 @@ async fn answer(client: &Client, sql: &str, limits: &Limits) -> Result<Answer, E
 
 /// What the database said, without what surrounds it.
 fn described(error: &Error) -> String {
-    match error.as_db_error() {
-        Some(error) => error.message().to_owned(),
+    match error.server() {
+        Some(error) => error.message.clone(),
         None => error.to_string(),
     }
 }

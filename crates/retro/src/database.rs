@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use hindcast_replay::Start;
-use hindcast_rewind::pins::{self, PinError, Pinned};
-use hindcast_rewind::{Options as RewindOptions, RewindError, Rewound};
-use hindcast_trace::{ReadError, Trace};
-use tokio_postgres::error::ErrorPosition;
-use tokio_postgres::{Client, NoTls};
+use hindcast_pg::tokio::Client;
+use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, Error};
+use hindcast_replay::{RestoreError, Start, restore_with};
+use hindcast_rewind::pins::Pinned;
+use hindcast_rewind::{Options as RewindOptions, Rewound};
+use hindcast_trace::Trace;
 
 /// A schema change that comes with the changed code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,14 +20,8 @@ pub struct Migration {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    #[error("the recording cannot be read")]
-    Read(#[from] ReadError),
     #[error(transparent)]
-    Rewind(#[from] RewindError),
-    #[error(transparent)]
-    Pin(#[from] PinError),
-    #[error("cannot connect to the rewound database")]
-    Connect(#[source] tokio_postgres::Error),
+    Restore(#[from] RestoreError),
     #[error("the migration {name} failed{}: {message}", at(*line))]
     Migration {
         name: String,
@@ -36,7 +30,7 @@ pub enum PrepareError {
         message: String,
     },
     #[error("the rewound database cannot be watched")]
-    Watch(#[source] tokio_postgres::Error),
+    Watch(#[source] Error),
 }
 
 fn at(line: Option<usize>) -> String {
@@ -55,14 +49,8 @@ pub struct Prepared {
     pub migrated: BTreeSet<String>,
 }
 
-/// A session, whose connection is driven aside.
-pub async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    tokio::spawn(async move {
-        // It ends with the client; an error shows wherever the client is used.
-        let _ = connection.await;
-    });
-    Ok(client)
+pub async fn connect(url: &DatabaseUrl) -> Result<Client, ConnectError> {
+    Client::connect(url, &ConnectOptions::named("hindcast")).await
 }
 
 /// Rewinds, migrates, pins.
@@ -72,27 +60,24 @@ pub async fn prepare(
     options: &RewindOptions,
     migrations: &[Migration],
 ) -> Result<Prepared, PrepareError> {
-    let (point, reserved) = start.point(trace)?;
-    let rewound = hindcast_rewind::rewind(&start.base, &point, options).await?;
-    let (client, connection) = tokio_postgres::connect(rewound.url(), NoTls)
-        .await
-        .map_err(PrepareError::Connect)?;
-    let connection = tokio::spawn(connection);
-    let from = current_id(&client).await?;
-    for migration in migrations {
-        migrate(&client, migration).await?;
-    }
-    let migrated = match migrations {
-        [] => BTreeSet::new(),
-        _ => changed_since(&client, from)
-            .await
-            .map_err(PrepareError::Watch)?,
+    let migrating = async |client: &Client| {
+        let from = current_id(client).await?;
+        for migration in migrations {
+            migrate(client, migration).await?;
+        }
+        let migrated = match migrations {
+            [] => BTreeSet::new(),
+            _ => changed_since(client, from)
+                .await
+                .map_err(PrepareError::Watch)?,
+        };
+        Ok::<_, PrepareError>((from, migrated))
     };
-    let pinned = pins::prepare(&client, reserved).await?;
+    let (rewound, pinned, (from, migrated), client) =
+        restore_with(trace, start, options, migrating).await?;
     let to = current_id(&client).await?;
-    drop(client);
-    // Nobody else may be connected to it when the service comes.
-    let _ = connection.await;
+    // No other session may be connected when the service starts.
+    client.close().await;
     Ok(Prepared {
         rewound,
         pinned,
@@ -110,11 +95,9 @@ async fn current_id(client: &Client) -> Result<u64, PrepareError> {
     Ok(text.parse().expect("a transaction id is a number"))
 }
 
-/// Tables whose definition carries a later transaction's id in the catalog, or into which this session has written.
-async fn changed_since(
-    client: &Client,
-    id: u64,
-) -> Result<BTreeSet<String>, tokio_postgres::Error> {
+/// Tables whose definition carries a later transaction's id in the catalog, or into which this
+/// session has written.
+async fn changed_since(client: &Client, id: u64) -> Result<BTreeSet<String>, Error> {
     // Ids in the catalog are 32 bits; whatever is less than half the circle ahead came later.
     const CHANGED: &str = "
         SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
@@ -133,7 +116,7 @@ async fn changed_since(
         .or_else(|error| {
             // Only Postgres 15 and later know it; before, the catalog has to do.
             match error.code() {
-                Some(code) if code.code() == "42883" => Ok(()),
+                Some("42883") => Ok(()),
                 _ => Err(error),
             }
         })?;
@@ -143,17 +126,17 @@ async fn changed_since(
 
 async fn migrate(client: &Client, migration: &Migration) -> Result<(), PrepareError> {
     let outcome = client.batch_execute(&migration.sql).await;
-    // A migration that forgot to commit has not migrated; one that was not in a transaction gets a warning that nobody sees.
+    // A migration that forgot to commit has not migrated; one that was not in a transaction gets a
+    // warning that is not shown.
     let ended = client.batch_execute("COMMIT").await;
     outcome.and(ended).map_err(|error| {
-        let db = error.as_db_error();
-        let line = db.and_then(|db| match db.position() {
-            Some(&ErrorPosition::Original(at)) => Some(line_of(&migration.sql, at as usize)),
-            _ => None,
-        });
-        let message = db.map_or_else(
+        let server = error.server();
+        let line = server
+            .and_then(|server| server.position)
+            .map(|at| line_of(&migration.sql, at as usize));
+        let message = server.map_or_else(
             || error.to_string(),
-            |db| format!("{} ({})", db.message(), db.code().code()),
+            |server| format!("{} ({})", server.message, server.code),
         );
         PrepareError::Migration {
             name: migration.name.clone(),
@@ -169,7 +152,8 @@ fn line_of(text: &str, character: usize) -> usize {
     1 + before.filter(|&c| c == '\n').count()
 }
 
-/// Rows say who wrote them; who deleted one is noted by a trigger. Replication and rules do not fire it, and `TRUNCATE` goes unnoticed.
+/// Rows say which transaction wrote them. Which one deleted a row is noted by a trigger.
+/// Replication and rules do not fire it, and `TRUNCATE` goes unnoticed.
 const WATCH: &str = r#"
 CREATE SCHEMA hindcast_watch;
 CREATE UNLOGGED TABLE hindcast_watch.deleted (relation oid, key text, xid xid8);
@@ -203,13 +187,15 @@ END
 $watch$;
 "#;
 
-/// From here on it is noted who deletes what. Comes after everybody who wants to know the database's own triggers.
-pub async fn watch_deletions(client: &Client) -> Result<(), tokio_postgres::Error> {
+/// From here on it is noted which transaction deletes what. This adds triggers, so it comes after
+/// everything that reads the database's own.
+pub async fn watch_deletions(client: &Client) -> Result<(), Error> {
     client.batch_execute(WATCH).await
 }
 
-/// Ends whatever still runs in the database: a statement that hangs does not notice that its client has gone.
-pub async fn end_sessions(client: &Client) -> Result<(), tokio_postgres::Error> {
+/// Ends whatever still runs in the database: a statement that hangs does not notice that its client
+/// has gone.
+pub async fn end_sessions(client: &Client) -> Result<(), Error> {
     const OTHERS: &str = "SELECT pg_catalog.pg_terminate_backend(pid, 10000) FROM pg_catalog.pg_stat_activity \
          WHERE datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid() AND backend_type = 'client backend'";
     client.query(OTHERS, &[]).await.map(drop)
@@ -218,8 +204,8 @@ pub async fn end_sessions(client: &Client) -> Result<(), tokio_postgres::Error> 
 /// Who deleted which rows: by table and key, the low half of a transaction's id.
 pub type Deletions = HashMap<(String, String), u32>;
 
-/// Reads who deleted what, of the tables that differ, and takes the watch away again.
-pub async fn deletions(client: &Client) -> Result<Deletions, tokio_postgres::Error> {
+/// Reads which transaction deleted what, of the tables that differ, and takes the watch away again.
+pub async fn deletions(client: &Client) -> Result<Deletions, Error> {
     let rows = client
         .query(
             "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), d.key, d.xid::text \
@@ -230,7 +216,7 @@ pub async fn deletions(client: &Client) -> Result<Deletions, tokio_postgres::Err
         .await?;
     let mut deletions = Deletions::new();
     for row in rows {
-        let id: u64 = row.get::<_, &str>(2).parse().unwrap_or(0);
+        let id: u64 = row.get::<&str>(2).parse().unwrap_or(0);
         deletions.insert((row.get(0), row.get(1)), id as u32);
     }
     client

@@ -14,8 +14,9 @@ use crate::selection::Selector;
 /// How many are named.
 const NAMED_MAX: usize = 10;
 
-/// Requests whose transactions went otherwise than originally, each with what its statements read. Whoever read a changed row has another result; so
-/// who saw a cause's writes, reads its table and had the same result did not depend on it.
+/// Requests whose transactions went otherwise than originally, each with what its statements read.
+/// A request that read a changed row has another result; so who saw a cause's writes, reads its
+/// table and had the same result did not depend on it.
 pub struct Readers {
     readers: Vec<Reader>,
     /// By recorded transaction that wrote: from which level on its writes were seen.

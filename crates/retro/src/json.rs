@@ -1,24 +1,26 @@
 //! In what two JSON values differ, by pointer (RFC 6901).
 //!
-//! Arrays are aligned first, so that one element that came or went is one change and not one for each element behind it.
+//! Arrays are aligned first, so that one element that came or went is one change and not one for
+//! each element behind it.
 
 use serde_json::Value;
-
-use crate::noise::is_uuid;
 
 /// One place where two values differ. `None`: it is not there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change<'a> {
     pub pointer: String,
-    /// The same with `*` for places in arrays and for names that are numbers or UUIDs, so that changes of one kind read the same.
+    /// The same with `*` for places in arrays and for names that are numbers or UUIDs, so that
+    /// changes of one kind read the same.
     pub masked: String,
     pub before: Option<&'a Value>,
     pub after: Option<&'a Value>,
 }
 
-/// Longer middles of arrays are compared place by place: aligning takes time and memory in the product of their lengths.
+/// Longer middles of arrays are compared place by place: aligning takes time and memory in the
+/// product of their lengths.
 const ALIGNED_ELEMENTS_MAX: usize = 1000;
-/// Differences in more places are not told apart; the value at which this was reached counts as changed as a whole.
+/// Differences in more places are not told apart; the value at which this was reached counts as
+/// changed as a whole.
 const CHANGES_MAX: usize = 100_000;
 
 /// All places where the values differ, in the order in which a reader meets them.
@@ -138,8 +140,8 @@ enum Step {
     After(usize),
 }
 
-/// Which elements of two arrays belong together: the equal ones at both ends, and of those between a longest common subsequence. What is
-/// left over between two equal ones is paired from the left.
+/// Which elements of two arrays belong together: the equal ones at both ends, and of those between
+/// a longest common subsequence. What is left over between two equal ones is paired from the left.
 fn align(before: &[Value], after: &[Value]) -> Vec<Step> {
     let start = before.iter().zip(after).take_while(|(b, a)| b == a).count();
     let end = (before[start..].iter().rev())
@@ -195,6 +197,14 @@ fn common_subsequence(b: &[Value], a: &[Value]) -> Vec<(usize, usize)> {
         }
     }
     pairs
+}
+
+pub(crate) fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
 }
 
 #[cfg(test)]

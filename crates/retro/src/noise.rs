@@ -1,18 +1,22 @@
 //! Differences that are caused only by clocks, sequences or randomness.
 //!
-//! Changed code runs later than the original did, so whatever it takes from a clock of its own differs, and so may numbers from sequences
-//! and random values. Nobody wants to read about those; but a difference that is taken for noise wrongly is a bug that stays unseen. So
-//! everything here is conservative: a value is noise only if there is a reason for it, and in doubt a difference is a real one.
+//! Changed code runs later than the original did, so what it takes from a clock of its own differs,
+//! and numbers from sequences and random values may. A reader has no use for those. But a
+//! difference that is wrongly taken for noise is a bug that stays unseen. So everything here is
+//! conservative: a value is noise only if there is a reason for it, and in doubt a difference is a
+//! real one.
 //!
-//! - **Clock**: the value was a time when the original ran and is a time when the changed code ran ([`Window`]), or both are
-//!   times of either run in a column whose default is the current time.
-//! - **Sequence**: the column takes its values from a sequence; or a row of which only such a column of the key differs was given another number.
-//! - **Random**: the column's default is a random value; or a UUID in a response is another one, which the recorded one does not contain anywhere.
+//! - **Clock**: the value was a time when the original ran and is a time when the changed code ran
+//!   ([`Window`]), or both are times of either run in a column whose default is the current time.
+//! - **Sequence**: the column takes its values from a sequence; or a row of which only such a
+//!   column of the key differs was given another number.
+//! - **Random**: the column's default is a random value; or a UUID in a response is another one,
+//!   which the recorded one does not contain anywhere.
 
 use std::fmt;
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
-use hindcast_rewind::state::{Column, RowText};
+use hindcast_state::{Column, RowText};
 use hindcast_trace::Micros;
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
@@ -37,7 +41,8 @@ impl fmt::Display for Noise {
     }
 }
 
-/// When the original ran and when the changed code ran, by the wall clock. A value that moved from the one to the other came from a clock.
+/// When the original ran and when the changed code ran, by the wall clock. A value that moved from
+/// the one to the other came from a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Up to the moment that the original final state shows.
@@ -47,7 +52,8 @@ pub struct Window {
     pub replayed: Option<(Micros, Micros)>,
 }
 
-/// Clocks of several machines agree to this, and times written in whole seconds are this much in the past.
+/// Clocks of several machines agree to this, and times written in whole seconds are this much in
+/// the past.
 const SLACK: Micros = 2_000_000;
 const QUARTER: Micros = 15 * 60 * 1_000_000;
 const DAY: Micros = 24 * 3600 * 1_000_000;
@@ -66,7 +72,8 @@ impl Window {
         self.is_of_original(time) || time.overlaps(self.run)
     }
 
-    /// How far the clock on the wall may be from UTC where a time was written without a zone; always just 0 if it was written with one.
+    /// How far the clock on the wall may be from UTC where a time was written without a zone;
+    /// always just 0 if it was written with one.
     fn shifts(zoned: bool) -> impl Iterator<Item = Micros> {
         let range = if zoned { 0..=0 } else { -56..=48 };
         range.map(|quarters| quarters * QUARTER)
@@ -121,13 +128,15 @@ impl Time {
 /// A number as seconds, milliseconds, microseconds and nanoseconds since the epoch.
 fn epochs(value: f64) -> impl Iterator<Item = Time> {
     [1e6, 1e3, 1.0, 1e-3].into_iter().map(move |unit| {
-        // A float that is out of range becomes the nearest integer, which is no time that anybody asks for.
+        // A float that is out of range becomes the nearest integer, which is no time that is asked
+        // for.
         let at = (value * unit) as Micros;
         Time { from: at, to: at }
     })
 }
 
-/// The time that a whole text is, and whether it says its zone: as Postgres, ISO 8601, RFC 3339 and HTTP write it.
+/// The time that a whole text is, and whether it says its zone: as Postgres, ISO 8601, RFC 3339 and
+/// HTTP write it.
 fn parse_time(text: &str) -> Option<(Time, bool)> {
     // Almost no text is a time, and parsing is slow.
     if !(10..=40).contains(&text.len()) {
@@ -192,8 +201,9 @@ pub fn in_column(
     match nature {
         Nature::Sequence => (before.parse::<i64>().is_ok() && after.parse::<i64>().is_ok())
             .then_some(Noise::Sequence),
-        Nature::Random => (!is_uuid_column(column) || (is_uuid(before) && is_uuid(after)))
-            .then_some(Noise::Random),
+        Nature::Random => (!is_uuid_column(column)
+            || (json::is_uuid(before) && json::is_uuid(after)))
+        .then_some(Noise::Random),
         Nature::Time { by_default } => (window.texts_moved(before, after)
             || by_default && window.text_is_of_either(before) && window.text_is_of_either(after))
         .then_some(Noise::Clock),
@@ -217,7 +227,8 @@ pub fn in_column(
     }
 }
 
-/// Why two rows differ, if it is noise in all columns that differ: the columns (by index) and what each is. Values must be complete. `None`: it is a real difference.
+/// Why two rows differ, if it is noise in all columns that differ: the columns (by index) and what
+/// each is. Values must be complete. `None`: it is a real difference.
 pub fn in_row(
     columns: &[Column],
     before: &RowText,
@@ -243,8 +254,8 @@ pub fn in_row(
     Some(noise)
 }
 
-/// A hash of what is no noise in a row, the same for two rows of which [`in_row`] might say so; others have it by chance or because a time of
-/// either run stands in the same place.
+/// A hash of what is no noise in a row, the same for two rows of which [`in_row`] might say so;
+/// others have it by chance or because a time of either run stands in the same place.
 pub fn hash_without_noise(
     columns: &[Column],
     row: &RowText,
@@ -284,7 +295,8 @@ fn may_be_noise(column: &Column, value: &str, window: &Window) -> bool {
     }
 }
 
-/// Whether a value of the original final state came from a clock while the original was replayed, so that the recorded database holds another one.
+/// Whether a value of the original final state came from a clock while the original was replayed,
+/// so that the recorded database holds another one.
 pub(crate) fn is_of_replay(column: &Column, value: &str, window: &Window) -> bool {
     window.replayed.is_some_and(|period| {
         let replay = Window {
@@ -384,15 +396,8 @@ fn epoch_in_text(text: &str) -> Option<f64> {
         .flatten()
 }
 
-pub(crate) fn is_uuid(text: &str) -> bool {
-    text.len() == 36
-        && text.bytes().enumerate().all(|(at, byte)| match at {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
-}
-
-/// Why two JSON values differ, if it is noise wherever they do. `fresh` says whether a text that is new in its place is new altogether; UUIDs that are not may be references to something else.
+/// Why two JSON values differ, if it is noise wherever they do. `fresh` says whether a text that is
+/// new in its place is new altogether; UUIDs that are not may be references to something else.
 pub fn in_json(
     before: &Value,
     after: &Value,
@@ -425,7 +430,7 @@ pub fn in_change(
                 .then_some(Noise::Sequence)
         }
         (Value::String(before), Value::String(after)) => {
-            if is_uuid(before) && is_uuid(after) {
+            if json::is_uuid(before) && json::is_uuid(after) {
                 return fresh(after).then_some(Noise::Random);
             }
             if let (Ok(before), Ok(after)) = (before.parse(), after.parse())
@@ -445,7 +450,8 @@ mod tests {
 
     use super::*;
 
-    /// The original ran from 12:00 to 12:10 on 1 May 2024, the changed code from 9:00 to 9:05 on 3 June.
+    /// The original ran from 12:00 to 12:10 on 1 May 2024, the changed code from 9:00 to 9:05 on 3
+    /// June.
     fn window() -> Window {
         let at = |text: &str| parse_time(text).unwrap().0.from;
         Window {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use hindcast_order::Tx;
 use hindcast_replay::Recording;
 use hindcast_replay::changes::{Changes, Difference, DifferenceKind};
-use hindcast_trace::{RequestId, ShapeId, Trace, TransactionId};
+use hindcast_trace::{ShapeId, Trace, TransactionId};
 
 use crate::causes::Kinds;
 use crate::report::{Group, Remark, TransactionChange, TransactionChangeKind, Transactions};
@@ -20,73 +20,30 @@ pub fn transactions(
     changes: &Changes,
     kinds: &dyn Kinds,
 ) -> (Transactions, Vec<Remark>) {
-    let mut statements: HashMap<ShapeId, Vec<String>> = HashMap::new();
-    for shape in trace.shapes() {
-        statements.insert(shape.id, shape.statements.clone());
-    }
-    for (&shape, texts) in &changes.shapes {
-        statements.entry(shape).or_insert_with(|| texts.clone());
-    }
-    let of_shape = |shape: ShapeId| statements.get(&shape).cloned().unwrap_or_default();
+    let describing = Describing {
+        recording,
+        statements: statements(trace, changes),
+    };
     let id = |tx: Tx| recording.transaction(tx).id;
-
     let mut remarks = Vec::new();
     let mut described = Vec::new();
     let mut groups: BTreeMap<String, Group<TransactionId>> = BTreeMap::new();
-    for Difference { tx, request, kind } in &changes.differing {
-        let request: Option<RequestId> = request.map(|request| recording.request(request).id);
-        let of = request.map_or("no request", |request| kinds.of(request));
-        let before = |tx: &Option<Tx>| {
-            tx.map(|tx| of_shape(recording.transaction(tx).shape))
-                .unwrap_or_default()
-        };
-        let kind = match kind {
-            DifferenceKind::Added {
-                shape,
-                error,
-                retry,
-            } => TransactionChangeKind::Added {
-                statements: of_shape(*shape),
-                error: error.clone(),
-                retry: *retry,
-            },
-            DifferenceKind::Deleted { into } => {
-                TransactionChangeKind::Deleted { into: into.map(id) }
-            }
-            DifferenceKind::Statements { shape } => TransactionChangeKind::Statements {
-                before: before(tx),
-                after: of_shape(*shape),
-            },
-            DifferenceKind::Results { rows } => TransactionChangeKind::Results {
-                before_rows: tx.map_or(0, |tx| recording.transaction(tx).rows),
-                after_rows: *rows,
-            },
-            DifferenceKind::NewlyFailing { error } => TransactionChangeKind::NewlyFailing {
-                error: error.clone(),
-            },
-            DifferenceKind::NewlySucceeding { before } => TransactionChangeKind::NewlySucceeding {
-                error: before.clone(),
-            },
-            DifferenceKind::FailsOtherwise { before, after } => {
-                TransactionChangeKind::FailsOtherwise {
-                    before: before.clone(),
-                    after: after.clone(),
-                }
-            }
-            DifferenceKind::GhostFailed { error } => {
-                if let Some(tx) = tx {
-                    remarks.push(Remark::GhostFailed {
-                        transaction: id(*tx),
-                        error: error.clone(),
-                    });
-                }
+    for difference in &changes.differing {
+        let number = difference.tx.map(id);
+        let kind = match describing.kind(difference) {
+            Ok(kind) => kind,
+            Err(error) => {
+                let failed = |transaction| Remark::GhostFailed { transaction, error };
+                remarks.extend(number.map(failed));
                 continue;
             }
         };
-        let number = tx.map(id);
-        // An added one has no number of its own: the request's first transaction stands for where it is.
+        let request = difference.request.map(|one| recording.request(one).id);
+        let of = request.map_or("no request", |request| kinds.of(request));
+        // An added one has no number of its own: the request's first transaction stands for where
+        // it is.
         let place = number.or_else(|| {
-            let own = recording.own(recording.find(request?)?);
+            let own = recording.own(difference.request?);
             own.first().map(|&tx| id(tx))
         });
         let what = format!("{of}: {}", in_words(&kind));
@@ -119,6 +76,61 @@ pub fn transactions(
         groups,
     };
     (transactions, remarks)
+}
+
+/// Statements by shape, of the recorded and of the changed code.
+fn statements(trace: &Trace, changes: &Changes) -> HashMap<ShapeId, Vec<String>> {
+    let mut statements = changes.shapes.clone();
+    for shape in trace.shapes() {
+        statements.insert(shape.id, shape.statements.clone());
+    }
+    statements
+}
+
+struct Describing<'a> {
+    recording: &'a Recording,
+    statements: HashMap<ShapeId, Vec<String>>,
+}
+
+impl Describing<'_> {
+    fn of_shape(&self, shape: ShapeId) -> Vec<String> {
+        self.statements.get(&shape).cloned().unwrap_or_default()
+    }
+
+    /// A ghost that could not be run is no change of a transaction: the error with which it failed.
+    fn kind(&self, difference: &Difference) -> Result<TransactionChangeKind, String> {
+        let recorded = difference.tx.map(|tx| self.recording.transaction(tx));
+        Ok(match difference.kind.clone() {
+            DifferenceKind::Added {
+                shape,
+                error,
+                retry,
+            } => TransactionChangeKind::Added {
+                statements: self.of_shape(shape),
+                error,
+                retry,
+            },
+            DifferenceKind::Deleted { into } => TransactionChangeKind::Deleted {
+                into: into.map(|tx| self.recording.transaction(tx).id),
+            },
+            DifferenceKind::Statements { shape } => TransactionChangeKind::Statements {
+                before: recorded.map_or(Vec::new(), |recorded| self.of_shape(recorded.shape)),
+                after: self.of_shape(shape),
+            },
+            DifferenceKind::Results { rows } => TransactionChangeKind::Results {
+                before_rows: recorded.map_or(0, |recorded| recorded.rows),
+                after_rows: rows,
+            },
+            DifferenceKind::NewlyFailing { error } => TransactionChangeKind::NewlyFailing { error },
+            DifferenceKind::NewlySucceeding { before } => {
+                TransactionChangeKind::NewlySucceeding { error: before }
+            }
+            DifferenceKind::FailsOtherwise { before, after } => {
+                TransactionChangeKind::FailsOtherwise { before, after }
+            }
+            DifferenceKind::GhostFailed { error } => return Err(error),
+        })
+    }
 }
 
 /// The same words for all changes that are of one kind.

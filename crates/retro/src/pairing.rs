@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use hindcast_rewind::state::{Aligned, Column, ForeignKey, FoundRow, RowText, Side};
+use hindcast_state::{Aligned, Column, ForeignKey, FoundRow, RowText, Side};
 
 use crate::noise::{self, Noise, Window};
 
@@ -144,7 +144,8 @@ impl<'a> Pairing<'a> {
         noise::in_row(&self.aligned.columns, before, after, self.window, &known)
     }
 
-    /// A row of the retroacted database with references to renumbered rows as they are in the original one.
+    /// A row of the retroacted database with references to renumbered rows as they are in the
+    /// original one.
     pub fn translated(&self, mut after: RowText) -> RowText {
         for (value, table) in after.iter_mut().zip(&self.referred) {
             let (Some(given), Some(table)) = (&*value, table) else {

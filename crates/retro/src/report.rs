@@ -1,7 +1,7 @@
-//! What a retroaction ends with. Plain data: how it looks is up to whoever shows it.
+//! What a retroaction ends with. Plain data: the caller decides how it looks.
 //!
-//! Everything that can be numerous is counted exactly and described up to a limit, and is grouped so that ten thousand differences of one
-//! kind read as one.
+//! Everything that can be numerous is counted exactly and described up to a limit, and is grouped
+//! so that ten thousand differences of one kind read as one.
 
 use hindcast_trace::{Gap, Micros, RequestId, TransactionId};
 use serde::Serialize;
@@ -27,10 +27,11 @@ pub struct Report {
     pub remarks: Vec<Remark>,
 }
 
-/// What was different from the recording on purpose. Whoever finds the report later learns from it which fix it is about.
+/// What was different from the recording on purpose. It tells a later reader which fix the report
+/// is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// The command that started the changed service, [without secrets](Change::masked).
+    /// The command that started the changed service, without secrets: reports are passed on.
     pub app: String,
     /// The scripts that ran in the rewound database first, by file name.
     pub migrations: Vec<String>,
@@ -40,48 +41,11 @@ pub struct Change {
     pub skipped: Vec<String>,
 }
 
-impl Change {
-    /// `command` with the passwords of its URLs, and the values of its settings that sound like secrets, replaced by `***`: reports are
-    /// passed on.
-    pub fn masked(command: &str) -> String {
-        command
-            .split_inclusive(char::is_whitespace)
-            .map(masked_word)
-            .collect()
-    }
-}
-
-fn masked_word(word: &str) -> String {
-    if let Some((name, value)) = word.split_once('=') {
-        let upper = name.to_uppercase();
-        let secret = ["PASSWORD", "SECRET", "TOKEN", "_KEY"]
-            .iter()
-            .any(|sign| upper.contains(sign));
-        if secret {
-            let end = &value[value.trim_end().len()..];
-            return format!("{name}=***{end}");
-        }
-    }
-    // postgres://user:password@host: between the first colon after the slashes and the last @ before the path.
-    let Some(after_scheme) = word.find("://").map(|at| at + "://".len()) else {
-        return word.to_owned();
-    };
-    let authority = word[after_scheme..].split('/').next().unwrap_or_default();
-    match (authority.find(':'), authority.rfind('@')) {
-        (Some(colon), Some(at)) if colon < at => format!(
-            "{}***{}",
-            &word[..=after_scheme + colon],
-            &word[after_scheme + at..]
-        ),
-        _ => word.to_owned(),
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The same statements with the same results, the same responses, and the same final state as far as it could be compared: only analysis was added, and this was a
-    /// faithful replay.
+    /// The same statements with the same results, the same responses, and the same final state as
+    /// far as it could be compared: only analysis was added, and this was a faithful replay.
     Faithful,
     /// Everything ran, and something is different.
     Different,
@@ -155,7 +119,8 @@ pub struct Selection {
     pub restarts: u32,
     /// Tables that were touched, as the database counted; all of them are in the closure.
     pub tables_touched: Vec<String>,
-    /// Statements whose tables could not be determined, so that they count as touching everything: statement and reason.
+    /// Statements whose tables could not be determined, so that they count as touching everything:
+    /// statement and reason.
     pub undetermined: Vec<(String, String)>,
 }
 
@@ -338,9 +303,11 @@ pub struct TableChange {
     pub noise: u64,
     /// Which columns made them noise: `timemodified: a clock`
     pub noise_columns: Vec<String>,
-    /// Added and removed rows beyond those among which counterparts with another number were looked for; they count as no noise.
+    /// Added and removed rows beyond those among which counterparts with another number were
+    /// looked for; they count as no noise.
     pub not_paired: u64,
-    /// Described rows that are no noise, in the order of their keys; without a primary key, of their values.
+    /// Described rows that are no noise, in the order of their keys; without a primary key, of
+    /// their values.
     pub rows: Vec<RowChange>,
 }
 
@@ -436,7 +403,8 @@ pub enum Remark {
     ReadCommitted {
         transactions: u64,
     },
-    /// Ran with the same statements as recorded, at an isolation that the changed service asked for.
+    /// Ran with the same statements as recorded, at an isolation that the changed service asked
+    /// for.
     OtherIsolation {
         transactions: u64,
     },
@@ -470,31 +438,4 @@ pub enum Remark {
     ModifiedFound {
         types: Vec<String>,
     },
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_is_shown_without_its_secrets() {
-        for (given, shown) in [
-            ("./service --port 8000", "./service --port 8000"),
-            (
-                "DATABASE_URL=postgres://me:p@ss:w@db:6432/shop ./service",
-                "DATABASE_URL=postgres://me:***@db:6432/shop ./service",
-            ),
-            (
-                "U=postgres://me@db:6432/shop x",
-                "U=postgres://me@db:6432/shop x",
-            ),
-            (
-                "PGPASSWORD=a API_TOKEN='b'\tx",
-                "PGPASSWORD=*** API_TOKEN=***\tx",
-            ),
-            ("--url=http://h:80/a@b:c", "--url=http://h:80/a@b:c"),
-        ] {
-            assert_eq!(Change::masked(given), shown);
-        }
-    }
 }

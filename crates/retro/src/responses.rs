@@ -1,11 +1,14 @@
 //! How responses differ from the recorded ones.
 //!
-//! [`compare`] looks at one response and has no state; a [`Collector`] does so for all of them, counts by kind, and describes some.
+//! [`compare`] looks at one response and has no state; a [`Collector`] does so for all of them,
+//! counts by kind, and describes some.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
-use hindcast_replay::compare::{Ignore, Seen, excerpt, first_difference, header_differences};
+use hindcast_replay::compare::{
+    HeaderDifference, Ignore, Seen, excerpt, first_difference, header_differences,
+};
 use hindcast_trace::{Digest, RequestId, Response};
 use serde_json::Value;
 
@@ -20,7 +23,8 @@ pub struct Limits {
     pub described: usize,
     /// Values by JSON pointer within one response.
     pub values_per_response: usize,
-    /// Kinds of change that are counted apart; what comes beyond is counted together by kind of request.
+    /// Kinds of change that are counted apart; what comes beyond is counted together by kind of
+    /// request.
     pub groups: usize,
 }
 
@@ -52,7 +56,8 @@ pub enum Found {
     Unknown,
     /// Where the noise is.
     Noise(String),
-    /// What kind of change it is, without the kind of request: `201 → 200`, `/subscribers/* is gone`.
+    /// What kind of change it is, without the kind of request: `201 → 200`, `/subscribers/* is
+    /// gone`.
     Changed(String, Box<ResponseChange>),
 }
 
@@ -107,24 +112,15 @@ pub fn compare(
     };
     let mut bodies = compare_bodies(recorded, &seen.body, facts, values_max);
     for header in header_differences(headers, &seen.headers, facts.ignore) {
-        // A tag of a body differs because the body does.
-        let noise = match (&header.expected, &header.actual) {
-            (Some(_), Some(_)) if header.name == "etag" && !bodies.noise.is_empty() => {
-                Some(Noise::Random)
-            }
-            (Some(before), Some(after)) => noise::in_text(before, after, facts.window),
-            _ => None,
-        };
-        match noise {
-            Some(noise) => {
-                bodies.noise.insert(format!("{}: {noise}", header.name));
-            }
-            None => change.headers.push(ValueChange {
-                name: header.name,
-                before: header.expected,
-                after: header.actual,
-            }),
+        if let Some(noise) = header_noise(&header, !bodies.noise.is_empty(), facts) {
+            bodies.noise.insert(format!("{}: {noise}", header.name));
+            continue;
         }
+        change.headers.push(ValueChange {
+            name: header.name,
+            before: header.expected,
+            after: header.actual,
+        });
     }
     change.body = bodies.change;
     let what = if *status != seen.status {
@@ -143,6 +139,15 @@ pub fn compare(
         Found::Same
     } else {
         Found::Noise(first_few(bodies.noise))
+    }
+}
+
+fn header_noise(header: &HeaderDifference, body_is_noise: bool, facts: Facts<'_>) -> Option<Noise> {
+    match (&header.expected, &header.actual) {
+        // A tag of a body differs because the body does.
+        (Some(_), Some(_)) if header.name == "etag" && body_is_noise => Some(Noise::Random),
+        (Some(before), Some(after)) => noise::in_text(before, after, facts.window),
+        _ => None,
     }
 }
 
@@ -271,7 +276,8 @@ fn compare_json(
     }
 }
 
-/// Collects differences from many threads: counts all of them, describes some. Its memory does not grow with the number of responses.
+/// Collects differences from many threads: counts all of them, describes some. Its memory does not
+/// grow with the number of responses.
 #[derive(Debug)]
 pub struct Collector {
     ignore: Ignore,
@@ -304,7 +310,8 @@ impl Collector {
         }
     }
 
-    /// Compares what came now, or why nothing came, with what is recorded. `of` is the kind of request. The `run` of the window may end now.
+    /// Compares what came now, or why nothing came, with what is recorded. `of` is the kind of
+    /// request. The `run` of the window may end now.
     pub fn compare(
         &self,
         request: RequestId,

@@ -3,23 +3,24 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use hindcast_rewind::state::{
+use hindcast_pg::tokio::Client;
+use hindcast_state::{
     Aligned, Difference, ForeignKey, FoundRow, Pair, RowText, Show, Side, StateError, parents_first,
 };
-use tokio_postgres::Client;
 
 use crate::noise::{Noise, Window};
 use crate::pairing::{Offered, Pairing, Renumbered};
 use crate::report::{Baseline, Cause, RowChange, RowChangeKind, State, TableChange, ValueChange};
 
-/// Knows who wrote a row. `xmin` and `cmin` are the row's system columns: the low 32 bits of the writing transaction's id, and the number
-/// of the command within it.
+/// Knows who wrote a row. `xmin` and `cmin` are the row's system columns: the low 32 bits of the
+/// writing transaction's id, and the number of the command within it.
 pub trait Causes: Send + Sync {
     /// Who wrote this row of the original final state.
     fn before(&self, table: &str, xmin: u32, cmin: u32) -> Cause;
     /// Who wrote this row of the retroacted database.
     fn after(&self, table: &str, xmin: u32, cmin: u32) -> Cause;
-    /// Who deleted a row in the retroacted database. `key` is `ROW(key columns)::text`, or the whole row's text where the table has no primary key.
+    /// Who deleted a row in the retroacted database. `key` is `ROW(key columns)::text`, or the
+    /// whole row's text where the table has no primary key.
     fn deleted(&self, table: &str, key: &str) -> Option<Cause>;
 }
 
@@ -42,7 +43,8 @@ pub struct Limits {
     pub described_per_table: usize,
     /// Longer values are cut and carry their length and a hash.
     pub value_characters: usize,
-    /// Added and removed rows per table that are remembered until their counterpart with another number comes along.
+    /// Added and removed rows per table that are remembered until their counterpart with another
+    /// number comes along.
     pub renumbered_candidates: usize,
 }
 
@@ -76,8 +78,8 @@ impl Compared {
     }
 }
 
-/// Compares the tables of two databases, or only those named (as `state::digest_tables` names them). Both sessions must be idle; each
-/// database is seen as of one snapshot.
+/// Compares the tables of two databases, or only those named (as `state::digest_tables` names
+/// them). Both sessions must be idle; each database is seen as of one snapshot.
 ///
 /// Memory is bounded by `limits`, whatever the sizes of the tables and the number of differences.
 pub async fn compare_states(
@@ -137,7 +139,8 @@ pub(crate) const SHOW: Show = Show {
     provenance: true,
 };
 
-/// The tables to compare, each after those that it refers to: so it is known which of their rows were given other numbers.
+/// The tables to compare, each after those that it refers to: so it is known which of their rows
+/// were given other numbers.
 pub(crate) async fn ordered_tables(
     pair: &Pair<'_>,
     only: Option<&BTreeSet<String>>,

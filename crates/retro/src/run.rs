@@ -7,28 +7,28 @@
 //!                                                a transaction was taken for another
 //! ```
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hindcast_gateway::pg::DatabaseUrl;
 use hindcast_order::retroaction::Retroaction;
-use hindcast_order::{Levels, Request};
+use hindcast_order::{Levels, Request, Tx};
+use hindcast_pg::ConnectError;
 use hindcast_replay::changes::{Changes, Learned};
-use hindcast_replay::compare::{Ignore, Seen};
+use hindcast_replay::compare::{Compare, Ignore, Seen};
 use hindcast_replay::coordinator::Coordinator;
 use hindcast_replay::hold::Code;
-use hindcast_replay::perform::{End, Performance, Ran};
-use hindcast_replay::recording::{Fate, LoadError, Scope};
-use hindcast_replay::run::{Hooks, ReplayError, ReplayOptions, Setting};
-use hindcast_replay::sender::Judge;
+use hindcast_replay::recording::{Fate, LoadError, RecordedTransaction, Scope};
+use hindcast_replay::redacted::Redacted;
+use hindcast_replay::run::{End, Ran, Run};
 use hindcast_replay::shapes::Shapes;
 use hindcast_replay::verdict::{self, Divergence};
-use hindcast_replay::{Recording, Start};
-use hindcast_rewind::state::StateError;
+use hindcast_replay::{Hooks, Recording, ReplayError, ReplayOptions, Setting, Start};
 use hindcast_rewind::{Options as RewindOptions, Rewound};
-use hindcast_trace::{self as trace, Micros, ReadError, RequestFilter, RequestId, Trace};
+use hindcast_state::StateError;
+use hindcast_trace::{self as trace, Micros, ReadError, RequestId, Trace};
 
 use crate::baseline::{self, BaselineError, Choice, Original};
 use crate::causes::{self, Kinds, Provenance};
@@ -75,9 +75,9 @@ pub enum RetroError {
     #[error("the final states cannot be compared")]
     State(#[from] StateError),
     #[error("the rewound database cannot be asked")]
-    Ask(#[source] tokio_postgres::Error),
-    #[error("the rewound database has an address that cannot be used: {0}")]
-    Url(String),
+    Connect(#[from] ConnectError),
+    #[error("the rewound database cannot be asked")]
+    Ask(#[source] hindcast_pg::Error),
     #[error("the correction script {} cannot be written", path.display())]
     Script {
         path: PathBuf,
@@ -89,7 +89,8 @@ pub enum RetroError {
 
 /// Runs changed code on what `start` plans, and compares.
 ///
-/// Returns the database that it left behind, too. The future may be dropped at any time: everything that was started or made goes with it.
+/// Returns the database that it left behind, too. The future may be dropped at any time: everything
+/// that was started or made goes with it.
 pub async fn retroact(
     trace: Arc<Trace>,
     start: Start,
@@ -104,17 +105,7 @@ pub async fn retroact(
         let preparing = Instant::now();
         let prepared =
             database::prepare(&trace, &start, &options.rewinding, &options.migrations).await?;
-        let client = database::connect(prepared.rewound.url())
-            .await
-            .map_err(RetroError::Ask)?;
-        let with_tables = options.correction.is_some();
-        let migrated = &prepared.migrated;
-        let selector =
-            Selector::new(&trace, &start.plan, &wishes, migrated, with_tables, &client).await?;
-        database::watch_deletions(&client)
-            .await
-            .map_err(RetroError::Ask)?;
-        drop(client);
+        let selector = select(&trace, &start, &options, &wishes, &prepared).await?;
         let attempt = Attempt {
             trace: &trace,
             start: &start,
@@ -134,9 +125,7 @@ pub async fn retroact(
             wishes.learned.modified = Some(modified);
             continue;
         }
-        let client = database::connect(prepared.rewound.url())
-            .await
-            .map_err(RetroError::Ask)?;
+        let client = database::connect(prepared.rewound.url()).await?;
         database::end_sessions(&client)
             .await
             .map_err(RetroError::Ask)?;
@@ -168,6 +157,25 @@ pub async fn retroact(
     }
 }
 
+/// Decides what is executed, before anything has touched the rewound database.
+async fn select(
+    trace: &Trace,
+    start: &Start,
+    options: &Options,
+    wishes: &Wishes,
+    prepared: &Prepared,
+) -> Result<Selector, RetroError> {
+    let client = database::connect(prepared.rewound.url()).await?;
+    let with_tables = options.correction.is_some();
+    let migrated = &prepared.migrated;
+    let selector =
+        Selector::new(trace, &start.plan, wishes, migrated, with_tables, &client).await?;
+    database::watch_deletions(&client)
+        .await
+        .map_err(RetroError::Ask)?;
+    Ok(selector)
+}
+
 /// One run from the beginning.
 struct Attempt<'a> {
     trace: &'a Arc<Trace>,
@@ -194,89 +202,69 @@ struct Done {
 }
 
 impl Attempt<'_> {
-    async fn run(&self, prepared: &Prepared, hooks: &mut impl Hooks) -> Result<Done, RetroError> {
+    fn load(&self) -> Result<(Coordinator, Levels), LoadError> {
         let plan = Arc::new(self.start.plan.clone());
         let shapes = Arc::new(Shapes::of(self.trace));
-        let (recording, levels) = {
-            let request =
-                |id: RequestId| !self.options.skip.contains(&id) && self.selector.executes(id);
-            let ghost = |shape| self.selector.executes_ghost(shape);
-            let scope = Scope {
-                changed: true,
-                request: &request,
-                ghost: &ghost,
-            };
-            // This takes a while for long recordings, and there is nobody else here to keep waiting.
-            tokio::task::block_in_place(|| {
-                Recording::load(self.trace, &plan, &shapes, &scope)
-                    .map(|(recording, levels, _)| (Arc::new(recording), levels))
-            })?
+        let skip = &self.options.skip;
+        let scope = Scope {
+            changed: true,
+            request: &|id| !skip.contains(&id) && self.selector.executes(id),
+            ghost: &|shape| self.selector.executes_ghost(shape),
         };
+        // This takes a while for long recordings. No other task waits for this thread.
+        let (recording, levels, _) =
+            tokio::task::block_in_place(|| Recording::load(self.trace, &plan, &shapes, &scope))?;
         let retroaction = Retroaction::new(levels.clone(), recording.past());
-        let coordinator = Coordinator::changed(
-            Arc::clone(&recording),
-            Arc::clone(&plan),
-            retroaction,
-            Changes::new(self.learned.clone()),
-            Arc::clone(&shapes),
-        );
+        let changes = Changes::new(self.learned.clone());
+        let coordinator =
+            Coordinator::changed(Arc::new(recording), plan, retroaction, changes, shapes);
+        Ok((coordinator, levels))
+    }
+
+    async fn run(&self, prepared: &Prepared, hooks: &mut impl Hooks) -> Result<Done, RetroError> {
+        let (coordinator, levels) = self.load()?;
+        let recording = Arc::clone(coordinator.recording());
         let mut setting = self.options.setting.clone();
-        setting.database = url(&prepared.rewound)?;
-        setting.unpinned = prepared.pinned.active.then(|| {
-            prepared
-                .pinned
-                .unpinned
-                .iter()
-                .map(ToString::to_string)
-                .collect()
-        });
+        setting.use_database(prepared.rewound.url().clone(), &prepared.pinned);
         let code = Code::Changed {
             outside_writes: setting.allow_outside_writes,
         };
-        let mut performance = Performance::start(
-            Arc::clone(self.trace),
-            plan,
-            Arc::clone(&recording),
-            coordinator,
-            &shapes,
-            code,
-            setting,
-            hooks,
-        )
-        .await?;
+        let trace = Arc::clone(self.trace);
+        let mut running = Run::start(trace, coordinator, code, setting, hooks).await?;
         let began = now();
         let collector = Arc::new(Collector::new(
             self.options.ignore.clone(),
             responses::Limits::default(),
         ));
         let original = span(&recording);
-        let judge = Arc::new(Comparison {
+        let compare = Arc::new(Comparison {
             collector: Arc::clone(&collector),
             kinds: self.selector.kinds(),
             original,
             began,
+            redacted: Redacted::of(self.trace),
         });
-        let (end, ran) = performance.run(judge, hooks).await?;
+        let (end, ran) = running.run(compare, hooks).await?;
         let window = Window {
             original,
             run: (began, now()),
             replayed: None,
         };
-        let gate = performance.gate.clone();
-        let in_flight: Vec<Request> = gate.with(|coordinator| coordinator.in_flight().collect());
+        let shared = Arc::clone(&running.shared);
+        let monitor = &shared.monitor;
+        let in_flight: Vec<Request> = monitor.with(|coordinator| coordinator.in_flight().collect());
         let waits = match end {
-            End::Stuck { .. } => hindcast_replay::run::waits(&gate, &recording),
+            End::Stuck { .. } => hindcast_replay::faithful::waits(monitor, &recording),
             _ => Vec::new(),
         };
-        let last_lines = match (&end, &performance.service) {
+        let last_lines = match (&end, &running.service) {
             (End::Exited { .. }, Some(service)) => service.last_lines(),
             _ => Vec::new(),
         };
-        let floor = Arc::clone(&performance.floor);
-        performance.shut_down().await;
-        let read_committed = gate.with(|coordinator| coordinator.counts().read_committed);
-        let changes = gate.with(|coordinator| coordinator.take_changes());
-        let refused = floor
+        running.shut_down().await;
+        let read_committed = monitor.with(|coordinator| coordinator.counts().read_committed);
+        let changes = monitor.with(|coordinator| coordinator.take_changes());
+        let refused = shared
             .refused
             .lock()
             .map(|refused| refused.clone())
@@ -301,150 +289,52 @@ impl Attempt<'_> {
         &self,
         mut done: Done,
         prepared: &Prepared,
-        after: &tokio_postgres::Client,
+        after: &hindcast_pg::tokio::Client,
         selection: Option<Selection>,
         prepare: Duration,
     ) -> Result<Report, RetroError> {
         let comparing = Instant::now();
-        let plan = &self.start.plan;
+        let (state, checks) = self.compare_states(&mut done, prepared, after).await?;
         let kinds = self.selector.kinds();
-        let recording = Arc::clone(&done.recording);
-        let deletions = database::deletions(after).await.map_err(RetroError::Ask)?;
-        let asked = now();
-        let Original {
-            client: before,
-            against,
-            rewound: baseline,
-        } = baseline::find(
-            self.trace,
-            self.start,
-            &self.options.baseline,
-            &self.options.rewinding,
-            || ReplayOptions {
-                setting: self.options.setting.clone(),
-                sequential: false,
-                keep_going: true,
-                ignore: self.options.ignore.clone(),
-                compare_with: None,
-            },
-        )
-        .await?;
-        let window = Window {
-            replayed: matches!(against, Baseline::Replayed { .. }).then(|| (asked, now())),
-            ..done.window
-        };
-        let provenance = Provenance {
-            original: causes::Original::of(self.trace, plan.period.clone())?,
-            original_ids: against == Baseline::RecordedDatabase,
-            writers: std::mem::take(&mut done.changes.writers),
-            deletions,
-            preparation: prepared.preparation.clone(),
-            recording: Arc::clone(&recording),
-            kinds: Arc::clone(&kinds),
-        };
-        let only = self.selector.tables();
-        let state = match &before {
-            Some(before) => rows::compare_states(
-                before,
-                after,
-                only.as_ref(),
-                &provenance,
-                &window,
-                &rows::Limits::default(),
-            )
-            .await?
-            .into_state(against),
-            None => rows::Compared::default().into_state(against),
-        };
-        let mut checks = Vec::new();
-        for sql in &self.options.checks {
-            let limits = checks::Limits::default();
-            checks.push(checks::check(before.as_ref(), after, sql, &limits).await);
-        }
-        if let (Some(path), Some(before)) = (&self.options.correction, &before) {
-            let failed = |source| RetroError::Script {
-                path: path.clone(),
-                source,
-            };
-            let file = std::fs::File::create(path).map_err(failed)?;
-            let mut script = std::io::BufWriter::new(file);
-            let readers = Readers::new(&done.changes, &recording, &done.levels, self.selector);
-            let options = correction::Options {
-                about: self.about(),
-                only: only.as_ref(),
-                without_noise: Some(window),
-            };
-            correction::write(before, after, &provenance, &readers, &options, &mut script).await?;
-            std::io::Write::flush(&mut script).map_err(failed)?;
-        }
-        drop(before);
-        if let Some(baseline) = baseline {
-            // A database that cannot be removed now is removed with the next one that is made.
-            let _ = baseline.discard().await;
-        }
-
         let (transactions, mut remarks) =
-            outcome::transactions(self.trace, &recording, &done.changes, &*kinds);
+            outcome::transactions(self.trace, &done.recording, &done.changes, &*kinds);
         remarks.extend(self.remarks(&done, prepared));
-        let responses_changed = done.collector.changed();
-        let collector = Arc::into_inner(done.collector).expect("nobody compares any more");
-        let responses = collector.finish();
-        let requests = self.requests(&recording)?;
-        let counted = done.changes.counts;
-        let counts = Counts {
-            requests: requests.all,
-            requests_executed: recording.requests.len() as u64,
-            requests_skipped: requests.skipped,
-            requests_not_selected: requests.not_selected,
-            responses_changed,
-            transactions: recording
-                .transactions
-                .iter()
-                .filter(|transaction| transaction.request.is_some())
-                .count() as u64,
-            same: counted.same,
-            same_failure: counted.same_failure,
-            changed: counted.statements + counted.results + counted.fails_otherwise,
-            deleted: counted.deleted,
-            added: counted.added,
-            retries: counted.retries,
-            newly_failing: counted.newly_failing,
-            newly_succeeding: counted.newly_succeeding,
-            yielded: counted.yielded,
-            let_go: counted.let_go,
-            ghosts: recording
-                .ghosts()
-                .filter(|&tx| recording.transaction(tx).fate != Fate::Aborted)
-                .count() as u64,
-        };
-        let stopped = match done.end {
-            End::Exited { status } => Some(Stopped::ServiceExited {
-                status,
-                last_lines: done.last_lines,
-                in_flight: ids(&recording, &done.in_flight),
-            }),
-            End::Stuck { after } => Some(Stopped::Hung {
-                after_s: after.as_secs_f64(),
-                in_flight: ids(&recording, &done.in_flight),
-                waits: done.waits,
-            }),
-            End::Done | End::Read(_) => None,
-        };
-        let same = responses_changed == 0
+        let requests = self.requests(&done.recording)?;
+        let counts = counts(&done, &requests);
+        let same = counts.responses_changed == 0
             && done.changes.differing.is_empty()
             && state.tables.iter().all(only_noise)
             && state.incomparable.is_empty()
             && counts.requests_skipped == 0
             && self.options.migrations.is_empty();
+        let collector = Arc::into_inner(done.collector).expect("nothing is compared any more");
+        let responses = collector.finish();
+        let types = self.types(&done.recording, &done.changes, &responses);
+        let in_flight = ids(&done.recording, &done.in_flight);
+        let outcome = match done.end {
+            End::Exited { status } => Outcome::Stopped {
+                why: Stopped::ServiceExited {
+                    status,
+                    last_lines: done.last_lines,
+                    in_flight,
+                },
+            },
+            End::Stuck { after } => Outcome::Stopped {
+                why: Stopped::Hung {
+                    after_s: after.as_secs_f64(),
+                    in_flight,
+                    waits: done.waits,
+                },
+            },
+            End::Done if same => Outcome::Faithful,
+            End::Done => Outcome::Different,
+        };
+        let plan = &self.start.plan;
         Ok(Report {
             from: *plan.range.start(),
             to: *plan.range.end(),
-            outcome: match stopped {
-                Some(why) => Outcome::Stopped { why },
-                None if same => Outcome::Faithful,
-                None => Outcome::Different,
-            },
-            types: self.types(&recording, &done.changes, &responses),
+            outcome,
+            types,
             counts,
             selection,
             responses,
@@ -462,6 +352,83 @@ impl Attempt<'_> {
         })
     }
 
+    /// Compares what the run left with the original final state, and writes the correction.
+    async fn compare_states(
+        &self,
+        done: &mut Done,
+        prepared: &Prepared,
+        after: &hindcast_pg::tokio::Client,
+    ) -> Result<(State, Vec<Check>), RetroError> {
+        let deletions = database::deletions(after).await.map_err(RetroError::Ask)?;
+        let asked = now();
+        let Original {
+            client: before,
+            against,
+            rewound: baseline,
+        } = self.original().await?;
+        let window = Window {
+            replayed: matches!(against, Baseline::Replayed { .. }).then(|| (asked, now())),
+            ..done.window
+        };
+        let provenance = Provenance {
+            original: causes::Original::of(self.trace, self.start.plan.period.clone())?,
+            original_ids: against == Baseline::RecordedDatabase,
+            writers: std::mem::take(&mut done.changes.writers),
+            deletions,
+            preparation: prepared.preparation.clone(),
+            recording: Arc::clone(&done.recording),
+            kinds: self.selector.kinds(),
+        };
+        let only = self.selector.tables();
+        let compared = match &before {
+            Some(before) => {
+                let limits = rows::Limits::default();
+                let only = only.as_ref();
+                rows::compare_states(before, after, only, &provenance, &window, &limits).await?
+            }
+            None => rows::Compared::default(),
+        };
+        let mut checks = Vec::new();
+        for sql in &self.options.checks {
+            let limits = checks::Limits::default();
+            checks.push(checks::check(before.as_ref(), after, sql, &limits).await);
+        }
+        if let (Some(path), Some(before)) = (&self.options.correction, &before) {
+            let failed = |source| RetroError::Script {
+                path: path.clone(),
+                source,
+            };
+            let file = hindcast_private::create(path).map_err(failed)?;
+            let mut script = std::io::BufWriter::new(file);
+            let readers = Readers::new(&done.changes, &done.recording, &done.levels, self.selector);
+            let options = correction::Options {
+                about: self.about(),
+                only: only.as_ref(),
+                without_noise: Some(window),
+            };
+            correction::write(before, after, &provenance, &readers, &options, &mut script).await?;
+            std::io::Write::flush(&mut script).map_err(failed)?;
+        }
+        drop(before);
+        if let Some(baseline) = baseline {
+            // A database that cannot be removed now is removed with the next one that is made.
+            let _ = baseline.discard().await;
+        }
+        Ok((compared.into_state(against), checks))
+    }
+
+    async fn original(&self) -> Result<Original, BaselineError> {
+        let replaying = || ReplayOptions {
+            setting: self.options.setting.clone(),
+            sequential: false,
+            keep_going: true,
+            ignore: self.options.ignore.clone(),
+            compare_with: None,
+        };
+        let (choice, rewinding) = (&self.options.baseline, &self.options.rewinding);
+        baseline::find(self.trace, self.start, choice, rewinding, replaying).await
+    }
+
     fn change(&self) -> Change {
         let options = self.options;
         let command = options
@@ -469,14 +436,10 @@ impl Attempt<'_> {
             .service_command
             .as_deref()
             .unwrap_or_default();
-        let isolation = options.setting.isolation.map(|isolation| match isolation {
-            trace::Isolation::ReadCommitted => "read committed",
-            trace::Isolation::RepeatableRead => "repeatable read",
-            trace::Isolation::Serializable => "serializable",
-        });
+        let isolation = options.setting.isolation.map(trace::Isolation::name);
         let named = options.skip.iter().map(ToString::to_string);
         Change {
-            app: Change::masked(command),
+            app: hindcast_pg::secret::masked(command),
             migrations: options
                 .migrations
                 .iter()
@@ -529,7 +492,7 @@ impl Attempt<'_> {
                 ),
             });
         }
-        let unattributed = hindcast_replay::run::unattributed(&done.recording);
+        let unattributed = done.recording.unattributed();
         if unattributed > 0 {
             remarks.push(Remark::UnattributedTransactions {
                 transactions: unattributed,
@@ -583,15 +546,9 @@ impl Attempt<'_> {
         let mut requests = Requests {
             first: Micros::MAX,
             last: Micros::MIN,
-            all: 0,
-            skipped: 0,
-            not_selected: 0,
+            ..Requests::default()
         };
-        for request in self.trace.requests(RequestFilter {
-            arrived: Some(self.start.plan.period.clone()),
-            lean: true,
-            ..Default::default()
-        }) {
+        for request in self.start.plan.requests(self.trace) {
             let request = request?;
             if !self.start.plan.compares(request.id, request.arrived) {
                 continue;
@@ -664,6 +621,7 @@ impl Attempt<'_> {
     }
 }
 
+#[derive(Default)]
 struct Requests {
     first: Micros,
     last: Micros,
@@ -678,9 +636,10 @@ struct Comparison {
     kinds: Arc<dyn Kinds>,
     original: (Micros, Micros),
     began: Micros,
+    redacted: Redacted,
 }
 
-impl Judge for Comparison {
+impl Compare for Comparison {
     fn response(
         &self,
         recorded: &trace::Request,
@@ -691,17 +650,47 @@ impl Judge for Comparison {
             run: (self.began, now()),
             replayed: None,
         };
-        let came = outcome.as_ref().map_err(String::as_str);
+        let (expected, came) = match outcome {
+            Ok(seen) => {
+                let (expected, seen) = self.redacted.comparable(recorded, seen);
+                (expected, Ok(seen))
+            }
+            Err(error) => (Cow::Borrowed(&recorded.response), Err(error)),
+        };
+        let came = came.as_ref().map_err(String::as_str);
         let of = self.kinds.of(recorded.id);
-        self.collector.compare(
-            recorded.id,
-            of,
-            &recorded.response,
-            came,
-            &window,
-            &NoNumbers,
-        );
+        self.collector
+            .compare(recorded.id, of, &expected, came, &window, &NoNumbers);
         None
+    }
+
+    fn sending(&self, _recorded: &trace::Request) {}
+}
+
+fn counts(done: &Done, requests: &Requests) -> Counts {
+    let counted = done.changes.counts;
+    let recording = &done.recording;
+    let of_requests = |one: &&RecordedTransaction| one.request.is_some();
+    let transactions = recording.transactions.iter().filter(of_requests);
+    let ran = |tx: &Tx| recording.transaction(*tx).fate != Fate::Aborted;
+    Counts {
+        requests: requests.all,
+        requests_executed: recording.requests.len() as u64,
+        requests_skipped: requests.skipped,
+        requests_not_selected: requests.not_selected,
+        responses_changed: done.collector.changed(),
+        transactions: transactions.count() as u64,
+        same: counted.same,
+        same_failure: counted.same_failure,
+        changed: counted.statements + counted.results + counted.fails_otherwise,
+        deleted: counted.deleted,
+        added: counted.added,
+        retries: counted.retries,
+        newly_failing: counted.newly_failing,
+        newly_succeeding: counted.newly_succeeding,
+        yielded: counted.yielded,
+        let_go: counted.let_go,
+        ghosts: recording.ghosts().filter(ran).count() as u64,
     }
 }
 
@@ -734,11 +723,4 @@ fn now() -> Micros {
 
 fn micros(duration: Duration) -> Micros {
     duration.as_micros() as Micros
-}
-
-fn url(rewound: &Rewound) -> Result<DatabaseUrl, RetroError> {
-    rewound
-        .url()
-        .parse()
-        .map_err(|_| RetroError::Url(rewound.url().to_owned()))
 }

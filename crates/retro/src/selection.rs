@@ -1,22 +1,23 @@
 //! Which requests are run: all of them, or those that can matter (R³, section 4.5).
 //!
-//! `hindcast-select` decides; this applies it to a plan and a rewound database, and watches that the database agrees. Where the user does not say
-//! which kinds of requests were modified, a *probe* finds out: it runs a sample of every kind and looks for statements that the recording does
-//! not have.
+//! `hindcast-select` decides; this applies it to a plan and a rewound database, and watches that
+//! the database agrees. Where the user does not say which kinds of requests were modified, a
+//! *probe* finds out: it runs a sample of every kind and looks for statements that the recording
+//! does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hindcast_pg::tokio::Client;
 use hindcast_replay::Plan;
 use hindcast_replay::Recording;
 use hindcast_replay::changes::{Changes, DifferenceKind};
-use hindcast_rewind::state::{self, StateError};
 use hindcast_select::{
     Catalog, CatalogError, Closure, Counters, CountersError, Facts, PatternError, Patterns,
     Statements, Touches, settled,
 };
-use hindcast_trace::{ReadError, RequestFilter, RequestId, ShapeId, Trace};
-use tokio_postgres::Client;
+use hindcast_state::StateError;
+use hindcast_trace::{ReadError, RequestId, ShapeId, Trace};
 
 use crate::causes::Kinds;
 use crate::report::{LeftOutType, SelectedType, Selection};
@@ -66,7 +67,7 @@ pub struct Selector {
     facts: Arc<Facts>,
     skipped: BTreeSet<usize>,
     what: What,
-    /// By shape, the tables that its statements read. Only where somebody needs to know.
+    /// By shape, the tables that its statements read. Only where it is needed.
     reads: BTreeMap<ShapeId, Vec<String>>,
     /// What a probe found.
     modified_found: Option<Vec<String>>,
@@ -97,7 +98,8 @@ impl Kinds for Facts {
 }
 
 impl Selector {
-    /// `migrated`: tables that were changed on the way. `with_tables`: [`Selector::reads`] is going to be asked.
+    /// `migrated`: tables that were changed on the way. `with_tables`: [`Selector::reads`] is going
+    /// to be asked.
     pub async fn new(
         trace: &Trace,
         plan: &Plan,
@@ -148,7 +150,10 @@ impl Selector {
                 What::Closure {
                     closure: Closure::of(&facts.types, &modified.into_iter().collect(), &touched),
                     before: Counters::read(client).await?,
-                    tables: state::table_names(client).await?.into_iter().collect(),
+                    tables: hindcast_state::table_names(client)
+                        .await?
+                        .into_iter()
+                        .collect(),
                 }
             }
         };
@@ -233,7 +238,8 @@ impl Selector {
         self.reads.get(&shape).cloned()
     }
 
-    /// What was touched since the beginning, as the database counted. No session but this one is to be left.
+    /// What was touched since the beginning, as the database counted. No session but this one is to
+    /// be left.
     pub async fn touched(&self, client: &Client) -> Result<Touches, SelectError> {
         let What::Closure { before, .. } = &self.what else {
             return Ok(Touches::default());
@@ -291,11 +297,7 @@ impl Selector {
 fn sample(trace: &Trace, plan: &Plan, facts: &Facts) -> Result<BTreeSet<RequestId>, ReadError> {
     let mut taken = vec![0; facts.types.len()];
     let mut sample = BTreeSet::new();
-    for request in trace.requests(RequestFilter {
-        arrived: Some(plan.period.clone()),
-        lean: true,
-        ..Default::default()
-    }) {
+    for request in plan.requests(trace) {
         let request = request?;
         if let Some(of) = facts.type_of(request.id)
             && taken[of] < PROBES
@@ -325,10 +327,11 @@ fn tables_read(trace: &Trace, catalog: &Catalog) -> BTreeMap<ShapeId, Vec<String
     reads
 }
 
-/// The kinds of requests in a probe that are modified: they ran transactions which no recorded request of the kind did, or never ran one that
-/// all of them did.
+/// The kinds of requests in a probe that are modified: they ran transactions which no recorded
+/// request of the kind did, or never ran one that all of them did.
 ///
-/// With all but the sample left out the data is another, so paths that the recording knows are no sign of a modification.
+/// With all but the sample left out the data is another, so paths that the recording knows are no
+/// sign of a modification.
 pub fn modified(selector: &Selector, recording: &Recording, changes: &Changes) -> Vec<String> {
     let facts = &selector.facts;
     let mut modified = BTreeSet::new();

@@ -3,30 +3,32 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use hindcast_pg::Lsn;
+use hindcast_pg::tokio::Client;
+use hindcast_pg::{DatabaseUrl, Lsn};
 use hindcast_trace::{Base, BaseKind, Snapshot, Xid};
 
 use crate::check;
-use crate::cluster::{Binaries, RunAs, supervised};
 use crate::error::RewindError;
-use crate::server::Server;
+use crate::server::connect;
 use crate::template::now;
+use hindcast_cluster::{Binaries, RunAs, supervised};
 
-/// A file that we put beside the backup's own: settings of its server that decide how values look and how statements behave, and
-/// the name of a superuser. Debian keeps the configuration outside of the data folder, so the backup alone does not say.
+/// A file that we put beside the backup's own: settings of its server that decide how values look
+/// and how statements behave, and the name of a superuser. Debian keeps the configuration outside
+/// of the data folder, so the backup alone does not say.
 const NOTES: &str = "hindcast.conf";
 
 /// Takes a backup of the whole server of this URL into `folder`, which must be empty or absent.
 ///
-/// `wal_archive` is noted in the base: the folder where the server archives its WAL, or a `restore_command` (recognised by its `%f`).
-/// The base's snapshot was taken after the backup ended: all that the backup holds is visible to it.
+/// `wal_archive` is noted in the base: the folder where the server archives its WAL, or a
+/// `restore_command` (recognised by its `%f`). The base's snapshot was taken after the backup
+/// ended: all that the backup holds is visible to it.
 pub async fn take_backup(
-    url: &str,
+    url: &DatabaseUrl,
     folder: &Path,
     wal_archive: Option<String>,
 ) -> Result<Base, RewindError> {
-    let server = Server::new(url)?;
-    let client = server.connect(&server.database).await?;
+    let client = connect(url, &url.database()).await?;
     let row = client
         .query_one(
             "SELECT pg_catalog.current_setting('server_version_num')::int / 10000, \
@@ -38,30 +40,51 @@ pub async fn take_backup(
     let (major, superuser): (i32, Option<String>) = (row.get(0), row.get(1));
     // A newer pg_basebackup understands an older server.
     let binaries = Binaries::find_version(major as u32).or_else(|_| Binaries::find())?;
+    // pg_basebackup takes over the modes of the server's data folder, which may let a group in.
+    let made = hindcast_private::folders(folder).map_err(|source| RewindError::Copy {
+        path: folder.to_owned(),
+        source,
+    })?;
     let mut program = Command::new(binaries.program("pg_basebackup"));
-    program
-        .arg("--pgdata")
-        .arg(folder)
-        .arg("--dbname")
-        .arg(server.url_without_password());
-    program.args([
+    program.arg("--pgdata").arg(folder).args([
         "--wal-method=stream",
         "--checkpoint=fast",
         "--no-password",
         "--no-sync",
     ]);
-    if let Some(password) = server.password() {
-        program.env("PGPASSWORD", password);
-    }
+    url.hand_to(&mut program);
     let output = tokio::task::spawn_blocking(move || supervised(program))
         .await
         .expect("waiting for a program does not panic")?;
     if !output.status.success() {
+        for folder in made.iter().rev() {
+            // It may hold what pg_basebackup left to be looked at.
+            let _ = std::fs::remove_dir(folder);
+        }
         return Err(RewindError::TakeBackup {
             output: text_of(&output),
         });
     }
     let snapshot = check::current_snapshot(&client).await?;
+    let notes = notes(&client, superuser).await?;
+    let path = folder.join(NOTES);
+    hindcast_private::write(&path, notes).map_err(|source| RewindError::Copy { path, source })?;
+    let folder = folder.canonicalize().map_err(|source| RewindError::Copy {
+        path: folder.to_owned(),
+        source,
+    })?;
+    Ok(Base {
+        taken: now(),
+        snapshot,
+        kind: BaseKind::Backup {
+            folder: folder.display().to_string(),
+            wal_archive,
+        },
+    })
+}
+
+/// The content of the file [`NOTES`].
+async fn notes(client: &Client, superuser: Option<String>) -> Result<String, RewindError> {
     let settings = client
         .query(
             "SELECT name, setting FROM pg_catalog.pg_settings WHERE setting <> '' AND pg_catalog.lower(name) IN \
@@ -85,25 +108,13 @@ pub async fn take_backup(
     if let Some(superuser) = superuser {
         notes.push_str(&format!("# superuser {superuser}\n"));
     }
-    let path = folder.join(NOTES);
-    std::fs::write(&path, notes).map_err(|source| RewindError::Copy { path, source })?;
-    let folder = folder.canonicalize().map_err(|source| RewindError::Copy {
-        path: folder.to_owned(),
-        source,
-    })?;
-    Ok(Base {
-        taken: now(),
-        snapshot,
-        kind: BaseKind::Backup {
-            folder: folder.display().to_string(),
-            wal_archive,
-        },
-    })
+    Ok(notes)
 }
 
 /// Takes a backup that was made without us (unpacked, with its `backup_label`) as a base. Blocking.
 ///
-/// Its snapshot is the earliest possible: more may turn out to be in it, and the check after restoring says so.
+/// Its snapshot is the earliest possible: more may turn out to be in it, and the check after
+/// restoring says so.
 pub fn adopt_backup(folder: &Path, wal_archive: Option<String>) -> Result<Base, RewindError> {
     let backup = Backup::open(folder)?;
     let xid = backup.oldest_active;
@@ -275,9 +286,9 @@ impl Backup {
         })
     }
 
-    /// Copies everything but WAL and what only concerned the original server. Returns the number of bytes.
+    /// Copies everything but WAL and what only concerned the original server. Returns the number of
+    /// bytes.
     pub fn copy_to(&self, data: &Path, run_as: &RunAs) -> Result<u64, RewindError> {
-        use std::os::unix::fs::PermissionsExt;
         let mut copy = Copy { run_as, bytes: 0 };
         copy.folder(&self.folder, data, &|name| {
             matches!(
@@ -305,11 +316,7 @@ impl Backup {
             .flatten()
         {
             let target = data.join("../tablespaces").join(entry.file_name());
-            std::fs::create_dir_all(&target).map_err(|source| RewindError::Copy {
-                path: target.clone(),
-                source,
-            })?;
-            run_as.own(&data.join("../tablespaces"))?;
+            run_as.make_folders(&target)?;
             let target = target.canonicalize().map_err(|source| RewindError::Copy {
                 path: target.clone(),
                 source,
@@ -322,11 +329,6 @@ impl Backup {
             })?;
             run_as.own(&link)?;
         }
-        let mode = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(data, mode).map_err(|source| RewindError::Copy {
-            path: data.to_owned(),
-            source,
-        })?;
         Ok(copy.bytes)
     }
 }
@@ -338,7 +340,7 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     fn make(&self, folder: &Path) -> Result<(), RewindError> {
-        match std::fs::create_dir(folder) {
+        match hindcast_private::folder(folder) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(source) => {
@@ -372,7 +374,7 @@ impl Copy<'_> {
                 self.folder(&from, &to, &|_| false)?;
             } else {
                 // Shares the blocks where the file system can.
-                self.bytes += std::fs::copy(&from, &to).map_err(error(&from))?;
+                self.bytes += hindcast_private::copy(&from, &to).map_err(error(&from))?;
                 self.run_as.own(&to)?;
             }
         }

@@ -1,9 +1,10 @@
-//! The proof that a restored state is the wanted one, from the server's own record of which transactions committed.
+//! The proof that a restored state is the wanted one, from the server's own record of which
+//! transactions committed.
 
 use std::collections::BTreeSet;
 
+use hindcast_pg::tokio::Client;
 use hindcast_trace::{Snapshot, Xid};
-use tokio_postgres::Client;
 
 use crate::error::RewindError;
 use crate::point::Point;
@@ -42,7 +43,8 @@ pub(crate) struct SinceBase {
     pub unaccounted: Vec<Xid>,
 }
 
-/// Compares the point with a base whose snapshot is known, in the server that ran all the transactions.
+/// Compares the point with a base whose snapshot is known, in the server that ran all the
+/// transactions.
 pub(crate) async fn since_template(
     client: &Client,
     base: &Snapshot,
@@ -111,10 +113,11 @@ pub(crate) async fn since_template(
     })
 }
 
-/// Compares the point with what a recovered server holds, and returns the wanted transactions that it lacks.
+/// Compares the point with what a recovered server holds, and returns the wanted transactions that
+/// it lacks.
 ///
-/// The server numbers new transactions from where its WAL ended, with ids that other transactions had in the recorded one:
-/// this must run before anybody writes.
+/// The server numbers new transactions from where its WAL ended, with ids that other transactions
+/// had in the recorded one: this must run before anybody writes.
 pub(crate) async fn recovered(
     client: &Client,
     point: &Point,
@@ -145,7 +148,8 @@ pub(crate) async fn recovered(
 /// How the transactions of a range ended.
 struct Outcomes {
     committed: BTreeSet<Xid>,
-    /// So old that the server has dropped their status. They are long frozen, hence ended before anything recent.
+    /// So old that the server has dropped their status. They are long frozen, hence ended before
+    /// anything recent.
     forgotten: BTreeSet<Xid>,
 }
 
@@ -167,7 +171,7 @@ impl Outcomes {
             forgotten: BTreeSet::new(),
         };
         for row in rows {
-            let xid = Xid(row.get::<_, i64>(0) as u64);
+            let xid = Xid(row.get::<i64>(0) as u64);
             if row.get(1) {
                 outcomes.forgotten.insert(xid);
             } else {
@@ -192,29 +196,14 @@ pub(crate) async fn committed_between(
         .collect())
 }
 
-/// The text of `pg_current_snapshot()`: `xmin:xmax:xip,xip`.
-pub(crate) fn parse_snapshot(text: &str) -> Option<Snapshot> {
-    let mut parts = text.split(':');
-    let xmin = Xid(parts.next()?.parse().ok()?);
-    let xmax = Xid(parts.next()?.parse().ok()?);
-    let in_progress = parts
-        .next()?
-        .split(',')
-        .filter(|xid| !xid.is_empty())
-        .map(|xid| xid.parse().ok().map(Xid))
-        .collect::<Option<Vec<_>>>()?;
-    Some(Snapshot {
-        xmin,
-        xmax,
-        in_progress,
-    })
-}
-
 /// What a statement that ran now would see.
 pub(crate) async fn current_snapshot(client: &Client) -> Result<Snapshot, RewindError> {
     let row = client
         .query_one("SELECT pg_catalog.pg_current_snapshot()::text", &[])
         .await
         .map_err(RewindError::database("take a snapshot"))?;
-    Ok(parse_snapshot(row.get(0)).expect("Postgres writes snapshots as xmin:xmax:list"))
+    let text: &str = row.get(0);
+    Ok(text
+        .parse()
+        .expect("Postgres writes snapshots as xmin:xmax:list"))
 }

@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use hindcast_pg::Lsn;
 use hindcast_trace::Xid;
 
-use crate::cluster::ClusterError;
+use hindcast_cluster::ClusterError;
 
 /// Why taking a base or rewinding to a point failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RewindError {
-    #[error("{url} is not a database URL that can be used: {reason}")]
-    Url { url: String, reason: String },
+    #[error("a template base needs the URL of the server that holds it")]
+    NoServer,
     #[error("cannot {doing}")]
     Database {
         doing: String,
-        source: tokio_postgres::Error,
+        source: hindcast_pg::Error,
     },
     #[error(
         "the database {database} has other sessions, so it cannot be cloned: {}",
@@ -181,7 +181,7 @@ impl RewindError {
             }
             Self::BaseTooNew { .. } => "start from an older base",
             Self::Unaccounted { .. } | Self::Forgotten { .. } => {
-                "find out who writes past the gateway; to go on regardless, allow unaccounted transactions"
+                "they were committed past the gateway, or between the base and the recording: `hindcast ls` says where the recorder saw them. To go on without them: --across-gaps"
             }
             Self::NotSeen { .. } | Self::SeenTooEarly { .. } | Self::NotCommitted { .. } => {
                 "check that the recording and the server belong together"
@@ -192,7 +192,7 @@ impl RewindError {
         Some(hint.to_owned())
     }
 
-    pub(crate) fn database(doing: impl Into<String>) -> impl FnOnce(tokio_postgres::Error) -> Self {
+    pub(crate) fn database(doing: impl Into<String>) -> impl FnOnce(hindcast_pg::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Database { doing, source }
     }

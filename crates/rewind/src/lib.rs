@@ -6,27 +6,29 @@
 //!   adopt_backup  ─┘                         (Point)  └─ backup as it is
 //! ```
 //!
-//! The state that is wanted is a [`Point`]: sets of recorded transactions that must be in and out. After rewinding the server itself
-//! is asked which transactions it holds (`pg_xact_status`), and a state that is not the wanted one is an error, never a warning. The
-//! [`Rewound`] database may still lack transactions that no WAL could bring back: [`Rewound::missing`] lists them, and replaying them
-//! is somebody else's business.
+//! The wanted state is a [`Point`]: sets of recorded transactions that must be in and out. After
+//! rewinding, the server itself is asked which transactions it holds (`pg_xact_status`), and a
+//! state that is not the wanted one is an error, never a warning. [`pins`] makes sequences and
+//! clocks of a rewound database answer as recorded. The source is R³ §5.2.
 //!
-//! Beside it there are [`cluster`], private servers that never outlive the process that started them, [`pins`], which make
-//! sequences and clocks of a rewound database answer as recorded, and [`state`], digests and differences of what tables hold.
+//! **What this crate does not do**: it replays no transactions. A [`Rewound`] database may lack
+//! some that no WAL could bring back, and [`Rewound::missing`] lists them. It compares no tables
+//! (`hindcast-state` does).
 //!
-//! Start reading at [`rewind`]. The invariant: a recorded server and its database are only ever read; all that is written is a clone,
-//! a copy, or a new folder. The source is R³ §5.2.
+//! **Where to start reading**: [`rewind`].
+//!
+//! **The invariant to keep**: a recorded server and its database are only read. All that is written
+//! is a clone, a copy, or a new folder.
 
 mod backup;
 mod check;
-pub mod cluster;
 mod error;
+mod mark;
 pub mod pins;
 mod point;
 mod recover;
 mod rewound;
 mod server;
-pub mod state;
 mod template;
 mod wal;
 
@@ -35,4 +37,4 @@ pub use error::{RewindError, Session};
 pub use hindcast_pg::Lsn;
 pub use point::{Options, Point, Progress, Reached, Step};
 pub use rewound::{Kept, Rewound, rewind};
-pub use template::{drop_template, take_template};
+pub use template::{Template, drop_template, take_template, take_template_for, templates};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hindcast_pg::Lsn;
+use hindcast_pg::{DatabaseUrl, Lsn};
 use hindcast_trace::{Snapshot, Xid};
 
 /// A quiet point of a recording: a moment at which no recorded transaction was in flight.
@@ -15,38 +15,44 @@ use hindcast_trace::{Snapshot, Xid};
 ///            │   included, own           │   excluded
 /// ```
 ///
-/// Ids are those of committed top-level transactions, epoch included. Ids of before the base may be listed or not.
+/// Ids are those of committed top-level transactions, epoch included. Ids of before the base may be
+/// listed or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     /// Recorded, committed, ended before the point: the state must hold what they wrote.
     pub included: BTreeSet<Xid>,
     /// Recorded, committed, began at the point or later: the state must not hold what they wrote.
     pub excluded: BTreeSet<Xid>,
-    /// Committed by the database itself (autovacuum, maintenance) or otherwise known not to matter: either way is fine.
+    /// Committed by the database itself (autovacuum, maintenance) or otherwise known not to
+    /// matter: either way is fine.
     pub own: BTreeSet<Xid>,
-    /// From this id on somebody kept account of all transactions: whatever is neither recorded nor among `strangers` did not touch
-    /// the recorded database. `None`: nobody did, and every id in no other set counts as a stranger.
+    /// From this id on somebody kept account of all transactions: whatever is neither recorded nor
+    /// among `strangers` did not touch the recorded database. `None`: nobody did, and every id
+    /// in no other set counts as a stranger.
     pub accounted_from: Option<Xid>,
     /// Known to have been committed by somebody who passed no recorder.
     pub strangers: BTreeSet<Xid>,
-    /// What the first transaction from the point on saw, if it took a snapshot. Checked against the sets above and
-    /// against the restored state.
+    /// What the first transaction from the point on saw, if it took a snapshot. Checked against
+    /// the sets above and against the restored state.
     pub first_snapshot: Option<Snapshot>,
 }
 
 /// How to rewind.
 #[derive(Clone)]
 pub struct Options {
-    /// The server of the recording. A template base is cloned there, by this user, who must be its owner or a superuser.
-    /// Not used for backups.
-    pub server: Option<String>,
+    /// The server of the recording. A template base is cloned there, by this user, who must be its
+    /// owner or a superuser. Not used for backups.
+    pub server: Option<DatabaseUrl>,
     /// The name of the recorded database; a backup holds all databases of its server.
     pub database: String,
-    /// A superuser of the backed up server, to connect to the restored one. `None`: as noted with the backup, else `postgres`.
+    /// A superuser of the backed up server, to connect to the restored one. `None`: as noted with
+    /// the backup, else `postgres`.
     pub superuser: Option<String>,
-    /// Where a backup is restored to, in a new folder. `None`: the folder for temporary files. It needs room for all of the backup.
+    /// Where a backup is restored to, in a new folder. `None`: the folder for temporary files. It
+    /// needs room for all of the backup.
     pub folder: Option<PathBuf>,
-    /// Lines of `postgresql.conf` for the server that a backup is restored into (`shared_preload_libraries`, …).
+    /// Lines of `postgresql.conf` for the server that a backup is restored into
+    /// (`shared_preload_libraries`, …).
     pub settings: Vec<(String, String)>,
     /// Compare the backup with its manifest first.
     pub verify_backup: bool,

@@ -3,19 +3,19 @@
 use std::path::Path;
 use std::time::Duration;
 
+use hindcast_pg::DatabaseUrl;
 use hindcast_trace::Xid;
-use tokio_postgres::Client;
 
 use crate::backup::Backup;
-use crate::cluster::{self, Cluster, RunAs};
 use crate::error::RewindError;
 use crate::point::{Options, Point, Progress, Reached, Step};
-use crate::server::percent_encode;
+use crate::server::connect;
 use crate::wal::{Source, Target};
 use crate::{check, wal};
+use hindcast_cluster::{Cluster, RunAs};
 
 pub(crate) struct Recovered {
-    pub url: String,
+    pub url: DatabaseUrl,
     pub reached: Reached,
     pub missing: Vec<Xid>,
     pub cluster: Cluster,
@@ -50,18 +50,11 @@ pub(crate) async fn recover(
         .as_deref()
         .or(backup.superuser())
         .unwrap_or("postgres");
-    // The socket's folder is closed to others, and over it no password is asked: the restored roles have those of the original.
-    let url = |database: &str| {
-        let folder = percent_encode(&cluster.socket_folder().display().to_string());
-        format!(
-            "postgres://{}@{folder}:{}/{}",
-            percent_encode(superuser),
-            cluster.port(),
-            percent_encode(database)
-        )
-    };
+    // The socket's folder is closed to others, and over it no password is asked: the restored roles
+    // have those of the original.
+    let url = cluster.socket_url_as(superuser, &options.database);
     (options.progress)(Step::Checking);
-    let client = connect(&url(&options.database)).await?;
+    let client = connect(&url, &options.database).await?;
     let lacks = check::recovered(&client, point, backup.next_xid).await?;
     let reached = match target {
         Target::After(commit) => Reached::PointInTime {
@@ -86,21 +79,11 @@ pub(crate) async fn recover(
         .await
         .map_err(RewindError::database("turn autovacuum on"))?;
     Ok(Recovered {
-        url: url(&options.database),
+        url,
         reached,
         missing: lacks,
         cluster,
     })
-}
-
-async fn connect(url: &str) -> Result<Client, RewindError> {
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
-        .await
-        .map_err(RewindError::database(format!(
-            "connect to the restored database {url}"
-        )))?;
-    tokio::spawn(connection);
-    Ok(client)
 }
 
 /// The part that blocks.
@@ -128,7 +111,8 @@ impl Restore {
             backup.verify()?;
         }
         let run_as = RunAs::unprivileged()?;
-        let scratch = cluster::Scratch::new(self.parent.as_deref(), "hindcast-rewound-", &run_as)?;
+        let scratch =
+            hindcast_cluster::Scratch::new(self.parent.as_deref(), "hindcast-rewound-", &run_as)?;
         // Looking at WAL before copying: most that can go wrong does so here, and early.
         let staging = scratch.path().join("wal");
         let mut source = Source::new(self.wal_archive.as_deref(), &backup, &staging, &run_as)?;
@@ -144,7 +128,7 @@ impl Restore {
         let bytes = backup.copy_to(&data, &run_as)?;
         (self.progress)(Step::Copying { bytes });
         let signal = data.join("recovery.signal");
-        std::fs::write(&signal, "").map_err(|source| RewindError::Copy {
+        hindcast_private::write(&signal, "").map_err(|source| RewindError::Copy {
             path: signal.clone(),
             source,
         })?;
@@ -171,8 +155,8 @@ impl Restore {
         })
     }
 
-    fn server_options(&self, backup: &Backup, staging: &Path) -> cluster::Options {
-        let mut options = cluster::Options::throw_away();
+    fn server_options(&self, backup: &Backup, staging: &Path) -> hindcast_cluster::Options {
+        let mut options = hindcast_cluster::Options::throw_away();
         options.binaries = Some(backup.binaries.clone());
         // Others on this machine need the password that they need for the original.
         options.hba = "local all all trust\nhost all all 127.0.0.1/32 md5\n".to_owned();
@@ -200,7 +184,8 @@ impl Restore {
             .set("recovery_target_action", "promote")
             .set("recovery_target_timeline", "latest")
             .set("shared_buffers", "128MB")
-            // Nothing in the copy may act on the world: no archiving, no subscriptions to the original's publishers.
+            // Nothing in the copy may act on the world: no archiving, no subscriptions to the
+            // original's publishers.
             .set("archive_mode", "off")
             .set("max_logical_replication_workers", 0)
             .set("autovacuum", "off");

@@ -1,18 +1,19 @@
 //! A rewound database, and what becomes of it.
 
+use hindcast_pg::DatabaseUrl;
+use hindcast_pg::tokio::Client;
 use hindcast_trace::{Base, BaseKind, Xid};
-use tokio_postgres::Client;
 
-use crate::cluster::Cluster;
 use crate::error::RewindError;
 use crate::point::{Options, Point, Reached, Step};
-use crate::server::Server;
+use crate::server::connect_beside;
 use crate::{check, recover, template};
+use hindcast_cluster::Cluster;
 
 /// A database in the state of a [`Point`], checked. Dropping it removes what was made.
 #[derive(Debug)]
 pub struct Rewound {
-    url: String,
+    url: DatabaseUrl,
     database: String,
     reached: Reached,
     missing: Vec<Xid>,
@@ -24,7 +25,7 @@ pub struct Rewound {
 enum Made {
     /// The session holds the advisory lock that says we are alive.
     Clone {
-        server: Box<Server>,
+        server: Box<DatabaseUrl>,
         beside: Client,
     },
     Private(Box<Cluster>),
@@ -41,8 +42,9 @@ impl std::fmt::Debug for Made {
 
 /// Puts a database into the state of `point`, starting from `base`.
 ///
-/// With a template or a backup without archived WAL the state is that of the base, and [`Rewound::missing`] says which recorded
-/// transactions have to be executed to get from there to the point.
+/// With a template or a backup without archived WAL the state is that of the base, and
+/// [`Rewound::missing`] says which recorded transactions have to be executed to get from there to
+/// the point.
 pub async fn rewind(base: &Base, point: &Point, options: &Options) -> Result<Rewound, RewindError> {
     check::point(point)?;
     match &base.kind {
@@ -71,13 +73,9 @@ async fn from_template(
     point: &Point,
     options: &Options,
 ) -> Result<Rewound, RewindError> {
-    let url = options.server.as_deref().ok_or_else(|| RewindError::Url {
-        url: String::new(),
-        reason: "a template base needs the URL of the server that holds it".to_owned(),
-    })?;
-    let server = Server::new(url)?;
-    let beside = server.connect_beside().await?;
-    template::check_base(&beside, &server, name).await?;
+    let server = options.server.as_ref().ok_or(RewindError::NoServer)?;
+    let beside = connect_beside(server).await?;
+    template::check_base(&beside, server, name).await?;
     (options.progress)(Step::Checking);
     let since = check::since_template(&beside, &base.snapshot, point).await?;
     if !since.unaccounted.is_empty() && !options.allow_unaccounted {
@@ -90,7 +88,7 @@ async fn from_template(
     });
     let database = template::clone_base(&beside, name, &options.database).await?;
     Ok(Rewound {
-        url: server.url_of(&database),
+        url: server.with_database(&database),
         database,
         reached: Reached::Template {
             base: name.to_owned(),
@@ -98,7 +96,7 @@ async fn from_template(
         missing: since.missing,
         unaccounted: since.unaccounted,
         made: Some(Made::Clone {
-            server: Box::new(server),
+            server: Box::new(server.clone()),
             beside,
         }),
     })
@@ -106,7 +104,7 @@ async fn from_template(
 
 impl Rewound {
     /// Of the rewound database, as the user who rewound it (a superuser, for backups).
-    pub fn url(&self) -> &str {
+    pub fn url(&self) -> &DatabaseUrl {
         &self.url
     }
 
@@ -119,7 +117,8 @@ impl Rewound {
         &self.reached
     }
 
-    /// Transactions of the point's `included` that the database does not hold yet: replay executes them first. Ascending.
+    /// Transactions of the point's `included` that the database does not hold yet: replay executes
+    /// them first. Ascending.
     pub fn missing(&self) -> &[Xid] {
         &self.missing
     }
@@ -145,7 +144,7 @@ impl Rewound {
                 template::keep(&beside, &self.database).await?;
                 format!(
                     "DROP DATABASE {}",
-                    crate::server::identifier(&self.database)
+                    hindcast_pg::quote_identifier(&self.database)
                 )
             }
             Some(Made::Private(cluster)) => {
@@ -181,7 +180,7 @@ impl Rewound {
 /// What the user needs to know about a database that was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    pub url: String,
+    pub url: DatabaseUrl,
     /// How to get rid of it.
     pub removal: String,
 }
@@ -193,14 +192,14 @@ impl Drop for Rewound {
         };
         drop(beside);
         let database = self.database.clone();
-        // We may be inside a runtime, which must not be blocked on itself. A failure leaves a database behind, which the next
-        // rewind removes.
+        // We may be inside a runtime, which must not be blocked on itself. A failure leaves a
+        // database behind, which the next rewind removes.
         let _ = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
             runtime.block_on(async {
-                if let Ok(client) = server.connect_beside().await {
+                if let Ok(client) = connect_beside(&server).await {
                     let _ = template::drop_database(&client, &database).await;
                 }
             });

@@ -1,37 +1,59 @@
-//! A base as a clone in the same server: `CREATE DATABASE … TEMPLATE`. Quick for the databases of development.
+//! A base as a clone in the same server: `CREATE DATABASE … TEMPLATE`. Quick for the databases of
+//! development.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use hindcast_pg::tokio::Client;
+use hindcast_pg::{DatabaseUrl, Row, quote_identifier, quote_literal};
 use hindcast_trace::{Base, BaseKind, Micros};
-use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 
 use crate::check;
 use crate::error::{RewindError, Session};
-use crate::server::{Server, identifier, literal};
+use crate::mark::{BASE, Mark};
+use crate::server::connect_beside;
 
+/// The SQLSTATE of cloning a database that has sessions.
+const OBJECT_IN_USE: &str = "55006";
 /// How often a clone is made again because somebody committed meanwhile.
 const ATTEMPTS: u32 = 5;
 
 /// Clones the database of this URL into a base, which accepts no connections and so stays as it is.
 ///
-/// The database must have no sessions: Postgres copies its files. The base is exact, that is, it holds what its snapshot sees and
-/// nothing else; where other databases of the server commit all the time that is proven from the statistics of this one.
-pub async fn take_template(url: &str) -> Result<Base, RewindError> {
-    let server = Server::new(url)?;
-    let client = server.connect_beside().await?;
+/// The database must have no sessions: Postgres copies its files. The base is exact, that is, it
+/// holds what its snapshot sees and nothing else; where other databases of the server commit all
+/// the time that is proven from the statistics of this one.
+pub async fn take_template(url: &DatabaseUrl) -> Result<Base, RewindError> {
+    take(url, None).await
+}
+
+/// The same, for the recording at this place: [`templates`] tells it.
+pub async fn take_template_for(
+    url: &DatabaseUrl,
+    recording: impl Into<String>,
+) -> Result<Base, RewindError> {
+    take(url, Some(recording.into())).await
+}
+
+async fn take(url: &DatabaseUrl, recording: Option<String>) -> Result<Base, RewindError> {
+    let client = connect_beside(url).await?;
+    let source = url.database();
+    let mark = Mark {
+        source: source.to_string(),
+        taken: Some(time(&client).await?),
+        recording,
+    };
     let mut foreign = Vec::new();
     for _ in 0..ATTEMPTS {
-        let base = unique_name("hindcast_base", &server.database);
+        let base = unique_name("hindcast_base", &source);
         let before = check::current_snapshot(&client).await?;
-        let activity_before = Activity::of(&client, &server.database).await?;
-        clone_database(&client, &server.database, &base).await?;
+        let activity_before = Activity::of(&client, &source).await?;
+        clone_database(&client, &source, &base).await?;
         let created = last_changed_by(&client, &base).await?;
-        let database = identifier(&base);
-        let script = attributes_script(&client, &server.database, &base).await?
+        let database = quote_identifier(&base);
+        let script = attributes_script(&client, &source, &base).await?
             + &format!(
                 "COMMENT ON DATABASE {database} IS {}; ALTER DATABASE {database} ALLOW_CONNECTIONS false",
-                literal(&mark(&server.database))
+                quote_literal(&mark.to_string())
             );
         // One implicit transaction, of which the row in pg_database keeps the id.
         client
@@ -40,7 +62,7 @@ pub async fn take_template(url: &str) -> Result<Base, RewindError> {
             .map_err(RewindError::database(format!("close the base {base}")))?;
         let closed = last_changed_by(&client, &base).await?;
         let after = check::current_snapshot(&client).await?;
-        let activity_after = Activity::of(&client, &server.database).await?;
+        let activity_after = Activity::of(&client, &source).await?;
         foreign = check::committed_between(&client, &before, &after).await?;
         foreign.retain(|xid| ![created, closed].contains(&(xid.0 as u32)));
         if foreign.is_empty() || activity_before.proves_silence_until(&activity_after) {
@@ -53,21 +75,73 @@ pub async fn take_template(url: &str) -> Result<Base, RewindError> {
         drop_database(&client, &base).await?;
     }
     Err(RewindError::SourceBusy {
-        database: server.database,
+        database: source,
         xids: foreign,
     })
 }
 
 /// Removes a base that [`take_template`] made. Removing one that is gone is fine.
-pub async fn drop_template(url: &str, base: &str) -> Result<(), RewindError> {
-    let client = Server::new(url)?.connect_beside().await?;
+pub async fn drop_template(url: &DatabaseUrl, base: &str) -> Result<(), RewindError> {
+    let client = connect_beside(url).await?;
     drop_database(&client, base).await
+}
+
+/// A base of [`take_template`] that a server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pub database: String,
+    /// The database of which it is a clone.
+    pub source: String,
+    pub bytes: u64,
+    /// When it was taken, in UTC: `2026-11-22 19:20:11`. Unknown where an older version took it.
+    pub taken: Option<String>,
+    /// Where the recording is for which it was taken, if that was said.
+    pub recording: Option<String>,
+}
+
+/// The bases that the server of this URL has, those of all its databases, oldest first.
+pub async fn templates(url: &DatabaseUrl) -> Result<Vec<Template>, RewindError> {
+    let client = connect_beside(url).await?;
+    let rows = client
+        .query(
+            "SELECT datname::text, pg_catalog.shobj_description(oid, 'pg_database'), pg_catalog.pg_database_size(oid) \
+               FROM pg_catalog.pg_database WHERE NOT datallowconn \
+                AND pg_catalog.starts_with(pg_catalog.shobj_description(oid, 'pg_database'), $1) \
+              ORDER BY oid",
+            &[&BASE],
+        )
+        .await
+        .map_err(RewindError::database("list the bases"))?;
+    let template = |row: &Row| {
+        let mark = Mark::parse(row.get(1))?;
+        Some(Template {
+            database: row.get(0),
+            source: mark.source,
+            bytes: row.get::<i64>(2) as u64,
+            taken: mark.taken,
+            recording: mark.recording,
+        })
+    };
+    let mut templates: Vec<_> = rows.iter().filter_map(template).collect();
+    templates.sort_by(|a, b| a.taken.cmp(&b.taken));
+    Ok(templates)
+}
+
+async fn time(client: &Client) -> Result<String, RewindError> {
+    let row = client
+        .query_one(
+            "SELECT pg_catalog.to_char(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')",
+            &[],
+        )
+        .await
+        .map_err(RewindError::database("ask for the time"))?;
+    Ok(row.get(0))
 }
 
 /// Checks that the base is there, that we made it, and that nobody can have written to it.
 pub(crate) async fn check_base(
     client: &Client,
-    server: &Server,
+    server: &DatabaseUrl,
     base: &str,
 ) -> Result<(), RewindError> {
     let row = client
@@ -77,7 +151,7 @@ pub(crate) async fn check_base(
         )
         .await
         .map_err(RewindError::database("look for the base"))?
-        .ok_or_else(|| RewindError::BaseMissing { database: base.to_owned(), server: server.shown() })?;
+        .ok_or_else(|| RewindError::BaseMissing { database: base.to_owned(), server: server.to_string() })?;
     let refuse = |reason: String| {
         Err(RewindError::NotOurBase {
             database: base.to_owned(),
@@ -94,7 +168,8 @@ pub(crate) async fn check_base(
     Ok(())
 }
 
-/// A database made from a base, marked so that it is removed if its owner never comes back to do it.
+/// A database made from a base, marked so that it is removed if its owner never comes back to do
+/// it.
 ///
 /// The owner holds an advisory lock in `client`'s session for as long as it lives.
 pub(crate) async fn clone_base(
@@ -116,8 +191,8 @@ pub(crate) async fn clone_base(
         let script = attributes_script(client, base, &name).await?
             + &format!(
                 "COMMENT ON DATABASE {} IS {}",
-                identifier(&name),
-                literal(&rewound_mark(client).await?)
+                quote_identifier(&name),
+                quote_literal(&rewound_mark(client).await?)
             );
         client
             .batch_execute(&script)
@@ -143,7 +218,7 @@ async fn rewound_mark(client: &Client) -> Result<String, RewindError> {
         .map_err(RewindError::database("ask for the name of the database"))?;
     Ok(format!(
         "hindcast: a rewound database, dropped when nobody locks it in {}",
-        row.get::<_, &str>(0)
+        row.get::<&str>(0)
     ))
 }
 
@@ -154,8 +229,8 @@ pub(crate) async fn keep(client: &Client, database: &str) -> Result<(), RewindEr
     client
         .batch_execute(&format!(
             "COMMENT ON DATABASE {} IS {}",
-            identifier(database),
-            literal(KEPT)
+            quote_identifier(database),
+            quote_literal(KEPT)
         ))
         .await
         .map_err(RewindError::database(format!(
@@ -203,7 +278,7 @@ pub(crate) async fn drop_database(client: &Client, name: &str) -> Result<(), Rew
     client
         .batch_execute(&format!(
             "DROP DATABASE IF EXISTS {} WITH (FORCE)",
-            identifier(name)
+            quote_identifier(name)
         ))
         .await
         .map_err(RewindError::database(format!("drop the database {name}")))
@@ -220,12 +295,13 @@ async fn clone_database(client: &Client, source: &str, name: &str) -> Result<(),
         .map_err(RewindError::database(format!("look at the database {source}")))?;
     let mut sql = format!(
         "CREATE DATABASE {} TEMPLATE {}",
-        identifier(name),
-        identifier(source)
+        quote_identifier(name),
+        quote_identifier(source)
     );
     if let Some(row) = row {
-        // The owner of a database owns its schema `public`: the service may need that to create tables.
-        sql.push_str(&format!(" OWNER {}", identifier(row.get(0))));
+        // The owner of a database owns its schema `public`: the service may need that to create
+        // tables.
+        sql.push_str(&format!(" OWNER {}", quote_identifier(row.get(0))));
         // From this size on two checkpoints are cheaper than all of the copy in WAL.
         const LARGE_BYTES: i64 = 256 << 20;
         let (size, version): (i64, i32) = (row.get(1), row.get(2));
@@ -235,7 +311,7 @@ async fn clone_database(client: &Client, source: &str, name: &str) -> Result<(),
     }
     match client.batch_execute(&sql).await {
         Ok(()) => Ok(()),
-        Err(error) if error.code() == Some(&SqlState::OBJECT_IN_USE) => {
+        Err(error) if error.code() == Some(OBJECT_IN_USE) => {
             let sessions = sessions(client, source).await?;
             Err(RewindError::SourceInUse {
                 database: source.to_owned(),
@@ -273,7 +349,8 @@ async fn sessions(client: &Client, database: &str) -> Result<Vec<Session>, Rewin
         .collect())
 }
 
-/// Copies settings and privileges of a database, which `TEMPLATE` does not do. To be run as one implicit transaction.
+/// Copies settings and privileges of a database, which `TEMPLATE` does not do. To be run as one
+/// implicit transaction.
 async fn attributes_script(client: &Client, from: &str, to: &str) -> Result<String, RewindError> {
     let doing = || {
         RewindError::database(format!(
@@ -295,16 +372,21 @@ async fn attributes_script(client: &Client, from: &str, to: &str) -> Result<Stri
         let (role, name, value): (Option<String>, String, String) =
             (row.get(0), row.get(1), row.get(2));
         let target = match role {
-            Some(role) => format!("ROLE {} IN DATABASE {}", identifier(&role), identifier(to)),
-            None => format!("DATABASE {}", identifier(to)),
+            Some(role) => format!(
+                "ROLE {} IN DATABASE {}",
+                quote_identifier(&role),
+                quote_identifier(to)
+            ),
+            None => format!("DATABASE {}", quote_identifier(to)),
         };
-        // The value passes through our session as it is, for quoting it anew would be wrong for lists like search_path.
+        // The value passes through our session as it is, for quoting it anew would be wrong for
+        // lists like search_path.
         script.push_str(&format!(
             "SELECT pg_catalog.set_config({}, {}, true); ALTER {target} SET {} FROM CURRENT;\n",
-            literal(&name),
-            literal(&value),
+            quote_literal(&name),
+            quote_literal(&value),
             name.split('.')
-                .map(identifier)
+                .map(quote_identifier)
                 .collect::<Vec<_>>()
                 .join(".")
         ));
@@ -321,7 +403,7 @@ async fn attributes_script(client: &Client, from: &str, to: &str) -> Result<Stri
     if !privileges.is_empty() {
         script.push_str(&format!(
             "REVOKE ALL ON DATABASE {} FROM PUBLIC;\n",
-            identifier(to)
+            quote_identifier(to)
         ));
     }
     for row in privileges {
@@ -330,12 +412,12 @@ async fn attributes_script(client: &Client, from: &str, to: &str) -> Result<Stri
         let role = if role.is_empty() {
             "PUBLIC".to_owned()
         } else {
-            identifier(&role)
+            quote_identifier(&role)
         };
         let option = if grantable { " WITH GRANT OPTION" } else { "" };
         script.push_str(&format!(
             "GRANT {privilege} ON DATABASE {} TO {role}{option};\n",
-            identifier(to)
+            quote_identifier(to)
         ));
     }
     Ok(script)
@@ -350,14 +432,16 @@ async fn last_changed_by(client: &Client, database: &str) -> Result<u32, RewindE
         )
         .await
         .map_err(RewindError::database("see which transaction made the base"))?;
-    Ok(row.get::<_, i64>(0) as u32)
+    Ok(row.get::<i64>(0) as u32)
 }
 
-/// Transactions that ended in one database, as the server's statistics count them, and its present sessions.
+/// Transactions that ended in one database, as the server's statistics count them, and its present
+/// sessions.
 struct Activity {
     ended: i64,
     sessions: i64,
-    /// Since Postgres 15 a session has reported everything by the time it is gone; before, a report could be lost.
+    /// Since Postgres 15 a session has reported everything by the time it is gone; before, a
+    /// report could be lost.
     reliable: bool,
 }
 
@@ -384,12 +468,6 @@ impl Activity {
     fn proves_silence_until(&self, later: &Self) -> bool {
         self.reliable && self.sessions == 0 && later.sessions == 0 && self.ended == later.ended
     }
-}
-
-const BASE: &str = "hindcast: base of ";
-
-fn mark(source: &str) -> String {
-    format!("{BASE}{source}, taken before recording; closed to connections")
 }
 
 /// `PREFIX_DATABASE_RANDOM`, within the 63 bytes of a Postgres name.

@@ -1,7 +1,9 @@
-//! Archived WAL: where segments come from, which transactions commit in them and in which order, and where to stop.
+//! Archived WAL: where segments come from, which transactions commit in them and in which order,
+//! and where to stop.
 //!
-//! Recorded answers tell only roughly in which order transactions committed; WAL tells exactly. So before anything is recovered the
-//! commits after the backup are listed with `pg_waldump`, and recovery stops right after the last one that is wanted.
+//! Recorded answers tell only roughly in which order transactions committed; WAL tells exactly. So
+//! before anything is recovered the commits after the backup are listed with `pg_waldump`, and
+//! recovery stops right after the last one that is wanted.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -12,9 +14,9 @@ use hindcast_pg::Lsn;
 use hindcast_trace::{Snapshot, Xid};
 
 use crate::backup::{Backup, near, text_of};
-use crate::cluster::RunAs;
 use crate::error::RewindError;
 use crate::point::{Point, Progress, Step};
+use hindcast_cluster::RunAs;
 
 /// One commit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +104,8 @@ impl<'a> Choice<'a> {
         Ok(())
     }
 
-    /// Nothing that may come can change the choice. (A wanted one after an unwanted one would be an error, but only awaited ones are
-    /// sure to exist.)
+    /// Nothing that may come can change the choice. (A wanted one after an unwanted one would be an
+    /// error, but only awaited ones are sure to exist.)
     fn is_settled(&self) -> bool {
         self.awaited.is_empty() && self.first_out.is_some()
     }
@@ -116,7 +118,8 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Reads WAL from the backup's start until it is certain where to stop. All segments that recovery needs are in the staging folder then.
+/// Reads WAL from the backup's start until it is certain where to stop. All segments that recovery
+/// needs are in the staging folder then.
 pub(crate) fn find_target(
     source: &mut Source,
     backup: &Backup,
@@ -214,8 +217,9 @@ impl Reader<'_> {
         )
     }
 
-    /// Makes a segment available to `pg_waldump`. It reads one timeline only, so all segments go by the name that they would have in
-    /// the backup's; a server reads on the same way when it follows a switch of timelines.
+    /// Makes a segment available to `pg_waldump`. It reads one timeline only, so all segments go by
+    /// the name that they would have in the backup's; a server reads on the same way when it
+    /// follows a switch of timelines.
     fn stage(&mut self, segment: u64) -> Result<bool, RewindError> {
         let name = self.name(segment);
         (self.progress)(Step::ReadingWal {
@@ -291,7 +295,8 @@ impl Reader<'_> {
                 continue;
             }
             self.seen_to = record.lsn;
-            // Subtransactions commit with the transaction that they belong to, and some recorders know them by name.
+            // Subtransactions commit with the transaction that they belong to, and some recorders
+            // know them by name.
             for xid in record.committed.into_iter().rev() {
                 let xid = near(xid, self.newest);
                 self.newest = self.newest.max(xid);
@@ -307,7 +312,8 @@ impl Reader<'_> {
         self.finish(dump, is_last.then(|| next - 1))
     }
 
-    /// `pg_waldump` ends with an error where WAL ends. That is no news within the last segment, and damage anywhere else.
+    /// `pg_waldump` ends with an error where WAL ends. That is no news within the last segment, and
+    /// damage anywhere else.
     fn finish(&self, mut dump: std::process::Child, last: Option<u64>) -> Result<(), RewindError> {
         let mut output = String::new();
         if let Some(mut stderr) = dump.stderr.take() {
@@ -406,9 +412,11 @@ struct Record {
     committed: Vec<u32>,
 }
 
-/// `rmgr: Transaction len (rec/tot): 34/34, tx: 738, lsn: 0/0155A6A8, prev 0/0155A670, desc: COMMIT 2024-01-01 …; subxacts: 739 740; …`
+/// `rmgr: Transaction len (rec/tot): 34/34, tx: 738, lsn: 0/0155A6A8, prev 0/0155A670, desc: COMMIT
+/// 2024-01-01 …; subxacts: 739 740; …`
 ///
-/// `COMMIT_PREPARED` names the prepared transaction in its description: `desc: COMMIT_PREPARED 740: 2024-01-01 …`.
+/// `COMMIT_PREPARED` names the prepared transaction in its description: `desc: COMMIT_PREPARED 740:
+/// 2024-01-01 …`.
 fn parse_record(line: &str) -> Option<Record> {
     let lsn = line
         .split_once(" lsn: ")?
@@ -489,7 +497,7 @@ impl Source {
                 Some(Archive::Folder(path))
             }
         };
-        std::fs::create_dir(staging).map_err(|source| RewindError::Copy {
+        hindcast_private::folder(staging).map_err(|source| RewindError::Copy {
             path: staging.to_owned(),
             source,
         })?;
@@ -503,7 +511,7 @@ impl Source {
             available_to: Lsn(0),
         };
         let in_order = source.in_order();
-        std::fs::create_dir(&in_order).map_err(|source| RewindError::Copy {
+        hindcast_private::folder(&in_order).map_err(|source| RewindError::Copy {
             path: in_order,
             source,
         })?;
@@ -552,7 +560,8 @@ impl Source {
         self.staging.join("in-order")
     }
 
-    /// Puts a segment or a history file into the staging folder. `false`: there is none of that name.
+    /// Puts a segment or a history file into the staging folder. `false`: there is none of that
+    /// name.
     fn fetch(&mut self, name: &str) -> Result<bool, RewindError> {
         let staged = self.staging.join(name);
         if staged.exists() {
@@ -560,7 +569,8 @@ impl Source {
         }
         match &self.archive {
             Some(Archive::Folder(folder)) => {
-                // What pg_receivewal is still writing serves as well: it is as long as a segment and ends in zeros.
+                // What pg_receivewal is still writing serves as well: it is as long as a segment
+                // and ends in zeros.
                 for name in [name.to_owned(), format!("{name}.partial")] {
                     if self.take(&folder.join(name), &staged)? {
                         return Ok(true);
@@ -613,7 +623,7 @@ impl Source {
         if readable {
             std::os::unix::fs::symlink(file, staged).map_err(error)?;
         } else {
-            std::fs::copy(file, staged).map_err(error)?;
+            hindcast_private::copy(file, staged).map_err(error)?;
         }
         self.run_as.own(staged)?;
         Ok(true)
@@ -630,7 +640,8 @@ impl Source {
                 _ => match characters.next() {
                     Some('f') => text.push_str(name),
                     Some('p') => text.push_str(&unfinished.display().to_string()),
-                    // The oldest segment that is still needed: all of them, as far as the archive is concerned.
+                    // The oldest segment that is still needed: all of them, as far as the archive
+                    // is concerned.
                     Some('r') => text.push_str("000000010000000000000000"),
                     Some('%') => text.push('%'),
                     Some(other) => text.extend(['%', other]),
@@ -652,7 +663,8 @@ impl Source {
             .map_err(|error| refuse(error.to_string()))?;
         if !output.status.success() {
             let _ = std::fs::remove_file(&unfinished);
-            // As for Postgres: an ordinary failure means that the file is not there, a signal or a shell error that the command is broken.
+            // As for Postgres: an ordinary failure means that the file is not there, a signal or a
+            // shell error that the command is broken.
             return match output.status.code() {
                 Some(1..=125) => Ok(false),
                 _ => Err(refuse(format!(
@@ -681,7 +693,8 @@ impl Source {
         }
     }
 
-    /// The timelines that lead to the newest one, newest first: what `recovery_target_timeline = latest` follows.
+    /// The timelines that lead to the newest one, newest first: what `recovery_target_timeline =
+    /// latest` follows.
     fn timelines(&mut self, backup_timeline: u32) -> Result<Vec<Timeline>, RewindError> {
         let mut newest = backup_timeline;
         while self.fetch(&format!("{:08X}.history", newest + 1))? {

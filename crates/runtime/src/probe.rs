@@ -1,8 +1,9 @@
 //! Whether memory that the program passes to a call can be read at all.
 //!
-//! A call with a pointer to nowhere fails with `EFAULT`, and programs make such calls: to see whether an address is mapped, or with a
-//! length that the kernel refuses before it looks. The stubs look first, since they compare inputs, and must not be what ends the
-//! program. So each page is touched once by one instruction that is known to the handler of faults.
+//! A call with a pointer to nowhere fails with `EFAULT`, and programs make such calls: to see
+//! whether an address is mapped, or with a length that the kernel refuses before it looks. The
+//! stubs look first, since they compare inputs, and must not be what ends the program. So each page
+//! is touched once by one instruction that is known to the handler of faults.
 
 use std::arch::global_asm;
 
@@ -46,7 +47,8 @@ pub fn readable(bytes: *const u8, length: usize) -> bool {
         return true;
     }
     match (bytes as usize).checked_add(length) {
-        // SAFETY: touches memory only through the one instruction whose faults `recover` takes care of.
+        // SAFETY: touches memory only through the one instruction whose faults `recover` takes care
+        // of.
         Some(end) => unsafe { hindcast_probe(bytes, end as *const u8) != 0 },
         None => false,
     }

@@ -1,12 +1,12 @@
 //! System calls made by the runtime itself.
 //!
-//! The dispatch of system calls excepts the runtime's own text, so what is called here never traps, whatever the
-//! selector says. Nothing else in the runtime may enter the kernel.
+//! The dispatch of system calls excepts the runtime's own text, so what is called here never traps,
+//! whatever the selector says. Nothing else in the runtime may enter the kernel.
 
 use std::arch::{asm, global_asm};
 use std::ffi::CStr;
-
-use crate::thread::Thread;
+use std::sync::atomic::AtomicU8;
+use std::time::Duration;
 
 /// One system call. Returns what the kernel does: the result, or `-errno`.
 ///
@@ -63,9 +63,10 @@ macro_rules! syscall {
     };
 }
 
-// A signal that is queued between the last look at the queue and the entry into the kernel would be noticed only
-// after the call returned, which for a read from a quiet socket is never. So the look and the entry are one window,
-// with labels at both ends: the signal handler moves an instruction pointer inside it to `interrupted`.
+// A signal that is queued between the last look at the queue and the entry into the kernel would be
+// noticed only after the call returned, which for a read from a quiet socket is never. So the look
+// and the entry are one window, with labels at both ends: the signal handler moves an instruction
+// pointer inside it to `interrupted`.
 global_asm!(
     ".text",
     ".globl hindcast_blocking_syscall",
@@ -113,18 +114,20 @@ unsafe extern "C" {
     fn hindcast_window_interrupted();
 }
 
-/// A system call that may block. Returns `-EINTR` as well when a signal was queued just before it would have entered the kernel.
+/// A system call that may block. Returns `-EINTR` as well when `queued` says, just before it would
+/// have entered the kernel, that a signal is queued.
 ///
 /// # Safety
 /// As the system call.
-pub unsafe fn blocking6(thread: &Thread, number: i64, arguments: [usize; 6]) -> isize {
-    thread.signals.enters(number);
+#[inline(always)]
+pub unsafe fn blocking6(number: i64, arguments: [usize; 6], queued: &AtomicU8) -> isize {
     // SAFETY: the assembly reads the six arguments and the byte, both alive for the call.
-    unsafe { hindcast_blocking_syscall(number, &arguments, thread.signals.queued_byte()) }
+    unsafe { hindcast_blocking_syscall(number, &arguments, queued.as_ptr()) }
 }
 
-/// Where a signal handler must resume a thread that it interrupted at `instruction`: `Some` inside the window of [`blocking6`],
-/// whose system call was not entered yet (or is about to be restarted) and must not be.
+/// Where a signal handler must resume a thread that it interrupted at `instruction`: `Some` inside
+/// the window of [`blocking6`], whose system call was not entered yet (or is about to be restarted)
+/// and must not be.
 pub fn interrupted_window(instruction: usize) -> Option<usize> {
     let inside =
         hindcast_window_begin as *const () as usize..=hindcast_window_end as *const () as usize;
@@ -208,6 +211,41 @@ pub unsafe fn map_at(
     error_of(result).map_or(Ok(result as *mut u8), Err)
 }
 
+/// As [`map_at`] for fresh memory. `flags` say whether children share it, and the like.
+///
+/// # Safety
+/// As there.
+pub unsafe fn map_memory(address: usize, length: usize, flags: i32) -> Result<*mut u8, i32> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the caller's promise.
+    unsafe {
+        map_at(
+            address,
+            length,
+            protection,
+            flags | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    }
+}
+
+/// As [`map_at`] for a part of a file, to be read and written.
+///
+/// # Safety
+/// As there.
+pub unsafe fn map_file(
+    address: usize,
+    length: usize,
+    flags: i32,
+    file: i32,
+    offset: usize,
+) -> Result<*mut u8, i32> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the caller's promise.
+    unsafe { map_at(address, length, protection, flags, file, offset) }
+}
+
 /// Writes all of it, as far as the descriptor takes it.
 pub fn write_all(descriptor: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
@@ -230,10 +268,43 @@ pub fn write_all(descriptor: i32, mut bytes: &[u8]) {
     }
 }
 
+pub fn pause(time: Duration) {
+    let time = libc::timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // SAFETY: reads one timespec.
+    unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
+}
+
 /// Ends the process at once, without anything of libc's or the program's running.
 pub fn exit_process(status: i32) -> ! {
     loop {
         // SAFETY: does not return.
         unsafe { syscall!(libc::SYS_exit_group, status) };
+    }
+}
+
+#[inline(always)]
+pub fn errno() -> i32 {
+    // SAFETY: libc's errno of this thread.
+    unsafe { *libc::__errno_location() }
+}
+
+#[inline(always)]
+pub fn set_errno(code: i32) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = code };
+}
+
+/// A result of the kernel in libc's convention: -1 and `errno`.
+#[inline(always)]
+pub fn libc_result(result: isize) -> isize {
+    match error_of(result) {
+        Some(code) => {
+            set_errno(code);
+            -1
+        }
+        None => result,
     }
 }

@@ -1,11 +1,13 @@
 //! Which request types must be executed again: Algorithm 3 of R³, and what to do when it was wrong.
 //!
-//! Executed are the modified types, and every type that writes and shares a table with the executed ones such that one of the two writes it.
-//! Types that write nothing cannot change what others see, so they are left out unless they are modified themselves.
+//! Executed are the modified types, and every type that writes and shares a table with the executed
+//! ones such that one of the two writes it. Types that write nothing cannot change what others see,
+//! so they are left out unless they are modified themselves.
 //!
-//! The sets of tables come from statements that were recorded; changed code may touch others. So a run observes the tables it really touches, asks
-//! [`Closure::outside`], and where that finds something, begins again with a closure that was told of it. Each such step makes the closure larger, so
-//! they end.
+//! The sets of tables come from statements that were recorded; changed code may touch others. So a
+//! run observes the tables it really touches, asks [`Closure::outside`], and where that finds
+//! something, begins again with a closure that was told of it. Each such step makes the closure
+//! larger, so they end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,18 +21,20 @@ pub struct TypeFacts {
     /// Tables, schema-qualified and quoted where needed.
     pub reads: BTreeSet<String>,
     pub writes: BTreeSet<String>,
-    /// Statements whose tables cannot be told, and why. A type that has any counts as reading and writing everything.
+    /// Statements whose tables cannot be told, and why. A type that has any counts as reading and
+    /// writing everything.
     pub undetermined: Vec<(String, String)>,
 }
 
-/// Tables that somebody read and wrote.
+/// Tables that were read and written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Touches {
     pub reads: BTreeSet<String>,
     pub writes: BTreeSet<String>,
 }
 
-/// The types to execute and those to leave out. Each type is in exactly one of the two, by its index, in ascending order.
+/// The types to execute and those to leave out. Each type is in exactly one of the two, by its
+/// index, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Closure {
     pub executed: Vec<Executed>,
@@ -102,7 +106,8 @@ struct Reach<'a> {
 }
 
 impl Closure {
-    /// `modified`: names of the types whose code changed. `touched`: tables touched beyond what the types tell, by a migration or as observed at run time.
+    /// `modified`: names of the types whose code changed. `touched`: tables touched beyond what the
+    /// types tell, by a migration or as observed at run time.
     pub fn of(types: &[TypeFacts], modified: &BTreeSet<String>, touched: &Touches) -> Self {
         let mut reach = Reach::default();
         reach.add(&touched.reads, &touched.writes, Who::Beyond);
@@ -113,7 +118,8 @@ impl Closure {
                 reasons[index] = Some("is modified".to_owned());
             }
         }
-        // Each round looks at what is left; a type joins with the reason that first applies. As many rounds as types at most.
+        // Each round looks at what is left; a type joins with the reason that first applies. As
+        // many rounds as types at most.
         let mut candidates: Vec<usize> = (0..types.len())
             .filter(|index| reasons[*index].is_none() && types[*index].may_write())
             .collect();
@@ -173,14 +179,16 @@ impl Closure {
             .is_ok()
     }
 
-    /// Tables that stay as they were though requests would have changed them: left-out types write these. All others are as if everything had been executed, also those
-    /// that the changed code is the first to write. `None`: a left-out type may write any table.
+    /// Tables that stay as they were though requests would have changed them: left-out types write
+    /// these. All others are as if everything had been executed, also those that the changed code
+    /// is the first to write. `None`: a left-out type may write any table.
     pub fn left_behind(&self) -> Option<&BTreeSet<String>> {
         (!self.foreign_anything).then_some(&self.foreign.writes)
     }
 
-    /// What of `touched` this closure does not allow, because somebody left out matters to it: a read of a table that a left-out type writes, or a
-    /// write of a table that a left-out type which writes anything reads or writes. Whoever adds it to `touched` and computes the closure
+    /// What of `touched` this closure does not allow, because a type that was left out matters to
+    /// it: a read of a table that a left-out type writes, or a write of a table that a left-out
+    /// type which writes anything reads or writes. Adding it to `touched` and computing the closure
     /// again gets a larger one that allows it.
     pub fn outside(&self, touched: &Touches) -> Option<Touches> {
         let foreign_to = |table: &String, foreign: &[&BTreeSet<String>]| {

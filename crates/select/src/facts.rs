@@ -1,7 +1,8 @@
 //! What a recording says about its request types.
 //!
-//! The trace is read in three passes, each streaming: requests to learn what ids look like, requests again to name them, transactions to see which
-//! statements belong to which type. What is kept per request is one number.
+//! The trace is read in three passes, each streaming: requests to learn what ids look like,
+//! requests again to name them, transactions to see which statements belong to which type. What is
+//! kept per request is one number.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -19,10 +20,12 @@ use crate::types::{Patterns, TypeNamer};
 /// How much of a statement names a type of ghosts, in characters.
 const GHOST_NAME_MAX: usize = 80;
 
-/// Recorders keep no more statements of a transaction than this: what has as many may have had more.
+/// Recorders keep no more statements of a transaction than this: what has as many may have had
+/// more.
 pub const STATEMENTS_KEPT: usize = 4 << 10;
 
-/// The request types of a range of a recording. Ghosts, which are transactions without a request, are types of their own.
+/// The request types of a range of a recording. Ghosts, which are transactions without a request,
+/// are types of their own.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// In the order of their names.
@@ -35,7 +38,8 @@ pub struct Facts {
     idle: HashSet<ShapeId>,
 }
 
-/// The types of requests. Recorders number their requests one after the other, so whole pages of numbers are full of them.
+/// The types of requests. Recorders number their requests one after the other, so whole pages of
+/// numbers are full of them.
 #[derive(Debug, Default)]
 struct Numbers {
     pages: HashMap<u64, Box<[u32; PAGE]>>,
@@ -115,7 +119,8 @@ impl Facts {
         Some(*self.ghosts.get(&shape)? as usize)
     }
 
-    /// Whether transactions of this shape touch no table at all. Such ghosts may set up their session for others, so they are not left out.
+    /// Whether transactions of this shape touch no table at all. Such ghosts may set up their
+    /// session for others, so they are not left out.
     pub fn touches_nothing(&self, shape: ShapeId) -> bool {
         self.idle.contains(&shape)
     }
@@ -150,7 +155,8 @@ impl Gathered {
         for request in lean() {
             let request = request?;
             end = end.max(request.ended.saturating_add(1));
-            // Whoever scans a site for holes asks for hundreds of paths that do not exist; these must not make ids of those that do.
+            // A scan for holes asks for hundreds of paths that do not exist. They must not make ids
+            // of those that do.
             if !is_not_found(&request) {
                 namer.observe(&request.method, &request.target, None);
             }

@@ -1,13 +1,14 @@
 //! Which tables a run really touched, as the database itself counts.
 //!
-//! Postgres counts scans and changed rows per table. The difference between two readings is what was touched in between, by whomever: also by
-//! functions whose code nobody can read. What it does not count is found otherwise (`TRUNCATE` gives a table a new file) or is a read besides
-//! (`SELECT … FOR UPDATE`).
+//! Postgres counts scans and changed rows per table. The difference between two readings is what
+//! was touched in between, by whomever: also by functions whose code cannot be read. What it does
+//! not count is found otherwise (`TRUNCATE` gives a table a new file) or is a read besides (`SELECT
+//! … FOR UPDATE`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio_postgres::Client;
+use hindcast_pg::tokio::Client;
 
 use crate::closure::Touches;
 
@@ -32,7 +33,7 @@ struct Counter {
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
     #[error("the database's counters of what was touched cannot be read")]
-    Read(#[from] tokio_postgres::Error),
+    Read(#[from] hindcast_pg::Error),
     #[error("{sessions} sessions of the database did not end within {} s, so what they touched is not known", PATIENCE.as_secs())]
     StillConnected { sessions: i64 },
 }
@@ -45,7 +46,8 @@ const READ: &str = "SELECT pg_catalog.format('%I.%I', s.schemaname, s.relname) A
 const OTHERS: &str = "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database() \
     AND pid <> pg_catalog.pg_backend_pid() AND backend_type IN ('client backend', 'parallel worker')";
 
-/// Waits until nobody else is connected to the database: sessions hand in what they counted when they end, at the latest.
+/// Waits until no other session is connected to the database: sessions hand in what they counted
+/// when they end, at the latest.
 pub async fn settled(client: &Client) -> Result<(), CountersError> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -65,7 +67,8 @@ pub async fn settled(client: &Client) -> Result<(), CountersError> {
 }
 
 impl Counters {
-    /// The session must not have touched tables itself. What others did is complete once [`settled`].
+    /// The session must not have touched tables itself. What others did is complete once
+    /// [`settled`].
     pub async fn read(client: &Client) -> Result<Self, CountersError> {
         let rows = client.query(READ, &[]).await?;
         let tables = rows.iter().map(|row| {
@@ -81,7 +84,8 @@ impl Counters {
         })
     }
 
-    /// What was touched between the two readings. A table that is new was written, as was one that is gone.
+    /// What was touched between the two readings. A table that is new was written, as was one that
+    /// is gone.
     pub fn since(&self, earlier: &Self) -> Touches {
         let mut touches = Touches::default();
         for (name, now) in &self.tables {

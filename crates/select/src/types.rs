@@ -1,11 +1,14 @@
 //! Request types: which requests count as invocations of the same handler.
 //!
-//! A recording knows methods and targets; which handler answered is known only where the service told its route. So a type is, in this order,
-//! the route the service reported, the first of the user's [`Patterns`] that matches, or the path with everything masked that looks like an id.
-//! Ids that do not look like one (names, slugs) are found by counting: a [`TypeNamer`] sees every request before it names any.
+//! A recording knows methods and targets; which handler answered is known only where the service
+//! told its route. So a type is, in this order, the route the service reported, the first of the
+//! user's [`Patterns`] that matches, or the path with everything masked that looks like an id. Ids
+//! that do not look like one (names, slugs) are found by counting: a [`TypeNamer`] sees every
+//! request before it names any.
 //!
-//! Two handlers taken for one type cost time (more requests are executed than needed), never correctness, because a type reads and writes
-//! whatever any of its requests did. Therefore masking may be generous.
+//! Two handlers taken for one type cost time (more requests are executed than needed), never
+//! correctness, because a type reads and writes whatever any of its requests did. Therefore masking
+//! may be generous.
 
 use std::collections::HashMap;
 
@@ -18,7 +21,8 @@ pub const SEGMENTS_MAX: usize = 24;
 const ID: &str = "{id}";
 const REST: &str = "{rest...}";
 
-/// Paths of request types as a user writes them: `GET /forums/{id}/subscribers`, `/users/{name}`, `/static/{path...}`.
+/// Paths of request types as a user writes them: `GET /forums/{id}/subscribers`, `/users/{name}`,
+/// `/static/{path...}`.
 #[derive(Clone, Debug, Default)]
 pub struct Patterns {
     patterns: Vec<Pattern>,
@@ -141,7 +145,8 @@ impl Segment {
 
 /// Names the types of requests, after it has seen all of them.
 ///
-/// What it remembers is bounded by the number of distinct masked paths, and at each place of a path by [`DISTINCT_MAX`].
+/// What it remembers is bounded by the number of distinct masked paths, and at each place of a path
+/// by [`DISTINCT_MAX`].
 #[derive(Clone, Debug, Default)]
 pub struct TypeNamer {
     patterns: Patterns,

@@ -1,16 +1,23 @@
-//! A database with multi-version rows under snapshot isolation, as Postgres' REPEATABLE READ has it.
+//! A database with multi-version rows under snapshot isolation, as Postgres' REPEATABLE READ has
+//! it.
 //!
-//! - The first statement takes the snapshot: all transactions completed so far are below `xmax` or not `in_progress`.
-//! - A transaction gets its id when it first writes or locks a row; ids are visible from the moment of commit.
-//! - Writing a row locks it until the end. Whoever comes second waits; if the first commits a new version, the
-//!   second fails with a serialization error, and otherwise goes on (first updater wins).
+//! - The first statement takes the snapshot: all transactions completed so far are below `xmax` or
+//!   not `in_progress`.
+//! - A transaction gets its id when it first writes or locks a row; ids are visible from the moment
+//!   of commit.
+//! - Writing a row locks it until the end. The second to come waits; if the first commits a new
+//!   version, the second fails with a serialization error, and otherwise goes on (first updater
+//!   wins).
 //! - Rows can be locked without writing, for update or shared, and so can advisory keys.
-//! - Waiting in a circle fails whoever closes it.
+//! - Waiting in a circle fails the transaction that closes it.
 //! - Rolling back to a savepoint undoes writes and releases the locks taken since.
 //!
-//! Nothing here is concurrent: a statement that would wait says so and is tried again by whoever steps the simulation.
+//! Nothing here is concurrent: a statement that would wait says so and is tried again at a later
+//! step.
 
 use std::collections::BTreeSet;
+
+use hindcast_model::{Snapshot, Xid};
 
 /// A lockable thing: rows come first, advisory keys after them.
 pub type Lockable = u8;
@@ -58,28 +65,15 @@ impl Answer {
     }
 }
 
-/// What `pg_current_snapshot()` answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    pub xmax: u64,
-    pub in_progress: Vec<u64>,
-}
-
-impl Snapshot {
-    fn sees(&self, xid: u64) -> bool {
-        xid < self.xmax && self.in_progress.binary_search(&xid).is_err()
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Version {
-    xid: u64,
+    xid: Xid,
     value: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Open {
-    xid: Option<u64>,
+    xid: Option<Xid>,
     snapshot: Option<Snapshot>,
     /// Rows written, in order, to undo.
     wrote: Vec<u8>,
@@ -103,7 +97,13 @@ pub struct Database {
 impl Database {
     pub fn new(rows: usize, advisory: usize) -> Self {
         Self {
-            rows: vec![vec![Version { xid: 1, value: 0 }]; rows],
+            rows: vec![
+                vec![Version {
+                    xid: Xid(1),
+                    value: 0
+                }];
+                rows
+            ],
             holders: vec![Vec::new(); rows + advisory],
             open: Vec::new(),
             next_xid: 100,
@@ -132,14 +132,14 @@ impl Database {
         self.open[handle].as_ref().expect("the transaction is open")
     }
 
-    pub fn assign_xid(&mut self, handle: Handle) -> u64 {
-        let next = self.next_xid;
+    pub fn assign_xid(&mut self, handle: Handle) -> Xid {
+        let next = Xid(self.next_xid);
         let xid = *self.tx(handle).xid.get_or_insert(next);
         self.next_xid += u64::from(xid == next);
         xid
     }
 
-    pub fn xid(&self, handle: Handle) -> Option<u64> {
+    pub fn xid(&self, handle: Handle) -> Option<Xid> {
         self.peek(handle).xid
     }
 
@@ -148,15 +148,16 @@ impl Database {
     }
 
     pub fn take_snapshot(&mut self, handle: Handle) -> Snapshot {
-        let xmax = self.latest_completed + 1;
+        let xmax = Xid(self.latest_completed + 1);
         let others = self
             .open
             .iter()
             .enumerate()
             .filter(|&(other, _)| other != handle);
         let running = others.filter_map(|(_, open)| open.as_ref()?.xid);
-        let in_progress: BTreeSet<u64> = running.filter(|&xid| xid < xmax).collect();
+        let in_progress: BTreeSet<Xid> = running.filter(|&xid| xid < xmax).collect();
         let snapshot = Snapshot {
+            xmin: in_progress.first().copied().unwrap_or(xmax),
             xmax,
             in_progress: in_progress.into_iter().collect(),
         };
@@ -208,7 +209,8 @@ impl Database {
         !stale && self.blockers(handle, lock).next().is_some()
     }
 
-    /// Whom the statement would have to wait for now, and whom these wait for.
+    /// The transactions that the statement would have to wait for now, and those that these wait
+    /// for.
     pub fn in_the_way(&self, handle: Handle, op: Op) -> BTreeSet<Handle> {
         let mut found = BTreeSet::new();
         let Some(lock) = self.needs(op).filter(|_| self.would_wait(handle, op)) else {
@@ -326,10 +328,10 @@ impl Database {
         for holders in &mut self.holders {
             holders.retain(|&(holder, _)| holder != handle);
         }
-        self.latest_completed = self.latest_completed.max(tx.xid.unwrap_or(0));
+        self.latest_completed = self.latest_completed.max(tx.xid.map_or(0, |xid| xid.0));
     }
 
-    /// What the rows hold when nobody is writing.
+    /// What the rows hold when no transaction is open.
     pub fn state(&self) -> Vec<u64> {
         self.rows
             .iter()

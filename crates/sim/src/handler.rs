@@ -1,7 +1,9 @@
-//! What a service does with a request: a deterministic program whose every step depends on everything it read.
+//! What a service does with a request: a deterministic program whose every step depends on
+//! everything it read.
 //!
-//! A handler keeps one number that each answer is mixed into, and draws what to do next from that number. Whatever
-//! it reads wrongly changes which rows it touches, whether it commits, how many transactions it runs, and its response.
+//! A handler keeps one number that each answer is mixed into, and draws what to do next from that
+//! number. Whatever it reads wrongly changes which rows it touches, whether it commits, how many
+//! transactions it runs, and its response.
 
 use crate::database::{Answer, Mode, Op};
 use crate::rng::mix;

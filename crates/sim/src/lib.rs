@@ -1,24 +1,33 @@
-//! A simulated snapshot-isolation database with random histories, replayed under the schedule of `hindcast-order`.
+//! A simulated snapshot-isolation database with random histories, replayed under the schedule of
+//! `hindcast-order`.
 //!
 //! ```text
-//!   seed ─▶ habits of a service, requests ─▶ original run, freely interleaved ─▶ what a recorder sees of it
-//!                                                                                       │ snapshots, ids, order of locks, times
-//!                                                                                       ▼
-//!   same reads, same responses, same final state?  ◀─ replay, as far off as permitted ◀─ order::Schedule, order::Admission
+//!   seed ─▶ habits of a service, requests ─▶ original run, freely interleaved
+//!                                                       │ snapshots, ids, order of locks, times
+//!                                                       ▼
+//!                                      what a recorder sees of it ─▶ order::{Schedule, Admission}
+//!                                                                                      │
+//!   same reads, same responses, same final state? ◀─ replay, as far off as permitted ◀─┘
 //! ```
 //!
-//! A history consists of requests whose every step depends on everything they read, so a wrong snapshot anywhere soon shows everywhere.
-//! The replay is made by a scheduler that picks among the permitted moves, at random or as unlike the original as it can. What
-//! is to hold: no matter what it picks, the replay gets to its end and nobody notices a difference. And the other
-//! way round, so that these tests are known to be able to fail: leave out a rule or count a level wrongly, and somebody does notice.
+//! A history consists of requests whose every step depends on everything they read, so a wrong
+//! snapshot anywhere soon shows everywhere. The replay is made by a scheduler that picks among the
+//! permitted moves, at random or as unlike the original as it can. What is to hold: no matter what
+//! it picks, the replay gets to its end and no request notices a difference. And the other way
+//! round, so that these tests are known to be able to fail: leave out a rule or count a level
+//! wrongly, and one does notice.
 //!
-//! **Where to start reading**: [`database`] is the model of Postgres, [`handler`] of a service's code, [`service`] of its
-//! workers and connections; [`record`], [`replay`] and [`retroact`] are the directors that such a service can have, the last one for a service whose code was
-//! [`changed`]. What was learnt is in `docs/design/0001-snapshot-levels.md`, `0002-resending-requests.md` and `0010-retroaction.md`.
+//! **Where to start reading**: [`database`] is the model of Postgres, [`handler`] of a service's
+//! code, [`service`] of its workers and connections; [`record`], [`replay`] and [`retroact`] are
+//! the directors that such a service can have, the last one for a service whose code was
+//! [`changed`]. What was learnt is in `docs/design/0001-snapshot-levels.md`,
+//! `0002-resending-requests.md` and `0010-retroaction.md`.
 //!
-//! **What it does not do**: bytes, sockets, time. READ COMMITTED, unique keys and deletes are not modelled.
+//! **What it does not do**: bytes, sockets, time. READ COMMITTED, unique keys and deletes are not
+//! modelled.
 //!
-//! **The invariant to keep**: a seed decides everything. A failing one is printed with the command that runs it again.
+//! **The invariant to keep**: a seed decides everything. A failing one is printed with the command
+//! that runs it again.
 //!
 //! ```sh
 //! HINDCAST_SIM_SEED=4711 cargo test -p hindcast-sim       # one seed again
@@ -40,7 +49,8 @@ use std::ops::Range;
 /// How many seeds `cargo test` runs unless `HINDCAST_SIM_SEEDS` says otherwise.
 pub const SEEDS: u64 = 10_000;
 
-/// The seeds to run: `HINDCAST_SIM_SEED` alone if it is set, else as many as `HINDCAST_SIM_SEEDS` says.
+/// The seeds to run: `HINDCAST_SIM_SEED` alone if it is set, else as many as `HINDCAST_SIM_SEEDS`
+/// says.
 pub fn seeds() -> Range<u64> {
     let number = |name: &str| {
         let text = env::var(name).ok()?;

@@ -1,10 +1,13 @@
-//! The original run: whatever happens, happens, and is written down the way a recorder on the wire would.
+//! The original run: whatever happens, happens, and is written down the way a recorder on the wire
+//! would.
 
-use crate::database::{Answer, Op, Snapshot};
+use hindcast_model::{Snapshot, Xid};
+
+use crate::database::{Answer, Op};
 use crate::handler::Habits;
 use crate::rng::Rng;
 use crate::service::{
-    Director, End, Grant, Hold, Objection, Place, Resources, Runs, Service, Strategy, Waiting,
+    Director, End, Grant, Hold, Objection, Place, Resources, Runs, Service, Strategy,
 };
 
 /// A recording, with more in it than a recorder could know, to check replays against.
@@ -38,7 +41,7 @@ pub struct Transaction {
     pub ended: i64,
     pub snapshot: Option<Snapshot>,
     /// Of a writer that committed.
-    pub xid: Option<u64>,
+    pub xid: Option<Xid>,
     pub committed: bool,
     pub statements: Vec<(Op, Answer)>,
     /// By statement, then its end.
@@ -50,7 +53,7 @@ pub struct Transaction {
 pub struct Stamps {
     /// On the wire, by the client.
     pub sent: u64,
-    /// In the database, where nobody sees it.
+    /// In the database, where it is not seen.
     pub executed: u64,
     /// On the wire, to the client.
     pub answered: u64,
@@ -139,22 +142,6 @@ impl Director for Recorder {
         (in_flight < self.in_flight_max && self.arrived < self.requests.len())
             .then_some(self.arrived)
     }
-    fn may_start(&self, _: Place) -> bool {
-        true
-    }
-    fn started(&mut self, _: Place) {}
-    fn take_back(&mut self, _: &[(Place, Waiting)]) -> Option<usize> {
-        None
-    }
-    fn may_take_snapshot(&self, _: Place) -> bool {
-        true
-    }
-    fn may_execute(&self, _: Place, _: usize) -> bool {
-        true
-    }
-    fn may_commit(&self, _: Place) -> bool {
-        true
-    }
 
     fn arrived(&mut self, request: usize, now: i64) {
         self.arrived += 1;
@@ -185,14 +172,6 @@ impl Director for Recorder {
         Ok(())
     }
 
-    fn instead(&self, op: Op) -> Op {
-        op
-    }
-
-    fn serve(&mut self, _: Place, _: usize, _: Op) -> Result<Answer, Objection> {
-        unreachable!("there is no record to serve from yet")
-    }
-
     fn sent(&mut self, at: Place) {
         let sent = self.stamp();
         self.transaction(at).stamps.push(Stamps {
@@ -220,7 +199,7 @@ impl Director for Recorder {
         self.transaction(at).stamps[statement].answered = answered;
     }
 
-    fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection> {
+    fn ended(&mut self, at: Place, committed: bool, xid: Option<Xid>) -> Result<(), Objection> {
         let executed = self.stamp();
         let transaction = self.transaction(at);
         transaction.committed = committed;

@@ -1,11 +1,12 @@
-//! The replay of a history under the schedule, and the ways in which it can be made wrong on purpose.
+//! The replay of a history under the schedule, and the ways in which it can be made wrong on
+//! purpose.
 
+use hindcast_model::{Snapshot, Xid};
 use hindcast_order::{
-    Admission, Level, Levels, LockStep, Observed, Request, Schedule, SnapshotRef, Span, StepAt, Tx,
-    admission,
+    Admission, Level, Levels, LockStep, Observed, Request, Schedule, Span, StepAt, Tx, admission,
 };
 
-use crate::database::{Answer, Op, Snapshot};
+use crate::database::{Answer, Op};
 use crate::record::{self, History, Stamps};
 use crate::rng::Rng;
 use crate::service::{
@@ -43,7 +44,8 @@ pub struct Rules {
     pub c: bool,
     /// Levels computed wrongly on purpose.
     pub slip: Option<Slip>,
-    /// Whether snapshots are compared as sets. Without, only what the service reads can give a wrong snapshot away.
+    /// Whether snapshots are compared as sets. Without, only what the service reads can give a
+    /// wrong snapshot away.
     pub compare_sets: bool,
 }
 
@@ -59,9 +61,9 @@ impl Rules {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slip {
-    /// Everybody's level is one too low.
+    /// Every level is one too low.
     LevelTooLow,
-    /// Everybody's level is one too high, as far as there are levels and no writer sees itself.
+    /// Every level is one too high, as far as there are levels and no writer sees itself.
     LevelTooHigh,
     /// Every writer is taken to be visible one level later.
     VisibleTooLate,
@@ -70,14 +72,16 @@ pub enum Slip {
 /// What becomes of `SELECT … FOR UPDATE` and `FOR SHARE` in replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLocks {
-    /// They are sent without the locking clause. All replayed transactions committed, so nobody needs protection.
+    /// They are sent without the locking clause. All replayed transactions committed, so none needs
+    /// protection.
     NotTaken,
     /// They lock, and the statements that lock are ordered among themselves.
     OrderedAmongThemselves,
-    /// They lock, and everything that touches a row's locks is ordered: locking, writing, undoing, ending. In the order in which the
-    /// database executed it, which nobody can see from outside.
+    /// They lock, and everything that touches a row's locks is ordered: locking, writing, undoing,
+    /// ending. In the order in which the database executed it, which cannot be seen from outside.
     OrderedWithAll,
-    /// The same, as a recorder on the wire sees it: what takes locks when it is answered, what releases them when it is sent.
+    /// The same, as a recorder on the wire sees it: what takes locks when it is answered, what
+    /// releases them when it is sent.
     OrderedWithAllAsSeen,
 }
 
@@ -86,14 +90,15 @@ pub enum RowLocks {
 pub enum Resend {
     /// Anybody, at any time.
     AtOnce,
-    /// The first by arrival whose first transaction may take its snapshot, while fewer are in flight than when it
-    /// arrived. Sounds right and is not; kept to show why.
+    /// The first by arrival whose first transaction may take its snapshot, while fewer are in
+    /// flight than when it arrived. Sounds right and is not; kept to show why.
     AsManyAsWhenItArrived,
     /// [`hindcast_order::admission`].
     Admission,
-    /// Admission of requests and, with the same rule, of transactions to executing; a request whose transaction sits on a connection
-    /// without being admitted is taken back when nothing moves any more, and sent again when its turn has come. What it had done by then is
-    /// served from the record.
+    /// Admission of requests and, with the same rule, of transactions to executing; a request whose
+    /// transaction sits on a connection without being admitted is taken back when nothing moves any
+    /// more, and sent again when its turn has come. What it had done by then is served from the
+    /// record.
     AdmissionTakingBack,
     /// Wrong on purpose: as many as admission would have in flight, but in order of arrival.
     ByArrival,
@@ -110,7 +115,8 @@ pub enum Outcome {
 }
 
 impl History {
-    /// The recorded committed transactions, in the order in which they began: those that replay executes.
+    /// The recorded committed transactions, in the order in which they began: those that replay
+    /// executes.
     pub fn executed(&self) -> Vec<usize> {
         (0..self.transactions.len())
             .filter(|&t| self.transactions[t].committed)
@@ -129,10 +135,7 @@ impl History {
     fn observed(&self, transaction: usize) -> Observed<'_> {
         let t = &self.transactions[transaction];
         Observed {
-            snapshot: t.snapshot.as_ref().map(|s| SnapshotRef {
-                xmax: s.xmax,
-                in_progress: &s.in_progress,
-            }),
+            snapshot: t.snapshot.as_ref(),
             xid: t.xid,
         }
     }
@@ -153,7 +156,8 @@ impl History {
                 Slip::VisibleTooLate => add(v, last + 1),
             }
         }
-        // The number of levels must not change with the slip, so a phantom that nobody waits for has the last one.
+        // The number of levels must not change with the slip, so a phantom that is not waited for
+        // has the last one.
         level.push(Some(Level(last)));
         visible.push(None);
         Levels::from_parts(&level, &visible)
@@ -181,14 +185,16 @@ impl History {
 
     fn admission(&self, too_many: usize) -> Admission {
         let in_flight = admission::overlap(self.requests.iter().map(|r| (r.arrived, r.ended)));
-        // The number of sessions that were in use at one time, which is what a recorder sees of a pool.
+        // The number of sessions that were in use at one time, which is what a recorder sees of a
+        // pool.
         let sessions = self.transactions.iter().map(|t| (t.began, t.ended));
         let spans = self.spans();
         let limit = Admission::new(&spans, in_flight.min(admission::overlap(sessions))).limit();
         Admission::new(&spans, limit + too_many)
     }
 
-    /// Transactions that execute hold a connection, and no more of them did at one time than there were connections.
+    /// Transactions that execute hold a connection, and no more of them did at one time than there
+    /// were connections.
     fn executing(&self) -> Admission {
         let span = |t: usize| Span {
             first: self.transactions[t].began,
@@ -214,7 +220,8 @@ impl History {
             let t = &self.transactions[t];
             let mut targets = Vec::new();
             for (statement, &(op, _)) in t.statements.iter().enumerate() {
-                // One target for all advisory locks and one for every two rows, as coarse as table names.
+                // One target for all advisory locks and one for every two rows, as coarse as table
+                // names.
                 let on = match op {
                     Op::Advisory(_) => vec![u64::MAX],
                     Op::LockRow(row, _) if all || among => vec![u64::from(row / 2)],
@@ -244,7 +251,8 @@ impl History {
         steps
     }
 
-    /// Replays the history. The seed decides what the scheduler does, as far as the strategy leaves it a choice.
+    /// Replays the history. The seed decides what the scheduler does, as far as the strategy leaves
+    /// it a choice.
     pub fn replay(&self, seed: u64, options: Options) -> Outcome {
         let mut tx_of = vec![None; self.transactions.len()];
         for (tx, t) in (0..).map(Tx).zip(self.executed()) {
@@ -423,8 +431,7 @@ impl Director for Replayer<'_> {
                 else {
                     continue;
                 };
-                let saw =
-                    xid < recorded.xmax && !recorded.in_progress.contains(&xid) && writer != tx;
+                let saw = recorded.sees(xid) && writer != tx;
                 if saw != self.committed.contains(&writer) {
                     return Err(Objection(format!(
                         "{at:?} saw {writer}: {saw} originally, {} now",
@@ -464,14 +471,12 @@ impl Director for Replayer<'_> {
         Ok(())
     }
 
-    fn sent(&mut self, _: Place) {}
-
     fn answered(&mut self, at: Place, statement: usize) {
         let tx = self.tx(at);
         self.schedule.locked(tx, statement as u32);
     }
 
-    fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection> {
+    fn ended(&mut self, at: Place, committed: bool, xid: Option<Xid>) -> Result<(), Objection> {
         let recorded = self.recorded(at);
         // Having locked rows gives an id too, and replay may leave the lock out.
         if !committed || (xid.is_some() && recorded.xid.is_none()) {

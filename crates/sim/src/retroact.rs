@@ -1,12 +1,14 @@
-//! Changed code on a history, under the rules of `hindcast_order::retroaction`; and what must hold of it whatever was changed.
+//! Changed code on a history, under the rules of `hindcast_order::retroaction`; and what must hold
+//! of it whatever was changed.
 
 use std::collections::{HashMap, HashSet};
 
+use hindcast_model::{Snapshot, Xid};
 use hindcast_order::retroaction::{Origin, Past, Retroaction, Victim};
-use hindcast_order::{Admission, Levels, Observed, Request, SnapshotRef, Span, Tx, admission};
+use hindcast_order::{Admission, Levels, Observed, Request, Span, Tx, admission};
 
 use crate::changed::{Change, Changed, Program};
-use crate::database::{Answer, Op, Snapshot};
+use crate::database::{Answer, Op};
 use crate::handler::Handler;
 use crate::record::History;
 use crate::rng::Rng;
@@ -43,7 +45,8 @@ pub struct Options {
     pub strategy: Strategy,
     /// Requests are sent again as admission says, with as many connections as are enough.
     pub admission: bool,
-    /// Failures that were followed by another transaction of the request are left out, as having been tried again.
+    /// Failures that were followed by another transaction of the request are left out, as having
+    /// been tried again.
     pub leave_out_retried: bool,
 }
 
@@ -122,8 +125,10 @@ impl History {
         }
     }
 
-    /// Whether every failure will come again: none was a deadlock, which depends on who closes the circle; whoever lost a row had lost it to somebody
-    /// who was seen to end before it was; and nobody who came to nothing had held rows until then, which others get first if it acts last.
+    /// Whether every failure will come again: none was a deadlock, which depends on who closes the
+    /// circle; a transaction that lost a row had lost it to one that was seen to end before it did;
+    /// and none that came to nothing had held rows until then, which others get first if it acts
+    /// last.
     pub fn fails_for_seen_reasons(&self) -> bool {
         self.transactions.iter().all(|t| match t.statements.last() {
             Some((_, Answer::Deadlock)) => false,
@@ -133,8 +138,7 @@ impl History {
                 let held_rows = before.iter().any(|(op, _)| takes_a_row(*op));
                 !held_rows
                     && self.transactions.iter().any(|w| {
-                        let missed =
-                            |xid| xid >= snapshot.xmax || snapshot.in_progress.contains(&xid);
+                        let missed = |xid| !snapshot.sees(xid);
                         let wrote =
                             |(op, _): &(Op, Answer)| matches!(op, Op::Write(at, _) if at == row);
                         w.xid.is_some_and(missed)
@@ -160,9 +164,9 @@ struct Retroactor<'a> {
     kept: Vec<usize>,
     sent: Vec<bool>,
     skipped: Vec<bool>,
-    /// By request: its recorded transactions that nobody stands for yet.
+    /// By request: its recorded transactions that are not stood for yet.
     unclaimed: Vec<Vec<Tx>>,
-    /// Whom each transaction of this run stands for; `None`: it was added.
+    /// What each transaction of this run stands for; `None`: it was added.
     claims: HashMap<Place, Option<Tx>>,
     /// By request: the last transaction failed, though the recorded one did not.
     failed: HashSet<usize>,
@@ -204,10 +208,7 @@ impl<'a> Retroactor<'a> {
             .map(|(t, one)| match origin(t) {
                 Origin::Left => Observed::default(),
                 _ => Observed {
-                    snapshot: one.snapshot.as_ref().map(|s| SnapshotRef {
-                        xmax: s.xmax,
-                        in_progress: &s.in_progress,
-                    }),
+                    snapshot: one.snapshot.as_ref(),
                     xid: one.xid,
                 },
             })
@@ -277,8 +278,8 @@ impl<'a> Retroactor<'a> {
         self.retroaction.leave(tx);
     }
 
-    /// Whether a transaction must have taken its snapshot before another one had ended, as far as can be told: it began before, and saw nobody
-    /// whom somebody missed that began later.
+    /// Whether a transaction must have taken its snapshot before another one had ended, as far as
+    /// can be told: it began before, and saw nobody whom somebody missed that began later.
     fn took_snapshot_before_end(&self, tx: Tx, other: Tx) -> bool {
         let levels = self.retroaction.schedule().levels();
         let ended = self.recorded(other).ended;
@@ -290,7 +291,8 @@ impl<'a> Retroactor<'a> {
             && least.is_none_or(|least| levels.level_of(tx) <= Some(least))
     }
 
-    /// Guarantee 3, and with it 2: what a transaction must see is over, and what it must not see has not committed.
+    /// Guarantee 3, and with it 2: what a transaction must see is over, and what it must not see
+    /// has not committed.
     fn check(&self, tx: Tx) -> Result<(), Objection> {
         let own = self.recorded(tx);
         let Some(snapshot) = &own.snapshot else {
@@ -314,11 +316,12 @@ impl<'a> Retroactor<'a> {
             };
             match writer.xid {
                 Some(xid) => {
-                    let saw = xid < snapshot.xmax && !snapshot.in_progress.contains(&xid);
+                    let saw = snapshot.sees(xid);
                     if saw && over.is_none() && !self.skipped[writer.place.request] {
                         return broken("does not see what it saw of", w);
                     }
-                    // What comes later in a request sees what came before it, wherever that has moved.
+                    // What comes later in a request sees what came before it, wherever that has
+                    // moved.
                     let before_due = absorber.is_none_or(|(absorber, _)| {
                         let level = self.retroaction.schedule().levels().level_of(tx);
                         level.is_some_and(|level| level < self.retroaction.due(*absorber))
@@ -363,21 +366,9 @@ impl Director for Retroactor<'_> {
         }
     }
 
-    fn may_start(&self, _: Place) -> bool {
-        true
-    }
-    fn started(&mut self, _: Place) {}
-    fn take_back(&mut self, _: &[(Place, Waiting)]) -> Option<usize> {
-        None
-    }
-
     fn may_take_snapshot(&self, at: Place) -> bool {
         let tx = self.tx(at);
         !self.options.rules.snapshot || tx.is_none_or(|tx| self.retroaction.may_take_snapshot(tx))
-    }
-
-    fn may_execute(&self, _: Place, _: usize) -> bool {
-        true
     }
 
     fn may_act(&self, at: Place, op: Op) -> bool {
@@ -392,7 +383,7 @@ impl Director for Retroactor<'_> {
         !self.options.rules.commit || self.tx(at).is_none_or(|tx| self.retroaction.may_commit(tx))
     }
 
-    fn is_complete(&mut self, at: Place, xid: Option<u64>) {
+    fn is_complete(&mut self, at: Place, xid: Option<Xid>) {
         let Some(tx) = self.tx(at) else { return };
         // If it did without one it will not take one any more.
         self.retroaction.took_snapshot(tx);
@@ -485,14 +476,6 @@ impl Director for Retroactor<'_> {
         Ok(())
     }
 
-    fn instead(&self, op: Op) -> Op {
-        op
-    }
-    fn serve(&mut self, _: Place, _: usize, _: Op) -> Result<Answer, Objection> {
-        unreachable!("nothing is served to changed code")
-    }
-    fn sent(&mut self, _: Place) {}
-
     fn executed(
         &mut self,
         at: Place,
@@ -516,9 +499,7 @@ impl Director for Retroactor<'_> {
         Ok(())
     }
 
-    fn answered(&mut self, _: Place, _: usize) {}
-
-    fn ended(&mut self, at: Place, committed: bool, _: Option<u64>) -> Result<(), Objection> {
+    fn ended(&mut self, at: Place, committed: bool, _: Option<Xid>) -> Result<(), Objection> {
         let Some(tx) = self.tx(at) else { return Ok(()) };
         self.findings.same &= committed == self.recorded(tx).committed;
         self.over.insert(tx, committed);
@@ -531,8 +512,6 @@ impl Director for Retroactor<'_> {
         }
         Ok(())
     }
-
-    fn ended_known(&mut self, _: Place, _: i64) {}
 
     fn responded(&mut self, request: usize, response: u64, _: i64) -> Result<(), Objection> {
         if self.options.admission {

@@ -1,19 +1,23 @@
 //! A service with workers and a pool of database connections, stepped one move at a time.
 //!
-//! The same service runs in the original and in the replay; what differs is its [`Director`], who says when a request
-//! arrives and what may happen when, sees everything that happens, and can object.
+//! The same service runs in the original and in the replay; what differs is its [`Director`], who
+//! says when a request arrives and what may happen when, sees everything that happens, and can
+//! object.
 //!
 //! ```text
-//!   arrives ─▶ worker free? ─▶ thinks ─▶ connection free? ─▶ begins ─▶ snapshot ─▶ statements ─▶ ends ─▶ is answered ─┐
-//!                                 ▲                                                                                 │
-//!                                 └──────────────────────────── thinks ◀──────────────────────────────────────────────┘
+//!   arrives ─▶ worker free? ─▶ thinks ─▶ connection free? ─▶ begins ─▶ snapshot ─▶ statements ─┐
+//!                                ▲                                                            ▼
+//!                                └───────────────────────────────── is answered ◀────────── ends
 //! ```
 //!
-//! A statement or commit and its answer are two moves: others may see a transaction, or get its locks, before its own
-//! client knows that it committed, and what a recorder on the wire sees first did not always happen first.
+//! A statement or commit and its answer are two moves: others may see a transaction, or get its
+//! locks, before its own client knows that it committed, and what a recorder on the wire sees first
+//! did not always happen first.
+
+use hindcast_model::{Snapshot, Xid};
 
 use crate::changed::Program;
-use crate::database::{Answer, Database, Handle, Op, Snapshot};
+use crate::database::{Answer, Database, Handle, Op};
 use crate::handler::{Action, Habits, Handler};
 use crate::rng::Rng;
 
@@ -43,7 +47,7 @@ pub enum Hold {
 /// Who gets a free connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// Whoever waited longest.
+    /// The one that waited longest.
     InLine,
     /// Anybody who waits.
     Anyone,
@@ -62,10 +66,11 @@ impl Resources {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     Random,
-    /// The latest request that can move, as long as it can: gets as far from the original as possible.
+    /// The latest request that can move, as long as it can: gets as far from the original as
+    /// possible.
     NewestFirst,
     OldestFirst,
-    /// Whoever moved last moves on while it can.
+    /// The one that moved last moves on while it can.
     Stubborn,
 }
 
@@ -85,41 +90,55 @@ pub struct Objection(pub String);
 pub trait Director {
     /// The request that may arrive now, if any.
     fn arrival(&self, in_flight: usize) -> Option<usize>;
-    fn may_take_snapshot(&self, at: Place) -> bool;
-    fn may_execute(&self, at: Place, statement: usize) -> bool;
-    fn may_commit(&self, at: Place) -> bool;
+    fn may_take_snapshot(&self, _at: Place) -> bool {
+        true
+    }
+    fn may_execute(&self, _at: Place, _statement: usize) -> bool {
+        true
+    }
+    fn may_commit(&self, _at: Place) -> bool {
+        true
+    }
     /// Whether the statement itself may run now.
     fn may_act(&self, _at: Place, _op: Op) -> bool {
         true
     }
     /// The transaction has done all but its commit; `xid`, if it has one.
-    fn is_complete(&mut self, _at: Place, _xid: Option<u64>) {}
+    fn is_complete(&mut self, _at: Place, _xid: Option<Xid>) {}
     /// Whether a statement that waits for a transaction which may not commit yet is to fail.
     fn yields(&self, _at: Place, _holder: Place) -> bool {
         false
     }
-    /// Nobody can move: whether somebody may now, out of order.
+    /// Nothing can move: whether something may now, out of order.
     fn let_go(&mut self, _stuck: &[(Place, Waiting)]) -> bool {
         false
     }
 
     fn arrived(&mut self, request: usize, now: i64);
     /// Whether a transaction that has a connection may go on to use it.
-    fn may_start(&self, at: Place) -> bool;
-    fn started(&mut self, at: Place);
-    /// Nobody can move: a request whose transaction has not started and whose connection and worker are to be taken
-    /// from it. It will have to arrive again.
-    fn take_back(&mut self, stuck: &[(Place, Waiting)]) -> Option<usize>;
+    fn may_start(&self, _at: Place) -> bool {
+        true
+    }
+    fn started(&mut self, _at: Place) {}
+    /// Nothing can move: a request whose transaction has not started and whose connection and
+    /// worker are to be taken from it. It will have to arrive again.
+    fn take_back(&mut self, _stuck: &[(Place, Waiting)]) -> Option<usize> {
+        None
+    }
 
     /// Says where the transaction runs.
     fn began(&mut self, at: Place, now: i64) -> Result<Runs, Objection>;
     fn took_snapshot(&mut self, at: Place, snapshot: &Snapshot) -> Result<(), Objection>;
     /// What to execute in place of a statement.
-    fn instead(&self, op: Op) -> Op;
+    fn instead(&self, op: Op) -> Op {
+        op
+    }
     /// The answer to a statement of a transaction that is served from the record.
-    fn serve(&mut self, at: Place, statement: usize, op: Op) -> Result<Answer, Objection>;
+    fn serve(&mut self, _at: Place, _statement: usize, _op: Op) -> Result<Answer, Objection> {
+        unreachable!("no transaction is served from a record")
+    }
     /// The client sent a statement, or its commit or rollback.
-    fn sent(&mut self, at: Place);
+    fn sent(&mut self, _at: Place) {}
     fn executed(
         &mut self,
         at: Place,
@@ -128,10 +147,10 @@ pub trait Director {
         answer: Answer,
     ) -> Result<(), Objection>;
     /// The client has the answer to a statement.
-    fn answered(&mut self, at: Place, statement: usize);
-    fn ended(&mut self, at: Place, committed: bool, xid: Option<u64>) -> Result<(), Objection>;
+    fn answered(&mut self, _at: Place, _statement: usize) {}
+    fn ended(&mut self, at: Place, committed: bool, xid: Option<Xid>) -> Result<(), Objection>;
     /// The client has the answer to its commit or rollback.
-    fn ended_known(&mut self, at: Place, now: i64);
+    fn ended_known(&mut self, _at: Place, _now: i64) {}
     fn responded(&mut self, request: usize, response: u64, now: i64) -> Result<(), Objection>;
 }
 
@@ -145,7 +164,7 @@ pub enum Runs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Finished,
-    /// Somebody is left and nobody can move: requests in flight with what each is about to do.
+    /// Requests are left and none can move: those in flight with what each is about to do.
     Stuck(Vec<(Place, Waiting)>),
     Objected(Objection),
 }
@@ -391,7 +410,8 @@ impl Service {
         }
     }
 
-    /// Whether a statement waits for somebody who may not commit yet, or for somebody who does, and is to fail for it.
+    /// Whether a statement waits for a transaction that may not commit yet, directly or through
+    /// others, and is to fail for it.
     fn yields(&self, request: usize, op: Op, director: &impl Director) -> bool {
         let actor = &self.actors[request];
         let handle = actor.handle.expect("it runs in the database");

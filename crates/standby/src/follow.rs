@@ -43,7 +43,8 @@ pub struct Acknowledgement {
     pub durable: Lsn,
 }
 
-/// A primary's log from some position on: committed transactions in commit order, one after the other.
+/// A primary's log from some position on: committed transactions in commit order, one after the
+/// other.
 pub trait Log {
     type Error: std::error::Error + Send + Sync + 'static;
 
@@ -53,7 +54,8 @@ pub trait Log {
     fn acknowledge(&mut self, position: Acknowledgement) -> Result<(), Self::Error>;
     /// The primary's end of WAL, as it last said.
     fn primary_end(&self) -> Lsn;
-    /// Everything up to here has been handed over by [`Log::next`], also where it was nothing for us.
+    /// Everything up to here has been handed over by [`Log::next`], also where it was nothing for
+    /// us.
     fn read_to(&self) -> Lsn;
     /// The primary's clock minus ours, in µs.
     fn clock_offset(&self) -> i64;
@@ -85,8 +87,8 @@ pub enum FollowError<L, T> {
     Target(T),
 }
 
-/// Feeds `target` with `log` until it is stopped, `until` is reached, or one of them fails. `watch` is called a few
-/// times a second, and may end it.
+/// Feeds `target` with `log` until it is stopped, `until` is reached, or one of them fails. `watch`
+/// is called a few times a second, and may end it.
 pub fn follow<L: Log, T: Target>(
     log: &mut L,
     target: &mut T,
@@ -203,7 +205,8 @@ mod tests {
     use super::*;
     use crate::target::TargetStatus;
 
-    /// A log that was written down beforehand: transactions with one truncation of nothing in each, then keepalives.
+    /// A log that was written down beforehand: transactions with one truncation of nothing in each,
+    /// then keepalives.
     struct Scripted {
         events: VecDeque<(Lsn, Event<'static>)>,
         end: Lsn,

@@ -21,7 +21,8 @@ struct Shared {
 }
 
 impl Control {
-    /// Asks for an end in good order: what was received is applied, made durable and acknowledged first.
+    /// Asks for an end in good order: what was received is applied, made durable and acknowledged
+    /// first.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::SeqCst);
         self.0.changed.notify_all();
@@ -35,7 +36,18 @@ impl Control {
         self.lock().clone()
     }
 
-    pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {
+    /// What somebody who watches should know, each notice once.
+    pub fn note(&self, notices: &[String]) {
+        self.update(|status| {
+            for notice in notices {
+                if !status.notices.contains(notice) {
+                    status.notices.push(notice.clone());
+                }
+            }
+        });
+    }
+
+    pub fn update(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.lock());
     }
 
@@ -125,8 +137,8 @@ pub struct CopyProgress {
 /// How far readers of the standby are behind the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// Since the oldest transaction was committed that readers do not see yet, or, of what was not sent yet, since we knew that there is more; zero when they
-    /// see all.
+    /// Since the oldest transaction was committed that readers do not see yet, or, of what was not
+    /// sent yet, since we knew that there is more; zero when they see all.
     pub time: Duration,
     /// WAL that the primary has and readers do not see.
     pub bytes: u64,
@@ -137,9 +149,11 @@ pub struct Lag {
 /// Keeps a sample of commits, not all: the answer is at most [`SAMPLE`] too old.
 #[derive(Debug, Default)]
 pub(crate) struct LagMeter {
-    /// Commits that are not visible: where they end, and when they were made by the primary's clock, in µs.
+    /// Commits that are not visible: where they end, and when they were made by the primary's
+    /// clock, in µs.
     waiting: VecDeque<(Lsn, i64)>,
-    /// Where the primary's log ended when we looked, by our clock in µs: what lies between that and what is visible may not have been sent yet.
+    /// Where the primary's log ended when we looked, by our clock in µs: what lies between that
+    /// and what is visible may not have been sent yet.
     ends: VecDeque<(Lsn, i64)>,
     /// The primary's clock minus ours, in µs.
     clock_offset: i64,
@@ -219,7 +233,7 @@ impl Rate {
 }
 
 /// Now, in µs since 1970.
-pub(crate) fn now_micros() -> i64 {
+pub fn now_micros() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| {

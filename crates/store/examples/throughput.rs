@@ -1,8 +1,9 @@
-//! How fast a log is applied: the synthetic workloads of the C5 paper (section 6) on the in-memory store.
+//! How fast a log is applied: the synthetic workloads of the C5 paper (section 6) on the in-memory
+//! store.
 //!
 //! ```text
 //! cargo run --release -p hindcast-store --example throughput -- insert-only
-//! cargo run --release -p hindcast-store --example throughput -- adversarial 16 --mode transaction --workers 2
+//! cargo run --release -p hindcast-store --example throughput -- adversarial 16 --mode single
 //! cargo run --release -p hindcast-store --example throughput -- scheduler --json
 //! ```
 //!
@@ -205,8 +206,8 @@ fn cpu_of(name: &str) -> f64 {
 /// CPU time of this process so far, all threads.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the command's name in parentheses; user and system time are the 12th and 13th from there, in hundredths
-    // of a second.
+    // After the command's name in parentheses; user and system time are the 12th and 13th from
+    // there, in hundredths of a second.
     let fields: Vec<&str> = stat
         .rsplit(')')
         .next()

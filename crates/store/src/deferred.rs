@@ -1,7 +1,8 @@
 //! A worker's deferred writes: a queue per row, and the order in which the rows began to wait.
 //!
-//! The paper keeps one queue and looks at all of it again and again. Behind a hot row that becomes long, and only the
-//! first write of each row can be next; so this looks at one write per row, and takes along what follows it.
+//! The paper keeps one queue and looks at all of it again and again. Behind a hot row that becomes
+//! long, and only the first write of each row can be next; so this looks at one write per row, and
+//! takes along what follows it.
 
 use std::collections::VecDeque;
 
@@ -72,7 +73,8 @@ impl Deferred {
         }
     }
 
-    /// Defers the first write of its row. Its number is greater than that of everything deferred so far.
+    /// Defers the first write of its row. Its number is greater than that of everything deferred so
+    /// far.
     pub fn push(&mut self, write: Write) {
         let row = write.row;
         self.oldest.get_or_insert(write.draft.seq());
@@ -84,8 +86,8 @@ impl Deferred {
         self.len += 1;
     }
 
-    /// Looks at every row that waits, and gives `install` its writes in order until it gives one back. Says whether
-    /// there was progress.
+    /// Looks at every row that waits, and gives `install` its writes in order until it gives one
+    /// back. Says whether there was progress.
     pub fn retry(&mut self, mut install: impl FnMut(Write) -> Result<(), Write>) -> bool {
         let before = self.len;
         let mut oldest: Option<u64> = None;

@@ -1,8 +1,8 @@
 //! The commits that can be read at, and the readers that read.
 //!
-//! Everything here is under one lock, which only readers (once per snapshot) and the snapshotter take. A registry
-//! without locks would save a reader some tens of nanoseconds and cost the argument that a reader can never register
-//! below a horizon that is just being computed.
+//! Everything here is under one lock, which only readers (once per snapshot) and the snapshotter
+//! take. A registry without locks would save a reader some tens of nanoseconds and cost the
+//! argument that a reader can never register below a horizon that is just being computed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -96,7 +96,8 @@ impl History {
         }
     }
 
-    /// Forgets the older half of what could still be read at. Says whether there was something to forget.
+    /// Forgets the older half of what could still be read at. Says whether there was something to
+    /// forget.
     pub fn shorten(&mut self) -> bool {
         let half = self.commits.len() / 2;
         self.commits.drain(..half);

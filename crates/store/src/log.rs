@@ -1,8 +1,8 @@
 //! The log: what the scheduler hands to the workers.
 //!
-//! Headers and data are apart, so that the scheduler touches only what it needs (paper, section 7.1). Neither a
-//! header's sequence number nor the place of its data is stored: the nth header of a segment has the segment's first
-//! number plus n, and its data follows that of the header before.
+//! Headers and data are apart, so that the scheduler touches only what it needs (paper, section
+//! 7.1). Neither a header's sequence number nor the place of its data is stored: the nth header of
+//! a segment has the segment's first number plus n, and its data follows that of the header before.
 
 use crate::types::{Cell, Mark};
 
@@ -16,17 +16,20 @@ pub(crate) const BODY_BYTES_MAX: usize = (1 << 30) - 1;
 pub(crate) enum Kind {
     /// A row with all its values.
     Put,
-    /// A row some of whose values are those of an earlier version; the next of the segment's `bases` says which.
+    /// A row some of whose values are those of an earlier version; the next of the segment's
+    /// `bases` says which.
     PutOver,
     Delete,
-    /// Takes a number in the log and nothing else; a truncation is known to readers through its table.
+    /// Takes a number in the log and nothing else; a truncation is known to readers through its
+    /// table.
     Nothing,
 }
 
 /// One write, without its values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
-    /// The number of the previous write to the same row; 0 when this is the first. The paper's `prev_timestamp`.
+    /// The number of the previous write to the same row; 0 when this is the first. The paper's
+    /// `prev_timestamp`.
     pub prev: u64,
     pub row: u32,
     /// Length of the body in the segment's data.
@@ -55,7 +58,8 @@ pub(crate) struct Commit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     pub number: u64,
-    /// Where it ends in headers, data, bases and dependencies; the one before says where it begins.
+    /// Where it ends in headers, data, bases and dependencies; the one before says where it
+    /// begins.
     pub end: Place,
 }
 
@@ -74,7 +78,8 @@ pub(crate) struct Segment {
     pub first: u64,
     pub headers: Vec<Header>,
     pub data: Vec<u8>,
-    /// How much of `data` belongs to `headers`; behind that may lie what an interrupted write left.
+    /// How much of `data` belongs to `headers`; behind that may lie what an interrupted write
+    /// left.
     pub data_used: usize,
     pub bases: Vec<Base>,
     pub commits: Vec<Commit>,
@@ -125,11 +130,11 @@ impl Segment {
 const NULL: u32 = 1 << 31;
 const UNCHANGED: u32 = 1 << 30;
 
-/// Writes the values of one row behind `data`: where each ends (with two flags), then all the bytes. A version in
-/// memory has the same form. Says whether a value is `Unchanged`.
+/// Writes the values of one row behind `data`: where each ends (with two flags), then all the
+/// bytes. A version in memory has the same form. Says whether a value is `Unchanged`.
 ///
-/// The iterator is borrowed for a reason: to copy it, just made, in other pieces than it was made in, would wait for
-/// all earlier stores.
+/// The iterator is borrowed for a reason: to copy it, just made, in other pieces than it was made
+/// in, would wait for all earlier stores.
 pub(crate) fn write_body<'a>(
     data: &mut Vec<u8>,
     cells: &mut impl ExactSizeIterator<Item = Cell<'a>>,

@@ -1,13 +1,14 @@
 //! The scheduler's map from keys to rows, of one table.
 //!
-//! The scheduler is one thread, and what it waits for is memory: this map is larger than any cache. So an entry is 16
-//! bytes and has half of its key's hash, and the key itself is looked at only when that agrees. (An own table with
-//! linear probing was tried, for one cache miss instead of two. It took twice the time: whether the first place is
-//! free cannot be predicted, and each wrong guess waits for memory, while hashbrown's control bytes say no at once
-//! and the entry is only written.)
+//! The scheduler is one thread, and what it waits for is memory: this map is larger than any cache.
+//! So an entry is 16 bytes and has half of its key's hash, and the key itself is looked at only
+//! when that agrees. (An own table with linear probing was tried, for one cache miss instead of
+//! two. It took twice the time: whether the first place is free cannot be predicted, and each wrong
+//! guess waits for memory, while hashbrown's control bytes say no at once and the entry is only
+//! written.)
 //!
-//! The map is in parts, so that growing moves a sixty-fourth of it at once and the log does not stand still
-//! meanwhile.
+//! The map is in parts, so that growing moves a sixty-fourth of it at once and the log does not
+//! stand still meanwhile.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;

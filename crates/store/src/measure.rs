@@ -11,9 +11,11 @@ use crate::types::Options;
 
 static WRITE_COST_US: AtomicU64 = AtomicU64::new(0);
 
-/// Makes every write of the stores opened from now on take so much longer, asleep: as if it waited for a disk.
+/// Makes every write of the stores opened from now on take so much longer, asleep: as if it waited
+/// for a disk.
 ///
-/// In memory a write costs less than its scheduling, and few cores cannot show what the order of writes costs. This can.
+/// In memory a write costs less than its scheduling, and few cores cannot show what the order of
+/// writes costs. This can.
 pub fn set_write_cost(cost: Duration) {
     WRITE_COST_US.store(cost.as_micros() as u64, Ordering::Relaxed);
 }

@@ -1,7 +1,8 @@
 //! Transaction granularity, as in KuaFu: what C5 is measured against.
 //!
-//! A transaction is one unit for one worker and begins when every earlier transaction that wrote one of its rows is
-//! done. The scheduler knows those transactions from the same map that gives every write its predecessor.
+//! A transaction is one unit for one worker and begins when every earlier transaction that wrote
+//! one of its rows is done. The scheduler knows those transactions from the same map that gives
+//! every write its predecessor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::shared::Shared;
 /// So many transactions can be on their way at once.
 const WINDOW: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
-/// Which transactions are done: transaction `n` is when the nth place, modulo the window, says `n` or more.
+/// Which transactions are done: transaction `n` is when the nth place, modulo the window, says `n`
+/// or more.
 pub(crate) struct Done(Box<[AtomicU64]>);
 
 impl Done {
@@ -39,7 +41,8 @@ pub(crate) struct Conflicts {
     shared: Arc<Shared>,
     /// Number of the open transaction; the first is 1.
     number: u64,
-    /// Transactions that may not be done, oldest first: the number of their last write, and their own.
+    /// Transactions that may not be done, oldest first: the number of their last write, and their
+    /// own.
     recent: VecDeque<(u64, u64)>,
     /// Up to where everything is known to be done.
     visible: u64,
@@ -55,7 +58,8 @@ impl Conflicts {
         }
     }
 
-    /// The open transaction writes (or takes values from) a row whose last write was `prev`.
+    /// The open transaction writes a row whose last write was `prev`. It also deletes the rows of
+    /// other keys that it takes values from, so these are among them.
     pub fn touch(&mut self, prev: u64, open: &mut Segment) {
         if prev <= self.visible {
             return;

@@ -4,9 +4,9 @@ use std::cmp::Ordering as Order;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
-use crate::index::{Run, Runs, prefix_of};
 use crate::log::Commit;
 use crate::rows::VersionRef;
+use crate::runs::{Run, Runs, prefix_of};
 use crate::shared::{Shared, lock};
 use crate::types::{Cell, Mark, Seq, TableId};
 
@@ -16,7 +16,8 @@ use crate::types::{Cell, Mark, Seq, TableId};
 pub struct Snapshot {
     shared: Arc<Shared>,
     commit: Commit,
-    /// The tables that were touched. Only added to: rows and keys that were handed out depend on it.
+    /// The tables that were touched. Only added to: rows and keys that were handed out depend on
+    /// it.
     views: Mutex<Vec<(TableId, Option<Arc<View>>)>>,
 }
 
@@ -28,8 +29,17 @@ struct View {
 }
 
 impl Snapshot {
-    /// A snapshot at a commit at which the caller has registered a reader, under the lock under which it found the
-    /// commit.
+    /// The newest state that readers may see.
+    pub(crate) fn current(shared: &Arc<Shared>) -> Snapshot {
+        let mut history = lock(&shared.history);
+        let commit = history.newest();
+        history.register(commit.seq);
+        drop(history);
+        Snapshot::registered(Arc::clone(shared), commit)
+    }
+
+    /// A snapshot at a commit at which the caller has registered a reader, under the lock under
+    /// which it found the commit.
     pub(crate) fn registered(shared: Arc<Shared>, commit: Commit) -> Snapshot {
         Snapshot {
             shared,
@@ -67,7 +77,8 @@ impl Snapshot {
         None
     }
 
-    /// The rows of a table within bounds, in byte order of their keys. Can also be read from the end.
+    /// The rows of a table within bounds, in byte order of their keys. Can also be read from the
+    /// end.
     pub fn scan(&self, table: TableId, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Scan<'_> {
         let view = self.view(table);
         let mut cursors = Vec::new();
@@ -97,25 +108,12 @@ impl Snapshot {
         }
     }
 
-    /// About how many rows a table has; never less than it really has.
-    pub fn len_estimate(&self, table: TableId) -> usize {
-        self.view(table)
-            .map_or(0, |view| view.runs.0.iter().map(|run| run.len()).sum())
-    }
-
     fn view(&self, table: TableId) -> Option<Arc<View>> {
         let mut views = lock(&self.views);
         if let Some((_, view)) = views.iter().find(|(id, _)| *id == table) {
             return view.clone();
         }
-        let found = {
-            let tables = self
-                .shared
-                .tables
-                .read()
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
-            tables.get(&table).cloned()
-        };
+        let found = lock(&self.shared.tables).get(&table).cloned();
         // A table that comes later has nothing that this snapshot could see.
         let view = found.map(|found| {
             Arc::new(View {
@@ -133,8 +131,8 @@ impl Snapshot {
     }
 
     fn row(&self, view: &View, row: u32) -> Option<RowRef<'_>> {
-        // SAFETY: `self` is registered at this number until it is dropped, and the row id comes from the runs of
-        // `views`.
+        // SAFETY: `self` is registered at this number until it is dropped, and the row id comes
+        // from the runs of `views`.
         let version = unsafe { self.shared.rows.visible(row, self.commit.seq) }?;
         (!version.is_tombstone() && version.seq() > view.truncated).then_some(RowRef { version })
     }

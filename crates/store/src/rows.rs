@@ -1,45 +1,50 @@
 //! Rows and their versions: the `unsafe` heart of the crate, and why it is sound.
 //!
-//! Elsewhere there are only calls of what is here, each saying which of the points below it relies on, and `spare`,
-//! which keeps raw blocks of memory.
+//! Elsewhere there are only calls of what is here, each saying which of the points below it relies
+//! on, and `spare`, which keeps raw blocks of memory.
 //!
 //! ```text
 //! row id ──▶ Slot ──head──▶ Version 9 ──prev──▶ Version 4 ──prev──▶ Version 2
-//!            seq = 9        (newest)            └── once the horizon ≥ 9: freed, with all behind it
+//!            seq = 9        (newest)            └── once the horizon ≥ 9: freed, and all behind it
 //!            key
 //! ```
 //!
 //! Who does what:
 //! - the **scheduler** gives out row ids and writes a slot's key (`create`);
-//! - a **worker** installs a version when the head is the write that the log says comes before it (`install`), and
-//!   frees what its own writes replaced (`Overwritten::free`);
+//! - a **worker** installs a version when the head is the write that the log says comes before it
+//!   (`install`), and frees what its own writes replaced (`Overwritten::free`);
 //! - a **reader** that registered a snapshot looks for the newest version within it (`visible`);
 //! - the **indexer** makes slots of dead rows free again (`recycle`).
 //!
-//! Words: *c* is the last write of the current snapshot, the *horizon* is the least of the registered readers'
-//! snapshots and the start of the retention. The horizon never decreases, and horizon ≤ c. All writes up to c are
-//! installed.
+//! Words: *c* is the last write of the current snapshot, the *horizon* is the least of the
+//! registered readers' snapshots and the start of the retention. The horizon never decreases, and
+//! horizon ≤ c. All writes up to c are installed.
 //!
 //! Why it is sound:
-//! 1. **One writer per row at any moment.** Every write names its predecessor, and no two writes name the same one
-//!    (the scheduler is one thread). The slot's `seq` equals that predecessor only after it was installed and before
-//!    its only successor is. So whoever finds its predecessor there is the only one who may replace the head: plain
-//!    release stores (first the head, then `seq`) are enough. Whoever reads one of them acquires it, and with it
-//!    everything behind.
-//! 2. **Nobody reaches a freed version.** A version that was replaced by write *b* is freed once the horizon ≥ b. A
-//!    reader at s ≥ horizon walks from the head to the first version with a number ≤ s and goes no further; since b
-//!    is in the chain in front of it and b ≤ horizon ≤ s, it stops at b or earlier. A reader registers under the lock
-//!    under which the horizon is computed, with an s that is not below it.
-//! 3. **A freed version was let go.** A reader's last access happens before it unregisters (lock), that happens
-//!    before the horizon passes (same lock), and that before the worker that acquires the horizon frees.
-//! 4. **A worker's own reads.** To learn whether a write is next, a worker looks at the slot's `seq` only, never into
-//!    a version: the head of a row with an outstanding write may well be replaced, and even freed, while it looks. It
-//!    does look into a version to take values over (`base`), for a write *w* that is not installed, and only once
-//!    `seq` says that this version is in. What replaces it is *w* itself or comes after it (the tombstone of a row
-//!    that moved), thus above c and above the horizon. And a row with an outstanding write is not dead.
-//! 5. **A dead row** is one whose last write is a tombstone (or older than a truncation) at or below the horizon, and
-//!    which the scheduler has forgotten: there will be no more writes to it. Its slot is recycled when no set of runs
-//!    that names it is held by anyone. Until then readers may look at its key and find it invisible.
+//! 1. **One writer per row at any moment.** Every write names its predecessor, and no two writes
+//!    name the same one (the scheduler is one thread). The slot's `seq` equals that predecessor
+//!    only after it was installed and before its only successor is. So whoever finds its
+//!    predecessor there is the only one who may replace the head: plain release stores (first the
+//!    head, then `seq`) are enough. Whoever reads one of them acquires it, and with it everything
+//!    behind.
+//! 2. **Nobody reaches a freed version.** A version that was replaced by write *b* is freed once
+//!    the horizon ≥ b. A reader at s ≥ horizon walks from the head to the first version with a
+//!    number ≤ s and goes no further; since b is in the chain in front of it and b ≤ horizon ≤ s,
+//!    it stops at b or earlier. A reader registers under the lock under which the horizon is
+//!    computed, with an s that is not below it.
+//! 3. **A freed version was let go.** A reader's last access happens before it unregisters (lock),
+//!    that happens before the horizon passes (same lock), and that before the worker that acquires
+//!    the horizon frees.
+//! 4. **A worker's own reads.** To learn whether a write is next, a worker looks at the slot's
+//!    `seq` only, never into a version: the head of a row with an outstanding write may well be
+//!    replaced, and even freed, while it looks. It does look into a version to take values over
+//!    (`base`), for a write *w* that is not installed, and only once `seq` says that this version
+//!    is in. What replaces it is *w* itself or comes after it (the tombstone of a row that moved),
+//!    thus above c and above the horizon. And a row with an outstanding write is not dead.
+//! 5. **A dead row** is one whose last write is a tombstone (or older than a truncation) at or
+//!    below the horizon, and which the scheduler has forgotten: there will be no more writes to it.
+//!    Its slot is recycled when no set of runs that names it is held by anyone. Until then readers
+//!    may look at its key and find it invisible.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -48,6 +53,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use crate::lock::lock;
 use crate::log::{NO_ROW, body_cell, write_body};
 use crate::spare::{self, Spare, block_bytes, prefetch};
 use crate::types::Cell;
@@ -70,7 +76,8 @@ pub(crate) struct Rows {
     leftovers: Mutex<Vec<Overwritten>>,
 }
 
-// SAFETY: slots are shared as the module's essay says; what they point to is plain memory that any thread may free.
+// SAFETY: slots are shared as the module's essay says; what they point to is plain memory that any
+// thread may free.
 unsafe impl Send for Rows {}
 // SAFETY: as above.
 unsafe impl Sync for Rows {}
@@ -78,7 +85,8 @@ unsafe impl Sync for Rows {}
 #[repr(C)]
 struct Slot {
     head: AtomicPtr<Version>,
-    /// The number of the head; 0 when there is none. Follows the head, so that a worker need not touch the version.
+    /// The number of the head; 0 when there is none. Follows the head, so that a worker need not
+    /// touch the version.
     seq: AtomicU64,
     key: UnsafeCell<Key>,
 }
@@ -120,7 +128,8 @@ fn version_bytes(len: u32) -> u64 {
     block_bytes(version_size(len))
 }
 
-/// What a row costs beside its versions: its slot, its share of the scheduler's map, and its key when it is long.
+/// What a row costs beside its versions: its slot, its share of the scheduler's map, and its key
+/// when it is long.
 pub(crate) fn row_bytes(key: &[u8]) -> u64 {
     let heap = if key.len() > KEY_INLINE {
         (key.len() as u64 + 8).next_multiple_of(16)
@@ -156,14 +165,16 @@ impl Rows {
     fn slot(&self, row: u32) -> &Slot {
         let chunk = self.chunks[(row >> CHUNK_BITS) as usize].load(Ordering::Acquire);
         assert!(!chunk.is_null(), "row {row} was never created");
-        // SAFETY: a chunk that is there has CHUNK_ROWS slots, is never moved, and is freed only with `self`.
+        // SAFETY: a chunk that is there has CHUNK_ROWS slots, is never moved, and is freed only
+        // with `self`.
         unsafe { &*chunk.add(row as usize & (CHUNK_ROWS - 1)) }
     }
 
     /// Gives a row its key.
     ///
     /// # Safety
-    /// Only the scheduler calls this, and with ids that are fresh or were recycled: nobody else knows the row yet.
+    /// Only the scheduler calls this, and with ids that are fresh or were recycled: nobody else
+    /// knows the row yet.
     pub unsafe fn create(&self, row: u32, key: &[u8]) {
         let chunk = &self.chunks[(row >> CHUNK_BITS) as usize];
         if chunk.load(Ordering::Acquire).is_null() {
@@ -177,9 +188,9 @@ impl Rows {
         }
         let len =
             u32::try_from(key.len()).unwrap_or_else(|_| panic!("a key of {} bytes", key.len()));
-        // SAFETY: nobody else looks at this slot, says the caller, and a short key fits. It is written right where it
-        // stays: a copy made on the stack first would be read in other pieces than it was written in, and wait for
-        // all earlier stores.
+        // SAFETY: nobody else looks at this slot, says the caller, and a short key fits. It is
+        // written right where it stays: a copy made on the stack first would be read in other
+        // pieces than it was written in, and wait for all earlier stores.
         unsafe {
             let slot = self.slot(row).key.get();
             (&raw mut (*slot).len).write(len);
@@ -196,11 +207,12 @@ impl Rows {
     /// A row's key.
     ///
     /// # Safety
-    /// The row was created before (with a synchronisation in between) and is not recycled as long as the key is
-    /// borrowed: the scheduler has it in its map, or a set of runs that names it is held.
+    /// The row was created before (with a synchronisation in between) and is not recycled as long
+    /// as the key is borrowed: the scheduler has it in its map, or a set of runs that names it is
+    /// held.
     pub unsafe fn key(&self, row: u32) -> &[u8] {
-        // SAFETY: nobody writes the key while this borrow lasts, says the caller. The length tells which field is
-        // there.
+        // SAFETY: nobody writes the key while this borrow lasts, says the caller. The length tells
+        // which field is there.
         unsafe {
             let key = &*self.slot(row).key.get();
             let len = key.len as usize;
@@ -227,7 +239,8 @@ impl Rows {
     /// Makes `draft` the head of its row and hands over what it replaced.
     ///
     /// # Safety
-    /// The caller is the worker that holds the write whose predecessor is the row's `installed` write.
+    /// The caller is the worker that holds the write whose predecessor is the row's `installed`
+    /// write.
     pub unsafe fn install(&self, row: u32, draft: Draft) -> Option<Overwritten> {
         let slot = self.slot(row);
         let old = slot.head.load(Ordering::Acquire);
@@ -243,9 +256,9 @@ impl Rows {
     /// The version that write `seq` made.
     ///
     /// # Safety
-    /// The caller is a worker that holds a write, not installed yet, that takes values from this version. What
-    /// replaces this version in its row is that write or one with a greater number. `installed` said that `seq` is
-    /// in.
+    /// The caller is a worker that holds a write, not installed yet, that takes values from this
+    /// version. What replaces this version in its row is that write or one with a greater number.
+    /// `installed` said that `seq` is in.
     pub unsafe fn base(&self, row: u32, seq: u64) -> Option<VersionRef<'_>> {
         let mut at = self.slot(row).head.load(Ordering::Acquire);
         // SAFETY: point 4 of the essay.
@@ -262,8 +275,8 @@ impl Rows {
     /// The newest version of a row with a number not above `seq`; it may be a tombstone.
     ///
     /// # Safety
-    /// `seq` is registered as a reader's snapshot for as long as the version is borrowed, and the row id comes from a
-    /// set of runs that is held.
+    /// `seq` is registered as a reader's snapshot for as long as the version is borrowed, and the
+    /// row id comes from a set of runs that is held.
     pub unsafe fn visible(&self, row: u32, seq: u64) -> Option<VersionRef<'_>> {
         let mut at = self.slot(row).head.load(Ordering::Acquire);
         // SAFETY: point 2 of the essay.
@@ -275,7 +288,8 @@ impl Rows {
         }
     }
 
-    /// Makes the slot of a dead row free for another key. Returns the bytes and versions that were given back.
+    /// Makes the slot of a dead row free for another key. Returns the bytes and versions that were
+    /// given back.
     ///
     /// # Safety
     /// The row is dead and nobody has its id any more (point 5).
@@ -283,7 +297,8 @@ impl Rows {
         let slot = self.slot(row);
         let head = slot.head.swap(ptr::null_mut(), Ordering::AcqRel);
         slot.seq.store(0, Ordering::Release);
-        // SAFETY: nobody else has the row; versions behind the head belong to the worker that replaced them.
+        // SAFETY: nobody else has the row; versions behind the head belong to the worker that
+        // replaced them.
         unsafe {
             let mut bytes = row_bytes(self.key(row));
             self.free_key(slot);
@@ -308,10 +323,7 @@ impl Rows {
 
     /// Keeps what a worker could not free yet until there are no readers either.
     pub fn leave(&self, rest: impl Iterator<Item = Overwritten>) {
-        self.leftovers
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .extend(rest);
+        lock(&self.leftovers).extend(rest);
     }
 }
 
@@ -324,12 +336,7 @@ fn chunk_layout() -> Layout {
 
 impl Drop for Rows {
     fn drop(&mut self) {
-        let leftovers = std::mem::take(
-            self.leftovers
-                .get_mut()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        );
-        for overwritten in leftovers {
+        for overwritten in lock(&self.leftovers).drain(..) {
             // SAFETY: with `self` all readers are gone.
             unsafe { free_version(overwritten.version) };
         }
@@ -339,7 +346,8 @@ impl Drop for Rows {
                 continue;
             }
             for i in 0..CHUNK_ROWS {
-                // SAFETY: with `self` everybody who had row ids is gone; each head is owned by its slot.
+                // SAFETY: with `self` everybody who had row ids is gone; each head is owned by its
+                // slot.
                 unsafe {
                     let slot = &*chunk.add(i);
                     let head = slot.head.load(Ordering::Acquire);
@@ -381,7 +389,8 @@ impl Draft {
         let len =
             u32::try_from(body.len()).unwrap_or_else(|_| panic!("a row of {} bytes", body.len()));
         let version = spare.take(version_size(len)).cast::<Version>();
-        // SAFETY: the block is ours, aligned for a version, and the body has room behind the header.
+        // SAFETY: the block is ours, aligned for a version, and the body has room behind the
+        // header.
         unsafe {
             version.write(Version {
                 seq,
@@ -410,7 +419,8 @@ impl Draft {
         unsafe { VersionRef::new(self.0) }
     }
 
-    /// The same row with its `Unchanged` values filled in from `base`; also how many found none there.
+    /// The same row with its `Unchanged` values filled in from `base`; also how many found none
+    /// there.
     pub fn resolve(&self, spare: &mut Spare, base: Option<VersionRef<'_>>) -> (Draft, u64) {
         let own = self.version();
         let base = base.filter(|base| !base.is_tombstone());

@@ -1,8 +1,9 @@
 //! The scheduler: it runs on the appender's thread.
 //!
-//! While a write goes into the log it learns which write comes before it in its row (the paper's `prev_timestamp`,
-//! section 7.2). That is all the scheduling there is: workers find out on their own when a write is next, and the
-//! queue of every row lies in the log. The map from keys to rows is private to this thread.
+//! While a write goes into the log it learns which write comes before it in its row (the paper's
+//! `prev_timestamp`, section 7.2). That is all the scheduling there is: workers find out on their
+//! own when a write is next, and the queue of every row lies in the log. The map from keys to rows
+//! is private to this thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::log::{Base, Commit, Header, Kind, NO_ROW, Segment, write_body};
 use crate::map::{Entry, Last, RowMap, hash_of};
 use crate::modes::Conflicts;
 use crate::rows::{ROWS_MAX, row_bytes};
-use crate::shared::{Shared, Table, lock};
+use crate::shared::{ARRIVALS_MANY, Shared, Table, lock};
 use crate::types::{Cell, Failure, Mark, Mode, TableId};
 
 /// How many segments wait for each worker before the appender does.
@@ -23,13 +24,11 @@ pub(crate) const QUEUE_SEGMENTS: usize = 8;
 /// So many puts are looked up together.
 const UNSETTLED_MAX: usize = 16;
 
-/// So many changes to a table's set of rows are worth the indexer's attention at once.
-pub(crate) const ARRIVALS_MANY: usize = 1 << 16;
-
 /// The one writer. Everything is given in commit order; what was not committed is never visible.
 ///
-/// After the store failed ([`crate::Store::failure`]) everything is ignored. Dropping the appender hands over what
-/// was written; what is committed becomes visible, and the store goes on serving reads.
+/// After the store failed ([`crate::Store::failure`]) everything is ignored. Dropping the appender
+/// hands over what was written; what is committed becomes visible, and the store goes on serving
+/// reads.
 pub struct Appender {
     shared: Arc<Shared>,
     queues: Vec<SyncSender<Box<Segment>>>,
@@ -42,8 +41,8 @@ pub struct Appender {
     table_numbers: HashMap<TableId, usize>,
     /// The table of the last write; most often the next one's too.
     last_table: (TableId, usize),
-    /// Puts whose values are in the open segment and whose headers are not, in order; and their keys, one behind the
-    /// other.
+    /// Puts whose values are in the open segment and whose headers are not, in order; and their
+    /// keys, one behind the other.
     unsettled: Vec<Put>,
     unsettled_keys: Vec<u8>,
     /// Deletions whose rows are not forgotten yet, in log order.
@@ -124,8 +123,8 @@ impl Appender {
         }
     }
 
-    /// Inserts or replaces a row. With `moved_from`, the row had that key before: `Unchanged` cells come from there
-    /// and the old key is deleted.
+    /// Inserts or replaces a row. With `moved_from`, the row had that key before: `Unchanged` cells
+    /// come from there and the old key is deleted.
     ///
     /// Panics when the values take more than 1 GiB, which no row of Postgres can.
     pub fn put<'a>(
@@ -139,7 +138,8 @@ impl Appender {
         if self.ended {
             return;
         }
-        // The values first: taking them from the caller is all that can go wrong, and then nothing was done yet.
+        // The values first: taking them from the caller is all that can go wrong, and then nothing
+        // was done yet.
         let body = self.open.data_used;
         self.open.data.truncate(body);
         let put = Put {
@@ -202,13 +202,15 @@ impl Appender {
         });
         let map = &mut self.tables[table];
         map.truncated = self.seq;
-        // No reader minds: its snapshot does not go so far before this transaction is committed and applied.
+        // No reader minds: its snapshot does not go so far before this transaction is committed and
+        // applied.
         lock(&map.shared.truncations).push(self.seq);
         self.truncations.push_back((table, self.seq));
         self.hand_over_if_full();
     }
 
-    /// Ends a transaction. One without writes is fine: it says that the log has nothing else up to `mark`.
+    /// Ends a transaction. One without writes is fine: it says that the log has nothing else up to
+    /// `mark`.
     pub fn commit(&mut self, mark: Mark) {
         if self.ended {
             return;
@@ -235,7 +237,8 @@ impl Appender {
         }
     }
 
-    /// Hands what was written so far to the workers now instead of when a segment is full, and tidies up.
+    /// Hands what was written so far to the workers now instead of when a segment is full, and
+    /// tidies up.
     pub fn flush(&mut self) {
         self.settle();
         self.hand_over();
@@ -249,12 +252,7 @@ impl Appender {
             Some(&number) => number,
             None => {
                 let shared = Arc::new(Table::new());
-                let mut tables = self
-                    .shared
-                    .tables
-                    .write()
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
-                tables.insert(id, shared.clone());
+                lock(&self.shared.tables).insert(id, shared.clone());
                 self.tables.push(TableMap {
                     shared,
                     rows: RowMap::new(),
@@ -283,8 +281,8 @@ impl Appender {
 
     /// Gives the puts that were taken in their places in the log.
     ///
-    /// Each needs the map, and for a row that exists its slot: memory that is in no cache. So all of them are looked
-    /// up first, just to have it on its way for all at once.
+    /// Each needs the map, and for a row that exists its slot: memory that is in no cache. So all
+    /// of them are looked up first, just to have it on its way for all at once.
     fn settle(&mut self) {
         let mut puts = std::mem::take(&mut self.unsettled);
         let mut keys = std::mem::take(&mut self.unsettled_keys);
@@ -308,8 +306,8 @@ impl Appender {
         self.unsettled_keys = keys;
     }
 
-    /// Appends a put whose values are in the open segment already. `moved_from`: the row had another key, that of
-    /// this entry if there is one; it is deleted.
+    /// Appends a put whose values are in the open segment already. `moved_from`: the row had
+    /// another key, that of this entry if there is one; it is deleted.
     fn append_put(&mut self, put: &Put, key: &[u8], moved_from: Option<Option<Entry>>) {
         let Some((row, prev)) = self.claim(put, key) else {
             return;
@@ -331,9 +329,6 @@ impl Appender {
                     seq: 0,
                 },
             });
-            if let (Some(conflicts), Some((_, last))) = (&mut self.conflicts, base) {
-                conflicts.touch(last.seq(), &mut self.open);
-            }
         }
         let kind = if put.unchanged {
             Kind::PutOver
@@ -356,7 +351,8 @@ impl Appender {
         }
     }
 
-    /// The row for the next write, a put to `key`, and what was the last write to it. `None` when there is no room.
+    /// The row for the next write, a put to `key`, and what was the last write to it. `None` when
+    /// there is no room.
     fn claim(&mut self, put: &Put, key: &[u8]) -> Option<(u32, Last)> {
         let this = Last::put(self.seq + 1);
         let hash = put.hash;
@@ -417,9 +413,9 @@ impl Appender {
         });
     }
 
-    /// Inlined, so that a header is written field by field where it stays. Copied from the stack in larger pieces
-    /// than it was written in, it would wait until all earlier stores are through, above all the one to the map,
-    /// which misses every cache: a third of the scheduler's time.
+    /// Inlined, so that a header is written field by field where it stays. Copied from the stack in
+    /// larger pieces than it was written in, it would wait until all earlier stores are through,
+    /// above all the one to the map, which misses every cache: a third of the scheduler's time.
     #[inline(always)]
     fn append(&mut self, header: Header) {
         self.seq += 1;
@@ -514,7 +510,8 @@ impl Appender {
             .fetch_add(since.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Removes from the map the rows that no snapshot can see any more and that nothing was written to since.
+    /// Removes from the map the rows that no snapshot can see any more and that nothing was written
+    /// to since.
     fn forget_dead_rows(&mut self) {
         let horizon = self.shared.horizon.load(Ordering::Acquire);
         while let Some(tombstone) = self
@@ -556,8 +553,8 @@ impl Appender {
         }
     }
 
-    /// Tells readers and the indexer which rows are new and which are dead. Before the segment goes out: whoever sees
-    /// a snapshot with a row finds the row here.
+    /// Tells readers and the indexer which rows are new and which are dead. Before the segment goes
+    /// out: whoever sees a snapshot with a row finds the row here.
     fn publish_rows(&mut self) {
         self.shared.account(std::mem::take(&mut self.born_bytes), 0);
         let mut many = false;

@@ -2,29 +2,25 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::Thread;
 
 use crate::history::History;
-use crate::index::TableIndex;
+pub(crate) use crate::lock::lock;
 use crate::log::Commit;
 use crate::rows::Rows;
+use crate::runs::TableIndex;
 use crate::types::{Failure, Options, TableId};
 
-/// Locks, and takes what a thread that panicked left behind: each lock guards data that is right at every point where
-/// its holder can panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+/// So many changes to a table's set of rows are worth the indexer's attention at once.
+pub(crate) const ARRIVALS_MANY: usize = 1 << 16;
 
 /// How far one worker is. Its own cache lines, because it is written all the time.
 #[repr(align(128))]
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// This worker will never again install a write with a number up to this one. The paper's c_i. Only grows; the
-    /// worker writes it.
+    /// This worker will never again install a write with a number up to this one. The paper's c_i.
+    /// Only grows; the worker writes it.
     pub done: AtomicU64,
     /// Everything that the horizon allowed up to this number was freed. The worker writes it.
     pub collected_to: AtomicU64,
@@ -46,7 +42,8 @@ pub(crate) struct Shared {
     pub assigned: Box<[Assigned]>,
     /// Everything up to this number was handed out. The scheduler writes it, after `assigned`.
     pub frontier: AtomicU64,
-    /// The last write of the current snapshot: the paper's c. The snapshotter writes it; only grows.
+    /// The last write of the current snapshot: the paper's c. The snapshotter writes it; only
+    /// grows.
     pub visible: AtomicU64,
     /// See `rows`. The snapshotter writes it; only grows.
     pub horizon: AtomicU64,
@@ -57,7 +54,7 @@ pub(crate) struct Shared {
     pub moved: Condvar,
     /// How many wait for the current snapshot to move on.
     pub waiting: AtomicUsize,
-    pub tables: RwLock<HashMap<TableId, Arc<Table>>>,
+    pub tables: Mutex<HashMap<TableId, Arc<Table>>>,
     /// Row ids that can be given out again.
     pub free_rows: Mutex<Vec<u32>>,
     pub snapshotter: OnceLock<Thread>,
@@ -77,6 +74,9 @@ pub(crate) struct Shared {
     pub retention_shortened: AtomicU64,
     /// Memory of the scheduler's maps.
     pub map_bytes: AtomicU64,
+    /// What workers installed, in this order, for the tests that judge it.
+    #[cfg(test)]
+    pub installed: Mutex<Vec<u64>>,
 }
 
 /// What the scheduler, readers and the indexer share about a table.
@@ -106,7 +106,8 @@ impl Table {
         }
     }
 
-    /// The last truncation at or before `seq`; 0 if there was none. Versions below it are not visible at `seq`.
+    /// The last truncation at or before `seq`; 0 if there was none. Versions below it are not
+    /// visible at `seq`.
     pub fn truncated_before(&self, seq: u64) -> u64 {
         let truncations = lock(&self.truncations);
         let end = truncations.partition_point(|&at| at <= seq);
@@ -127,7 +128,7 @@ impl Shared {
             history: Mutex::new(History::new(options.retention)),
             moved: Condvar::new(),
             waiting: AtomicUsize::new(0),
-            tables: RwLock::default(),
+            tables: Mutex::default(),
             free_rows: Mutex::default(),
             snapshotter: OnceLock::new(),
             indexer: OnceLock::new(),
@@ -142,6 +143,8 @@ impl Shared {
             held_back_us: AtomicU64::new(0),
             retention_shortened: AtomicU64::new(0),
             map_bytes: AtomicU64::new(0),
+            #[cfg(test)]
+            installed: Mutex::default(),
             options,
         }
     }
@@ -176,7 +179,8 @@ impl Shared {
 
     /// Memory in use, about.
     pub fn memory(&self) -> u64 {
-        // Threads add what they allocated before others subtract it, but not at one moment: it may be below zero.
+        // Threads add what they allocated before others subtract it, but not at one moment: it may
+        // be below zero.
         let bytes = u64::try_from(self.bytes.load(Ordering::Relaxed)).unwrap_or(0);
         bytes + self.map_bytes.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
 //! The snapshotter: moves the current snapshot on (paper, sections 4.2 and 7.2).
 //!
-//! The current snapshot is everything up to c. The least of what the workers say is how far everything is applied; c
-//! moves to the last commit at or before that. Then it moves the horizon, and sees to it that the store stays within
-//! its memory.
+//! The current snapshot is everything up to c. The least of what the workers say is how far
+//! everything is applied; c moves to the last commit at or before that. Then it moves the horizon,
+//! and sees to it that the store stays within its memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::log::Commit;
 use crate::shared::{Shared, lock};
 use crate::types::Failure;
 
-/// How long to sleep when someone waits and the workers are silent. They wake the snapshotter; this is for when the
-/// last word came just before.
+/// How long to sleep when someone waits and the workers are silent. They wake the snapshotter; this
+/// is for when the last word came just before.
 const NAP_AWAITED: Duration = Duration::from_millis(1);
 
 /// So many looks in a row must find nothing left to give up before the store says that it is full.
@@ -52,17 +52,18 @@ impl Snapshotter {
         self.step();
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         let everything_done = self.advance();
         if let Some(max) = self.shared.options.memory_max {
             self.keep_within(max, everything_done);
         }
     }
 
-    /// The greatest number up to which everything is installed, and whether that is all that was handed out.
+    /// The greatest number up to which everything is installed, and whether that is all that was
+    /// handed out.
     fn applied_up_to(&self) -> (u64, bool) {
-        // First how far the log goes, then who has what of it: a worker that has done all that it was given does
-        // not hold back anything up to here.
+        // First how far the log goes, then who has what of it: a worker that has done all that it
+        // was given does not hold back anything up to here.
         let frontier = self.shared.frontier.load(Ordering::Acquire);
         let mut least = frontier;
         for (progress, assigned) in self.shared.progress.iter().zip(&self.shared.assigned) {
@@ -100,8 +101,8 @@ impl Snapshotter {
         everything
     }
 
-    /// Over the limit the appender is held back already. If that alone does not help, history is given up; if there
-    /// is none left, the store fails.
+    /// Over the limit the appender is held back already. If that alone does not help, history is
+    /// given up; if there is none left, the store fails.
     fn keep_within(&mut self, max: u64, everything_done: bool) {
         let mut history = lock(&self.shared.history);
         let bytes = self.shared.memory() + (history.len() * PAST_BYTES) as u64;

@@ -1,8 +1,8 @@
 //! Memory for versions, kept by the worker that freed it.
 //!
-//! Versions come and go by the million. The allocator finds its free memory through lists that run through that very
-//! memory, so that each step waits for a cache miss; here the free blocks are in a plain array and can be fetched
-//! ahead.
+//! Versions come and go by the million. The allocator finds its free memory through lists that run
+//! through that very memory, so that each step waits for a cache miss; here the free blocks are in
+//! a plain array and can be fetched ahead.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -119,13 +119,10 @@ impl Store {
         &self.running.shared
     }
 
-    /// The current snapshot: a prefix of the log that ends with a commit, never older than an earlier one.
+    /// The current snapshot: a prefix of the log that ends with a commit, never older than an
+    /// earlier one.
     pub fn snapshot(&self) -> Snapshot {
-        let mut history = lock(&self.shared().history);
-        let commit = history.newest();
-        history.register(commit.seq);
-        drop(history);
-        Snapshot::registered(self.shared().clone(), commit)
+        Snapshot::current(self.shared())
     }
 
     /// A past state, as far back as the retention goes.
@@ -147,11 +144,11 @@ impl Store {
         lock(&self.shared().history).oldest().mark
     }
 
-    /// Waits until the current snapshot includes everything up to `lsn`. False at the deadline or when the store
-    /// failed.
+    /// Waits until the current snapshot includes everything up to `lsn`. False at the deadline or
+    /// when the store failed.
     ///
-    /// While someone waits, every commit is handed to the workers at once. What was committed before is not, so
-    /// whoever appends has to flush when the log runs dry.
+    /// While someone waits, every commit is handed to the workers at once. What was committed
+    /// before is not, so whoever appends has to flush when the log runs dry.
     pub fn wait_visible(&self, lsn: u64, deadline: Instant) -> bool {
         let shared = self.shared();
         shared.waiting.fetch_add(1, Ordering::SeqCst);
@@ -217,7 +214,7 @@ fn wait(shared: &Shared, deadline: Instant, reached: impl Fn(&History) -> bool) 
         history = shared
             .moved
             .wait_timeout(history, left)
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .unwrap_or_else(PoisonError::into_inner)
             .0;
     }
 }

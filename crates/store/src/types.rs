@@ -12,8 +12,8 @@ pub struct Seq(pub u64);
 
 /// What a commit is known by outside: its position in the primary's log and its time there.
 ///
-/// `lsn` never decreases from one commit to the next. `time` is in microseconds since 1970 and may step back a
-/// little, as commit times of a real primary do.
+/// `lsn` never decreases from one commit to the next. `time` is in microseconds since 1970 and may
+/// step back a little, as commit times of a real primary do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark {
     pub lsn: u64,
@@ -35,8 +35,8 @@ pub enum Mode {
     /// C5: a write waits for the previous write to its row and for nothing else.
     #[default]
     Row,
-    /// KuaFu: a transaction waits until every earlier transaction that wrote one of its rows is done. There to be
-    /// measured against.
+    /// KuaFu: a transaction waits until every earlier transaction that wrote one of its rows is
+    /// done. There to be measured against.
     Transaction,
     /// One worker does everything in log order. There to be measured against.
     Single,
@@ -54,8 +54,9 @@ pub struct Options {
     pub retention: Duration,
     /// How often the current snapshot moves on when nobody waits for it.
     pub snapshot_interval: Duration,
-    /// Above this the store first holds the appender back, then gives up retention, then fails. While it is a
-    /// reader's old snapshot that needs the memory, the appender is held back for as long as the reader has it.
+    /// Above this the store first holds the appender back, then gives up retention, then fails.
+    /// While it is a reader's old snapshot that needs the memory, the appender is held back for as
+    /// long as the reader has it.
     pub memory_max: Option<u64>,
 }
 
@@ -77,7 +78,8 @@ impl Default for Options {
 pub enum AsOf {
     /// After the last commit whose position is not above this one.
     Lsn(u64),
-    /// The longest prefix of the log whose commits all have a time not above this one, in microseconds since 1970.
+    /// The longest prefix of the log whose commits all have a time not above this one, in
+    /// microseconds since 1970.
     Time(i64),
 }
 
@@ -136,7 +138,8 @@ pub struct Metrics {
     /// Writes that workers have installed.
     pub applied: u64,
     pub commits: u64,
-    /// Writes (transactions in [`Mode::Transaction`]) that were not safe yet when a worker first met them.
+    /// Writes (transactions in [`Mode::Transaction`]) that were not safe yet when a worker first
+    /// met them.
     pub deferred: u64,
     /// Versions that were freed.
     pub collected: u64,
@@ -146,7 +149,8 @@ pub struct Metrics {
     pub unresolved: u64,
     /// How often retention was given up because of `memory_max`.
     pub retention_shortened: u64,
-    /// Time for which the appender was held back, by full queues or by `memory_max`, in microseconds.
+    /// Time for which the appender was held back, by full queues or by `memory_max`, in
+    /// microseconds.
     pub held_back_us: u64,
     /// Versions in memory.
     pub versions: u64,

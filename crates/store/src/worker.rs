@@ -1,9 +1,10 @@
-//! A worker: installs the writes of its segments, each as soon as its predecessor is in (paper, section 7.2).
+//! A worker: installs the writes of its segments, each as soon as its predecessor is in (paper,
+//! section 7.2).
 //!
-//! It takes no lock. What is not safe yet goes into the worker's own queue of deferred writes, looked at again after
-//! every segment and while there is nothing else to do. That always ends: of all the writes that are not installed
-//! the oldest is safe, and its worker comes to it, because both the segments and the deferred writes of a worker are
-//! in log order.
+//! It takes no lock. What is not safe yet goes into the worker's own queue of deferred writes,
+//! looked at again after every segment and while there is nothing else to do. That always ends: of
+//! all the writes that are not installed the oldest is safe, and its worker comes to it, because
+//! both the segments and the deferred writes of a worker are in log order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,19 +22,19 @@ use crate::spare::Spare;
 /// With so many writes waiting, a worker takes no new segment: they would only make it longer.
 const DEFERRED_MAX: usize = 1 << 16;
 
-/// Behind so many transactions that have to wait, a worker does not look for one that has not. To look at all of them
-/// over and over would make transaction granularity look worse than it is.
+/// Behind so many transactions that have to wait, a worker does not look for one that has not. To
+/// look at all of them over and over would make transaction granularity look worse than it is.
 const LOOK_AHEAD: usize = 256;
 
-/// How far ahead memory is asked for. A row of a large table is in no cache, and waiting for each in turn is most of
-/// what there is to do.
+/// How far ahead memory is asked for. A row of a large table is in no cache, and waiting for each
+/// in turn is most of what there is to do.
 const PREFETCH_AHEAD: usize = 12;
 
 /// So often, in writes, a worker says how far it is.
 const PUBLISH_EVERY: usize = 512;
 
-/// How long an idle worker sleeps at most, before it looks whether there is something to free or the store ends; and
-/// how long when it waits for other workers.
+/// How long an idle worker sleeps at most, before it looks whether there is something to free or
+/// the store ends; and how long when it waits for other workers.
 const NAP: Duration = Duration::from_millis(10);
 const NAP_DEFERRED: Duration = Duration::from_micros(50);
 
@@ -107,45 +108,18 @@ impl Worker {
         let mut idle_rounds = 0;
         let mut appender_gone = false;
         while !self.shared.ending() {
-            let busy = self.has_deferred();
-            let next = if appender_gone || self.deferred.len() >= DEFERRED_MAX {
-                None
-            } else if busy && idle_rounds < 50 {
-                match self.segments.try_recv() {
-                    Ok(segment) => Some(segment),
-                    Err(TryRecvError::Empty) => None,
-                    Err(TryRecvError::Disconnected) => {
-                        appender_gone = true;
-                        None
+            let mut got_one = false;
+            if !appender_gone && self.deferred.len() < DEFERRED_MAX {
+                match self.receive(idle_rounds) {
+                    Ok(segment) => {
+                        got_one = true;
+                        self.take(segment);
                     }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => appender_gone = true,
                 }
-            } else {
-                match self
-                    .segments
-                    .recv_timeout(if busy { NAP_DEFERRED } else { NAP })
-                {
-                    Ok(segment) => Some(segment),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => {
-                        appender_gone = true;
-                        None
-                    }
-                }
-            };
-            let got_one = next.is_some();
-            match next {
-                Some(segment) if self.units.is_some() => self.start_units(segment),
-                Some(segment) => self.apply(segment),
-                None => {}
             }
-            let progressed = if self.units.is_some() {
-                self.retry_units()
-            } else {
-                let mut deferred = std::mem::take(&mut self.deferred);
-                let progressed = deferred.retry(|write| self.try_install(write));
-                self.deferred = deferred;
-                progressed
-            };
+            let progressed = self.retry();
             if got_one || progressed {
                 idle_rounds = 0;
                 self.publish();
@@ -164,10 +138,43 @@ impl Worker {
                 if self.overwritten.is_empty() {
                     return;
                 }
-                // There is history to free as readers leave; nobody writes, so it cannot grow, and need not be quick.
+                // There is history to free as readers leave. It cannot grow any more, so this need
+                // not be quick.
                 std::thread::park_timeout(NAP);
             }
         }
+    }
+
+    /// The next segment; with deferred writes the wait for it is short, or none.
+    fn receive(&self, idle_rounds: u32) -> Result<Box<Segment>, RecvTimeoutError> {
+        let busy = self.has_deferred();
+        if busy && idle_rounds < 50 {
+            return self.segments.try_recv().map_err(|error| match error {
+                TryRecvError::Empty => RecvTimeoutError::Timeout,
+                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            });
+        }
+        let nap = if busy { NAP_DEFERRED } else { NAP };
+        self.segments.recv_timeout(nap)
+    }
+
+    /// Installs what is safe of a segment, and puts off the rest.
+    pub fn take(&mut self, segment: Box<Segment>) {
+        match self.units {
+            Some(_) => self.start_units(segment),
+            None => self.apply(segment),
+        }
+    }
+
+    /// Looks again at what was put off. Says whether something could be installed.
+    pub fn retry(&mut self) -> bool {
+        if self.units.is_some() {
+            return self.retry_units_from(0);
+        }
+        let mut deferred = std::mem::take(&mut self.deferred);
+        let progressed = deferred.retry(|write| self.try_install(write));
+        self.deferred = deferred;
+        progressed
     }
 
     fn has_deferred(&self) -> bool {
@@ -193,8 +200,8 @@ impl Worker {
                 let Some(write) = next_write(&segment, &mut at, &mut self.spare) else {
                     continue;
                 };
-                // Behind a deferred write to its row it cannot be next; no need to look at what another worker writes
-                // just now.
+                // Behind a deferred write to its row it cannot be next; no need to look at what
+                // another worker writes just now.
                 let write = match self.deferred.push_behind(write) {
                     Ok(()) => Err(()),
                     Err(write) => self
@@ -225,8 +232,9 @@ impl Worker {
             } else if rows.installed(base.row) < base.seq {
                 return Err(write);
             } else {
-                // SAFETY: this write takes values from there and is not installed; what comes after that version in
-                // its row is this write or the tombstone that the scheduler put behind it.
+                // SAFETY: this write takes values from there and is not installed; what comes after
+                // that version in its row is this write or the tombstone that the scheduler put
+                // behind it.
                 unsafe { rows.base(base.row, base.seq) }
             };
             let (draft, unresolved) = write.draft.resolve(&mut self.spare, found);
@@ -239,6 +247,8 @@ impl Worker {
         self.counts.bytes += write.draft.bytes() as i64;
         self.counts.versions += 1;
         self.counts.applied += 1;
+        #[cfg(test)]
+        crate::shared::lock(&self.shared.installed).push(write.draft.seq());
         // SAFETY: this write's predecessor is the newest installed one, as just seen.
         self.overwritten
             .extend(unsafe { rows.install(write.row, write.draft) });
@@ -261,10 +271,6 @@ impl Worker {
         {
             self.counts.deferred += waiting.units.len() as u64;
         }
-    }
-
-    fn retry_units(&mut self) -> bool {
-        self.retry_units_from(0)
     }
 
     /// Runs every waiting transaction whose dependencies are done, from the nth waiting segment on.
@@ -333,7 +339,7 @@ impl Worker {
 
 impl Worker {
     /// Says how far this worker is, and what it did.
-    fn publish(&mut self) {
+    pub fn publish(&mut self) {
         let first_waiting = match &self.units {
             Some(units) => units.waiting.front().and_then(|waiting| {
                 let unit = *waiting.units.front()?;
@@ -362,7 +368,7 @@ impl Worker {
     }
 
     /// Frees the versions that no reader can reach any more.
-    fn collect(&mut self) {
+    pub fn collect(&mut self) {
         let horizon = self.shared.horizon.load(Ordering::Acquire);
         let mut bytes = 0;
         let mut count = 0;
@@ -375,7 +381,8 @@ impl Worker {
             if let Some(soon) = self.overwritten.get(PREFETCH_AHEAD) {
                 soon.prefetch();
             }
-            // SAFETY: the horizon was acquired and is not below the write that replaced this version.
+            // SAFETY: the horizon was acquired and is not below the write that replaced this
+            // version.
             bytes += unsafe { overwritten.free(&mut self.spare) } as i64;
             count += 1;
         }
@@ -399,8 +406,8 @@ impl Drop for Worker {
     }
 }
 
-/// The write at this place of a segment, ready to be installed; the place moves behind it. `None` for what only takes
-/// a number.
+/// The write at this place of a segment, ready to be installed; the place moves behind it. `None`
+/// for what only takes a number.
 fn next_write(segment: &Segment, at: &mut Place, spare: &mut Spare) -> Option<Write> {
     let Header {
         prev,

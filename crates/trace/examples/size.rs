@@ -1,9 +1,10 @@
-//! How many bytes a request costs on disk: `cargo run --release -p hindcast-trace --example size [requests] [folder]`.
+//! How many bytes a request costs on disk: `cargo run --release -p hindcast-trace --example size
+//! [requests] [folder]`.
 //!
-//! Makes up a Moodle-like recording (5000 users, 1000 forums, all equally likely; one request in ten subscribes with
-//! two transactions, the others list the subscriptions of a forum with one) under 64 concurrent requests with the
-//! timing and the snapshots that such a load has, writes it, and prints what each table and column takes. A folder
-//! with a trace in it is only read.
+//! Makes up a Moodle-like recording (5000 users, 1000 forums, all equally likely; one request in
+//! ten subscribes with two transactions, the others list the subscriptions of a forum with one)
+//! under 64 concurrent requests with the timing and the snapshots that such a load has, writes it,
+//! and prints what each table and column takes. A folder with a trace in it is only read.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;

@@ -5,6 +5,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::KeyId;
+
 /// A trace could not be opened or created.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -20,6 +22,22 @@ pub enum OpenError {
     },
     #[error("{what} is damaged: {reason}")]
     Damaged { what: String, reason: String },
+    #[error("the recording in {location} is encrypted for key {needed}")]
+    Encrypted { location: String, needed: KeyId },
+    #[error(
+        "the recording in {location} is encrypted for key {needed}, and the given one is {given}"
+    )]
+    OtherKey {
+        location: String,
+        needed: KeyId,
+        given: KeyId,
+    },
+    #[error(
+        "the recording in {location} is encrypted, and the given key {needed} is the public one"
+    )]
+    OnlyPublic { location: String, needed: KeyId },
+    #[error("the recording in {location} was begun without encryption")]
+    NotEncrypted { location: String },
     #[error("{location}: every recorder number is taken")]
     NoNumberLeft { location: String },
     #[error("a trace in {location} needs a local folder for its write-ahead file")]
@@ -42,6 +60,12 @@ impl OpenError {
                 "install the version of hindcast that recorded it, or a later one"
             }
             Self::Damaged { .. } => "restore the file from a copy",
+            Self::Encrypted { .. } => "name the key file with `--key`, or put it into HINDCAST_KEY",
+            Self::OtherKey { .. } => "find the key file with this id: `hindcast key show FILE`",
+            Self::OnlyPublic { .. } => {
+                "reading takes the secret key, which `hindcast key new` made"
+            }
+            Self::NotEncrypted { .. } => "record into a new trace, or without a key",
             Self::NoNumberLeft { .. } => "record into a new trace",
             Self::NoWalFolder { .. } => "name one with `--wal-folder`",
             Self::Io { .. } => "",
@@ -62,6 +86,8 @@ pub enum ReadError {
         what: String,
         source: parquet::errors::ParquetError,
     },
+    #[error("{what} was pruned while the recording was being read; open it again")]
+    Pruned { what: String },
     #[error("{what}")]
     Io { what: String, source: io::Error },
     #[error("{what}")]
@@ -78,6 +104,10 @@ impl From<ReadError> for OpenError {
             ReadError::Parquet { what, source } => Self::Damaged {
                 what,
                 reason: source.to_string(),
+            },
+            ReadError::Pruned { what } => Self::Io {
+                what: format!("{what} is gone"),
+                source: io::Error::other("it was pruned while the recording was being opened"),
             },
             ReadError::Io { what, source } => Self::Io { what, source },
             ReadError::Store { what, source } => Self::Store { what, source },

@@ -7,7 +7,8 @@ use std::str::FromStr;
 /// A local folder, or `s3://bucket/prefix` in any S3-compatible store.
 ///
 /// Credentials, region and endpoint of a store come from the usual `AWS_…` environment variables
-/// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, …).
+/// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`,
+/// `AWS_ALLOW_HTTP`, …).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
     Folder(PathBuf),

@@ -7,12 +7,14 @@
 //! requests/r0-000001.parquet      one file per table that has rows, in a folder per table
 //! transactions/r0-000001.parquet
 //! …
-//! wal/r0-000002.wal               what has not become a segment yet; in another place if the trace is in a store
+//! wal/r0-000002.wal               what has not become a segment yet; in another place if the trace
+//!                                 is in a store
 //! wal/r0.lock                     held by the recorder as long as it lives
 //! ```
 //!
-//! A segment is written tables first, manifest last, and only then is its write-ahead file removed. Doing it twice
-//! gives the same files, so whoever finds a write-ahead file without a living owner may finish the job.
+//! A segment is written tables first, manifest last, and only then is its write-ahead file removed.
+//! Doing it twice gives the same files, so any process that finds a write-ahead file without a
+//! living owner may finish the job.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,11 +25,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::parquet_table::{FORMAT_VERSION, Table, TableSummary, TableWriter};
+use crate::crypt::SealingWriter;
+use crate::parquet_table::{
+    FORMAT_VERSION, PRUNED_VERSION, SEALED_VERSION, SUPPORTED_VERSION, Table, TableSummary,
+    TableWriter,
+};
 use crate::store::{Store, StoreError, sync_parent};
 use crate::tables::{Bases, FinalStates, Gaps, Recorders, Requests, Shapes, Transactions};
-use crate::wal::Wal;
-use crate::{Gap, GapCause, Location, Micros, OpenError, ReadError};
+use crate::wal::{Small, Wal};
+use crate::{Gap, GapCause, Key, Location, Micros, OpenError, ReadError};
 
 pub(crate) const TRACE_FILE: &str = "trace.json";
 pub(crate) const FORMAT: &str = "hindcast-trace";
@@ -39,16 +45,46 @@ pub(crate) struct TraceFile {
     pub version: u32,
     pub created: Micros,
     pub created_by: String,
+    /// Absent: nothing is encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
+}
+
+/// For whom the tables and write-ahead files of a trace are encrypted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Encryption {
+    /// Its id, by which people find it.
+    pub key: String,
+    pub public_key: String,
 }
 
 impl TraceFile {
-    pub fn new(created: Micros) -> Self {
+    pub fn new(created: Micros, key: Option<&Key>) -> Self {
         let created_by = format!("hindcast {}", env!("CARGO_PKG_VERSION"));
         Self {
             format: FORMAT.into(),
-            version: FORMAT_VERSION,
+            version: key.map_or(FORMAT_VERSION, |_| SEALED_VERSION),
             created,
             created_by,
+            encryption: key.map(|key| Encryption {
+                key: key.id().to_string(),
+                public_key: key.public().to_string(),
+            }),
+        }
+    }
+}
+
+impl TraceFile {
+    /// Of a copy in which nothing is encrypted.
+    pub fn decrypted(self, pruned: bool) -> Self {
+        Self {
+            version: if pruned {
+                PRUNED_VERSION
+            } else {
+                FORMAT_VERSION
+            },
+            encryption: None,
+            ..self
         }
     }
 }
@@ -87,6 +123,89 @@ pub(crate) enum SegmentEnd {
     Crashed,
 }
 
+/// `pruned/r0-000008.json`: the segments of a recorder up to this one were removed.
+///
+/// A segment is gone from the moment its marker exists; its files are removed afterwards. Of
+/// several markers of a recorder the last counts, and holds what the earlier ones held.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Marker {
+    pub version: u32,
+    pub recorder: u16,
+    pub through: u32,
+    pub pruned: Micros,
+    /// What was removed, in all.
+    pub requests: u64,
+    pub transactions: u64,
+    pub bytes: u64,
+    /// From the first arrival or beginning to the last thing that was recorded.
+    pub from: Micros,
+    pub until: Micros,
+    /// How the last of the segments ended.
+    pub end: SegmentEnd,
+    /// Ids of requests that were removed.
+    pub first_request: Option<u64>,
+    pub last_request: Option<u64>,
+    /// What the files are called that hold the small tables of the removed segments.
+    pub carried: String,
+    pub tables: BTreeMap<String, TableSummary>,
+}
+
+pub(crate) fn marker_name(recorder: u16, through: u32) -> String {
+    format!("pruned/{}.json", segment_name(recorder, through))
+}
+
+/// The last marker of each recorder.
+pub(crate) fn read_markers(store: &Store) -> Result<BTreeMap<u16, Marker>, OpenError> {
+    let mut last = BTreeMap::new();
+    for name in store.list("pruned")? {
+        if let Some((recorder, through)) = parse_segment_name(&name) {
+            let known = last.entry(recorder).or_insert(through);
+            *known = through.max(*known);
+        }
+    }
+    let mut markers = BTreeMap::new();
+    for (recorder, through) in last {
+        if let Some(marker) = read_marker(store, recorder, through)? {
+            markers.insert(recorder, marker);
+        }
+    }
+    Ok(markers)
+}
+
+fn read_marker(store: &Store, recorder: u16, through: u32) -> Result<Option<Marker>, OpenError> {
+    let name = marker_name(recorder, through);
+    let what = store.shown(&name);
+    let Some(bytes) = store.read(&name)? else {
+        return Ok(None);
+    };
+    let damaged = |error: serde_json::Error| OpenError::Damaged {
+        what: what.clone(),
+        reason: error.to_string(),
+    };
+    let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(damaged)?;
+    refuse_newer(&json, &what)?;
+    serde_json::from_value(json).map(Some).map_err(damaged)
+}
+
+/// Whether a segment was pruned, now.
+pub(crate) fn is_pruned(store: &Store, recorder: u16, segment: u32) -> Result<bool, OpenError> {
+    let markers = store.list("pruned")?;
+    let mut markers = markers.iter().filter_map(|name| parse_segment_name(name));
+    Ok(markers.any(|(of, through)| of == recorder && segment <= through))
+}
+
+/// Refuses what a later version wrote. Only what all versions agree on is looked at.
+pub(crate) fn refuse_newer(json: &serde_json::Value, what: &str) -> Result<(), OpenError> {
+    match json["version"].as_u64() {
+        Some(found) if found > u64::from(SUPPORTED_VERSION) => Err(OpenError::Newer {
+            what: what.to_owned(),
+            found: u32::try_from(found).unwrap_or(u32::MAX),
+            supported: SUPPORTED_VERSION,
+        }),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn recorder_name(recorder: u16) -> String {
     format!("r{recorder}")
 }
@@ -109,11 +228,29 @@ pub(crate) fn manifest_name(recorder: u16, segment: u32) -> String {
     format!("segments/{}.json", segment_name(recorder, segment))
 }
 
-pub(crate) fn table_name<T: Table>(recorder: u16, segment: u32) -> String {
-    format!("{}/{}.parquet", T::NAME, segment_name(recorder, segment))
+/// `files`: [`segment_name`], or [`Marker::carried`].
+pub(crate) fn table_name<T: Table>(files: &str) -> String {
+    format!("{}/{files}.parquet", T::NAME)
 }
 
-/// Where write-ahead files of this trace are: inside it, or below a folder that several traces may share.
+/// The folders of tables, one file per segment in each.
+pub(crate) const TABLES: [&str; 7] = [
+    Requests::NAME,
+    Transactions::NAME,
+    Shapes::NAME,
+    Gaps::NAME,
+    Bases::NAME,
+    Recorders::NAME,
+    FinalStates::NAME,
+];
+
+/// Whether a folder of this name in a trace is ours.
+pub(crate) fn is_folder_of_a_trace(name: &str) -> bool {
+    ["claims", "segments", "wal", "pruned"].contains(&name) || TABLES.contains(&name)
+}
+
+/// Where write-ahead files of this trace are: inside it, or below a folder that several traces may
+/// share.
 pub(crate) fn wal_folder(location: &Location, chosen: Option<&Path>) -> Result<PathBuf, OpenError> {
     match (location, chosen) {
         (Location::Folder(folder), None) => Ok(folder.join("wal")),
@@ -214,7 +351,8 @@ impl From<SegmentError> for OpenError {
     }
 }
 
-/// Turns a write-ahead file into a segment and removes it. `last`: no other file of this recorder follows.
+/// Turns a write-ahead file into a segment and removes it. `last`: no other file of this recorder
+/// follows.
 pub(crate) fn finish_wal(
     store: &Store,
     path: &Path,
@@ -223,36 +361,25 @@ pub(crate) fn finish_wal(
     last: bool,
 ) -> Result<(), SegmentError> {
     let manifest_name = manifest_name(recorder, segment);
-    let Some(mut wal) = Wal::open(path)? else {
+    let Some(mut wal) = Wal::open(path, store.keyring())? else {
         return Ok(());
     };
-    if store.read(&manifest_name)?.is_none() {
-        let end = match (wal.closed, last) {
-            (Some(_), _) => SegmentEnd::Closed,
-            (None, true) => SegmentEnd::Crashed,
-            (None, false) => SegmentEnd::Rolled,
-        };
-        if end == SegmentEnd::Crashed || wal.torn.is_some() {
-            let from = match wal.has_header() {
-                true => wal.until,
-                false => recorded_before(store, recorder, segment)?.unwrap_or(wal.until),
-            };
-            let to = wal.crashed_at().max(from);
-            wal.small.gaps.push(Gap {
-                from,
-                to,
-                cause: GapCause::Crashed { recorder },
-            });
-        }
+    // Removing the file may have failed before its segment was pruned.
+    let pruned = is_pruned(store, recorder, segment)?;
+    if !pruned && store.read(&manifest_name)?.is_none() {
+        let end = conclude(store, &mut wal, recorder, segment, last)?;
         let manifest = write_segment(store, &wal, recorder, segment, end)?;
         let json = serde_json::to_vec_pretty(&manifest).expect("a manifest can be written as JSON");
         store.put(&manifest_name, json)?;
     }
-    // What lies behind a tear is not in the segment: kept for whoever wants to look at it.
+    // What lies behind a tear is not in the segment. It is kept to be looked at.
     let removed = match wal.torn {
         Some(_) => fs::rename(path, path.with_extension("torn")),
         None => fs::remove_file(path),
     };
+    if let (Some(keyring), Ok(())) = (store.keyring(), &removed) {
+        keyring.forget(path);
+    }
     match removed.and_then(|()| sync_parent(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SegmentError::Write {
             what: format!("{} cannot be removed", path.display()),
@@ -260,6 +387,34 @@ pub(crate) fn finish_wal(
         }),
         _ => Ok(()),
     }
+}
+
+/// How the segment of a write-ahead file ends; adds the gap of a crash.
+pub(crate) fn conclude(
+    store: &Store,
+    wal: &mut Wal,
+    recorder: u16,
+    segment: u32,
+    last: bool,
+) -> Result<SegmentEnd, SegmentError> {
+    let end = match (wal.closed, last) {
+        (Some(_), _) => SegmentEnd::Closed,
+        (None, true) => SegmentEnd::Crashed,
+        (None, false) => SegmentEnd::Rolled,
+    };
+    if end == SegmentEnd::Crashed || wal.torn.is_some() {
+        let from = match wal.has_header() {
+            true => wal.until,
+            false => recorded_before(store, recorder, segment)?.unwrap_or(wal.until),
+        };
+        let to = wal.crashed_at().max(from);
+        wal.small.gaps.push(Gap {
+            from,
+            to,
+            cause: GapCause::Crashed { recorder },
+        });
+    }
+    Ok(end)
 }
 
 /// Up to when a recorder's records are in the segments before this one.
@@ -273,13 +428,16 @@ fn recorded_before(
     {
         return Ok(Some(manifest.until));
     }
+    if let Some(marker) = read_markers(store)?.remove(&recorder) {
+        return Ok(Some(marker.until));
+    }
     let claim = store.read(&claim_name(recorder))?;
     Ok(claim
         .and_then(|json| serde_json::from_slice::<Claim>(&json).ok())
         .map(|claim| claim.claimed))
 }
 
-fn write_segment(
+pub(crate) fn write_segment(
     store: &Store,
     wal: &Wal,
     recorder: u16,
@@ -289,8 +447,7 @@ fn write_segment(
     let output = Output {
         store,
         local: wal.path.parent().unwrap_or(Path::new(".")),
-        recorder,
-        segment,
+        files: segment_name(recorder, segment),
     };
     let mut tables = BTreeMap::new();
     let index = wal.index()?;
@@ -306,11 +463,7 @@ fn write_segment(
         wal.transaction_dictionary.pays(),
         &mut tables,
     )?;
-    output.table::<Shapes>(&wal.small.shapes, &mut tables)?;
-    output.table::<Gaps>(&wal.small.gaps, &mut tables)?;
-    output.table::<Bases>(&wal.small.bases, &mut tables)?;
-    output.table::<Recorders>(&wal.small.recorders, &mut tables)?;
-    output.table::<FinalStates>(&wal.small.final_states, &mut tables)?;
+    output.small(&wal.small, &mut tables)?;
     Ok(Manifest {
         version: FORMAT_VERSION,
         recorder,
@@ -321,14 +474,30 @@ fn write_segment(
     })
 }
 
+/// Writes the small tables of segments that are about to be pruned.
+pub(crate) fn carry(
+    store: &Store,
+    local: &Path,
+    files: &str,
+    small: &Small,
+) -> Result<Summaries, SegmentError> {
+    let output = Output {
+        store,
+        local,
+        files: files.to_owned(),
+    };
+    let mut tables = Summaries::new();
+    output.small(small, &mut tables)?;
+    Ok(tables)
+}
+
 struct Output<'a> {
     store: &'a Store,
     local: &'a Path,
-    recorder: u16,
-    segment: u32,
+    files: String,
 }
 
-type Summaries = BTreeMap<String, TableSummary>;
+pub(crate) type Summaries = BTreeMap<String, TableSummary>;
 
 impl Output<'_> {
     /// One record is in memory at a time, and one row group.
@@ -344,6 +513,14 @@ impl Output<'_> {
             Ok(T::pick(record).expect("the index knows what is where"))
         });
         self.write::<T>(rows, dictionary_pays, tables)
+    }
+
+    fn small(&self, small: &Small, tables: &mut Summaries) -> Result<(), SegmentError> {
+        self.table::<Shapes>(&small.shapes, tables)?;
+        self.table::<Gaps>(&small.gaps, tables)?;
+        self.table::<Bases>(&small.bases, tables)?;
+        self.table::<Recorders>(&small.recorders, tables)?;
+        self.table::<FinalStates>(&small.final_states, tables)
     }
 
     fn table<T: Table>(&self, rows: &[T::Row], tables: &mut Summaries) -> Result<(), SegmentError>
@@ -362,9 +539,9 @@ impl Output<'_> {
         if rows.len() == 0 {
             return Ok(());
         }
-        let name = table_name::<T>(self.recorder, self.segment);
+        let name = table_name::<T>(&self.files);
         let draft = self.store.draft(&name, self.local);
-        let written = self.write_draft::<T>(&draft, rows, dictionary_pays);
+        let written = self.write_draft::<T>(&draft, &name, rows, dictionary_pays);
         let published = written.and_then(|summary| {
             self.store.publish(&draft, &name)?;
             Ok(summary)
@@ -380,6 +557,7 @@ impl Output<'_> {
     fn write_draft<T: Table>(
         &self,
         draft: &Path,
+        name: &str,
         rows: impl Iterator<Item = Result<T::Row, ReadError>>,
         dictionary_pays: bool,
     ) -> Result<TableSummary, SegmentError> {
@@ -389,8 +567,15 @@ impl Output<'_> {
         };
         crate::store::create_parent(draft).map_err(failed)?;
         let file = Hashed {
-            inner: BufWriter::new(File::create(draft).map_err(failed)?),
+            inner: BufWriter::new(hindcast_private::create(draft).map_err(failed)?),
             hash: Xxh3::new(),
+        };
+        let file = match self.store.keyring() {
+            None => Sink::Plain(file),
+            Some(keyring) => {
+                let sealing = SealingWriter::new(file, &keyring.public(), name);
+                Sink::Sealed(Box::new(sealing.map_err(failed)?))
+            }
         };
         let mut table = TableWriter::<T, _>::new(file, dictionary_pays)
             .map_err(|error| failed(io::Error::other(error)))?;
@@ -402,6 +587,7 @@ impl Output<'_> {
         let (file, mut summary) = table
             .finish()
             .map_err(|error| failed(io::Error::other(error)))?;
+        let file = file.finish().map_err(failed)?;
         summary.xxh3 = format!("{:016x}", file.hash.digest());
         let file = file
             .inner
@@ -410,6 +596,37 @@ impl Output<'_> {
         file.sync_all().map_err(failed)?;
         summary.bytes = file.metadata().map_err(failed)?.len();
         Ok(summary)
+    }
+}
+
+/// Where a table goes.
+enum Sink<W: Write> {
+    Plain(W),
+    Sealed(Box<SealingWriter<W>>),
+}
+
+impl<W: Write> Sink<W> {
+    fn finish(self) -> io::Result<W> {
+        match self {
+            Self::Plain(inner) => Ok(inner),
+            Self::Sealed(sealing) => sealing.finish(),
+        }
+    }
+}
+
+impl<W: Write> Write for Sink<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(inner) => inner.write(bytes),
+            Self::Sealed(sealing) => sealing.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(inner) => inner.flush(),
+            Self::Sealed(sealing) => sealing.flush(),
+        }
     }
 }
 
@@ -434,11 +651,18 @@ impl<W: Write> Write for Hashed<W> {
 /// Turns write-ahead files whose recorders are gone into segments; returns how many.
 pub(crate) fn recover_folder(store: &Store, folder: &Path) -> Result<usize, SegmentError> {
     let mut recovered = 0;
+    // With the public key alone they cannot be read; they wait.
+    if store
+        .keyring()
+        .is_some_and(|keyring| keyring.secret().is_none())
+    {
+        return Ok(0);
+    }
     for (recorder, _) in list_wals(folder)? {
         let Some(lock) = Lock::take_if_orphaned(folder, recorder)? else {
             continue;
         };
-        // Listed again: now nobody else changes them.
+        // Listed again: now no other process changes them.
         let wals = list_wals(folder)?.remove(&recorder).unwrap_or_default();
         let last = wals.keys().next_back().copied();
         for (segment, path) in wals {
@@ -460,7 +684,7 @@ pub(crate) struct Lock {
 impl Lock {
     pub fn take(folder: &Path, recorder: u16) -> io::Result<Self> {
         let path = lock_path(folder, recorder);
-        let file = File::options()
+        let file = hindcast_private::options()
             .create(true)
             .truncate(false)
             .write(true)
@@ -478,7 +702,7 @@ impl Lock {
             what: format!("{} cannot be locked", path.display()),
             source,
         };
-        let file = File::options()
+        let file = hindcast_private::options()
             .create(true)
             .truncate(false)
             .write(true)

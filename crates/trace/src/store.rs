@@ -1,9 +1,10 @@
 //! The place where a trace is kept, folder or object store, behind one blocking interface.
 //!
-//! Objects appear whole or not at all, and once they appeared they survive a crash: a folder gets its files by
-//! write, fsync, rename, fsync of the folder; a store by a single put or a completed multipart upload.
+//! Objects appear whole or not at all, and once they appeared they survive a crash: a folder gets
+//! its files by write, fsync, rename, fsync of the folder; a store by a single put or a completed
+//! multipart upload.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -20,12 +21,14 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{Location, OpenError, ReadError};
+use crate::crypt::{HEADER_BYTES, Keyring, Sealed, SealedError};
+use crate::{Key, Location, OpenError, ReadError, SecretKey};
 
 /// Files longer than this are uploaded in parts, and read in blocks.
 const PART_BYTES: usize = 8 << 20;
 const BLOCK_BYTES: u64 = 1 << 20;
-/// How many blocks one opened object keeps: a reader of all columns of a row group reads from as many places.
+/// How many blocks one opened object keeps: a reader of all columns of a row group reads from as
+/// many places.
 const BLOCKS_KEPT: usize = 48;
 const PARALLEL_READS: usize = 32;
 const CHECK_BYTES: usize = 256 << 10;
@@ -39,6 +42,8 @@ pub(crate) enum StoreError {
         what: String,
         source: object_store::Error,
     },
+    #[error("{what} cannot be decrypted")]
+    Sealed { what: String, source: SealedError },
 }
 
 impl StoreError {
@@ -47,6 +52,7 @@ impl StoreError {
         match self {
             Self::Io { what, source } => format!("{what}: {source}"),
             Self::Object { what, source } => format!("{what}: {source}"),
+            Self::Sealed { what, source } => format!("{what} cannot be decrypted: {source}"),
         }
     }
 }
@@ -56,6 +62,10 @@ impl From<StoreError> for OpenError {
         match error {
             StoreError::Io { what, source } => Self::Io { what, source },
             StoreError::Object { what, source } => Self::Store { what, source },
+            StoreError::Sealed { what, source } => Self::Damaged {
+                what,
+                reason: source.to_string(),
+            },
         }
     }
 }
@@ -65,6 +75,10 @@ impl From<StoreError> for ReadError {
         match error {
             StoreError::Io { what, source } => Self::Io { what, source },
             StoreError::Object { what, source } => Self::Store { what, source },
+            StoreError::Sealed { what, source } => Self::Damaged {
+                what,
+                reason: source.to_string(),
+            },
         }
     }
 }
@@ -74,6 +88,8 @@ impl From<StoreError> for ReadError {
 pub(crate) struct Store {
     location: Location,
     objects: Option<Objects>,
+    /// If what is in it is encrypted.
+    keyring: Option<Arc<Keyring>>,
 }
 
 #[derive(Clone)]
@@ -93,7 +109,7 @@ impl Store {
                     what: format!("{location} cannot be reached"),
                     source,
                 };
-                // A second installation is refused, which is fine: somebody chose one already.
+                // A second installation is refused, which is fine: one was chosen already.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 let retry = RetryConfig {
                     max_retries: 4,
@@ -120,7 +136,18 @@ impl Store {
         Ok(Self {
             location: location.clone(),
             objects,
+            keyring: None,
         })
+    }
+
+    /// The same place, whose tables and write-ahead files are encrypted.
+    pub fn sealed_with(mut self, key: Key) -> Self {
+        self.keyring = Some(Arc::new(Keyring::new(key)));
+        self
+    }
+
+    pub fn keyring(&self) -> Option<&Keyring> {
+        self.keyring.as_deref()
     }
 
     pub fn location(&self) -> &Location {
@@ -256,7 +283,28 @@ impl Store {
             .map_err(|source| self.object(name, "cannot be written", source))
     }
 
-    /// Where a file that is to become `name` should be written: beside it in a folder, in `local` for a store.
+    /// Removes an object; it may be gone already.
+    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let Some(objects) = &self.objects else {
+            return match fs::remove_file(self.path(name)) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    Err(self.io(name, "cannot be removed", source))
+                }
+                _ => Ok(()),
+            };
+        };
+        let (store, path) = (Arc::clone(&objects.store), objects.path(name));
+        let removed = objects
+            .runtime
+            .wait(async move { store.delete(&path).await });
+        match removed {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(self.object(name, "cannot be removed", source)),
+        }
+    }
+
+    /// Where a file that is to become `name` should be written: beside it in a folder, in `local`
+    /// for a store.
     pub fn draft(&self, name: &str, local: &Path) -> PathBuf {
         match &self.objects {
             None => hidden_sibling(&self.path(name)),
@@ -280,8 +328,17 @@ impl Store {
         Ok(())
     }
 
-    /// Opens an object for reading any part of it.
+    /// Opens a table for reading any part of it, decrypted.
     pub fn open(&self, name: &str) -> Result<Chunks, StoreError> {
+        let chunks = self.open_as_it_is(name)?;
+        match self.keyring().and_then(Keyring::secret) {
+            None => Ok(chunks),
+            Some(secret) => chunks.unsealed(secret, name),
+        }
+    }
+
+    /// Opens an object for reading any part of it.
+    pub fn open_as_it_is(&self, name: &str) -> Result<Chunks, StoreError> {
         let shown = self.shown(name);
         let Some(objects) = &self.objects else {
             let failed = |source| self.io(name, "cannot be opened", source);
@@ -291,6 +348,7 @@ impl Store {
                 source: Source::File(Arc::new(file)),
                 length,
                 shown: shown.into(),
+                sealed: None,
             });
         };
         let (store, path) = (Arc::clone(&objects.store), objects.path(name));
@@ -308,6 +366,7 @@ impl Store {
             source: Source::Object(Arc::new(object)),
             length,
             shown: shown.into(),
+            sealed: None,
         })
     }
 
@@ -377,7 +436,7 @@ fn hidden_sibling(path: &Path) -> PathBuf {
 
 fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
     create_parent(path)?;
-    let mut file = File::create(path)?;
+    let mut file = hindcast_private::create(path)?;
     file.write_all(contents)?;
     file.sync_all()
 }
@@ -389,7 +448,8 @@ fn rename_synced(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 pub(crate) fn create_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)
+    path.parent()
+        .map_or(Ok(()), |parent| hindcast_private::folders(parent).map(drop))
 }
 
 /// Makes the creation, renaming or removal of a file survive a crash.
@@ -407,7 +467,7 @@ fn create_file(path: &Path, contents: &[u8]) -> io::Result<bool> {
         return Ok(false);
     }
     static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
-    // Somebody else may be about to create the same file: each needs a draft of its own.
+    // Another process may be about to create the same file: each needs a draft of its own.
     let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let hidden = path.with_file_name(format!(".{name}.{}.{attempt}", std::process::id()));
@@ -418,7 +478,11 @@ fn create_file(path: &Path, contents: &[u8]) -> io::Result<bool> {
         Ok(()) => sync_parent(path).map(|()| true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         // Some file systems have no hard links.
-        Err(_) => match OpenOptions::new().write(true).create_new(true).open(path) {
+        Err(_) => match hindcast_private::options()
+            .write(true)
+            .create_new(true)
+            .open(path)
+        {
             Ok(mut file) => {
                 file.write_all(contents)?;
                 file.sync_all()?;
@@ -452,7 +516,7 @@ impl Runtime {
             .as_ref()
             .expect("the runtime lives until it is dropped")
             .spawn(async move {
-                // Nobody waits any more if the receiver is gone.
+                // If the receiver is gone, the result is not waited for any more.
                 let _ = sender.send(future.await);
             });
         receiver.recv().expect("requests to the store do not panic")
@@ -472,8 +536,17 @@ impl Drop for Runtime {
 #[derive(Clone)]
 pub(crate) struct Chunks {
     source: Source,
+    /// Of the object as it is.
     length: u64,
     shown: Arc<str>,
+    sealed: Option<Arc<Unsealing>>,
+}
+
+/// Decrypts, and keeps the chunks that were used last: what reads pages reads a little at a time.
+struct Unsealing {
+    sealed: Sealed,
+    /// Most recently used last.
+    kept: Mutex<Vec<(u64, Bytes)>>,
 }
 
 #[derive(Clone)]
@@ -495,8 +568,9 @@ impl Chunks {
         &self.shown
     }
 
-    /// Reads a file through and compares its checksum: a Parquet file protects hardly any of its bytes itself, and what
-    /// is wrong in it may be read as something else. An object store answers for what it keeps.
+    /// Reads a file through and compares its checksum: a Parquet file protects hardly any of its
+    /// bytes itself, and what is wrong in it may be read as something else. An object store answers
+    /// for what it keeps.
     pub fn check(&self, length: u64, xxh3: &str) -> Result<(), ReadError> {
         let damaged = |reason: &str| ReadError::Damaged {
             what: self.shown.to_string(),
@@ -530,16 +604,85 @@ impl Chunks {
         }
     }
 
+    fn unsealed(mut self, secret: &SecretKey, name: &str) -> Result<Self, StoreError> {
+        let what = self.shown.to_string();
+        let header = (HEADER_BYTES as u64).min(self.length);
+        let header = self.stored(0, header as usize);
+        let header = header.map_err(|source| StoreError::Io {
+            what: format!("{what} cannot be read"),
+            source: io::Error::other(source),
+        })?;
+        let sealed = Sealed::open(secret, name, &header, self.length)
+            .map_err(|source| StoreError::Sealed { what, source })?;
+        self.sealed = Some(Arc::new(Unsealing {
+            sealed,
+            kept: Mutex::default(),
+        }));
+        Ok(self)
+    }
+
+    /// How many bytes there are to read.
+    fn readable(&self) -> u64 {
+        let sealed = self.sealed.as_ref();
+        sealed.map_or(self.length, |unsealing| unsealing.sealed.length())
+    }
+
     fn at(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        if start
-            .checked_add(length as u64)
-            .is_none_or(|end| end > self.length)
-        {
-            return Err(ParquetError::EOF(format!(
+        let end = start.checked_add(length as u64);
+        let end = end.filter(|end| *end <= self.readable()).ok_or_else(|| {
+            ParquetError::EOF(format!(
                 "{length} bytes at {start} wanted of {}",
-                self.length
-            )));
+                self.readable()
+            ))
+        })?;
+        let Some(unsealing) = &self.sealed else {
+            return self.stored(start, length);
+        };
+        let mut bytes = Vec::with_capacity(length);
+        let mut position = start;
+        while position < end {
+            let (chunk, first) = unsealing.sealed.chunk_at(position);
+            let plain = self.chunk(unsealing, chunk)?;
+            let from = (position - first) as usize;
+            let to = plain.len().min((end - first) as usize);
+            if position == start && first + to as u64 == end {
+                return Ok(plain.slice(from..to));
+            }
+            bytes.extend_from_slice(&plain[from..to]);
+            position = first + to as u64;
         }
+        Ok(bytes.into())
+    }
+
+    fn chunk(&self, unsealing: &Unsealing, number: u64) -> Result<Bytes, ParquetError> {
+        let mut kept = unsealing
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(position) = kept.iter().position(|(kept, _)| *kept == number) {
+            let chunk = kept.remove(position);
+            kept.push(chunk.clone());
+            return Ok(chunk.1);
+        }
+        let place = unsealing.sealed.place(number);
+        let mut bytes = self
+            .stored(place.start, (place.end - place.start) as usize)?
+            .to_vec();
+        let plain = unsealing.sealed.unseal(number, &mut bytes);
+        let length = plain
+            .map_err(|error| ParquetError::External(Box::new(error)))?
+            .len();
+        bytes.truncate(length);
+        let bytes = Bytes::from(bytes);
+        if kept.len() == BLOCKS_KEPT {
+            kept.remove(0);
+        }
+        kept.push((number, bytes.clone()));
+        Ok(bytes)
+    }
+
+    /// Bytes as they are stored.
+    fn stored(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
         match &self.source {
             Source::File(file) => {
                 let mut bytes = vec![0; length];
@@ -606,7 +749,7 @@ impl RemoteObject {
 
 impl Length for Chunks {
     fn len(&self) -> u64 {
-        self.length
+        self.readable()
     }
 }
 
@@ -636,7 +779,7 @@ pub(crate) struct ChunkCursor {
 impl Read for ChunkCursor {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         if self.buffer.is_empty() {
-            let left = self.chunks.length.saturating_sub(self.position);
+            let left = self.chunks.readable().saturating_sub(self.position);
             let wanted = left.min(512.max(target.len() as u64));
             if wanted == 0 {
                 return Ok(0);

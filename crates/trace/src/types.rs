@@ -5,92 +5,14 @@
 //! Times are microseconds since the Unix epoch.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Microseconds since the Unix epoch.
-pub type Micros = i64;
-
-/// A recorder's number in the high 16 bits, a sequence number in the low 48.
-///
-/// Several recorders write into one trace without coordination: each owns a number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Id(pub u64);
-
-impl Id {
-    pub fn new(recorder: u16, sequence: u64) -> Self {
-        assert!(sequence < 1 << 48, "a recorder numbers at most 2^48 things");
-        Self(u64::from(recorder) << 48 | sequence)
-    }
-    pub fn recorder(self) -> u16 {
-        (self.0 >> 48) as u16
-    }
-    pub fn sequence(self) -> u64 {
-        self.0 & ((1 << 48) - 1)
-    }
-}
-
-/// `17` for recorder 0, `2.17` for recorder 2. `FromStr` reads the same.
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.recorder() {
-            0 => f.pad(&self.sequence().to_string()),
-            recorder => f.pad(&format!("{recorder}.{}", self.sequence())),
-        }
-    }
-}
-
-/// A text that is no [`Id`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a number like 17, or 2.17 for the second recorder's")]
-pub struct IdError(String);
-
-impl FromStr for Id {
-    type Err = IdError;
-
-    fn from_str(text: &str) -> Result<Self, IdError> {
-        let (recorder, sequence) = text.split_once('.').unwrap_or(("0", text));
-        match (recorder.parse(), sequence.parse()) {
-            (Ok(recorder), Ok(sequence)) if sequence < 1 << 48 => Ok(Self::new(recorder, sequence)),
-            _ => Err(IdError(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Debug for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Requests are numbered from 1 in order of arrival.
-pub type RequestId = Id;
-/// Transactions are numbered from 1 in the order in which they began at this recorder.
-pub type TransactionId = Id;
-/// Database sessions are numbered from 1 in the order in which they connected.
-pub type SessionId = Id;
-
-/// A 64-bit Postgres transaction id (`xid8`), epoch included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Xid(pub u64);
-
-/// What `pg_current_snapshot()` returns: every committed transaction below `xmax` that is not in
-/// `in_progress` is visible.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Snapshot {
-    pub xmin: Xid,
-    pub xmax: Xid,
-    /// Ascending.
-    pub in_progress: Vec<Xid>,
-}
-
-impl Snapshot {
-    /// Whether a transaction with this id is visible if it committed.
-    pub fn sees(&self, xid: Xid) -> bool {
-        xid < self.xmax && self.in_progress.binary_search(&xid).is_err()
-    }
-}
+// What a record is made of is part of what a recording says: a reader of traces finds it here.
+pub use hindcast_model::{
+    Attribution, Id, IdError, Isolation, Lock, Micros, Outcome, RequestId, SequenceValue,
+    SessionId, Snapshot, TransactionId, Xid,
+};
 
 /// One HTTP request as it reached the ingress, with its response. Written when it ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,7 +44,8 @@ pub enum Response {
     },
     /// The client or the service went away before the response was complete.
     Broken { reason: String },
-    /// Passed through without being recorded (a protocol upgrade, a body over the limit): replay cannot re-send it.
+    /// Passed through without being recorded (a protocol upgrade, a body over the limit): replay
+    /// cannot re-send it.
     Unrecorded { reason: String },
 }
 
@@ -148,36 +71,6 @@ impl fmt::Display for Digest {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Isolation {
-    ReadCommitted,
-    RepeatableRead,
-    Serializable,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    Committed,
-    Aborted,
-    /// `PREPARE TRANSACTION`; the later `COMMIT PREPARED` is a transaction of its own.
-    Prepared {
-        gid: String,
-    },
-    /// The answer to `COMMIT` was lost and `pg_xact_status` could not settle it.
-    Unknown,
-}
-
-/// How a transaction was attributed to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Attribution {
-    /// A `traceparent` in a SQL comment.
-    Comment,
-    /// `SET application_name = '<traceparent>'`.
-    ApplicationName,
-    /// Exactly one request was in flight.
-    Alone,
-}
-
 /// One database transaction. Written when it ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transaction {
@@ -188,7 +81,8 @@ pub struct Transaction {
     pub began: Micros,
     pub ended: Micros,
     pub isolation: Isolation,
-    /// `None` if it never needed one, if it failed before it had one, or if the statement did not allow company.
+    /// `None` if it never needed one, if it failed before it had one, or if the statement did not
+    /// allow company.
     pub snapshot: Option<Snapshot>,
     /// `None` if it wrote nothing.
     pub xid: Option<Xid>,
@@ -208,27 +102,9 @@ pub struct Transaction {
     pub sequence_values: Vec<SequenceValue>,
     /// Everything the server answered, if the transaction aborted: replay serves these bytes.
     pub server_bytes: Option<Vec<u8>>,
-    /// Everything the client sent, if the transaction is a ghost: replay sends these bytes. `Parse` messages of
-    /// statements that were prepared earlier are put in front.
+    /// Everything the client sent, if the transaction is a ghost: replay sends these bytes.
+    /// `Parse` messages of statements that were prepared earlier are put in front.
     pub client_bytes: Option<Vec<u8>>,
-}
-
-/// A statement that locks rows, tables or keys other than by writing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lock {
-    /// Index of the statement within its transaction.
-    pub statement: u32,
-    /// Hash of what is locked, as far as the text tells: table name, or one hash for all advisory locks.
-    pub target: u32,
-    /// Position in the order in which such statements completed at this recorder.
-    pub completed: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SequenceValue {
-    /// `pg_class.oid` of the sequence.
-    pub sequence: u32,
-    pub value: i64,
 }
 
 /// Low 32 bits of an XXH3 hash over the fingerprints of a transaction's statements.
@@ -259,12 +135,40 @@ pub enum GapCause {
         transactions: u64,
         reason: String,
     },
-    /// The recorder stopped without closing the trace; up to the flush interval before `to` may be missing.
+    /// The recorder stopped without closing the trace; up to the flush interval before `to` may be
+    /// missing.
     Crashed { recorder: u16 },
-    /// Transactions committed by somebody who passed no recorder.
-    Unaccounted { xids: Vec<Xid> },
+    /// Transactions that were committed past all recorders.
+    Unaccounted {
+        xids: Vec<Xid>,
+        /// What they wrote to, as far as that is known: names of tables, or the schema. Empty in
+        /// recordings of before this was asked.
+        #[serde(deserialize_with = "or_empty")]
+        wrote: String,
+    },
     /// A session whose protocol the observer could not follow; it was passed through from there on.
     Unobserved { session: SessionId, reason: String },
+    /// Recorded, and removed since.
+    Pruned {
+        recorder: u16,
+        requests: u64,
+        transactions: u64,
+    },
+    /// Transactions of which it cannot be told whether they wrote to the recorded database. This
+    /// is a doubt, not a loss: see [`GapCause::is_doubt`].
+    Unexplained { xids: Vec<Xid>, reason: String },
+}
+
+impl GapCause {
+    /// Whether it is not known that anything is missing.
+    pub fn is_doubt(&self) -> bool {
+        matches!(self, Self::Unexplained { .. })
+    }
+}
+
+/// The last field of a record, which earlier versions did not write.
+fn or_empty<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> {
+    Ok(String::deserialize(input).unwrap_or_default())
 }
 
 /// Written when a recorder starts.
@@ -272,9 +176,11 @@ pub enum GapCause {
 pub struct Recorder {
     pub number: u16,
     pub started: Micros,
-    /// The high half of every trace-id that this recorder gives out; the low half is the request id.
+    /// The high half of every trace-id that this recorder gives out; the low half is the request
+    /// id.
     pub trace_id_prefix: u64,
-    /// As given on the command line, without secrets: where the gateway listened and what it fronted.
+    /// As given on the command line, without secrets: where the gateway listened and what it
+    /// fronted.
     pub listen: String,
     pub app: String,
     pub pg_listen: String,
@@ -286,6 +192,9 @@ pub struct Recorder {
     pub system_identifier: u64,
     pub raised_isolation: Option<Isolation>,
     pub hindcast_version: String,
+    /// The rules of what was redacted, as they were written. Digests of responses are over what
+    /// they leave.
+    pub redacted: Vec<String>,
 }
 
 /// A state of the database from which a replay can start.
@@ -337,4 +246,35 @@ pub enum Record {
     Closed {
         at: Micros,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As write-ahead files had it before `wrote`.
+    #[derive(Serialize, Deserialize)]
+    enum Earlier {
+        _Dropped,
+        _Crashed,
+        Unaccounted { xids: Vec<Xid> },
+    }
+
+    #[test]
+    fn what_an_earlier_version_wrote_is_read_and_the_other_way_round() {
+        let xids = vec![Xid(7), Xid(1 << 40)];
+        let earlier = Earlier::Unaccounted { xids: xids.clone() };
+        let bytes = postcard::to_allocvec(&(1i64, 2i64, &earlier)).unwrap();
+        let gap: Gap = postcard::from_bytes(&bytes).unwrap();
+        let cause = |wrote: &str| GapCause::Unaccounted {
+            xids: xids.clone(),
+            wrote: wrote.to_owned(),
+        };
+        assert_eq!((gap.from, gap.to, gap.cause), (1, 2, cause("")));
+
+        let bytes = postcard::to_allocvec(&cause("public.note")).unwrap();
+        assert_eq!(postcard::from_bytes(&bytes), Ok(cause("public.note")));
+        let earlier: Earlier = postcard::from_bytes(&bytes).unwrap();
+        assert!(matches!(earlier, Earlier::Unaccounted { xids: read } if read == xids));
+    }
 }

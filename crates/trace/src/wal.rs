@@ -2,24 +2,29 @@
 //!
 //! ```text
 //! file    header entry*
-//! header  magic[8] version:u32 recorder:u16 segment:u32 created:i64 flush_interval_us:u64 crc:u32     little-endian
-//! entry   length:u32 crc:u32 payload[length]
+//! header  magic[8] version:u32 recorder:u16 segment:u32 created:i64 flush_interval_us:u64 crc:u32
+//! entry   length:u32 crc:u32 payload[length]                                         little-endian
 //! payload 0 record (postcard)  |  1 time:i64 "everything up to this time is in the file"
 //! ```
 //!
-//! The checksum of an entry covers its length and payload and starts from the checksum of the record before it,
-//! so neither an old record in its place nor a record after a hole is ever taken for one of the file.
-//! A time entry is always the last one: the next record is written over it, and the chain of checksums
-//! leaves it out.
+//! In an encrypted trace the header is of a later version and has an address before its checksum,
+//! and a payload is `number:u64 ciphertext tag[16]`. The number is the nonce: each payload that is
+//! written gets the next one, also if writing it failed or something is written over it.
+//!
+//! The checksum of an entry covers its length and payload and starts from the checksum of the
+//! record before it, so neither an old record in its place nor a record after a hole is ever taken
+//! for one of the file. A time entry is always the last one: the next record is written over it,
+//! and the chain of checksums leaves it out.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use crate::parquet_table::{DictionaryPays, FORMAT_VERSION, Table, TableSummary};
+use crate::crypt::{ADDRESS_BYTES, Address, FileKey, Keyring, TAG_BYTES};
+use crate::parquet_table::{DictionaryPays, FORMAT_VERSION, SEALED_VERSION, Table, TableSummary};
 use crate::store::sync_parent;
 use crate::tables::{Requests, Transactions};
 use crate::{Base, FinalState, Gap, Micros, OpenError, ReadError, Record, Recorder, Shape};
@@ -29,6 +34,8 @@ const HEADER_BYTES: usize = 8 + 4 + 2 + 4 + 8 + 8 + 4;
 const ENTRY_BYTES: usize = 8;
 const RECORD: u8 = 0;
 const TIME: u8 = 1;
+/// Of the number in front of an encrypted payload.
+const NUMBER_BYTES: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalHeader {
@@ -36,33 +43,52 @@ pub(crate) struct WalHeader {
     pub segment: u32,
     pub created: Micros,
     pub flush_interval_us: u64,
+    /// If the payloads are encrypted. Filled in when the file is created.
+    pub address: Option<Address>,
 }
 
 impl WalHeader {
+    /// How long it is in the file.
+    fn length(&self) -> usize {
+        HEADER_BYTES + self.address.map_or(0, |_| ADDRESS_BYTES)
+    }
+
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        let mut bytes = Vec::with_capacity(self.length());
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let version = self.address.map_or(FORMAT_VERSION, |_| SEALED_VERSION);
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&self.recorder.to_le_bytes());
         bytes.extend_from_slice(&self.segment.to_le_bytes());
         bytes.extend_from_slice(&self.created.to_le_bytes());
         bytes.extend_from_slice(&self.flush_interval_us.to_le_bytes());
+        if let Some(address) = &self.address {
+            bytes.extend_from_slice(&address.to_bytes());
+        }
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
         bytes
     }
 
-    /// `None` if it is damaged.
-    fn decode(bytes: &[u8; HEADER_BYTES], path: &Path) -> Result<Option<Self>, OpenError> {
-        let (body, crc) = bytes.split_at(HEADER_BYTES - 4);
-        if &body[..8] != MAGIC || crc32fast::hash(body).to_le_bytes() != crc {
+    /// From the beginning of a file, however short. `None` if it is damaged.
+    fn decode(bytes: &[u8], path: &Path) -> Result<Option<Self>, OpenError> {
+        if bytes.len() < HEADER_BYTES || &bytes[..8] != MAGIC {
             return Ok(None);
         }
-        let found = u32::from_le_bytes(part(body, 8));
-        if found > FORMAT_VERSION {
+        let found = u32::from_le_bytes(part(bytes, 8));
+        let sealed = found == SEALED_VERSION;
+        let length = HEADER_BYTES + if sealed { ADDRESS_BYTES } else { 0 };
+        if bytes.len() < length {
+            return Ok(None);
+        }
+        let (body, crc) = bytes[..length].split_at(length - 4);
+        if crc32fast::hash(body).to_le_bytes() != crc {
+            return Ok(None);
+        }
+        if found != FORMAT_VERSION && !sealed {
             return Err(OpenError::Newer {
                 what: path.display().to_string(),
                 found,
-                supported: FORMAT_VERSION,
+                supported: SEALED_VERSION,
             });
         }
         Ok(Some(Self {
@@ -70,6 +96,7 @@ impl WalHeader {
             segment: u32::from_le_bytes(part(body, 14)),
             created: i64::from_le_bytes(part(body, 18)),
             flush_interval_us: u64::from_le_bytes(part(body, 26)),
+            address: sealed.then(|| Address::from_bytes(&part(body, 34))),
         }))
     }
 }
@@ -98,11 +125,50 @@ pub(crate) struct WalWriter {
     /// Checksum of the last record.
     chain: u32,
     framed: Vec<u8>,
+    sealing: Option<Sealing>,
+}
+
+/// Encrypts the payloads of one file.
+struct Sealing {
+    key: Arc<FileKey>,
+    /// Of the next payload. Never goes back: it is the nonce.
+    number: u64,
+}
+
+impl Sealing {
+    fn seal(&mut self, payload: &[u8], at: u64) -> Vec<u8> {
+        let mut sealed = Vec::with_capacity(NUMBER_BYTES + payload.len() + TAG_BYTES);
+        sealed.extend_from_slice(&self.number.to_le_bytes());
+        sealed.extend_from_slice(payload);
+        let place = at.to_le_bytes();
+        self.key
+            .seal(self.number, false, &place, &mut sealed, NUMBER_BYTES);
+        self.number += 1;
+        sealed
+    }
+}
+
+/// The payload of the entry at this place. `None`: it is not what was written there.
+fn unseal<'a>(key: &FileKey, payload: &'a mut [u8], at: u64) -> Option<&'a [u8]> {
+    let (number, sealed) = payload.split_at_mut_checked(NUMBER_BYTES)?;
+    let number = u64::from_le_bytes(part(number, 0));
+    key.unseal(number, false, &at.to_le_bytes(), sealed)
 }
 
 impl WalWriter {
-    pub fn create(path: PathBuf, header: WalHeader) -> io::Result<Self> {
-        let file = OpenOptions::new()
+    pub fn create(
+        path: PathBuf,
+        mut header: WalHeader,
+        keyring: Option<&Keyring>,
+    ) -> io::Result<Self> {
+        header.address = None;
+        let mut sealing = None;
+        if let Some(keyring) = keyring {
+            let (key, address) = keyring.key_for_new(&path).map_err(io::Error::other)?;
+            header.address = Some(address);
+            sealing = Some(Sealing { key, number: 0 });
+        }
+        let file = hindcast_private::options()
             .read(true)
             .write(true)
             .create_new(true)
@@ -125,6 +191,7 @@ impl WalWriter {
             end: bytes.len() as u64,
             chain,
             framed: Vec::new(),
+            sealing,
         })
     }
 
@@ -141,11 +208,12 @@ impl WalWriter {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.end == HEADER_BYTES as u64
+        self.end == self.header.length() as u64
     }
 
-    /// Writes a batch and waits until it is on disk. If that fails nothing has changed, and the same batch can be
-    /// tried again: it is then written anew, because what the kernel could not write once it may have forgotten.
+    /// Writes a batch and waits until it is on disk. If that fails nothing has changed, and the
+    /// same batch can be tried again: it is then written anew, because what the kernel could not
+    /// write once it may have forgotten.
     pub fn append(&mut self, batch: &[u8], now: Micros) -> io::Result<()> {
         let mut framed = std::mem::take(&mut self.framed);
         framed.clear();
@@ -154,11 +222,11 @@ impl WalWriter {
         while !rest.is_empty() {
             let length = u32::from_le_bytes(part(rest, 0)) as usize;
             let (payload, after) = rest[4..].split_at(length);
-            chain = frame(payload, chain, &mut framed);
+            chain = self.frame(payload, chain, &mut framed);
             rest = after;
         }
         let added = framed.len() as u64;
-        frame(&time_payload(now), chain, &mut framed);
+        self.frame(&time_payload(now), chain, &mut framed);
         let written = self
             .file
             .write_all_at(&framed, self.end)
@@ -178,8 +246,17 @@ impl WalWriter {
     /// Notes that nothing more was recorded until now. Not synced: worth a write, not a seek.
     pub fn note_time(&mut self, now: Micros) -> io::Result<()> {
         let mut framed = Vec::with_capacity(32);
-        frame(&time_payload(now), self.chain, &mut framed);
+        self.frame(&time_payload(now), self.chain, &mut framed);
         self.file.write_all_at(&framed, self.end)
+    }
+
+    /// Appends an entry to what is to be written at the end.
+    fn frame(&mut self, payload: &[u8], chain: u32, framed: &mut Vec<u8>) -> u32 {
+        let at = self.end + framed.len() as u64;
+        match &mut self.sealing {
+            None => frame(payload, chain, framed),
+            Some(sealing) => frame(&sealing.seal(payload, at), chain, framed),
+        }
     }
 }
 
@@ -205,12 +282,14 @@ fn checksum(chain: u32, length: &[u8], payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A write-ahead file that was read through once: what is in it, apart from the many requests and transactions.
+/// A write-ahead file that was read through once: what is in it, apart from the many requests and
+/// transactions.
 pub(crate) struct Wal {
     pub path: PathBuf,
     file: Arc<File>,
     /// `None`: even the header is torn, so there is nothing to read.
     header: Option<WalHeader>,
+    key: Option<Arc<FileKey>>,
     /// End of the last whole record.
     end: u64,
     pub torn: Option<Torn>,
@@ -244,7 +323,7 @@ pub(crate) struct Small {
 
 impl Wal {
     /// `None` if the file is gone.
-    pub fn open(path: &Path) -> Result<Option<Self>, OpenError> {
+    pub fn open(path: &Path, keyring: Option<&Keyring>) -> Result<Option<Self>, OpenError> {
         let failed = |source| OpenError::Io {
             what: format!("{} cannot be read", path.display()),
             source,
@@ -259,6 +338,7 @@ impl Wal {
             path: path.to_owned(),
             file: Arc::clone(&file),
             header: None,
+            key: None,
             end: 0,
             torn: None,
             until: Micros::MIN,
@@ -269,17 +349,13 @@ impl Wal {
             transaction_dictionary: DictionaryPays::default(),
             small: Small::default(),
         };
-        let mut bytes = [0; HEADER_BYTES];
-        let header = match file.read_exact_at(&mut bytes, 0) {
-            Ok(()) => WalHeader::decode(&bytes, path)?,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
-            Err(error) => return Err(failed(error)),
-        };
+        let header = WalHeader::decode(&beginning(&file).map_err(failed)?, path)?;
+        wal.key = key_of(path, header.as_ref(), keyring)?;
         let (mut torn, mut written_until) = (true, None);
         if let Some(header) = header {
             wal.header = Some(header);
             wal.until = header.created;
-            let mut entries = Entries::new(Arc::clone(&file), header);
+            let mut entries = Entries::new(Arc::clone(&file), header, wal.key.clone());
             loop {
                 match entries.next().map_err(failed)? {
                     Entry::Record { record, .. } => wal.count(record),
@@ -312,7 +388,8 @@ impl Wal {
         Ok(Some(wal))
     }
 
-    /// Whether there is at least a header; if not, nothing is known about the file but that it exists.
+    /// Whether there is at least a header; if not, nothing is known about the file but that it
+    /// exists.
     pub fn has_header(&self) -> bool {
         self.header.is_some()
     }
@@ -377,7 +454,8 @@ impl Wal {
         self.until = self.until.max(seen);
     }
 
-    /// Reads the file again and says where its requests and transactions are, each in order of their ids.
+    /// Reads the file again and says where its requests and transactions are, each in order of
+    /// their ids.
     pub fn index(&self) -> Result<WalIndex, ReadError> {
         let mut index = WalIndex {
             requests: Vec::new(),
@@ -386,8 +464,9 @@ impl Wal {
         let Some(header) = self.header else {
             return Ok(index);
         };
-        let mut entries = Entries::new(Arc::clone(&self.file), header);
-        // A file that is still being written may have grown since it was opened; what came later is not counted.
+        let mut entries = Entries::new(Arc::clone(&self.file), header, self.key.clone());
+        // A file that is still being written may have grown since it was opened; what came later is
+        // not counted.
         while entries.end < self.end {
             match entries.next().map_err(|source| self.unreadable(source))? {
                 Entry::Record {
@@ -419,7 +498,11 @@ impl Wal {
         self.file
             .read_exact_at(&mut payload, at + ENTRY_BYTES as u64)
             .map_err(|source| self.unreadable(source))?;
-        match payload.split_first() {
+        let payload = match &self.key {
+            None => Some(&payload[..]),
+            Some(key) => unseal(key, &mut payload, at),
+        };
+        match payload.and_then(<[u8]>::split_first) {
             Some((&RECORD, bytes)) => postcard::from_bytes(bytes).ok(),
             _ => None,
         }
@@ -453,9 +536,58 @@ enum Entry {
     End { clean: bool },
 }
 
+/// The bytes that a header is in, or as many as there are.
+fn beginning(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; HEADER_BYTES + ADDRESS_BYTES];
+    let mut read = 0;
+    loop {
+        match file.read_at(&mut bytes[read..], read as u64)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// The key of a file, if its trace is encrypted.
+fn key_of(
+    path: &Path,
+    header: Option<&WalHeader>,
+    keyring: Option<&Keyring>,
+) -> Result<Option<Arc<FileKey>>, OpenError> {
+    let damaged = |reason: &str| OpenError::Damaged {
+        what: path.display().to_string(),
+        reason: reason.to_owned(),
+    };
+    let Some(header) = header else {
+        return Ok(None);
+    };
+    match (&header.address, keyring) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(damaged(
+            "it is not encrypted, as the rest of the recording is",
+        )),
+        (Some(_), None) => Err(damaged("it is encrypted, and the recording is not")),
+        (Some(address), Some(keyring)) => match keyring.key_of(path, address) {
+            Some(key) => Ok(Some(key)),
+            None if keyring.secret().is_none() => Err(OpenError::OnlyPublic {
+                location: path.display().to_string(),
+                needed: address.recipient,
+            }),
+            None => Err(OpenError::OtherKey {
+                location: path.display().to_string(),
+                needed: address.recipient,
+                given: keyring.public().id(),
+            }),
+        },
+    }
+}
+
 /// Goes through the entries until the first that is not whole.
 struct Entries {
     reader: BufReader<Positioned>,
+    key: Option<Arc<FileKey>>,
     chain: u32,
     /// End of the last whole record.
     end: u64,
@@ -463,15 +595,17 @@ struct Entries {
 }
 
 impl Entries {
-    fn new(file: Arc<File>, header: WalHeader) -> Self {
+    fn new(file: Arc<File>, header: WalHeader, key: Option<Arc<FileKey>>) -> Self {
+        let start = header.length() as u64;
         let positioned = Positioned {
             file,
-            position: HEADER_BYTES as u64,
+            position: start,
         };
         Self {
             reader: BufReader::with_capacity(256 << 10, positioned),
+            key,
             chain: crc32fast::hash(&header.encode()),
-            end: HEADER_BYTES as u64,
+            end: start,
             payload: Vec::new(),
         }
     }
@@ -494,7 +628,11 @@ impl Entries {
         if read < length || crc.to_le_bytes() != entry[4..] {
             return Ok(Entry::End { clean: false });
         }
-        match self.payload.split_first() {
+        let payload = match &self.key {
+            None => Some(&self.payload[..]),
+            Some(key) => unseal(key, &mut self.payload, self.end),
+        };
+        match payload.and_then(<[u8]>::split_first) {
             Some((&RECORD, bytes)) => match postcard::from_bytes(bytes) {
                 Ok(record) => {
                     let at = self.end;
@@ -520,7 +658,7 @@ impl Entries {
     }
 }
 
-/// Reads a file from a position of its own, whoever else reads it.
+/// Reads a file from a position of its own, independent of other readers.
 struct Positioned {
     file: Arc<File>,
     position: u64,

@@ -1,5 +1,7 @@
-//! A trace in an S3-compatible store: a real server (moto), which goes away, refuses, and comes back.
+//! A trace in an S3-compatible store: a real server (moto), which goes away, refuses, and comes
+//! back.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,7 +16,8 @@ use common::*;
 use hindcast_trace::*;
 use tempfile::TempDir;
 
-/// Serves S3 with real permissions: `revoke` and `grant` on its standard input take them away and give them back.
+/// Serves S3 with real permissions: `revoke` and `grant` on its standard input take them away and
+/// give them back.
 const SERVER: &str = r#"
 import json, logging, sys, urllib.request
 import boto3
@@ -80,7 +83,8 @@ impl Server {
             ("AWS_SECRET_ACCESS_KEY", words[3].into()),
         ];
         for (name, value) in settings {
-            // SAFETY: this happens once, before any test of this process does anything, see `store`.
+            // SAFETY: this happens once, before any test of this process does anything, see
+            // `store`.
             unsafe { std::env::set_var(name, value) };
         }
         Self {
@@ -160,6 +164,65 @@ fn options(wal: &TempDir) -> WriterOptions {
         wal_folder: Some(wal.path().to_owned()),
         ..hasty()
     }
+}
+
+#[test]
+fn an_encrypted_trace_in_a_store_is_written_and_read() {
+    let _store = store();
+    let (location, wal) = fresh();
+    let secret = Key::Secret(SecretKey::generate().unwrap());
+    let public = Key::Public(secret.public());
+    let encrypting = WriterOptions {
+        key: Some(public),
+        ..options(&wal)
+    };
+    record_with(&location, encrypting, 200);
+    let error = Trace::open(&location).err().unwrap();
+    assert!(matches!(error, OpenError::Encrypted { .. }), "{error}");
+    let trace = Trace::open_with(&location, Some(&secret)).unwrap();
+    assert_eq!(
+        read_requests(&trace),
+        (1..=200)
+            .map(|sequence| request(0, sequence))
+            .collect::<Vec<_>>()
+    );
+    assert_eq!(trace.request(Id::new(0, 77)).unwrap(), Some(request(0, 77)));
+    let copy = TempDir::new().unwrap();
+    let copy = copy.path().join("copy");
+    decrypt(&location, &secret, &copy).unwrap();
+    let copied = Trace::open(&Location::folder(&copy)).unwrap();
+    assert_eq!(read_requests(&copied), read_requests(&trace));
+}
+
+#[test]
+fn a_trace_in_a_store_is_pruned() {
+    let _store = store();
+    let (location, wal) = fresh();
+    record_with(&location, options(&wal), 10);
+    let base = take_base(&location, options(&wal));
+    record_with(&location, options(&wal), 7);
+    let before = Trace::open(&location).unwrap();
+    let plan = plan_prune(&location, None, &all_of_it()).unwrap();
+    assert_eq!(plan.recorders[0].requests, 10);
+    assert_eq!(plan.held_by, Some(base.clone()));
+    let mut removed = 0;
+    prune(&location, None, &plan, |files| removed = files).unwrap();
+    // Requests, transactions, shapes, recorders, and the manifest.
+    assert_eq!(removed, 5);
+    let error = before.requests(RequestFilter::default()).next();
+    let error = error.unwrap().unwrap_err();
+    assert!(matches!(error, ReadError::Pruned { .. }), "{error}");
+    let trace = Trace::open(&location).unwrap();
+    assert_eq!(read_requests(&trace).len(), 7);
+    assert_eq!(trace.bases(), [base]);
+    assert_eq!(trace.pruned()[0].requests, 10);
+    // Nothing is left to do.
+    let plan = plan_prune(&location, None, &all_of_it()).unwrap();
+    assert_eq!(plan.recorders, []);
+    prune(&location, None, &plan, |_| {
+        panic!("nothing is there to remove")
+    })
+    .unwrap();
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What observing costs: nanoseconds of CPU per exchange, by kind of session, beside merely copying the bytes.
+//! What observing costs: nanoseconds of CPU per exchange, by kind of session, beside merely copying
+//! the bytes.
 //!
 //! `cargo run --release -p hindcast-wire --example cost`
 
@@ -9,7 +10,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use hindcast_wire::message::{backend, frontend};
 use hindcast_wire::sql::ScriptCache;
-use hindcast_wire::{Context, Event, Output, Recorder, RecorderOptions, SequenceColumns, Status};
+use hindcast_wire::{Context, Event, Observer, ObserverOptions, SequenceColumns, Status, Wires};
 
 /// One exchange: what the client sends, and what the server answers, our statements included.
 struct Exchange {
@@ -22,7 +23,7 @@ struct Exchange {
 const SNAPSHOT: [&[u8]; 5] = [
     b"1000:1010:1003,1005",
     b"repeatable read",
-    b"1700000000000000",
+    b"\\x0002ad22dce66000",
     b"off",
     b"1007",
 ];
@@ -40,9 +41,11 @@ fn row(out: &mut BytesMut) {
 
 /// The answer to an ask of ours.
 fn ours(out: &mut BytesMut, columns: &[&'static [u8]]) {
+    backend::parse_complete(out);
     backend::bind_complete(out);
     backend::data_row(out, &values(columns));
     backend::command_complete(out, b"SELECT 1");
+    backend::close_complete(out);
     backend::close_complete(out);
 }
 
@@ -131,48 +134,51 @@ fn block() -> Vec<Exchange> {
 }
 
 fn measure(name: &str, exchanges: &[Exchange], rounds: u32) {
-    let mut recorder = Recorder::new(RecorderOptions::new(1, Arc::new(ScriptCache::default())));
+    let mut observer = Observer::new(ObserverOptions::new(1, Arc::new(ScriptCache::default())));
     let sequences = SequenceColumns::default();
     let context = Context {
         now: 1,
-        alone: Some(7),
+        alone: Some(hindcast_model::Id(7)),
         sequences: &sequences,
         lock_order: &|| 1,
     };
-    let (mut input, mut out) = (BytesMut::with_capacity(1 << 16), Output::default());
+    let (mut input, mut out, mut events) = (
+        BytesMut::with_capacity(1 << 16),
+        Wires::default(),
+        Vec::new(),
+    );
     frontend::startup(&mut input, frontend::PROTOCOL_3_0, &[(b"user", b"u")]);
-    recorder
-        .on_client(&mut input, &context, &mut out)
+    observer
+        .on_client(&mut input, &context, &mut out, &mut events)
         .expect("startup");
     backend::authentication(&mut input, 0, b"");
     backend::parameter_status(&mut input, b"server_version", b"15.4");
     backend::ready_for_query(&mut input, Status::Idle);
-    recorder
-        .on_server(&mut input, &context, &mut out)
+    observer
+        .on_server(&mut input, &context, &mut out, &mut events)
         .expect("startup");
-    prepare(&mut recorder, &context, &mut out, exchanges);
+    prepare(&mut observer, &context);
 
     let mut transactions = 0;
     let start = Instant::now();
     for _ in 0..rounds {
         for exchange in exchanges {
             input.extend_from_slice(&exchange.client);
-            recorder
-                .on_client(&mut input, &context, &mut out)
+            observer
+                .on_client(&mut input, &context, &mut out, &mut events)
                 .expect("it can be followed");
             input.extend_from_slice(&exchange.server);
-            recorder
-                .on_server(&mut input, &context, &mut out)
+            observer
+                .on_server(&mut input, &context, &mut out, &mut events)
                 .expect("it can be followed");
             black_box((&out.to_server, &out.to_client));
-            transactions += out
-                .events
+            transactions += events
                 .iter()
                 .filter(|event| matches!(event, Event::Transaction(_)))
                 .count();
             out.to_server.clear();
             out.to_client.clear();
-            out.events.clear();
+            events.clear();
         }
     }
     let observed = start.elapsed();
@@ -198,13 +204,9 @@ fn measure(name: &str, exchanges: &[Exchange], rounds: u32) {
     );
 }
 
-/// Prepares the client's statement, and lets ours be prepared: the first of each kind is answered with one message more.
-fn prepare(
-    recorder: &mut Recorder,
-    context: &Context<'_>,
-    out: &mut Output,
-    exchanges: &[Exchange],
-) {
+/// Prepares the client's statement.
+fn prepare(observer: &mut Observer, context: &Context<'_>) {
+    let (mut out, mut events) = (Wires::default(), Vec::new());
     let (mut client, mut server) = (BytesMut::new(), BytesMut::new());
     frontend::parse(
         &mut client,
@@ -215,44 +217,12 @@ fn prepare(
     frontend::sync(&mut client);
     backend::parse_complete(&mut server);
     backend::ready_for_query(&mut server, Status::Idle);
-    recorder
-        .on_client(&mut client, context, out)
+    observer
+        .on_client(&mut client, context, &mut out, &mut events)
         .expect("it can be followed");
-    recorder
-        .on_server(&mut server, context, out)
+    observer
+        .on_server(&mut server, context, &mut out, &mut events)
         .expect("it can be followed");
-    for exchange in exchanges {
-        out.to_server.clear();
-        recorder
-            .on_client(&mut exchange.client.clone(), context, out)
-            .expect("it can be followed");
-        let mut answer = BytesMut::new();
-        let parses = memchr::memmem::find(&out.to_server, b"hindcast_")
-            .is_some_and(|at| out.to_server[at - 5] == b'P');
-        let at_end = exchange.server.len() > 60 && exchanges.len() == 1;
-        if parses && at_end {
-            // Ours stands behind the client's: in front of the last BindComplete.
-            let at = exchange
-                .server
-                .windows(5)
-                .rposition(|window| window == b"2\0\0\0\x04")
-                .expect("a BindComplete");
-            answer.extend_from_slice(&exchange.server[..at]);
-            backend::parse_complete(&mut answer);
-            answer.extend_from_slice(&exchange.server[at..]);
-        } else {
-            if parses {
-                backend::parse_complete(&mut answer);
-            }
-            answer.extend_from_slice(&exchange.server);
-        }
-        recorder
-            .on_server(&mut answer, context, out)
-            .expect("it can be followed");
-    }
-    out.to_server.clear();
-    out.to_client.clear();
-    out.events.clear();
 }
 
 fn main() {

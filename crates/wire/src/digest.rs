@@ -1,8 +1,10 @@
 //! What a transaction was answered, folded into 32 bits.
 //!
-//! Recording and replay must come to the same digest exactly when a client could not tell the answers apart, except for the order
-//! of rows where the statement left it open. So rows of a statement without a top-level `ORDER BY` are summed, those of one with it are
-//! chained, and statements are chained. Parameter reports, notices, notifications and row descriptions do not count.
+//! Recording and replay must come to the same digest exactly when a client could not tell the
+//! answers apart, except for the order of rows where the statement left it open. So rows of a
+//! statement without a top-level `ORDER BY` are summed, those of one with it are chained, and
+//! statements are chained. Parameter reports, notices, notifications and row descriptions do not
+//! count.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -37,8 +39,8 @@ impl ResultDigest {
         }
     }
 
-    /// A statement ended: the tag of `CommandComplete` without its zero byte; empty for `EmptyQueryResponse`.
-    /// A suspended portal does not end its statement.
+    /// A statement ended: the tag of `CommandComplete` without its zero byte; empty for
+    /// `EmptyQueryResponse`. A suspended portal does not end its statement.
     pub fn complete(&mut self, tag: &[u8]) {
         self.end_statement(b'C', tag);
     }

@@ -6,9 +6,9 @@
 //!  └─────┴──────────────┴───────────────┘
 //! ```
 //!
-//! [`split`] takes whole messages off a buffer, for callers that treat messages one by one. [`Cursor`] walks over a buffer and leaves
-//! it alone, so that a run of messages can be forwarded as one slice; a message that is too long to be buffered is
-//! walked over in parts.
+//! [`split`] takes whole messages off a buffer, for callers that treat messages one by one.
+//! [`Cursor`] walks over a buffer and leaves it alone, so that a run of messages can be forwarded
+//! as one slice; a message that is too long to be buffered is walked over in parts.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -70,8 +70,8 @@ impl std::fmt::Debug for Frame {
 
 /// Takes the first message off `input`, or leaves it alone if that is not complete yet.
 ///
-/// Messages of every kind are returned whole, so up to [`limits::MESSAGE_BYTES_MAX`] may be buffered: use [`Cursor`] where
-/// that matters.
+/// Messages of every kind are returned whole, so up to [`limits::MESSAGE_BYTES_MAX`] may be
+/// buffered: use [`Cursor`] where that matters.
 pub fn split(direction: Direction, input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     let Some(length) = message_length(direction, input)? else {
         return Ok(None);
@@ -157,7 +157,8 @@ fn class(direction: Direction, tag: u8) -> Class {
     }
 }
 
-/// How long the message at the head of `input` is, header included; `None` while the header is incomplete.
+/// How long the message at the head of `input` is, header included; `None` while the header is
+/// incomplete.
 pub fn message_length(direction: Direction, input: &[u8]) -> Result<Option<usize>, FrameError> {
     let Some(&tag) = input.first() else {
         return Ok(None);
@@ -209,7 +210,8 @@ impl<'a> Piece<'a> {
 
 /// Walks over the messages of one direction of a session.
 ///
-/// The first piece of a message that comes in parts holds at least [`limits::BUFFERED_BYTES_MAX`] bytes.
+/// The first piece of a message that comes in parts holds at least [`limits::BUFFERED_BYTES_MAX`]
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     direction: Direction,
@@ -244,6 +246,7 @@ impl Cursor {
     }
 
     /// The piece at the head of `input`, or `None` if more bytes are needed.
+    #[inline]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Option<Piece<'a>>, FrameError> {
         if input.is_empty() {
             return Ok(None);

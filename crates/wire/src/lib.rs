@@ -12,23 +12,27 @@
 //! ```
 //!
 //! - [`frame`] splits streams into messages, [`message`] builds and parses the few that matter.
-//! - [`sql`] reads statement texts as far as needed: where statements end, what kind they are, which request's trace they carry.
+//! - [`sql`] reads statement texts as far as needed: where statements end, what kind they are,
+//!   which request's trace they carry.
 //! - [`tracker`] knows which message of the client (or of ours) the server answers next.
 //! - [`digest`] folds what a transaction was answered into 32 bits.
-//! - [`Recorder`] is the policy on top: it asks the server for snapshots and transaction ids in flights that are sent anyway,
-//!   swallows the answers, and tells its host about each transaction. Start reading there.
+//! - [`Observer`] is the policy on top: it asks the server for snapshots and transaction ids in
+//!   flights that are sent anyway, swallows the answers, and tells its host about each transaction.
+//!   Start reading there.
 //!
-//! It deliberately does no I/O, reads no clock and draws no random number: the host hands in time, what it knows about requests in
-//! flight, and the bytes. It refuses nothing and repairs nothing: what it cannot follow it passes through.
+//! It deliberately does no I/O, reads no clock and draws no random number: the host hands in time,
+//! what it knows about requests in flight, and the bytes. It refuses nothing and repairs nothing:
+//! what it cannot follow it passes through.
 //!
-//! The one invariant: **a client sees exactly what it would have seen without us.** What is forwarded differs from what came in
-//! only by our own statements and their answers, by trace comments taken out of statement texts, and by the error positions that shift with them.
+//! The one invariant: **a client sees exactly what it would have seen without us.** What is
+//! forwarded differs from what came in only by our own statements and their answers, by trace
+//! comments taken out of statement texts, and by the error positions that shift with them.
 
 pub mod digest;
 pub mod frame;
 pub mod limits;
 pub mod message;
-mod recorder;
+mod observer;
 pub mod sql;
 pub mod tracker;
 
@@ -37,16 +41,14 @@ use bytes::BytesMut;
 pub use digest::{ResultDigest, RowHasher, ShapeHasher};
 pub use frame::Direction;
 pub use message::backend::Status;
-pub use recorder::{
-    Attribution, Context, Cut, Event, Isolation, LockTaken, ObservedTransaction, Outcome,
-    ProtocolError, Recorder, RecorderOptions, SequenceColumns, SequenceTaken, Snapshot,
+pub use observer::{
+    Context, Cut, Event, ObservedTransaction, Observer, ObserverOptions, ProtocolError,
+    SequenceColumns,
 };
 
-/// What a step of the observer produced.
+/// Bytes of one session on their way out, in order.
 #[derive(Debug, Default)]
-pub struct Output {
+pub struct Wires {
     pub to_server: BytesMut,
     pub to_client: BytesMut,
-    /// In the order in which they happened.
-    pub events: Vec<Event>,
 }

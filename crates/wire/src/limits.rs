@@ -1,7 +1,7 @@
 //! Every limit of this crate, with the relations between them checked at compile time.
 //!
-//! Whoever talks to us may be broken or hostile. These limits are what keeps a session's memory bounded whatever arrives;
-//! a session that exceeds one is passed through unobserved, it is never refused.
+//! A peer may be broken or hostile. These limits are what keeps a session's memory bounded whatever
+//! arrives; a session that exceeds one is passed through unobserved, it is never refused.
 
 /// The startup packet. Postgres' own limit (`MAX_STARTUP_PACKET_LENGTH`).
 pub const STARTUP_BYTES_MAX: usize = 10_000;
@@ -12,7 +12,8 @@ pub const SMALL_MESSAGE_BYTES_MAX: usize = 10_000 + 5;
 /// Answers to an authentication request. Postgres' own limit (`PG_MAX_AUTH_TOKEN_LENGTH`).
 pub const AUTHENTICATION_BYTES_MAX: usize = 65_535 + 5;
 
-/// Any message. Postgres' own limit (`PQ_LARGE_MESSAGE_LIMIT`, one short of a gibibyte) with the header.
+/// Any message. Postgres' own limit (`PQ_LARGE_MESSAGE_LIMIT`, one short of a gibibyte) with the
+/// header.
 pub const MESSAGE_BYTES_MAX: usize = 0x3fff_ffff + 5;
 
 /// A message that must be seen whole before it can go on: statement texts and errors.
@@ -33,7 +34,8 @@ pub const PREPARED_BYTES_MAX: usize = 16 << 20;
 /// Fingerprint text of one statement; what is longer is cut and told apart by its hash.
 pub const FINGERPRINT_BYTES_MAX: usize = 4 << 10;
 
-/// Tokens of one statement that are looked at; of one with more (rows of values) the middle is skipped over.
+/// Tokens of one statement that are looked at; of one with more (rows of values) the middle is
+/// skipped over.
 pub const STATEMENT_TOKENS_MAX: usize = 16 << 10;
 
 /// Statements of one transaction whose fingerprints are kept; further ones count in the shape only.
@@ -42,7 +44,10 @@ pub const STATEMENTS_MAX: usize = 4 << 10;
 /// Locks, and sequence values, of one transaction that are kept.
 pub const NOTED_MAX: usize = 64 << 10;
 
-/// What a cache of analysed texts keeps in total by default.
+/// Tables that a session has asked for in vain and does not ask for again; behind these it forgets.
+pub const UNKNOWN_TABLES_MAX: usize = 64;
+
+/// What a cache of analysed texts takes in total by default.
 pub const SCRIPT_CACHE_BYTES: usize = 16 << 20;
 
 /// A text longer than this is not kept in the cache: it is hardly ever repeated.

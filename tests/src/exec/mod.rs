@@ -1,4 +1,5 @@
-//! `hindcast exec` from outside: a program is recorded at one place and replayed at another, where nothing that it used is left.
+//! `hindcast exec` from outside: a program is recorded at one place and replayed at another, where
+//! nothing that it used is left.
 //!
 //! ```no_run
 //! use hindcast_tests::exec::{Program, Scene};
@@ -9,12 +10,14 @@
 //! scene.assert_replays(&recorded);
 //! ```
 //!
-//! [`Scene::record`] runs the program in a folder of its own. [`Scene::replay`] then takes everything away: the folder is removed, the
-//! recording is moved, the replay runs elsewhere, with another environment, without input and, where the kernel allows it, without a network.
+//! [`Scene::record`] runs the program in a folder of its own. [`Scene::replay`] then takes
+//! everything away: the folder is removed, the recording is moved, the replay runs elsewhere, with
+//! another environment, without input and, where the kernel allows it, without a network.
 //! [`Scene::assert_replays`] does so twice and compares bytes and exit status.
 //!
-//! The invariant: **nothing waits for ever, and nothing is left running**. Every run has a deadline; one that misses it fails the test with
-//! what its threads were doing, and everything that it started is ended by its process id.
+//! The invariant: **nothing waits for ever, and nothing is left running**. Every run has a
+//! deadline; one that misses it fails the test with what its threads were doing, and everything
+//! that it started is ended by its process id.
 
 pub mod outcome;
 pub mod programs;
@@ -39,7 +42,8 @@ use crate::{Process, program};
 pub const DIVERGED: i32 = 124;
 pub const FAILED: i32 = 125;
 
-/// How long a run may take. What is recorded here takes a few seconds at most, on a machine that is busy with other tests.
+/// How long a run may take. What is recorded here takes a few seconds at most, on a machine that is
+/// busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What is run: a program, its arguments, what it reads, and options for the recorder.
@@ -108,7 +112,8 @@ impl Program {
     }
 }
 
-/// Where a program is, as a shell would find it. Servers are in folders that not every user's PATH has.
+/// Where a program is, as a shell would find it. Servers are in folders that not every user's PATH
+/// has.
 fn found_in_path(name: &OsStr) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -299,8 +304,9 @@ impl Scene {
         }
     }
 
-    /// The same for a program of several processes that write to one output at the same time: each line of each is there, but only calls
-    /// within a process and waiting for another one are in order.
+    /// The same for a program of several processes that write to one output at the same time: each
+    /// line of each is there, but only calls within a process and waiting for another one are
+    /// in order.
     #[track_caller]
     pub fn assert_replays_in_any_order_of_lines(&self, recorded: &Outcome) {
         for round in ["replay", "second replay"] {
@@ -317,7 +323,8 @@ impl Scene {
         }
     }
 
-    /// The whole life of a program whose unmarked lines are the same in every run: recording does not disturb it, and replay repeats it.
+    /// The whole life of a program whose unmarked lines are the same in every run: recording does
+    /// not disturb it, and replay repeats it.
     #[track_caller]
     pub fn assert_records_and_replays(&self, program: &Program) -> Outcome {
         let plain = self.run(program);
@@ -359,7 +366,8 @@ fn remove(folder: &Path) {
     }
 }
 
-/// A command that runs its arguments where there is no network, if this kernel and user can make such a place.
+/// A command that runs its arguments where there is no network, if this kernel and user can make
+/// such a place.
 fn without_network() -> Command {
     static HOW: OnceLock<Vec<&str>> = OnceLock::new();
     let how = HOW.get_or_init(|| {

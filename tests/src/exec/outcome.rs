@@ -41,7 +41,8 @@ pub struct Outcome {
     pub stdout: Vec<u8>,
     /// What the program wrote.
     pub stderr: Vec<u8>,
-    /// What Hindcast itself said: the lines at the end of standard error that are notes or an error of its own.
+    /// What Hindcast itself said: the lines at the end of standard error that are notes or an
+    /// error of its own.
     pub said: String,
 }
 
@@ -127,7 +128,8 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Only the lines that every run shows: the others are marked with `~` by the programs in tests/programs.
+    /// Only the lines that every run shows: the others are marked with `~` by the programs in
+    /// tests/programs.
     #[must_use]
     pub fn same_lines(&self) -> Self {
         let keep = |bytes: &[u8]| -> Vec<u8> {
@@ -190,8 +192,8 @@ impl Outcome {
     }
 }
 
-/// What Hindcast wrote at the end, apart from what the program did. Programs have errors of their own, so an error is taken for
-/// Hindcast's only where it speaks of the replay, or nothing was run.
+/// What Hindcast wrote at the end, apart from what the program did. Programs have errors of their
+/// own, so an error is taken for Hindcast's only where it speaks of the replay, or nothing was run.
 fn split(stderr: &[u8], status: Status) -> (Vec<u8>, String) {
     const OWN: [&str; 4] = [
         "Error: replay",

@@ -105,7 +105,8 @@ fn compile(compiler: &str, source: &Path, output: &str, flags: &[&str]) -> PathB
     if modified(&target) > needed {
         return target;
     }
-    // Another test process may want it at the same moment: whoever is last wins, and nobody sees half a program.
+    // Another test process may want it at the same moment: whoever is last wins, and nobody sees
+    // half a program.
     let fresh = folder().join(format!("{output}.{}", std::process::id()));
     let mut command = Command::new(compiler);
     if compiler == "cc" || compiler == "c++" {

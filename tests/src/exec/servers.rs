@@ -16,7 +16,8 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// Answers `/small` with the time, `/large` with 1 MB, `/moved` with where `/small` is, everything else with 404.
+    /// Answers `/small` with the time, `/large` with 1 MB, `/moved` with where `/small` is,
+    /// everything else with 404.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("just bound");

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Every process of a scene has it in its environment, whatever group or session it made for itself.
+/// Every process of a scene has it in its environment, whatever group or session it made for
+/// itself.
 pub const MARK: &str = "HINDCAST_TEST_SCENE";
 
 fn pids() -> Vec<u32> {
@@ -29,7 +30,8 @@ fn marked(folder: &Path) -> Vec<u32> {
     pids().into_iter().filter(has_it).collect()
 }
 
-/// Ends what is left of the scene in this folder; the command lines of what it was, after a moment in which it may end by itself.
+/// Ends what is left of the scene in this folder; the command lines of what it was, after a moment
+/// in which it may end by itself.
 pub fn end(folder: &Path) -> Vec<String> {
     let begun = Instant::now();
     while !std::thread::panicking()
@@ -84,7 +86,8 @@ pub fn family(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Where each thread of a process and its descendants is: for a person who wants to know why there is no end.
+/// Where each thread of a process and its descendants is: for a person who wants to know why there
+/// is no end.
 pub fn what_they_do(pid: u32) -> String {
     let mut text = String::new();
     for pid in family(pid) {

@@ -1,10 +1,12 @@
 //! What a reader of a backup may see, and why not, in words.
 //!
-//! Every transaction of the workload ends with one update of the only row of `head`: its number, and the sum of the `stamp` of all rows of all
-//! other tables. Triggers on the primary do that ([`SCHEMA`]), and the lock on that row puts commits in the order of their numbers. So
-//! *any* state that a reader sees names the prefix that it should be, and a row that is missing, there twice, too old or too new shows in the
-//! sum. The other rules say the same in a way that a person can follow: money is neither made nor lost, counters count, nobody sees a
-//! picture under a permission that was withdrawn before it was uploaded.
+//! Every transaction of the workload ends with one update of the only row of `head`: its number,
+//! and the sum of the `stamp` of all rows of all other tables. Triggers on the primary do that
+//! ([`SCHEMA`]), and the lock on that row puts commits in the order of their numbers. So
+//! *any* state that a reader sees names the prefix that it should be, and a row that is missing,
+//! there twice, too old or too new shows in the sum. The other rules say the same in a way that a
+//! person can follow: money is neither made nor lost, counters count, nobody sees a picture under a
+//! permission that was withdrawn before it was uploaded.
 //!
 //! The invariant: [`violations`] is pure, and knows nothing of how the rows were read.
 
@@ -38,7 +40,8 @@ pub const LEDGER: i64 = 300;
 
 /// The tables, the triggers that account for every change, and the first rows.
 ///
-/// `account.place` is unique and swapped, `item.id` is changed, `item.attachment` lies out of line and is not touched by most updates.
+/// `account.place` is unique and swapped, `item.id` is changed, `item.attachment` lies out of line
+/// and is not touched by most updates.
 pub fn schema() -> String {
     let triggers: String = STAMPED
         .iter()

@@ -1,4 +1,5 @@
-//! A primary, a backup, and `hindcast standby` between them; and the checker, which knows what a reader of the backup may see.
+//! A primary, a backup, and `hindcast standby` between them; and the checker, which knows what a
+//! reader of the backup may see.
 //!
 //! ```no_run
 //! use hindcast_tests::standby::Pair;
@@ -10,8 +11,8 @@
 //! follower.interrupt().assert_code(0);
 //! ```
 //!
-//! The invariant: whether the backup has everything is asked of the backup itself, by a marker written to the primary last, and never of the
-//! follower that is being tested.
+//! The invariant: whether the backup has everything is asked of the backup itself, by a marker
+//! written to the primary last, and never of the follower that is being tested.
 
 pub mod checker;
 pub mod compare;

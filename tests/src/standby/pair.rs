@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hindcast_rewind::cluster::{Cluster, Options};
+use hindcast_cluster::{Cluster, Options};
 use serde_json::Value;
 
 use crate::session::{Failure, Session};
@@ -70,7 +70,8 @@ pub fn backup() -> Options {
         .set("max_worker_processes", 30)
 }
 
-/// A database on the primary, one of the same name on the backup, and a folder for what is written in between.
+/// A database on the primary, one of the same name on the backup, and a folder for what is written
+/// in between.
 pub struct Pair {
     servers: Held,
     pub database: String,
@@ -333,8 +334,9 @@ impl Pair {
     pub fn wait_until_it_has_all(&self, follower: &mut Follower) {
         let session = Session::connect(&self.backup_url())
             .unwrap_or_else(|failure| panic!("the backup: {failure}"));
-        // The first marker may come with the copy, whose indexes are still to be made. The second was made after that copy's
-        // snapshot, so it comes from the log, which is read once the copy is done.
+        // The first marker may come with the copy, whose indexes are still to be made. The second
+        // was made after that copy's snapshot, so it comes from the log, which is read once
+        // the copy is done.
         for _ in 0..2 {
             let marker = self.mark();
             follower
@@ -361,8 +363,8 @@ impl Pair {
     /// If the databases hold different rows; says which.
     #[track_caller]
     pub fn assert_equal(&self) {
-        // Several workers may have written the marker a moment before the rest of its epoch; where transactions are the unit, long before those that it
-        // does not depend on.
+        // Several workers may have written the marker a moment before the rest of its epoch; where
+        // transactions are the unit, long before those that it does not depend on.
         let primary = contents(&self.primary_url());
         let begun = Instant::now();
         loop {

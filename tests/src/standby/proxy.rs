@@ -41,7 +41,8 @@ impl Proxy {
             cuts: AtomicU64::new(0),
             open: Mutex::default(),
         });
-        // Ends with the process of the test, or with the first connection after the proxy was dropped.
+        // Ends with the process of the test, or with the first connection after the proxy was
+        // dropped.
         let weak = Arc::downgrade(&wire);
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -70,7 +71,8 @@ impl Proxy {
         self.wire.cut();
     }
 
-    /// Ends all connections when the server has sent so many more bytes: most likely in the middle of a message.
+    /// Ends all connections when the server has sent so many more bytes: most likely in the middle
+    /// of a message.
     pub fn cut_after(&self, bytes: u64) {
         self.wire.bytes_left.store(bytes, Ordering::SeqCst);
     }

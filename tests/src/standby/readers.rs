@@ -20,7 +20,8 @@ pub enum View {
     Exported,
     /// A statement per table between BEGIN and COMMIT, as the memory server takes them.
     Memory,
-    /// A statement per table and nothing around them: **wrong**, there to see that the checker notices.
+    /// A statement per table and nothing around them: **wrong**, there to see that the checker
+    /// notices.
     Torn,
 }
 
@@ -247,7 +248,8 @@ fn state(session: &Session, view: View, turn: u64) -> Result<Option<State>, Fail
             );
             match within(session, &begin, turn) {
                 Ok(state) => Ok(Some(state)),
-                // Between asking for its name and importing it the snapshot ended with the follower, or with the next epoch.
+                // Between asking for its name and importing it the snapshot ended with the
+                // follower, or with the next epoch.
                 Err(failure)
                     if matches!(failure.code.as_deref(), Some("22023" | "55000" | "42704")) =>
                 {

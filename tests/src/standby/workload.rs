@@ -25,7 +25,8 @@ struct Shared {
 }
 
 impl Workload {
-    /// Starts clients that need [`super::checker::schema`], each with numbers of its own from `random`.
+    /// Starts clients that need [`super::checker::schema`], each with numbers of its own from
+    /// `random`.
     pub fn start(url: &str, clients: u64, rate: u64, random: &mut Random) -> Self {
         let shared = Arc::new(Shared {
             url: url.to_owned(),
@@ -242,7 +243,8 @@ fn uncomment(random: &mut Random) -> String {
     )
 }
 
-/// The permission is withdrawn, then the picture is uploaded; later the picture goes, then the permission comes back. Four transactions.
+/// The permission is withdrawn, then the picture is uploaded; later the picture goes, then the
+/// permission comes back. Four transactions.
 fn upload(session: &Session, client: u64, random: &mut Random) -> Result<u64, Failure> {
     let album = 1 + client % ALBUMS as u64;
     let picture = random.below(1_000_000_000);
@@ -259,7 +261,8 @@ fn upload(session: &Session, client: u64, random: &mut Random) -> Result<u64, Fa
     Ok(4)
 }
 
-/// An item gets another key, its attachment untouched; sometimes it gets the old one back at once, or a colour with it.
+/// An item gets another key, its attachment untouched; sometimes it gets the old one back at once,
+/// or a colour with it.
 fn another_key(session: &Session, random: &mut Random) -> Result<u64, Failure> {
     let item = 1 + random.below(ITEMS as u64);
     let colour = colour(random);

@@ -1,12 +1,13 @@
-//! A private throw-away Postgres, for the demo and for trying things out: `private-postgres [--url-file FILE]`.
+//! A private throw-away Postgres, for the demo, for other people's test suites (`tests/suites`) and
+//! for trying things out: `private-postgres [--url-file FILE] [--set NAME=VALUE]…`.
 //!
-//! Runs until it is interrupted, and leaves nothing behind. The URL of its database goes to standard output, and into FILE once
-//! the server accepts connections.
+//! Runs until it is interrupted, and leaves nothing behind. The URL of its database goes to
+//! standard output, and into FILE once the server accepts connections.
 
 use std::path::PathBuf;
 
 use clap::Parser;
-use hindcast_rewind::cluster::{Cluster, ClusterError, Options};
+use hindcast_cluster::{Cluster, ClusterError, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
@@ -18,6 +19,15 @@ struct Args {
     /// Name of the database
     #[arg(long, default_value = "app")]
     database: String,
+    /// A line of postgresql.conf; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    text.split_once('=')
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .ok_or_else(|| "give NAME=VALUE".to_owned())
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -40,7 +50,13 @@ async fn main() -> std::process::ExitCode {
 async fn run(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let cluster = Cluster::temporary(Options::throw_away())?;
+    let options = args
+        .set
+        .iter()
+        .fold(Options::throw_away(), |options, (name, value)| {
+            options.set(name, value)
+        });
+    let cluster = Cluster::temporary(options)?;
     cluster.sql(
         "postgres",
         &format!("CREATE DATABASE \"{}\"", args.database.replace('"', "\"\"")),

@@ -115,7 +115,8 @@ impl Client {
         let deadline = Instant::now() + self.timeout;
         let reused = self.stream.is_some();
         match self.exchange(call, deadline) {
-            // The server closed a kept connection before it read the request: it is not the request's fault.
+            // The server closed a kept connection before it read the request: it is not the
+            // request's fault.
             Err(HttpError::Broken(_))
                 if reused && self.input.is_empty() && call.method == Method::GET =>
             {

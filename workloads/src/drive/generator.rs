@@ -69,7 +69,8 @@ pub trait Generator: Send {
     fn call(&mut self, operation: usize, random: &mut Random) -> HttpCall;
 }
 
-/// Weights that replace those of a workload: `subscribe-user=50,list-subscribers=50`. What is not named does not occur.
+/// Weights that replace those of a workload: `subscribe-user=50,list-subscribers=50`. What is not
+/// named does not occur.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix(Vec<(String, f64)>);
 

@@ -1,15 +1,18 @@
 //! The load driver: many clients, closed or open loop, latency from the moment a request was due.
 //!
-//! In a *closed* loop each client sends its next request when it has the answer to the last. In an *open* loop requests are
-//! due at times of their own, at a fixed distance or as a Poisson process, whether or not the service keeps up; the clients
-//! are then only connections, and a request that finds all of them busy waits. Its latency counts from when it was due,
-//! so a stall of the service shows in full ("coordinated omission" is what hiding it is called).
+//! In a *closed* loop each client sends its next request when it has the answer to the last. In an
+//! *open* loop requests are due at times of their own, at a fixed distance or as a Poisson process,
+//! whether or not the service keeps up; the clients are then only connections, and a request that
+//! finds all of them busy waits. Its latency counts from when it was due, so a stall of the service
+//! shows in full ("coordinated omission" is what hiding it is called).
 //!
-//! The sequence of requests is a function of the seed: one generator feeds all clients. Which client sends which request is not.
+//! The sequence of requests is a function of the seed: one generator feeds all clients. Which
+//! client sends which request is not.
 //!
-//! Clients are threads with blocking sockets. That costs two system calls per request and nothing else, so that the driver takes as little as
-//! possible of the machine it shares with what it measures, and a sleeping client wakes within tens of microseconds of
-//! when its request is due, where an event loop's timers have a granularity of a millisecond.
+//! Clients are threads with blocking sockets. That costs two system calls per request and nothing
+//! else, so that the driver takes as little as possible of the machine it shares with what it
+//! measures, and a sleeping client wakes within tens of microseconds of when its request is due,
+//! where an event loop's timers have a granularity of a millisecond.
 
 mod client;
 mod generator;
@@ -30,7 +33,8 @@ pub use schedule::{Arrivals, Limit};
 use report::Tally;
 use schedule::{Due, Schedule};
 
-/// An open loop gives up on requests that are this late after its end, and says how many there were.
+/// An open loop gives up on requests that are this late after its end, and says how many there
+/// were.
 const OVERTIME_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
@@ -76,7 +80,8 @@ pub enum DriveError {
     },
 }
 
-/// Sends requests until the limit and reports. Blocks; refuses to start if nobody listens at the target.
+/// Sends requests until the limit and reports. Blocks; refuses to start if nobody listens at the
+/// target.
 pub fn drive(requests: Requests, options: &DriveOptions) -> Result<Report, DriveError> {
     let target = &options.target;
     Client::new(target.clone(), options.timeout)
@@ -122,7 +127,8 @@ pub fn drive(requests: Requests, options: &DriveOptions) -> Result<Report, Drive
     Ok(tally.report(operations, options.arrivals, clients, shared.measured_from))
 }
 
-/// A client that panicked takes the run down with it when its scope ends; until then the others go on.
+/// A client that panicked takes the run down with it when its scope ends; until then the others go
+/// on.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

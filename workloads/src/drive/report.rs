@@ -168,12 +168,14 @@ pub struct Report {
     pub seconds: f64,
     pub requests: u64,
     pub requests_per_second: f64,
-    /// Requests of an open loop that were due but were never sent, because the service was too far behind at the end.
+    /// Requests of an open loop that were due but were never sent, because the service was too far
+    /// behind at the end.
     pub abandoned: u64,
     /// `ok` and kinds of errors. `rolled_back` is part of TPC-C and not an error.
     pub outcomes: BTreeMap<String, u64>,
     pub latency_us: Latency,
-    /// How long after it was due a request was sent: the driver's own delay plus waiting for a free client.
+    /// How long after it was due a request was sent: the driver's own delay plus waiting for a
+    /// free client.
     pub lateness_us: Latency,
     pub bytes_received: u64,
     pub operations: BTreeMap<String, OperationReport>,

@@ -1,7 +1,8 @@
 //! Drives a service until its bug has struck.
 //!
-//! While the usual mix runs, two clients do, at the same time, what the bug needs two requests for, again and again until the answers show it:
-//! the database itself is not asked. Nothing but HTTP is used, so it works as well through a recorder.
+//! While the usual mix runs, two clients do, at the same time, what the bug needs two requests for,
+//! again and again until the answers show it: the database itself is not asked. Nothing but HTTP is
+//! used, so it works as well through a recorder.
 
 mod moodle;
 mod wp_comments;
@@ -214,7 +215,8 @@ fn together(clients: &mut [Client; 2], calls: [&HttpCall; 2]) -> Result<[HttpRep
     })
 }
 
-/// `None` for a request that lost against another one, as it may in a fixed variant or beside other clients.
+/// `None` for a request that lost against another one, as it may in a fixed variant or beside other
+/// clients.
 fn unless_lost<T: DeserializeOwned>(
     call: &HttpCall,
     reply: HttpReply,

@@ -26,7 +26,8 @@ impl fmt::Display for CommentLost {
     }
 }
 
-/// An editor trashes a post on which a visitor comments at that moment, and restores it, until the comment is missing.
+/// An editor trashes a post on which a visitor comments at that moment, and restores it, until the
+/// comment is missing.
 pub(super) struct CommentWhileTrashing {
     requests: Requests,
 }

@@ -1,4 +1,5 @@
-//! WP-11437: a visitor who is shown the database's error, because another one added the same option.
+//! WP-11437: a visitor who is shown the database's error, because another one added the same
+//! option.
 
 use std::fmt;
 
@@ -26,7 +27,8 @@ impl fmt::Display for OptionRefused {
     }
 }
 
-/// Two visitors of a page that adds an option which it does not find, until one of them is shown an error.
+/// Two visitors of a page that adds an option which it does not find, until one of them is shown an
+/// error.
 #[derive(Default)]
 pub(super) struct AddTogether {
     added: u64,

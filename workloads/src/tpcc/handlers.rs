@@ -304,7 +304,8 @@ async fn new_order(cx: Cx<'_>, wish: &NewOrder) -> Result<Ordered, Failure> {
 
     let mut lines = Vec::with_capacity(wish.lines.len());
     let mut dist_infos: Vec<String> = Vec::with_capacity(wish.lines.len());
-    // In key order: two orders that take from the same rows then wait for each other in one direction only.
+    // In key order: two orders that take from the same rows then wait for each other in one
+    // direction only.
     let mut sold: BTreeMap<(i32, i32), Sold> = BTreeMap::new();
     for line in &wish.lines {
         let Some(item) = transaction.query_first(&ITEM, &[&line.i_id]).await? else {

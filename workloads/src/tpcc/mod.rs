@@ -1,15 +1,18 @@
-//! NewOrder and Payment of TPC-C (revision 5.11, clauses 2.4 and 2.5), half of the requests each (R³, section 7.2).
+//! NewOrder and Payment of TPC-C (revision 5.11, clauses 2.4 and 2.5), half of the requests each
+//! (R³, section 7.2).
 //!
 //! | request | transaction | statements |
 //! |---|---|---|
 //! | `POST /tpcc/new-order` | one | 6 and two for each of 5 to 15 lines: 26 on average |
 //! | `POST /tpcc/payment` | one | 7, or 8 where the customer is named by last name |
 //!
-//! Everything that the specification draws at random is in the request. One order in a hundred names an item that nobody sells
-//! and is rolled back after its first statements, as specified; its answer is 422. Stock is updated and order lines are inserted in one
-//! statement each, as drivers that batch do it and as the paper's count of 25 statements implies.
+//! Everything that the specification draws at random is in the request. One order in a hundred
+//! names an item that nobody sells and is rolled back after its first statements, as specified; its
+//! answer is 422. Stock is updated and order lines are inserted in one statement each, as drivers
+//! that batch do it and as the paper's count of 25 statements implies.
 //!
-//! There are no foreign keys: the specification asks for none to be enforced, and the usual kits declare none.
+//! There are no foreign keys: the specification asks for none to be enforced, and the usual kits
+//! declare none.
 
 mod handlers;
 pub(crate) mod load;
@@ -37,7 +40,8 @@ fn last_name(number: i64) -> String {
         .concat()
 }
 
-/// The constants of clause 2.1.6.1: that of last names differs between loading and running by a permitted delta.
+/// The constants of clause 2.1.6.1: that of last names differs between loading and running by a
+/// permitted delta.
 const C_LAST_LOADING: i64 = 100;
 const C_LAST_RUNNING: i64 = 170;
 const C_CUSTOMER: i64 = 259;

@@ -12,7 +12,8 @@ pub(crate) const TABLES: &[&str] = &[
     "stock",
 ];
 
-/// Warehouses and districts are updated by every request: room on their pages keeps new versions out of the indexes.
+/// Warehouses and districts are updated by every request: room on their pages keeps new versions
+/// out of the indexes.
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE warehouse (
     w_id       integer NOT NULL,

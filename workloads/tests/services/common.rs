@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hindcast_rewind::cluster::{Cluster, Options};
+use hindcast_cluster::{Cluster, Options};
 use hindcast_workloads::check::check;
 use hindcast_workloads::database::DatabaseOptions;
 use hindcast_workloads::drive::{Client, HttpCall, Target};
@@ -19,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-/// Ends with this process. Its log says which database and which `application_name` a statement is of.
+/// Ends with this process. Its log says which database and which `application_name` a statement is
+/// of.
 pub static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     let options = Options::throw_away()
         .set("max_connections", 300)
@@ -168,7 +169,8 @@ impl App {
         self.server.take().unwrap().join().unwrap();
     }
 
-    /// What the server was asked to execute in this database while `action` ran: (`application_name`, text).
+    /// What the server was asked to execute in this database while `action` ran:
+    /// (`application_name`, text).
     pub fn statements<T>(&self, action: impl FnOnce() -> T) -> (T, Vec<(String, String)>) {
         let read = || std::fs::read(CLUSTER.log_path()).unwrap();
         let before = read().len();

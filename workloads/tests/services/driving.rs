@@ -12,7 +12,8 @@ use hindcast_workloads::drive::{
 };
 use hindcast_workloads::{Scale, Workload};
 
-/// Answers each request with what `answer` makes of its number, connection by connection. Never ends.
+/// Answers each request with what `answer` makes of its number, connection by connection. Never
+/// ends.
 fn server(answer: impl Fn(u32, &mut TcpStream) + Send + Sync + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("http://{}", listener.local_addr().unwrap())
@@ -78,7 +79,8 @@ fn a_stall_of_the_service_shows_in_every_request_that_was_due_during_it() {
     };
     let report = run(&options);
     assert_eq!((report.requests, report.outcome("ok")), (60, 60));
-    // The requests due 0, 10, 20 … 490 ms after the start all waited; half of them for more than 200 ms.
+    // The requests due 0, 10, 20 … 490 ms after the start all waited; half of them for more than
+    // 200 ms.
     assert!(report.latency_us.p50 > 150_000.0, "{:?}", report.latency_us);
     assert!(report.latency_us.max > 490_000.0, "{:?}", report.latency_us);
     assert!(

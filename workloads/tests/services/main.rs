@@ -1,4 +1,5 @@
-//! The services on a real Postgres: what they answer, what they send, and that their bugs can be provoked on purpose.
+//! The services on a real Postgres: what they answer, what they send, and that their bugs can be
+//! provoked on purpose.
 
 mod common;
 mod driving;

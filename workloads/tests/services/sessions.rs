@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::thread;
 
-use hindcast_rewind::cluster::{Cluster, Options, Shutdown};
+use hindcast_cluster::{Cluster, Options, Shutdown};
 use hindcast_workloads::database::{DatabaseOptions, Propagation};
 use hindcast_workloads::drive::{HttpCall, Requests};
 use hindcast_workloads::moodle::Subscribe;

@@ -26,7 +26,8 @@ pub struct ExecArgs {
         help_heading = "What to do"
     )]
     pub record: Option<PathBuf>,
-    /// Replay the recording in this folder: without its files, its network and its clock, and with its order of locks
+    /// Replay the recording in this folder: without its files, its network and its clock, and with
+    /// its order of locks
     #[arg(
         long,
         value_name = "DIR",
@@ -42,7 +43,8 @@ pub struct ExecArgs {
         help_heading = "What to do"
     )]
     pub show: Option<PathBuf>,
-    /// Say whether a program can be recorded, and which of the functions that it imports are not covered
+    /// Say whether a program can be recorded, and which of the functions that it imports are not
+    /// covered
     #[arg(
         long,
         value_name = "PROGRAM",
@@ -63,7 +65,8 @@ pub struct ExecArgs {
         help_heading = "Recording"
     )]
     pub order: Order,
-    /// A higher interface to cut at: libc (always), sqlite3, or an annotated header of your own; may be given more than once
+    /// A higher interface to cut at: libc (always), sqlite3, or an annotated header of your own;
+    /// may be given more than once
     #[arg(
         long = "interface",
         value_name = "NAME|PATH.h",
@@ -89,6 +92,15 @@ pub struct ExecArgs {
         help_heading = "Recording"
     )]
     pub optimize: Vec<Optimization>,
+    /// How instructions are recorded that answer differently on every run
+    #[arg(
+        long,
+        value_enum,
+        default_value = "faulting",
+        conflicts_with_all = ["replay", "show", "check"],
+        hide = true
+    )]
+    pub instructions: Instructions,
 
     /// How a thread waits for its turn
     #[arg(
@@ -152,6 +164,16 @@ pub enum Policy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Instructions {
+    /// Not at all
+    Free,
+    /// Traps are put in their place, on every processor
+    Replaced,
+    /// As well, cpuid faults where the processor can do that
+    Faulting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Waiting {
     /// Spins for a while, then sleeps
     Adaptive,
@@ -185,7 +207,8 @@ impl FromStr for Interface {
 pub enum Optimization {
     /// A status that repeats is not logged again
     Cache,
-    /// Files are read again in replay instead of logged: all that were there before, or those below a folder
+    /// Files are read again in replay instead of logged: all that were there before, or those below
+    /// a folder
     Reproduce(PathBuf),
 }
 

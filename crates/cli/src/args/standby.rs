@@ -1,5 +1,6 @@
 //! Arguments of `hindcast standby`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -16,11 +17,13 @@ pub struct StandbyArgs {
 
 #[derive(Subcommand)]
 pub enum StandbyAction {
-    /// Stop following, copy sequences, check, and hand over: the backup becomes a database of its own
+    /// Stop following, copy sequences, check, and hand over: the backup becomes a database of its
+    /// own
     Promote(PromoteArgs),
     /// What a backup says about its standby: how far it is, and whether anybody follows
     Status(StatusArgs),
-    /// Remove slot and publication from the primary, so that it keeps no WAL for a standby that is gone
+    /// Remove slot and publication from the primary, so that it keeps no WAL for a standby that is
+    /// gone
     Drop(DropArgs),
 }
 
@@ -38,7 +41,8 @@ pub struct FollowArgs {
     /// Tells several standbys of one primary apart: slot and publication are called hindcast_NAME
     #[arg(long, value_name = "NAME", default_value = "standby")]
     pub name: String,
-    /// Connections that apply changes [default: 1 to a backup, so that every reader sees whole transactions; the cores less one in memory]
+    /// Connections that apply changes [default: 1 to a backup, so that every reader sees whole
+    /// transactions; the cores less one in memory]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: Option<u16>,
     /// What is applied as one: rows, as C5 does; the others are there to be measured against
@@ -67,19 +71,24 @@ pub struct FollowArgs {
     /// The backup has the tables already: do not copy the schema
     #[arg(long, conflicts_with = "memory")]
     pub no_schema: bool,
-    /// Receive large transactions while they are still running; they wait in files until they commit
+    /// Receive large transactions while they are still running; they wait in files until they
+    /// commit
     #[arg(long)]
     pub streaming: bool,
-    /// Where reads of the memory are served, e.g. :5433
+    /// Where reads of the memory are served, e.g. :5433 (this machine only)
     #[arg(long, value_name = "ADDRESS", conflicts_with = "to")]
     pub serve: Option<String>,
+    /// A file with the password that readers of the memory give, for any user's name; without it
+    /// nothing is served beyond this machine
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    pub serve_password_file: Option<PathBuf>,
     /// How long past states can be read AS OF, e.g. 30s or 5m
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = span, conflicts_with = "to")]
     pub retention: Duration,
     /// Stop taking changes in above this much memory, e.g. 8GB
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "to")]
     pub memory_max: Option<u64>,
-    /// Serve metrics for Prometheus here, e.g. :9187
+    /// Serve metrics for Prometheus here: :9187 for this machine only, 0.0.0.0:9187 for others too
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
     /// End when everything up to here is visible and durable
@@ -94,7 +103,7 @@ pub struct FollowArgs {
 pub enum Granularity {
     /// Writes wait only for earlier writes of the same row
     Row,
-    /// Transactions with a common row wait for each other, as in KuaFu
+    /// Transactions with a common row wait for each other, as in KuaFu; only with --memory
     Transaction,
     /// One transaction after the other
     Single,
@@ -105,7 +114,8 @@ pub struct PromoteArgs {
     /// The backup
     #[arg(long, value_name = "URL")]
     pub to: DatabaseUrl,
-    /// The primary, if it can still be reached: what is missing is waited for, sequences are copied, slot and publication removed
+    /// The primary, if it can still be reached: what is missing is waited for, sequences are
+    /// copied, slot and publication removed
     #[arg(long, value_name = "URL")]
     pub from: Option<DatabaseUrl>,
     #[arg(long, value_name = "NAME", default_value = "standby")]
@@ -149,7 +159,7 @@ fn lsn(text: &str) -> Result<Lsn, String> {
 }
 
 /// `90`, `90s`, `5m`, `1h`, `500ms`.
-fn span(text: &str) -> Result<Duration, String> {
+pub(super) fn span(text: &str) -> Result<Duration, String> {
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -168,8 +178,8 @@ fn span(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
 }
 
-/// `8GB`, `512MB`, `1GiB`, or bytes.
-fn size(text: &str) -> Result<u64, String> {
+/// `8GB`, `512MB`, `1GiB`, `50G`, or bytes.
+pub(super) fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a size like 8GB or 512MiB");
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -177,9 +187,10 @@ fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(split);
     let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "t" | "tb" => 1_000_000_000_000,
         "kib" => 1 << 10,
         "mib" => 1 << 20,
         "gib" => 1 << 30,

@@ -10,7 +10,7 @@ use hindcast_exec::run::{
 use hindcast_exec::{check, show};
 use hindcast_execlog::config;
 
-use crate::args::exec::{ExecArgs, Interface, Optimization, Order, Policy, Waiting};
+use crate::args::exec::{ExecArgs, Instructions, Interface, Optimization, Order, Policy, Waiting};
 use crate::error::{CliError, Exit};
 use crate::render::exec as render;
 
@@ -51,6 +51,11 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
             Policy::Record => config::Policy::Record,
             Policy::Report => config::Policy::Report,
             Policy::Abort => config::Policy::Abort,
+        },
+        instructions: match args.instructions {
+            Instructions::Free => config::Instructions::Free,
+            Instructions::Replaced => config::Instructions::Replaced,
+            Instructions::Faulting => config::Instructions::Faulting,
         },
         cache: args.optimize.contains(&Optimization::Cache),
         reproduce: args

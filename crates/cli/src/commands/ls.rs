@@ -5,17 +5,18 @@ use std::ops::RangeInclusive;
 
 use hindcast_trace::{
     Gap, GapCause, Id, Isolation, ReadError, Request, RequestFilter, RequestId, Response, Trace,
-    TransactionFilter,
+    TransactionFilter, Xid,
 };
 use serde_json::json;
 
 use crate::args::LsArgs;
 use crate::error::{CliError, Exit};
 use crate::render::format::{count, time};
+use crate::render::ghosts::nothing_listed;
 use crate::render::request::{LIST_HEADER, list_line};
 
 pub fn run(args: &LsArgs) -> Result<Exit, CliError> {
-    let trace = super::open(&args.trace.trace)?;
+    let trace = super::open(&args.trace)?;
     let ids = range(args.from, args.to)?;
     let limit = if args.limit == 0 {
         usize::MAX
@@ -108,15 +109,40 @@ pub fn unreadable(error: ReadError) -> CliError {
 
 fn nothing_there(trace: &Trace, args: &LsArgs) -> Result<Exit, CliError> {
     if args.from.is_none() && args.to.is_none() {
-        eprintln!("No requests were recorded in {}.", args.trace.trace);
+        match trace.pruned() {
+            [] => eprintln!("{}", without_requests(trace, args)?),
+            _ => eprintln!("All requests were pruned in {}.", args.trace.trace),
+        }
+        for line in summary(trace).map_err(unreadable)? {
+            eprintln!("{line}");
+        }
         return Ok(Exit::Success);
     }
     Err(
         CliError::failed("no such requests in the recording").hint(format!(
-            "it has {}; see them with `hindcast ls`",
-            count(trace.request_count(), "request")
+            "it has {}{}; see them with `hindcast ls`",
+            count(trace.request_count(), "request"),
+            match trace.pruned() {
+                [] => "",
+                _ => ", earlier ones were pruned",
+            }
         )),
     )
+}
+
+fn without_requests(trace: &Trace, args: &LsArgs) -> Result<String, CliError> {
+    let lean = TransactionFilter {
+        lean: true,
+        ..Default::default()
+    };
+    let first = trace.transactions(lean).next().transpose();
+    let first = first.map_err(unreadable)?.map(|transaction| transaction.id);
+    let recorder = trace.recorders().first();
+    Ok(nothing_listed(
+        &args.trace.trace.to_string(),
+        first.map(|first| (trace.transaction_count(), first)),
+        recorder.map(|recorder| (recorder.listen.as_str(), recorder.app.as_str())),
+    ))
 }
 
 fn as_json(request: &Request, transactions: usize) -> serde_json::Value {
@@ -181,20 +207,57 @@ pub fn gap_line(gap: &Gap) -> String {
         GapCause::Crashed { recorder } => format!(
             "recorder {recorder} stopped without closing the recording; its last moments may be missing"
         ),
-        GapCause::Unaccounted { xids } => {
-            let ids: Vec<_> = xids.iter().take(5).map(|xid| xid.0.to_string()).collect();
-            let more = if xids.len() > ids.len() { ", …" } else { "" };
-            format!(
-                "{} written past the gateway: transaction ids {}{more}",
-                count(xids.len() as u64, "transaction"),
-                ids.join(", ")
-            )
+        GapCause::Unaccounted { xids, wrote } => {
+            let what = count(xids.len() as u64, "transaction");
+            let wrote = match wrote.as_str() {
+                "" => "written past the gateway".to_owned(),
+                wrote => format!("wrote to {wrote} past the gateway"),
+            };
+            format!("{what} {wrote}: transaction {}", ids(xids))
         }
         GapCause::Unobserved { session, reason } => {
             format!("session {session} could not be followed: {reason}")
         }
+        GapCause::Pruned {
+            recorder,
+            requests,
+            transactions,
+        } => {
+            return format!(
+                "Pruned: {} – {} UTC: {} and {} of recorder {recorder} were removed",
+                time(gap.from),
+                time(gap.to),
+                count(*requests, "request"),
+                count(*transactions, "transaction")
+            );
+        }
+        GapCause::Unexplained { xids, reason } => format!(
+            "{} may have written here past the gateway, or not (transaction {}): {reason}",
+            count(xids.len() as u64, "transaction"),
+            ids(xids)
+        ),
     };
-    format!("Gap: {} – {} UTC: {what}", time(gap.from), time(gap.to))
+    let kind = if gap.cause.is_doubt() {
+        "Unclear"
+    } else {
+        "Gap"
+    };
+    format!("{kind}: {} – {} UTC: {what}", time(gap.from), time(gap.to))
+}
+
+/// The first few of many, and how far they reach.
+fn ids(xids: &[Xid]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<_> = xids
+        .iter()
+        .take(SHOWN)
+        .map(|xid| xid.0.to_string())
+        .collect();
+    let noun = if xids.len() == 1 { "id" } else { "ids" };
+    match xids.last() {
+        Some(last) if xids.len() > SHOWN => format!("{noun} {}, … {}", shown.join(", "), last.0),
+        _ => format!("{noun} {}", shown.join(", ")),
+    }
 }
 
 fn terminal_width() -> usize {

@@ -23,17 +23,16 @@ pub async fn serve(address: &str, control: Control) -> Result<(), CliError> {
             return Err(wrong(&"metrics are served over TCP: give HOST:PORT"));
         }
     };
-    let host = match host.as_str() {
-        "" => "0.0.0.0",
-        host => host,
-    };
-    let listener = TcpListener::bind((host, port)).await.map_err(|error| {
-        CliError::because(format!("cannot serve metrics at {address}"), &error)
-            .hint("another process listens there, or the address is not one of this machine's")
-    })?;
+    let listener = TcpListener::bind((host.as_str(), port))
+        .await
+        .map_err(|error| {
+            CliError::because(format!("cannot serve metrics at {address}"), &error)
+                .hint("another process listens there, or the address is not one of this machine's")
+        })?;
     tokio::spawn(async move {
         loop {
-            // Out of descriptors, or a client that was gone before it was answered: the next one may fare better.
+            // Out of descriptors, or a client that was gone before it was answered: the next one
+            // may fare better.
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 continue;

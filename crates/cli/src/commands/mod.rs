@@ -1,10 +1,14 @@
 //! One file per command: arguments in, library calls, output. No logic of its own.
 
 pub mod base;
+pub mod decrypt;
 pub mod exec;
+pub mod key;
 pub mod ls;
 mod metrics;
+pub mod prune;
 pub mod record;
+pub mod recover;
 pub mod replay;
 pub mod retro;
 pub mod rewind;
@@ -12,18 +16,23 @@ pub mod setting;
 pub mod show;
 pub mod standby;
 
-use hindcast_trace::{Location, Trace};
+use hindcast_trace::{OpenError, Trace};
 
+use crate::args::TraceArg;
 use crate::error::CliError;
 
 /// Opens a trace and prints what is wrong with it, if it can be read all the same.
-fn open(location: &Location) -> Result<Trace, CliError> {
-    let trace = Trace::open(location).map_err(|error| {
-        CliError::because(format!("cannot open the recording in {location}"), &error)
-            .hint(error.hint())
-    })?;
+fn open(args: &TraceArg) -> Result<Trace, CliError> {
+    let key = key::given(args)?;
+    let opened = Trace::open_with(&args.trace, key.as_ref());
+    let trace = opened.map_err(|error| cannot_open(args, &error))?;
     for warning in trace.warnings() {
         eprintln!("Warning: {warning}");
     }
     Ok(trace)
+}
+
+fn cannot_open(args: &TraceArg, error: &OpenError) -> CliError {
+    let message = format!("cannot open the recording in {}", args.trace);
+    CliError::because(message, error).hint(error.hint())
 }

@@ -5,17 +5,22 @@ use std::time::Duration;
 use hindcast_gateway::record::{
     self, FinalStateMode, RecordOptions, Recording, Started, Status, Summary,
 };
-use hindcast_trace::WriterOptions;
+use hindcast_gateway::redact::{RuleError, Rules};
+use hindcast_trace::{Base, BaseKind, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::base;
+use super::{base, key};
+use crate::allocator::Allocator;
 use crate::args::{BaseMethod, FinalStateWhen, RecordArgs};
 use crate::error::{CliError, Exit};
 use crate::render::format::{bytes, count};
+use crate::render::ghosts;
 
 /// How often the status line is written.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
+/// How often to look whether something should be said at once.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     let mut interrupt = signal(SignalKind::interrupt())
@@ -25,13 +30,15 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
 
     let mut options = options(&args)?;
     if args.base == BaseMethod::Template {
+        let place = base::place(&args.trace.trace);
         options.base = Some(
-            hindcast_rewind::take_template(&args.postgres)
+            hindcast_rewind::take_template_for(&options.postgres, place)
                 .await
                 .map_err(base::cannot_take)?,
         );
     }
-    let taken = options.base.as_ref().map(base::describe);
+    let taken = options.base.clone();
+    let mut allocator = Allocator::new();
     let recording = record::start(options).await.map_err(|error| {
         let failed = CliError::because("cannot record", &error);
         match error.hint() {
@@ -39,16 +46,26 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
             hint => failed.hint(hint),
         }
     })?;
-    announce(&args, recording.started(), taken.as_deref());
+    announce(
+        &args,
+        recording.started(),
+        taken.as_ref().map(base::describe),
+    );
 
     let mut ticks = tokio::time::interval(STATUS_INTERVAL);
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
     ticks.tick().await;
     let mut last = Status::default();
+    let mut warned = None;
     loop {
         tokio::select! {
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,
-            _ = ticks.tick() => last = report(&args, &recording, last),
+            _ = ticks.tick() => {
+                last = report(&args, &recording, last);
+                allocator.give_back();
+            }
+            _ = looks.tick() => warned = warn_of_ghosts(&args, &recording, warned),
         }
     }
     eprintln!("Stopping: waiting for what is in flight. Once more to stop at once.");
@@ -57,7 +74,7 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         _ = interrupt.recv() => return Err(stopped_at_once()),
         _ = terminate.recv() => return Err(stopped_at_once()),
     };
-    conclude(&args, summary)
+    conclude(&args, summary, taken.as_ref())
 }
 
 fn stopped_at_once() -> CliError {
@@ -87,6 +104,7 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         durable: args.durable,
         roll_every: args.roll_interval,
         wal_folder: args.wal_folder.clone(),
+        key: key::given(&args.trace)?,
         ..WriterOptions::default()
     };
     options.limits.response_body_max = args.response_body_max;
@@ -97,14 +115,39 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         FinalStateWhen::Always => FinalStateMode::Always,
         FinalStateWhen::Never => FinalStateMode::Never,
     };
+    options.redact = redaction(args)?;
     Ok(options)
 }
 
-fn announce(args: &RecordArgs, started: &Started, base: Option<&str>) {
+/// The rules of the command line, behind those that always hold.
+fn redaction(args: &RecordArgs) -> Result<Rules, CliError> {
+    let mut rules = match args.no_default_redaction {
+        true => Rules::default(),
+        false => Rules::defaults(),
+    };
+    let wrong = |flag: &str, error: RuleError| CliError::usage(format!("{flag}: {error}"));
+    if let Some(file) = &args.redact_file {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            CliError::because(
+                format!("cannot read the rules in {}", file.display()),
+                &error,
+            )
+        })?;
+        rules
+            .add_lines(&text)
+            .map_err(|error| wrong("--redact-file", error))?;
+    }
+    for rule in &args.redact {
+        rules.add(rule).map_err(|error| wrong("--redact", error))?;
+    }
+    Ok(rules)
+}
+
+fn announce(args: &RecordArgs, started: &Started, base: Option<String>) {
     if args.json {
         println!(
             "{}",
-            json!({ "event": "started", "recorder": started.recorder.number, "listen": started.listen.to_string(), "pg_listen": started.pg_listen.to_string(), "base": base, "warnings": started.warnings })
+            json!({ "event": "started", "recorder": started.recorder.number, "listen": started.listen.to_string(), "pg_listen": started.pg_listen.to_string(), "base": base, "redacted": started.recorder.redacted, "warnings": started.warnings })
         );
         return;
     }
@@ -123,6 +166,13 @@ fn announce(args: &RecordArgs, started: &Started, base: Option<&str>) {
             "  base          none: take one with `hindcast base` before the first request, or nothing can be replayed"
         ),
     }
+    match &started.recorder.redacted[..] {
+        [] => println!("  redacted      nothing: --redact RULE leaves secrets out"),
+        rules => match Rules::read(rules) {
+            Ok(rules) => println!("  redacted      {rules}"),
+            Err(_) => println!("  redacted      {}", rules.join("; ")),
+        },
+    }
     for warning in &started.warnings {
         println!("  warning       {warning}");
     }
@@ -135,6 +185,9 @@ fn report(args: &RecordArgs, recording: &Recording, last: Status) -> Status {
         println!("{}", as_json("status", &status));
     } else if status.requests != last.requests || status.transactions != last.transactions {
         println!("{}", line(&status));
+    }
+    if !args.json {
+        warn_of_gaps(&status, &last);
     }
     if let Some(failure) = status
         .writer
@@ -157,6 +210,39 @@ fn report(args: &RecordArgs, recording: &Recording, last: Status) -> Status {
         );
     }
     status
+}
+
+/// As soon as it is known: what writes past the gateway can be stopped, and a right be granted.
+fn warn_of_gaps(status: &Status, last: &Status) {
+    let past_us = status.unaccounted.saturating_sub(last.unaccounted);
+    if past_us > 0 {
+        eprintln!(
+            "Warning: {} wrote to this database past the gateway. `hindcast ls` says which tables they wrote to",
+            count(past_us, "transaction")
+        );
+    }
+    if let Some(because) = &status.unexplained_because
+        && last.unexplained == 0
+    {
+        eprintln!(
+            "Warning: it cannot be told of every transaction whether it wrote to this database: {because}"
+        );
+    }
+}
+
+/// Says once for each cause that transactions belong to no request.
+fn warn_of_ghosts(
+    args: &RecordArgs,
+    recording: &Recording,
+    warned: Option<ghosts::Cause>,
+) -> Option<ghosts::Cause> {
+    let status = recording.status();
+    let Some(cause) = ghosts::cause(&status).filter(|cause| Some(*cause) != warned) else {
+        return warned;
+    };
+    let listen = recording.started().listen.to_string();
+    eprintln!("{}", ghosts::warning(cause, &status, &listen, &args.app));
+    Some(cause)
 }
 
 fn line(status: &Status) -> String {
@@ -192,6 +278,8 @@ fn as_json(event: &str, status: &Status) -> serde_json::Value {
         "read_committed": status.read_committed,
         "gaps": status.gaps,
         "unaccounted": status.unaccounted,
+        "unexplained": status.unexplained,
+        "unexplained_because": status.unexplained_because,
         "dropped_requests": status.writer.dropped_requests,
         "dropped_transactions": status.writer.dropped_transactions,
         "buffered_bytes": status.writer.buffered_bytes,
@@ -217,20 +305,39 @@ fn remarks(status: &Status) -> Vec<String> {
     }
     if status.read_committed > 0 {
         remarks.push(format!(
-            "{} ran at READ COMMITTED; their replay is approximate. `--isolation repeatable-read` raises sessions that do not choose",
+            "{} ran at READ COMMITTED; their replay is approximate. `--isolation repeatable-read` raises sessions that do not choose; the service must then retry SQLSTATE 40001",
             count(status.read_committed, "transaction")
         ));
     }
     if status.unaccounted > 0 {
         remarks.push(format!(
-            "{} committed without passing a recorder; replay refuses to cross them unless told to",
+            "{} wrote to this database without passing a recorder; replay refuses to cross them without --across-gaps. `hindcast ls` says which tables they wrote to",
             count(status.unaccounted, "transaction")
+        ));
+    }
+    if status.unexplained > 0 {
+        remarks.push(format!(
+            "it cannot be told whether {} wrote to this database past the gateway: {}",
+            count(status.unexplained, "transaction"),
+            status.unexplained_because.as_deref().unwrap_or("unknown")
+        ));
+    }
+    if status.presumed_subtransactions > 0 {
+        remarks.push(format!(
+            "{} taken for subtransactions of functions that catch exceptions, since the server's WAL could not be read to make sure",
+            count(status.presumed_subtransactions, "transaction id")
         ));
     }
     if status.unobserved_sessions > 0 {
         remarks.push(format!(
-            "{} could not be followed and was passed through",
+            "{} could not be followed any further, and passed through",
             count(status.unobserved_sessions, "session")
+        ));
+    }
+    if status.other_database_sessions > 0 {
+        remarks.push(format!(
+            "{} with databases that are not recorded: what the service does there is not replayed",
+            count(status.other_database_sessions, "session")
         ));
     }
     let (requests, transactions) = (
@@ -247,9 +354,23 @@ fn remarks(status: &Status) -> Vec<String> {
     remarks
 }
 
-fn conclude(args: &RecordArgs, summary: Summary) -> Result<Exit, CliError> {
+/// A template database is left behind on purpose: say so, and how to be rid of it.
+fn base_stays(base: &Base) -> Option<String> {
+    let BaseKind::Template { database } = &base.kind else {
+        return None;
+    };
+    Some(format!(
+        "template database {database} stays in the server for replays; `hindcast base ls` lists such databases, \
+         `hindcast base drop {database}` removes this one"
+    ))
+}
+
+fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<Exit, CliError> {
     if args.json {
-        println!("{}", as_json("stopped", &summary.status));
+        let mut stopped = as_json("stopped", &summary.status);
+        stopped["base"] = json!(base.map(base::describe));
+        stopped["final_state"] = json!(summary.final_state.as_ref().err());
+        println!("{stopped}");
     } else {
         println!(
             "Recorded {} into {}",
@@ -262,6 +383,13 @@ fn conclude(args: &RecordArgs, summary: Summary) -> Result<Exit, CliError> {
                 count(state.tables.len() as u64, "table")
             ),
             Err(reason) => println!("  final state   not recorded: {reason}"),
+        }
+        if let Some(base) = base.and_then(base_stays) {
+            println!("  base          {base}");
+        }
+        let listen = summary.started.listen.to_string();
+        if let Some(remark) = ghosts::remark(&summary.status, &listen, &args.app) {
+            println!("  note          {remark}");
         }
         for remark in remarks(&summary.status) {
             println!("  note          {remark}");

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use hindcast_replay::run::ReplayOptions;
-use hindcast_replay::{Start, Verdict, restore};
+use hindcast_replay::{ReplayOptions, Start, Verdict, restore};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::setting::{self, Watcher};
@@ -12,10 +11,10 @@ use crate::error::{CliError, Exit};
 use crate::render::verdict::page;
 
 pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
-    let trace = setting::open(&args.range.trace.trace).await?;
+    let trace = setting::open(&args.range.trace).await?;
     let start =
         Start::choose(&trace, args.range.from, args.range.to).map_err(setting::cannot_start)?;
-    setting::refuse_gaps(&start.plan, args.range.across_gaps)?;
+    setting::refuse_gaps(&trace, &start.plan, args.range.across_gaps)?;
     let mut options = ReplayOptions {
         setting: setting::setting(&trace, &args.app, &args.run)?,
         sequential: args.sequential,
@@ -31,7 +30,7 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
     let (rewound, pinned) = restore(&trace, &start, &rewinding)
         .await
         .map_err(setting::cannot_restore)?;
-    options.setting.database = setting::url("the rewound database", rewound.url())?;
+    options.setting.database = rewound.url().clone();
     options.setting.unpinned = pinned
         .active
         .then(|| pinned.unpinned.iter().map(ToString::to_string).collect());

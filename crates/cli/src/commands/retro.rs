@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hindcast_replay::Start;
 use hindcast_replay::run::ReplayError;
 use hindcast_replay::service::ServiceError;
+use hindcast_replay::{RestoreError, Start};
 use hindcast_retro::baseline::Choice;
 use hindcast_retro::database::{Migration, PrepareError};
 use hindcast_retro::report::{Outcome, Report};
@@ -20,10 +20,10 @@ use crate::error::{CliError, Exit};
 use crate::render;
 
 pub async fn run(args: RetroArgs) -> Result<Exit, CliError> {
-    let trace = setting::open(&args.range.trace.trace).await?;
+    let trace = setting::open(&args.range.trace).await?;
     let start =
         Start::choose(&trace, args.range.from, args.range.to).map_err(setting::cannot_start)?;
-    setting::refuse_gaps(&start.plan, args.range.across_gaps)?;
+    setting::refuse_gaps(&trace, &start.plan, args.range.across_gaps)?;
     let mut service = setting::setting(&trace, &args.app, &args.run)?;
     service.isolation = args.isolation.map(|isolation| match isolation {
         RetroIsolation::RepeatableRead => Isolation::RepeatableRead,
@@ -51,7 +51,7 @@ pub async fn run(args: RetroArgs) -> Result<Exit, CliError> {
             (Some(command), _) => Choice::Replay {
                 command: command.clone(),
             },
-            (None, Some(url)) => Choice::Given(url),
+            (None, Some(url)) => Choice::Given(Box::new(url)),
             (None, None) => Choice::Recorded,
         },
         ignore: setting::ignore(&args.run)?,
@@ -94,7 +94,7 @@ fn migration(path: &PathBuf) -> Result<Migration, CliError> {
 
 fn show(args: &RetroArgs, report: &Report, log: &std::path::Path) -> Result<(), CliError> {
     if let Some(path) = &args.html {
-        std::fs::write(path, render::retro_html::page(report)).map_err(|error| {
+        hindcast_private::write(path, render::retro_html::page(report)).map_err(|error| {
             CliError::because(format!("cannot write {}", path.display()), &error)
         })?;
     }
@@ -131,8 +131,8 @@ fn cannot_retroact(error: RetroError) -> CliError {
             setting::cannot_run(WHAT, ServiceError::AlreadyThere { url }.into())
         }
         RetroError::Replay(error) => setting::cannot_run(WHAT, error),
-        RetroError::Prepare(PrepareError::Rewind(error)) => {
-            setting::cannot_restore(hindcast_replay::RestoreError::Rewind(error))
+        RetroError::Prepare(PrepareError::Restore(error @ RestoreError::Rewind(_))) => {
+            setting::cannot_restore(error)
         }
         RetroError::Prepare(error @ PrepareError::Migration { .. }) => CliError::because(
             WHAT, &error,

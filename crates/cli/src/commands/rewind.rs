@@ -1,21 +1,16 @@
 //! `hindcast rewind`
 
-use std::sync::Arc;
-
 use hindcast_replay::{Start, restore};
 
-use super::setting::{cannot_restore, cannot_start, rewind_options};
+use super::setting::{self, cannot_restore, cannot_start, refuse_pruned, rewind_options};
 use crate::args::RewindArgs;
 use crate::error::{CliError, Exit};
 
 pub async fn run(args: RewindArgs) -> Result<Exit, CliError> {
-    let location = args.trace.trace.clone();
-    let trace = tokio::task::spawn_blocking(move || super::open(&location))
-        .await
-        .expect("opening does not panic")?;
-    let trace = Arc::new(trace);
+    let trace = setting::open(&args.trace).await?;
     let start =
         Start::choose(&trace, Some(args.before), Some(args.before)).map_err(cannot_start)?;
+    refuse_pruned(&trace, &start.plan)?;
     if start.plan.lead_in > 0 {
         return Err(CliError::failed(format!(
             "the nearest state that can be had is just before request {}, {} earlier",
@@ -39,7 +34,7 @@ pub async fn run(args: RewindArgs) -> Result<Exit, CliError> {
     if args.json {
         println!(
             "{}",
-            serde_json::json!({ "before": args.before.to_string(), "url": kept.url, "remove": kept.removal, "pinned": pinned.active })
+            serde_json::json!({ "before": args.before.to_string(), "url": kept.url.to_string(), "remove": kept.removal, "pinned": pinned.active })
         );
     } else {
         println!("The database as of just before request {}:", args.before);

@@ -1,32 +1,34 @@
-//! What a run of the service against a rewound database needs from the command line, for `replay` and `retro`.
+//! What a run of the service against a rewound database needs from the command line, for `replay`
+//! and `retro`.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hindcast_gateway::pg::DatabaseUrl;
+use hindcast_pg::DatabaseUrl;
 use hindcast_replay::compare::Ignore;
 use hindcast_replay::run::{Hooks, ReplayError, Setting};
 use hindcast_replay::sender::Sent;
 use hindcast_replay::{Plan, RestoreError, StartError};
 use hindcast_rewind::{Options as RewindOptions, Rewound};
-use hindcast_trace::{Location, RequestId, Trace};
+use hindcast_trace::{Gap, GapCause, RequestId, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::AsyncBufReadExt;
 
 use super::ls::gap_line;
-use crate::args::{RunArgs, TargetArgs};
+use crate::args::{RunArgs, TargetArgs, TraceArg};
 use crate::error::CliError;
 
-pub async fn open(location: &Location) -> Result<Arc<Trace>, CliError> {
-    let location = location.clone();
-    let trace = tokio::task::spawn_blocking(move || super::open(&location))
+pub async fn open(args: &TraceArg) -> Result<Arc<Trace>, CliError> {
+    let args = args.clone();
+    let trace = tokio::task::spawn_blocking(move || super::open(&args))
         .await
         .expect("opening does not panic")?;
     Ok(Arc::new(trace))
 }
 
-/// Where the service and its database are to be. The database itself is filled in when there is one.
+/// Where the service and its database are to be. The database itself is filled in when there is
+/// one.
 pub fn setting(trace: &Trace, app: &str, args: &RunArgs) -> Result<Setting, CliError> {
     let recorder = trace
         .recorders()
@@ -107,20 +109,43 @@ pub fn rewind_options(
         .map(|recorder| recorder.database.clone())
         .unwrap_or_default();
     let mut options = RewindOptions::new(database);
+    let recorded = recorder.map(|recorder| recorder.postgres.as_str());
     options.server = target
         .postgres
-        .clone()
-        .or(recorder.map(|recorder| recorder.postgres.clone()));
+        .as_deref()
+        .or(recorded)
+        .map(|text| url("--postgres", text))
+        .transpose()?;
     options.folder = target.work_folder.clone();
     options.allow_unaccounted = across_gaps;
     Ok(options)
 }
 
-pub fn refuse_gaps(plan: &Plan, across_gaps: bool) -> Result<(), CliError> {
-    if across_gaps || plan.gaps.is_empty() {
+/// The database cannot be brought to a state that it takes removed requests to reach.
+pub fn refuse_pruned(trace: &Trace, plan: &Plan) -> Result<(), CliError> {
+    let pruned = |gap: &Gap| matches!(gap.cause, GapCause::Pruned { .. });
+    let Some(gap) = plan.gaps.iter().find(|gap| pruned(gap)) else {
+        return Ok(());
+    };
+    eprintln!("{}", gap_line(gap));
+    let failed = CliError::failed("what this range is replayed from was pruned");
+    Err(match hindcast_replay::first_after_pruning(trace) {
+        Ok(Some(first)) => failed.hint(format!(
+            "begin with request {first}, the first after a base that is left"
+        )),
+        _ => failed.hint("nothing that remains can be replayed: it has no base of its own"),
+    })
+}
+
+pub fn refuse_gaps(trace: &Trace, plan: &Plan, across_gaps: bool) -> Result<(), CliError> {
+    refuse_pruned(trace, plan)?;
+    // A doubt is said in the verdict. Where every recording of a server has some, as where its WAL
+    // cannot be read, refusing would only teach to pass the flag always.
+    let missing = || plan.gaps.iter().filter(|gap| !gap.cause.is_doubt());
+    if across_gaps || missing().next().is_none() {
         return Ok(());
     }
-    for gap in plan.gaps.iter().take(5) {
+    for gap in missing().take(5) {
         eprintln!("{}", gap_line(gap));
     }
     Err(CliError::failed("the recording has gaps in this range").hint("choose another range, or replay all the same with --across-gaps: what is missing may show as a divergence"))

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use hindcast_replay::redacted::Redacted;
 use hindcast_trace::{ReadError, RequestFilter, Trace, Transaction, TransactionFilter};
 
 use super::ls::unreadable;
@@ -9,12 +10,12 @@ use crate::args::ShowArgs;
 use crate::error::{CliError, Exit};
 use crate::render::request::{request_page, transaction_block};
 
-/// How far around a transaction others are looked for that ran at the same time, in µs. Longer ones are missed; the
-/// list is for a person to look at.
+/// How far around a transaction others are looked for that ran at the same time, in µs. Longer ones
+/// are missed; the list is for a person to look at.
 const NEIGHBOURHOOD: i64 = 60_000_000;
 
 pub fn run(args: &ShowArgs) -> Result<Exit, CliError> {
-    let trace = super::open(&args.trace.trace)?;
+    let trace = super::open(&args.trace)?;
     let not_an_id = || {
         CliError::usage(format!(
             "{:?} is neither a request nor a transaction",
@@ -46,12 +47,17 @@ fn show_request(
         })
         .collect::<Result<Vec<Transaction>, ReadError>>()
         .map_err(unreadable)?;
+    let redacted = Redacted::of(trace).rules_of(&request);
     if args.json {
-        print_json(&serde_json::json!({ "request": request, "transactions": transactions }));
+        print_json(
+            &serde_json::json!({ "request": request, "redacted": redacted, "transactions": transactions }),
+        );
     } else {
         print(&format!(
             "{}\n",
-            request_page(&request, &transactions, |t| trace.shape(t.shape).cloned())
+            request_page(&request, &transactions, &redacted, |t| trace
+                .shape(t.shape)
+                .cloned())
         ));
     }
     Ok(Exit::Success)

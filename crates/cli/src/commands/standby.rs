@@ -1,11 +1,14 @@
 //! `hindcast standby`
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
+use hindcast_memory::serve::Door;
+use hindcast_memory::{MemoryOptions, Mode, to_memory};
+use hindcast_pg::scram::Verifier;
 use hindcast_standby::promote::PromoteOptions;
-use hindcast_standby::run::{
-    self, BackupOptions, Ended, Granularity, MemoryOptions, Options, StandbyError,
-};
+use hindcast_standby::run::{self, BackupOptions, Ended, Granularity, Options};
 use hindcast_standby::source::TableFilter;
 use hindcast_standby::status::Control;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,6 +22,8 @@ use crate::render::standby as render;
 
 /// How often the status is written.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// What is said first when following ends with an error.
+const STOPPED: &str = "the standby stopped";
 
 pub async fn run(args: StandbyArgs) -> Result<Exit, CliError> {
     match (args.action, args.follow) {
@@ -81,15 +86,7 @@ fn stop(control: &Control) {
     control.stop();
 }
 
-fn granularity(given: args::Granularity) -> Granularity {
-    match given {
-        args::Granularity::Row => Granularity::Row,
-        args::Granularity::Transaction => Granularity::Transaction,
-        args::Granularity::Single => Granularity::Single,
-    }
-}
-
-type Start = Box<dyn FnOnce(&Control) -> Result<Ended, StandbyError> + Send>;
+type Start = Box<dyn FnOnce(&Control) -> Result<Ended, CliError> + Send>;
 
 fn start(args: FollowArgs) -> Result<Start, CliError> {
     let options = Options {
@@ -100,7 +97,6 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
             exclude: args.exclude_tables,
         },
         workers: args.workers.map(usize::from),
-        granularity: granularity(args.granularity),
         copy_workers: usize::from(args.copy_workers),
         streaming: args.streaming,
         until: args.until,
@@ -110,26 +106,78 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
             let options = BackupOptions {
                 common: options,
                 to,
+                granularity: match args.granularity {
+                    args::Granularity::Row => Granularity::Row,
+                    args::Granularity::Transaction => {
+                        return Err(CliError::usage(
+                            "transactions side by side are for --memory alone: a backup that is killed could not go on",
+                        )
+                        .hint("leave --granularity out, or follow with --memory"));
+                    }
+                    args::Granularity::Single => Granularity::Single,
+                },
                 epoch_rows: args.epoch_rows as usize,
                 epoch_interval: Duration::from_millis(args.epoch_ms),
                 schema: !args.no_schema,
             };
-            Ok(Box::new(move |control| run::to_backup(&options, control)))
+            Ok(Box::new(move |control| {
+                run::to_backup(&options, control)
+                    .map_err(|error| failed(STOPPED, &error, error.hint()))
+            }))
         }
         None => {
             let options = MemoryOptions {
                 common: options,
-                serve: args.serve.unwrap_or_default(),
+                mode: match args.granularity {
+                    args::Granularity::Row => Mode::Row,
+                    args::Granularity::Transaction => Mode::Transaction,
+                    args::Granularity::Single => Mode::Single,
+                },
+                serve: Door {
+                    address: args.serve.unwrap_or_default(),
+                    password: args
+                        .serve_password_file
+                        .as_deref()
+                        .map(password)
+                        .transpose()?,
+                },
                 retention: args.retention,
                 memory_max: args.memory_max,
             };
-            Ok(Box::new(move |control| run::to_memory(&options, control)))
+            Ok(Box::new(move |control| {
+                to_memory(&options, control).map_err(|error| failed(STOPPED, &error, error.hint()))
+            }))
         }
     }
 }
 
+/// What clients must know, from the first line of a file that only its owner can read.
+fn password(path: &Path) -> Result<Verifier, CliError> {
+    let shown = path.display();
+    let cannot = |error: std::io::Error| {
+        CliError::because(format!("cannot read the password in {shown}"), &error)
+    };
+    let mode = std::fs::metadata(path)
+        .map_err(cannot)?
+        .permissions()
+        .mode();
+    if mode & 0o077 != 0 {
+        return Err(
+            CliError::usage(format!("others can read the password in {shown}"))
+                .hint(format!("chmod 600 {shown}")),
+        );
+    }
+    let text = std::fs::read_to_string(path).map_err(cannot)?;
+    match text.lines().next().unwrap_or_default() {
+        "" => Err(CliError::usage(format!(
+            "{shown} has no password in its first line"
+        ))),
+        line => Ok(Verifier::parse(line).unwrap_or_else(|| Verifier::of_password(line))),
+    }
+}
+
 fn conclude(
-    ended: Result<Result<Ended, StandbyError>, tokio::task::JoinError>,
+    ended: Result<Result<Ended, CliError>, tokio::task::JoinError>,
     shown: &render::Shown,
 ) -> Result<Exit, CliError> {
     match ended {
@@ -137,16 +185,16 @@ fn conclude(
             shown.conclude(ended);
             Ok(Exit::Success)
         }
-        Ok(Err(error)) => Err(failed("the standby stopped", &error)),
-        Err(panic) => Err(CliError::because("the standby stopped", &panic).hint(
+        Ok(Err(error)) => Err(error),
+        Err(panic) => Err(CliError::because(STOPPED, &panic).hint(
             "this is a defect of hindcast; what was not committed on the backup is sent again at the next start",
         )),
     }
 }
 
-fn failed(what: &str, error: &StandbyError) -> CliError {
+fn failed(what: &str, error: &dyn std::error::Error, hint: Option<String>) -> CliError {
     let failed = CliError::because(what, error);
-    match error.hint() {
+    match hint {
         Some(hint) => failed.hint(hint),
         None => failed,
     }
@@ -170,14 +218,15 @@ fn promote(args: &PromoteArgs) -> Result<Exit, CliError> {
 
 fn status(args: &StatusArgs) -> Result<Exit, CliError> {
     let report = run::status(&args.to, args.from.as_ref(), &args.name)
-        .map_err(|error| failed("cannot tell", &error))?;
+        .map_err(|error| failed("cannot tell", &error, error.hint()))?;
     render::status(report.as_ref(), args.json);
     Ok(Exit::Success)
 }
 
 fn drop_slot(args: &DropArgs) -> Result<Exit, CliError> {
-    let dropped = run::drop(&args.from, &args.name)
-        .map_err(|error| failed("cannot remove slot and publication", &error.into()))?;
+    let dropped = run::drop(&args.from, &args.name).map_err(|error| {
+        CliError::because("cannot remove slot and publication", &error).hint(error.hint())
+    })?;
     match dropped.is_empty() {
         true => println!("Nothing to remove: the primary has neither."),
         false => println!("Removed from the primary: {}.", dropped.join(", ")),
@@ -192,4 +241,30 @@ async fn blocking(
     tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|panic| Err(CliError::because("stopped", &panic)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn started(flags: &[&str]) -> Result<(), CliError> {
+        let given = ["hindcast", "standby", "--from=postgres://p/d"];
+        let cli = Cli::try_parse_from(given.iter().chain(flags)).expect("flags that exist");
+        let Command::Standby(args) = cli.command else {
+            panic!("another command");
+        };
+        start(args.follow.expect("it follows")).map(drop)
+    }
+
+    #[test]
+    fn a_backup_is_not_written_transaction_by_transaction() {
+        let error = started(&["--to=postgres://b/d", "--granularity=transaction"]).unwrap_err();
+        assert_eq!(error.exit.code(), Exit::Usage.code());
+        assert!(error.to_string().contains("--memory"), "{error}");
+        started(&["--to=postgres://b/d", "--granularity=single"]).unwrap();
+        started(&["--memory", "--serve=:1", "--granularity=transaction"]).unwrap();
+    }
 }

@@ -9,6 +9,7 @@ use hindcast_exec::run::{Recorded, Replayed, Warning, is_first};
 use hindcast_exec::show::{Contents, EventLine, ProcessEnd, signal_name};
 use hindcast_exec::watch::Ended;
 use hindcast_execlog::board::{ReportKind, State};
+use hindcast_pg::secret::masked;
 
 use super::format::{bytes, count, is_active, thousands, time};
 
@@ -258,7 +259,7 @@ pub fn contents(contents: &Contents) -> String {
         .iter()
         .map(|argument| shell_word(&argument.lossy()))
         .collect();
-    let _ = writeln!(text, "{}", command.join(" "));
+    let _ = writeln!(text, "{}", masked(&command.join(" ")));
     let _ = writeln!(text, "  in       {}", recording.folder.lossy());
     let _ = writeln!(
         text,

@@ -65,15 +65,15 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Whether a character drives whoever shows it instead of being shown: control characters, and those that turn the direction of the text
-/// around them.
+/// Whether a character drives whoever shows it instead of being shown: control characters, and
+/// those that turn the direction of the text around them.
 pub fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// At most `width` characters, the last one an ellipsis if something was cut. [Active](is_active) characters are escaped, so
-/// that what a client sent cannot drive the terminal.
+/// At most `width` characters, the last one an ellipsis if something was cut. [Active](is_active)
+/// characters are escaped, so that what a client sent cannot drive the terminal.
 pub fn cut(text: &str, width: usize) -> String {
     let mut clean = String::new();
     for c in text.chars() {

@@ -1,7 +1,9 @@
 //! How things look on a terminal. Pure: values in, text out.
 
+pub mod bases;
 pub mod exec;
 pub mod format;
+pub mod ghosts;
 pub mod request;
 pub mod retro;
 pub mod retro_html;

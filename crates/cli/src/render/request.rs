@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use hindcast_trace::{
-    Attribution, Isolation, Outcome, Request, Response, Shape, Snapshot, Transaction,
-};
+use hindcast_trace::{Attribution, Outcome, Request, Response, Shape, Snapshot, Transaction};
 
 use super::format::{body, count, cut, duration, time, time_of_day};
 
@@ -36,6 +34,7 @@ pub fn list_line(request: &Request, transactions: usize, width: usize) -> String
 pub fn request_page(
     request: &Request,
     transactions: &[Transaction],
+    redacted: &[String],
     shape: impl Fn(&Transaction) -> Option<Shape>,
 ) -> String {
     let mut page = String::new();
@@ -54,6 +53,9 @@ pub fn request_page(
     );
     if let Some(caller) = &request.caller_traceparent {
         let _ = writeln!(page, "caller's traceparent {}", cut(caller, 80));
+    }
+    if !redacted.is_empty() {
+        let _ = writeln!(page, "redacted by {}", redacted.join(", "));
     }
     for (name, value) in &request.headers {
         let _ = writeln!(page, "  {}: {}", cut(name, 60), body(value, 120));
@@ -105,11 +107,7 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
         Outcome::Prepared { gid } => format!("prepared as {gid}"),
         Outcome::Unknown => "outcome unknown (the answer to COMMIT was lost)".to_owned(),
     };
-    let isolation = match transaction.isolation {
-        Isolation::ReadCommitted => "READ COMMITTED",
-        Isolation::RepeatableRead => "REPEATABLE READ",
-        Isolation::Serializable => "SERIALIZABLE",
-    };
+    let isolation = transaction.isolation.name().to_uppercase();
     let _ = writeln!(
         block,
         "transaction t{}: {outcome}, {isolation}, began {}, took {}",

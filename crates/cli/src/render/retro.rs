@@ -1,7 +1,8 @@
 //! The report of a retroaction as a person reads it on a terminal.
 //!
-//! First the answer, then how often, then what: groups with an example each, rows with who wrote them. Sections have a fixed share of the
-//! page, so that ten thousand differences take no more room than a hundred.
+//! First the answer, then how often, then what: groups with an example each, rows with who wrote
+//! them. Sections have a fixed share of the page, so that ten thousand differences take no more
+//! room than a hundred.
 
 #[cfg(test)]
 pub mod samples;
@@ -74,7 +75,8 @@ impl Room {
     };
 }
 
-/// Around 120 lines at most, whatever the size. The last line is the timing; all others depend on nothing but the rest of the report.
+/// Around 120 lines at most, whatever the size. The last line is the timing; all others depend on
+/// nothing but the rest of the report.
 pub fn page(report: &Report) -> String {
     let wide = draw(report, &Room::WIDE);
     if wide.lines().count() <= LINES {

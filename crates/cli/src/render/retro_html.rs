@@ -1,23 +1,19 @@
 //! The report of a retroaction as one HTML file, with everything that was described.
 //!
-//! Self-contained: no script, no font, no image, nothing fetched. It may be passed on, printed, and opened years later. What comes from clients
-//! or from the database is written through [`Escaped`] and into text only, never into attributes; the page's own policy forbids scripts besides.
+//! Self-contained: no script, no font, no image, nothing fetched. It may be passed on, printed, and
+//! opened years later. Templates escape what they insert; text from clients or from the database
+//! also goes through [`Text`], into text only, never into attributes. The page's own policy forbids
+//! scripts besides.
 
 use std::collections::HashSet;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use hindcast_retro::report::{Outcome, Report, Stopped};
 use hindcast_trace::RequestId;
+use maud::{DOCTYPE, Escaper, Markup, PreEscaped, Render, html};
 
 use super::format::{count, duration, is_active, thousands};
 use super::retro::words;
-
-/// Writing to a string cannot fail.
-macro_rules! html {
-    ($page:expr, $($arguments:tt)*) => {
-        { let _ = write!($page.html, $($arguments)*); }
-    };
-}
 
 mod sections;
 #[cfg(test)]
@@ -26,91 +22,82 @@ mod tests;
 const STYLE: &str = include_str!("retro.css");
 
 pub fn page(report: &Report) -> String {
-    let title = format!(
-        "Retroaction of requests {} to {}: {}",
-        report.from,
-        report.to,
-        kind(report)
-    );
-    let mut page = Page {
-        html: String::new(),
-        described: report
-            .responses
-            .changed
-            .iter()
-            .map(|change| change.request)
-            .collect(),
-        contents: Vec::new(),
-    };
-    html!(
-        page,
-        r#"<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{}</title>
-<style>
-{STYLE}</style>
-</head>
-<body>
-"#,
-        escaped(&title)
-    );
-    answer(&mut page, report);
-    let contents_at = page.html.len();
-    html!(page, "</header>\n<main>\n");
-    overview(&mut page, report);
-    sections::checks(&mut page, &report.checks);
-    sections::types(&mut page, report);
-    sections::responses(&mut page, report);
-    sections::transactions(&mut page, report);
-    sections::state(&mut page, report);
-    if let Some(selection) = &report.selection {
-        sections::selection(&mut page, selection);
-    }
-    sections::remarks(&mut page, report);
-    html!(page, "</main>\n");
-    let contents = page.contents();
-    page.html.insert_str(contents_at, &contents);
-    footer(&mut page, report);
-    html!(page, "</body>\n</html>\n");
-    page.html
-}
-
-struct Page {
-    html: String,
-    /// Requests whose response is described, and can be linked to.
-    described: HashSet<RequestId>,
-    /// Sections so far, by id.
-    contents: Vec<(&'static str, String)>,
-}
-
-/// Text as HTML: markup and [active](is_active) characters mean nothing in it.
-#[derive(Clone, Copy)]
-struct Escaped<'a>(&'a str);
-
-fn escaped(text: &str) -> Escaped<'_> {
-    Escaped(text)
-}
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                '\n' | '\t' => f.write_char(c)?,
-                c if is_active(c) => write!(f, "{}", c.escape_default())?,
-                c => f.write_char(c)?,
+    let changed = report.responses.changed.iter();
+    let described = Described(changed.map(|change| change.request).collect());
+    let sections: Vec<Section> = [
+        Some(overview(report)),
+        sections::checks(&report.checks),
+        sections::types(report),
+        sections::responses(report, &described),
+        sections::transactions(report, &described),
+        Some(sections::state(report, &described)),
+        report.selection.as_ref().map(sections::selection),
+        sections::remarks(report),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                title { "Retroaction of requests " (report.from) " to " (report.to) ": " (kind(report)) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header class=(kind(report)) {
+                    (answer(report))
+                    nav { @for section in &sections { a href={ "#" (section.id) } { (section.title) } " " } }
+                }
+                main {
+                    @for section in &sections {
+                        section id=(section.id) { h2 { (section.title) } (section.body) }
+                    }
+                }
+                (footer(report))
             }
         }
-        Ok(())
+    }
+    .into_string()
+}
+
+struct Section {
+    id: &'static str,
+    title: String,
+    body: Markup,
+}
+
+/// Requests whose response is described, and can be linked to.
+struct Described(HashSet<RequestId>);
+
+impl Described {
+    /// A request's number, linked to what its response was if that is on this page.
+    fn request(&self, request: RequestId) -> Markup {
+        html! {
+            @if self.0.contains(&request) { a href={ "#r" (request) } { "request " (request) } }
+            @else { "request " (request) }
+        }
+    }
+}
+
+/// Text as HTML: [active](is_active) characters mean as little in it as markup.
+struct Text<'a>(&'a str);
+
+impl Render for Text<'_> {
+    fn render_to(&self, buffer: &mut String) {
+        let mut escaper = Escaper::new(buffer);
+        for c in self.0.chars() {
+            // Writing to a string cannot fail.
+            let _ = match c {
+                '\n' | '\t' => escaper.write_char(c),
+                c if is_active(c) => write!(escaper, "{}", c.escape_default()),
+                c => escaper.write_char(c),
+            };
+        }
     }
 }
 
@@ -122,93 +109,53 @@ impl Long<'_> {
     const CUT: usize = 4_000;
 }
 
-impl fmt::Display for Long<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Render for Long<'_> {
+    fn render(&self) -> Markup {
         let length = self.0.chars().count();
-        if length <= Self::FOLDED {
-            return write!(f, "{}", escaped(self.0));
-        }
         let head = |n: usize| {
-            self.0
-                .char_indices()
-                .nth(n)
-                .map_or(self.0, |(at, _)| &self.0[..at])
+            let end = self.0.char_indices().nth(n);
+            Text(end.map_or(self.0, |(at, _)| &self.0[..at]))
         };
-        write!(
-            f,
-            "<details class=\"long\"><summary>{}… <small>{}</small></summary>{}",
-            escaped(head(80)),
-            count(length as u64, "character"),
-            escaped(head(Self::CUT))
-        )?;
-        if length > Self::CUT {
-            write!(f, "… <small>cut here</small>")?;
+        html! {
+            @if length <= Self::FOLDED { (Text(self.0)) }
+            @else {
+                details.long {
+                    summary { (head(80)) "… " small { (count(length as u64, "character")) } }
+                    (head(Self::CUT))
+                    @if length > Self::CUT { "… " small { "cut here" } }
+                }
+            }
         }
-        f.write_str("</details>")
     }
 }
 
 /// A column's value; NULL is told from the word.
 struct Cell<'a>(Option<&'a str>);
 
-impl fmt::Display for Cell<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Render for Cell<'_> {
+    fn render(&self) -> Markup {
         match self.0 {
-            None => f.write_str("<i class=\"null\">NULL</i>"),
-            Some("") => f.write_str("<i class=\"null\">empty</i>"),
-            Some(text) => write!(f, "{}", Long(text)),
+            None => html! { i.null { "NULL" } },
+            Some("") => html! { i.null { "empty" } },
+            Some(text) => Long(text).render(),
         }
     }
 }
 
-impl Page {
-    fn section(&mut self, id: &'static str, title: &str) {
-        self.contents.push((id, title.to_owned()));
-        html!(self, "<section id=\"{id}\">\n<h2>{}</h2>\n", escaped(title));
-    }
-
-    /// Known once all sections are there.
-    fn contents(&self) -> String {
-        let mut contents = String::from("<nav>");
-        for (id, title) in &self.contents {
-            let _ = write!(contents, "<a href=\"#{id}\">{}</a> ", escaped(title));
-        }
-        contents.push_str("</nav>\n");
-        contents
-    }
-
-    fn end(&mut self) {
-        html!(self, "</section>\n");
-    }
-
-    /// A table that scrolls by itself under its heading.
-    fn table(&mut self, class: &str, headings: &[&str]) {
-        html!(
-            self,
-            "<div class=\"scroll\"><table class=\"{class}\">\n<thead><tr>"
-        );
-        for heading in headings {
-            html!(self, "<th>{}</th>", escaped(heading));
-        }
-        html!(self, "</tr></thead>\n<tbody>\n");
-    }
-
-    fn end_table(&mut self) {
-        html!(self, "</tbody>\n</table></div>\n");
-    }
-
-    /// A request's number, linked to what its response was if that is on this page.
-    fn request(&self, request: RequestId) -> String {
-        if self.described.contains(&request) {
-            format!("<a href=\"#r{request}\">request {request}</a>")
-        } else {
-            format!("request {request}")
+/// A table that scrolls by itself under its heading.
+fn table(class: &str, headings: &[&str], rows: Markup) -> Markup {
+    html! {
+        div.scroll {
+            table class=(class) {
+                thead { tr { @for heading in headings { th { (Text(heading)) } } } }
+                tbody { (rows) }
+            }
         }
     }
+}
 
-    fn note(&mut self, text: &str) {
-        html!(self, "<p class=\"note\">{}</p>\n", escaped(text));
-    }
+fn note(text: &str) -> Markup {
+    html! { p.note { (Text(text)) } }
 }
 
 fn kind(report: &Report) -> &'static str {
@@ -219,47 +166,34 @@ fn kind(report: &Report) -> &'static str {
     }
 }
 
-fn answer(page: &mut Page, report: &Report) {
+fn answer(report: &Report) -> Markup {
     let headline = words::headline(report);
     let mut letters = headline.chars();
-    let headline: String = letters
-        .next()
-        .into_iter()
-        .flat_map(char::to_uppercase)
-        .chain(letters)
-        .collect();
-    html!(
-        page,
-        "<header class=\"{}\">\n<p class=\"kicker\">Hindcast retroaction of requests {} to {}</p>\n<h1>{}</h1>\n",
-        kind(report),
-        report.from,
-        report.to,
-        Long(&headline)
-    );
-    if let Outcome::Stopped { why } = &report.outcome {
-        stopped(page, why);
-    }
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    let headline: String = first.chain(letters).collect();
     let findings = words::findings(report);
-    html!(page, "<dl class=\"findings\">\n");
-    for (class, label, list) in [
+    let findings = [
         ("gone", "Gone", &findings.gone),
         ("new", "New", &findings.new),
         ("still", "Still there", &findings.still),
         ("changed", "Changed", &findings.changed),
         ("unknown", "Not known", &findings.unknown),
-    ] {
-        if !list.is_empty() {
-            html!(page, "<div class=\"{class}\"><dt>{label}</dt>");
-            for finding in list {
-                html!(page, "<dd>{}</dd>", escaped(finding));
+    ];
+    html! {
+        p.kicker { "Hindcast retroaction of requests " (report.from) " to " (report.to) }
+        h1 { (Long(&headline)) }
+        @if let Outcome::Stopped { why } = &report.outcome { (stopped(why)) }
+        dl.findings {
+            @for (class, label, list) in findings {
+                @if !list.is_empty() {
+                    div class=(class) { dt { (label) } @for finding in list { dd { (Text(finding)) } } }
+                }
             }
-            html!(page, "</div>\n");
         }
     }
-    html!(page, "</dl>\n");
 }
 
-fn stopped(page: &mut Page, why: &Stopped) {
+fn stopped(why: &Stopped) -> Markup {
     let (what, lines, in_flight) = match why {
         Stopped::ServiceExited {
             last_lines,
@@ -270,153 +204,119 @@ fn stopped(page: &mut Page, why: &Stopped) {
             waits, in_flight, ..
         } => ("What was waiting", waits, in_flight),
     };
-    if !lines.is_empty() {
-        html!(page, "<p>{what}:</p>\n<pre>");
-        for line in lines {
-            html!(page, "{}\n", Long(line));
+    html! {
+        @if !lines.is_empty() {
+            p { (what) ":" }
+            pre { @for line in lines { (Long(line)) "\n" } }
         }
-        html!(page, "</pre>\n");
+        @if !in_flight.is_empty() {
+            p { "Sent and not answered then: " (words::some_of(in_flight, 100)) "." }
+        }
+        p { "What follows was seen up to there." }
     }
-    if !in_flight.is_empty() {
-        html!(
-            page,
-            "<p>Sent and not answered then: {}.</p>\n",
-            words::some_of(in_flight, 100)
-        );
-    }
-    html!(page, "<p>What follows was seen up to there.</p>\n");
 }
 
-fn overview(page: &mut Page, report: &Report) {
-    let counts = &report.counts;
-    page.section("overview", "Overview");
-    bar(
-        page,
-        "Requests",
-        &[
-            (counts.requests_executed, "same", "executed"),
-            (counts.requests_skipped, "changed", "skipped"),
-            (
-                counts.requests_not_selected,
-                "left",
-                "not selected, because they cannot matter",
-            ),
-        ],
-    );
-    bar(
-        page,
-        "Responses of executed requests",
-        &[
-            (
-                counts
-                    .requests_executed
-                    .saturating_sub(counts.responses_changed),
-                "same",
-                "the same",
-            ),
-            (counts.responses_changed, "changed", "changed"),
-        ],
-    );
-    bar(
-        page,
-        "Transactions",
-        &[
-            (counts.same, "same", "the same"),
-            (counts.same_failure, "left", "failing as before"),
-            (counts.changed, "changed", "changed"),
-            (counts.newly_succeeding, "gone", "newly succeeding"),
-            (counts.newly_failing, "new", "newly failing"),
-            (counts.deleted, "deleted", "deleted"),
-            (counts.added, "added", "added"),
-        ],
-    );
+fn overview(report: &Report) -> Section {
+    let (counts, change) = (&report.counts, &report.change);
+    let executed = counts.requests_executed;
     let mut notes = words::order_counts(counts);
     if counts.retries > 0 {
-        notes.push(format!(
-            "{} of the added are retries",
-            thousands(counts.retries)
-        ));
+        let retries = thousands(counts.retries);
+        notes.push(format!("{retries} of the added are retries"));
     }
     if counts.ghosts > 0 {
         notes.push(format!("{} of no request", count(counts.ghosts, "ghost")));
     }
-    for note in notes {
-        page.note(&note);
+    let requests = [
+        (executed, "same", "executed"),
+        (counts.requests_skipped, "changed", "skipped"),
+        (
+            counts.requests_not_selected,
+            "left",
+            "not selected, because they cannot matter",
+        ),
+    ];
+    let same = executed.saturating_sub(counts.responses_changed);
+    let responses = [
+        (same, "same", "the same"),
+        (counts.responses_changed, "changed", "changed"),
+    ];
+    let transactions = [
+        (counts.same, "same", "the same"),
+        (counts.same_failure, "left", "failing as before"),
+        (counts.changed, "changed", "changed"),
+        (counts.newly_succeeding, "gone", "newly succeeding"),
+        (counts.newly_failing, "new", "newly failing"),
+        (counts.deleted, "deleted", "deleted"),
+        (counts.added, "added", "added"),
+    ];
+    let body = html! {
+        (bar("Requests", &requests))
+        (bar("Responses of executed requests", &responses))
+        (bar("Transactions", &transactions))
+        @for text in &notes { (note(text)) }
+        h3 { "What ran" }
+        dl.facts {
+            @if !change.app.is_empty() { dt { "service" } dd { code { (Long(&change.app)) } } }
+            @for migration in &change.migrations { dt { "migration" } dd { code { (Long(migration)) } } }
+            @if let Some(isolation) = &change.isolation { dt { "isolation" } dd { (Long(isolation)) } }
+            @for skipped in &change.skipped { dt { "skipped" } dd { (Long(skipped)) } }
+            dt { "compared with" } dd { (Text(&words::baseline(&report.state.against))) }
+        }
+    };
+    Section {
+        id: "overview",
+        title: "Overview".to_owned(),
+        body,
     }
-    let change = &report.change;
-    html!(page, "<h3>What ran</h3>\n<dl class=\"facts\">\n");
-    if !change.app.is_empty() {
-        html!(
-            page,
-            "<dt>service</dt><dd><code>{}</code></dd>\n",
-            Long(&change.app)
-        );
-    }
-    for migration in &change.migrations {
-        html!(
-            page,
-            "<dt>migration</dt><dd><code>{}</code></dd>\n",
-            Long(migration)
-        );
-    }
-    if let Some(isolation) = &change.isolation {
-        html!(page, "<dt>isolation</dt><dd>{}</dd>\n", Long(isolation));
-    }
-    for skipped in &change.skipped {
-        html!(page, "<dt>skipped</dt><dd>{}</dd>\n", Long(skipped));
-    }
-    html!(
-        page,
-        "<dt>compared with</dt><dd>{}</dd>\n</dl>\n",
-        escaped(&words::baseline(&report.state.against))
-    );
-    page.end();
 }
 
 /// Parts of a whole as one bar, with a legend. What there is none of is left out.
-fn bar(page: &mut Page, title: &str, parts: &[(u64, &str, &str)]) {
-    let whole: u64 = parts
+fn bar(title: &str, parts: &[(u64, &str, &str)]) -> Markup {
+    let whole = parts
         .iter()
-        .map(|(n, ..)| n)
-        .fold(0, |sum, n| sum.saturating_add(*n));
+        .fold(0u64, |sum, (n, ..)| sum.saturating_add(*n));
     if whole == 0 {
-        return;
+        return html! {};
     }
-    html!(
-        page,
-        "<figure><figcaption>{title}: {}</figcaption>\n<svg viewBox=\"0 0 1000 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
-        thousands(whole)
-    );
-    let present = parts.iter().filter(|(n, ..)| *n > 0);
+    let present: Vec<_> = parts.iter().filter(|(n, ..)| *n > 0).collect();
     // One of ten thousand is to be seen, too.
     let least = 4.0;
-    let room = 1000.0 - least * present.clone().count() as f64;
+    let room = 1000.0 - least * present.len() as f64;
     let mut x = 0.0;
-    for (n, class, _) in present.clone() {
-        let width = least + room * (*n as f64 / whole as f64);
-        html!(
-            page,
-            "<rect class=\"{class}\" x=\"{x:.1}\" width=\"{width:.1}\" height=\"10\"/>"
-        );
+    let rectangles = present.iter().map(|(n, class, _)| {
+        let (start, width) = (x, least + room * (*n as f64 / whole as f64));
         x += width;
+        (class, format!("{start:.1}"), format!("{width:.1}"))
+    });
+    html! {
+        figure {
+            figcaption { (title) ": " (thousands(whole)) }
+            svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true" {
+                @for (class, x, width) in rectangles { rect class=(class) x=(x) width=(width) height="10" {} }
+            }
+            ul.legend {
+                @for (n, class, what) in &present { li class=(class) { (thousands(*n)) " " (what) } }
+            }
+        }
     }
-    html!(page, "</svg>\n<ul class=\"legend\">");
-    for (n, class, what) in present {
-        html!(page, "<li class=\"{class}\">{} {what}</li>", thousands(*n));
-    }
-    html!(page, "</ul></figure>\n");
 }
 
-fn footer(page: &mut Page, report: &Report) {
+fn footer(report: &Report) -> Markup {
     let timing = &report.timing;
     let ratio = timing.run_us as f64 / timing.original_us.max(1) as f64;
-    html!(
-        page,
-        "<footer>\n<p><code>hindcast show 17</code> shows a request as it was recorded, <code>hindcast show t42</code> a transaction.</p>\n<p>Hindcast {}. {} for what took {} ({ratio:.2}×), after {} of preparation; comparing took {}.</p>\n</footer>\n",
-        env!("CARGO_PKG_VERSION"),
-        duration(timing.run_us),
-        duration(timing.original_us),
-        duration(timing.prepare_us),
-        duration(timing.compare_us)
-    );
+    let (run, original) = (duration(timing.run_us), duration(timing.original_us));
+    let (prepare, compare) = (duration(timing.prepare_us), duration(timing.compare_us));
+    html! {
+        footer {
+            p {
+                code { "hindcast show 17" } " shows a request as it was recorded, "
+                code { "hindcast show t42" } " a transaction."
+            }
+            p {
+                "Hindcast " (env!("CARGO_PKG_VERSION")) ". " (run) " for what took " (original) " ("
+                (format!("{ratio:.2}")) "×), after " (prepare) " of preparation; comparing took " (compare) "."
+            }
+        }
+    }
 }

@@ -330,6 +330,17 @@ fn remark(remark: &Remark) -> String {
         Remark::NotSentAgain { request, reason } => {
             format!("request {request} was not sent again: {reason}")
         }
+        Remark::Redacted { request, rules } => {
+            let what = match request {
+                Some(request) => format!("request {request} was sent"),
+                None => "ghosts ran".to_owned(),
+            };
+            format!(
+                "{what} without secrets that the recording does not have ({}): where the service checks one of them, that is the likely cause. \
+                 Record with `--no-default-redaction`, or without the rule",
+                rules.join(", ")
+            )
+        }
         Remark::GhostDiffers { transaction } => {
             format!("ghost t{transaction} came out differently")
         }

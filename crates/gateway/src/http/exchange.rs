@@ -4,12 +4,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hindcast_model::Traceparent;
 use hindcast_trace::{Micros, Request, RequestId, Response};
 use http::header::{self, HeaderMap};
 use http::request::Parts;
 
 use super::headers;
-use super::traceparent::Traceparent;
+use crate::redact::Redactor;
 
 /// Resolves when something would survive a crash.
 pub type Durable = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -22,7 +23,8 @@ pub trait Witness: Send + Sync + 'static {
     /// It is in flight no more. Called exactly once for every arrival.
     fn ended(&self, request: Request);
 
-    /// Resolves when everything that was told so far would survive a crash. `None`: responses need not wait for that.
+    /// Resolves when everything that was told so far would survive a crash. `None`: responses need
+    /// not wait for that.
     fn durable(&self) -> Option<Durable>;
 
     fn now(&self) -> Micros;
@@ -54,7 +56,8 @@ impl Default for Limits {
     }
 }
 
-/// The body of a request as far as it has passed. Shared between the two directions: a service may answer early.
+/// The body of a request as far as it has passed. Shared between the two directions: a service may
+/// answer early.
 pub(super) type SharedBody = Arc<Mutex<PassedBody>>;
 
 #[derive(Debug, Default)]
@@ -64,12 +67,13 @@ pub(super) struct PassedBody {
     pub over_limit: bool,
 }
 
-/// Ends exactly once. If nobody ends it, its client has gone.
+/// Ends exactly once. If it is dropped without an end, its client has gone.
 pub(super) struct Exchange {
     witness: Arc<dyn Witness>,
     request: Option<Box<Request>>,
     body: SharedBody,
     limits: Limits,
+    redactor: Arc<Redactor>,
 }
 
 impl Exchange {
@@ -78,9 +82,10 @@ impl Exchange {
         arrival: Arrival,
         parts: &Parts,
         limits: Limits,
+        redactor: &Arc<Redactor>,
     ) -> Self {
         let mut recorded = headers::to_record(&parts.headers);
-        recorded.retain(|(name, _)| name != Traceparent::HEADER);
+        recorded.retain(|(name, _)| name != Traceparent::KEY);
         // HTTP/2 has the host in the target.
         if !parts.headers.contains_key(header::HOST)
             && let Some(authority) = parts.uri.authority()
@@ -89,7 +94,7 @@ impl Exchange {
         }
         let caller = parts
             .headers
-            .get(Traceparent::HEADER)
+            .get(Traceparent::KEY)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let request = Request {
             id: arrival.id,
@@ -113,6 +118,7 @@ impl Exchange {
             request: Some(Box::new(request)),
             body: SharedBody::default(),
             limits,
+            redactor: Arc::clone(redactor),
         }
     }
 
@@ -124,7 +130,12 @@ impl Exchange {
         self.limits
     }
 
-    /// Resolves when the record of this exchange would survive a crash. To be asked for after the end.
+    pub fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    /// Resolves when the record of this exchange would survive a crash. To be asked for after the
+    /// end.
     pub fn durable(&self) -> Option<Durable> {
         self.witness.durable()
     }
@@ -150,6 +161,7 @@ impl Exchange {
             response => response,
         };
         drop(body);
+        self.redactor.request(&mut request);
         self.witness.ended(*request);
     }
 

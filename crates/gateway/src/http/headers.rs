@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-/// Headers that belong to one connection and not to the message (RFC 9110, section 7.6.1), those that only concern the
-/// framing included: the next connection is framed anew.
+/// Headers that belong to one connection and not to the message (RFC 9110, section 7.6.1), those
+/// that only concern the framing included: the next connection is framed anew.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -29,14 +29,14 @@ const INSIGNIFICANT: [HeaderName; 7] = [
     HeaderName::from_static("x-runtime"),
 ];
 
-/// Whether a header belongs to one connection only, by its name. What a `Connection` header adds to the list is known
-/// to [`strip_hop_by_hop`].
+/// Whether a header belongs to one connection only, by its name. What a `Connection` header adds to
+/// the list is known to [`strip_hop_by_hop`].
 pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name)
 }
 
-/// Removes the headers that must not be forwarded: the hop-by-hop ones, and those that `Connection` names. `te:
-/// trailers` stays, since HTTP/2 (and gRPC in particular) wants it end to end.
+/// Removes the headers that must not be forwarded: the hop-by-hop ones, and those that `Connection`
+/// names. `te: trailers` stays, since HTTP/2 (and gRPC in particular) wants it end to end.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -57,8 +57,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether two runs of the same service must agree on this header of a response. `content-length` is left to the
-/// body's digest.
+/// Whether two runs of the same service must agree on this header of a response. `content-length`
+/// is left to the body's digest.
 pub fn is_significant(name: &HeaderName) -> bool {
     !is_hop_by_hop(name) && !INSIGNIFICANT.contains(name) && name != header::CONTENT_LENGTH
 }
@@ -79,8 +79,8 @@ pub fn to_record(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// The headers of a recorded message. What cannot be a header any more is left out; a recording made by the ingress
-/// holds nothing of that kind.
+/// The headers of a recorded message. What cannot be a header any more is left out; a recording
+/// made by the ingress holds nothing of that kind.
 pub fn from_record(headers: &[(String, Vec<u8>)]) -> HeaderMap {
     headers
         .iter()

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hindcast_model::Traceparent;
+use hindcast_pg::ListenAddress;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Full;
@@ -16,12 +18,13 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::runtime::Handle;
 
-use super::body::{PassingBody, RequestBody, ResponseBody};
 use super::exchange::{Exchange, Limits, PassedResponse, Witness};
 use super::headers;
+use super::request_body::RequestBody;
+use super::response_body::{PassingBody, ResponseBody};
 use super::service::{Pool, ServiceUrl};
-use super::traceparent::Traceparent;
-use crate::listen::{ACCEPT_PAUSE, Accepted, BindError, ListenAddress, Listener};
+use crate::listen::{ACCEPT_PAUSE, Accepted, BindError, Listener};
+use crate::redact::Redactor;
 
 /// How long a client may take to send the head of a request.
 const HEAD_PATIENCE: Duration = Duration::from_secs(60);
@@ -30,10 +33,13 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(60);
 pub struct IngressOptions {
     pub listen: ListenAddress,
     pub service: ServiceUrl,
-    /// Speak HTTP/2 with the service (prior knowledge, as gRPC services expect); otherwise HTTP/1.1.
+    /// Speak HTTP/2 with the service (prior knowledge, as gRPC services expect); otherwise
+    /// HTTP/1.1.
     pub service_http2: bool,
     pub limits: Limits,
-    /// Where connections are served, in turn. Empty: on the runtime that [`Ingress::bind`] was called on.
+    pub redactor: Arc<Redactor>,
+    /// Where connections are served, in turn. Empty: on the runtime that [`Ingress::bind`] was
+    /// called on.
     pub runtimes: Vec<Handle>,
 }
 
@@ -41,7 +47,7 @@ pub struct IngressOptions {
 pub struct Ingress {
     address: ListenAddress,
     accepting: tokio::task::JoinHandle<()>,
-    /// Shared with the task that accepts, and with nobody once that has ended.
+    /// Shared with the task that accepts, until that has ended.
     graceful: Arc<GracefulShutdown>,
 }
 
@@ -62,6 +68,7 @@ struct Front {
     pool: Arc<Pool>,
     witness: Arc<dyn Witness>,
     limits: Limits,
+    redactor: Arc<Redactor>,
 }
 
 impl Ingress {
@@ -87,7 +94,8 @@ impl Ingress {
         let fronts = runtimes
             .into_iter()
             .map(|runtime| {
-                // A pool per runtime: a connection is driven by a task of the runtime that opened it.
+                // A pool per runtime: a connection is driven by a task of the runtime that opened
+                // it.
                 let pool = Arc::new(Pool::new(options.service.clone(), options.service_http2));
                 (
                     runtime,
@@ -95,6 +103,7 @@ impl Ingress {
                         pool,
                         witness: Arc::clone(&witness),
                         limits: options.limits,
+                        redactor: Arc::clone(&options.redactor),
                     }),
                 )
             })
@@ -114,7 +123,8 @@ impl Ingress {
         }
     }
 
-    /// Stops accepting, lets requests in flight end, and closes idle connections. Returns whether all ended in time.
+    /// Stops accepting, lets requests in flight end, and closes idle connections. Returns whether
+    /// all ended in time.
     pub async fn shut_down(self, patience: Duration) -> bool {
         self.accepting.abort();
         let _ = self.accepting.await;
@@ -168,7 +178,8 @@ async fn serve(accepted: Accepted, front: Arc<Front>, watcher: Watcher) {
     let connection = builder
         .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .into_owned();
-    // The record of a request says how it ended; a connection that ends in an error has nothing to add.
+    // The record of a request says how it ended; a connection that ends in an error has nothing to
+    // add.
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(error, "an HTTP connection broke");
     }
@@ -183,7 +194,8 @@ impl Front {
             );
         };
         let (parts, body) = request.into_parts();
-        let mut exchange = Exchange::begin(Arc::clone(&self.witness), arrival, &parts, self.limits);
+        let witness = Arc::clone(&self.witness);
+        let mut exchange = Exchange::begin(witness, arrival, &parts, self.limits, &self.redactor);
         if parts.method == Method::CONNECT {
             exchange.end(hindcast_trace::Response::Unrecorded {
                 reason: "CONNECT is for proxies".to_owned(),
@@ -200,21 +212,15 @@ impl Front {
             .then(|| hyper::upgrade::on(&mut client_side));
         let (parts, body) = client_side.into_parts();
 
-        let mut forwarded = Request::new(RequestBody::new(
-            body,
-            exchange.body(),
-            self.limits.request_body_max,
-        ));
+        let body = RequestBody::new(body, exchange.body(), self.limits.request_body_max);
+        let mut forwarded = Request::new(body);
         *forwarded.method_mut() = parts.method;
         *forwarded.uri_mut() = self.target(&parts.uri);
         *forwarded.headers_mut() = self.headers(parts.headers, &parts.uri, arrival.traceparent);
         if let Some(protocol) = &upgrade {
-            forwarded
-                .headers_mut()
-                .insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-            forwarded
-                .headers_mut()
-                .insert(header::UPGRADE, protocol.clone());
+            let headers = forwarded.headers_mut();
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(header::UPGRADE, protocol.clone());
         }
 
         let (mut response, lease) = match self.pool.send(forwarded).await {
@@ -225,12 +231,7 @@ impl Front {
             }
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let protocol = upgrade.as_ref().map_or("?".into(), |name| {
-                String::from_utf8_lossy(name.as_bytes()).into_owned()
-            });
-            exchange.end(hindcast_trace::Response::Unrecorded {
-                reason: format!("the connection was upgraded to {protocol}"),
-            });
+            exchange.end(unrecorded_upgrade(upgrade.as_ref()));
             let service_side = hyper::upgrade::on(&mut response);
             if let Some(client_side) = upgraded {
                 tokio::spawn(tunnel(client_side, service_side));
@@ -283,7 +284,7 @@ impl Front {
             headers.insert(header::HOST, host);
         }
         let value = HeaderValue::from_str(&traceparent.to_string()).expect("hex digits and dashes");
-        headers.insert(HeaderName::from_static(Traceparent::HEADER), value);
+        headers.insert(HeaderName::from_static(Traceparent::KEY), value);
         headers
     }
 }
@@ -297,8 +298,16 @@ fn requested_upgrade(headers: &HeaderMap, version: Version) -> Option<HeaderValu
         .flat_map(|value| value.split(','))
         .any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
     let protocol = headers.get(header::UPGRADE)?;
-    // Browsers and curl offer to switch to HTTP/2 in passing; nobody minds if that is not taken up.
+    // Browsers and curl offer to switch to HTTP/2 in passing; it does no harm if that is not taken
+    // up.
     (asked && version == Version::HTTP_11 && protocol != "h2c").then(|| protocol.clone())
+}
+
+fn unrecorded_upgrade(protocol: Option<&HeaderValue>) -> hindcast_trace::Response {
+    let protocol = protocol.map_or("?".into(), |name| String::from_utf8_lossy(name.as_bytes()));
+    hindcast_trace::Response::Unrecorded {
+        reason: format!("the connection was upgraded to {protocol}"),
+    }
 }
 
 async fn tunnel(client: hyper::upgrade::OnUpgrade, service: hyper::upgrade::OnUpgrade) {

@@ -1,22 +1,22 @@
 //! The HTTP ingress, and the pieces of it that a re-sender needs too.
 //!
-//! Every request gets a number and a fresh [`Traceparent`] and goes on to the service while its body is still arriving;
-//! the response comes back likewise. What passes is copied into a [`hindcast_trace::Request`], up to limits, and handed to a
-//! [`Witness`] when the exchange ends, however it ends.
+//! Every request gets a number and a fresh [`Traceparent`](hindcast_model::Traceparent) and goes on
+//! to the service while its body is still arriving; the response comes back likewise. What passes
+//! is copied into a [`hindcast_trace::Request`], up to limits, and handed to a [`Witness`] when the
+//! exchange ends, however it ends.
 //!
-//! Start reading at [`Ingress`] for recording; a re-sender needs [`headers`], [`BodyDigest`] and [`Traceparent`].
+//! Start reading at [`Ingress`] for recording; a re-sender needs [`headers`] and [`BodyDigest`].
 
-mod body;
 mod digest;
 mod exchange;
 pub mod headers;
 mod ingress;
+mod request_body;
+mod response_body;
 mod service;
-mod traceparent;
 
 pub use digest::BodyDigest;
 pub use exchange::{Arrival, Durable, Limits, Witness};
 pub use ingress::{Ingress, IngressHandle, IngressOptions};
 pub(crate) use service::with_causes;
 pub use service::{ServiceError, ServiceUrl, ServiceUrlError};
-pub use traceparent::Traceparent;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hindcast_pg::tokio::Stream;
 use http::uri::Authority;
 use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
@@ -14,11 +15,10 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use super::body::RequestBody;
-use crate::stream::Stream;
+use super::request_body::RequestBody;
 
-/// Shorter than what any common server allows an idle connection: one that is about to be closed under us must not get a
-/// request, for then nobody would know whether the service has seen it.
+/// Shorter than what any common server allows an idle connection: one that is about to be closed
+/// under us must not get a request, for then it would not be known whether the service has seen it.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -36,6 +36,11 @@ pub enum ServiceUrlError {
     Scheme(String),
     #[error("the service's URL is http://HOST:PORT without a path: requests keep their own")]
     Path,
+    /// A recording keeps the URL, so it must hold no password.
+    #[error(
+        "the service's URL is http://HOST:PORT without a user: requests keep their own headers"
+    )]
+    User,
 }
 
 impl FromStr for ServiceUrl {
@@ -55,6 +60,9 @@ impl FromStr for ServiceUrl {
             .into_parts()
             .authority
             .ok_or(ServiceUrlError::Malformed)?;
+        if authority.as_str().contains('@') {
+            return Err(ServiceUrlError::User);
+        }
         Ok(Self { authority })
     }
 }
@@ -173,7 +181,8 @@ impl Pool {
         mut request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Lease), ServiceError> {
         while let Some(mut sender) = self.take_idle() {
-            // Should the service close the connection just now, a request without side effects can go again.
+            // Should the service close the connection just now, a request without side effects can
+            // go again.
             let spare =
                 (request.body().is_empty() && is_safe(request.method())).then(|| head_of(&request));
             match sender.try_send_request(request).await {
@@ -351,5 +360,6 @@ mod tests {
         );
         assert_eq!(check("http://a/api"), Err(ServiceUrlError::Path));
         assert_eq!(check("http://a b"), Err(ServiceUrlError::Malformed));
+        assert_eq!(check("http://me:secret@a"), Err(ServiceUrlError::User));
     }
 }

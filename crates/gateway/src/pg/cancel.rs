@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hindcast_pg::tokio::Connector;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::connect::Connector;
 use super::startup::CancelKey;
 
 /// Keys of the sessions that are alive. Touched when sessions come and go, not while bytes flow.
@@ -34,6 +34,12 @@ impl CancelKeys {
         }
     }
 
+    /// Of all sessions that are alive.
+    pub fn processes(&self) -> Vec<u32> {
+        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.keys().map(|key| key.process).collect()
+    }
+
     fn owner(&self, key: &CancelKey) -> Option<usize> {
         self.owners
             .lock()
@@ -42,8 +48,9 @@ impl CancelKeys {
             .copied()
     }
 
-    /// Passes a request on to the server that gave out its key, and returns when that server has taken it: clients rely on
-    /// the connection staying open until then. Unknown keys are ignored, as Postgres ignores them.
+    /// Passes a request on to the server that gave out its key, and returns when that server has
+    /// taken it: clients rely on the connection staying open until then. Unknown keys are ignored,
+    /// as Postgres ignores them.
     pub async fn forward(&self, connector: &Connector, key: &CancelKey, packet: &[u8]) {
         let Some(address) = self.owner(key) else {
             tracing::debug!(process = key.process, "cancel request with an unknown key");

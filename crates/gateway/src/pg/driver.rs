@@ -4,15 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 
 use bytes::BytesMut;
+use hindcast_wire::Wires;
 
 use super::startup::Parameters;
-
-/// Bytes on their way out, in order. The host writes them as soon as the driver returns.
-#[derive(Debug, Default)]
-pub struct Wires {
-    pub to_server: BytesMut,
-    pub to_client: BytesMut,
-}
 
 /// Something a driver waits for before its session may go on.
 pub type Permission = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -20,22 +14,25 @@ pub type Permission = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// How a session goes on after a driver has looked at some bytes.
 pub enum Flow {
     Continue,
-    /// What is in [`Wires`] is sent; then nothing more is taken from the client until the permission is there. The host
-    /// then calls [`Driver::on_permission`] and hands over what the client has sent meanwhile. Bytes from the server
-    /// keep being handed over all the time. There is one wait at a time: a later one replaces an earlier one.
+    /// What is in [`Wires`] is sent; then nothing more is taken from the client until the
+    /// permission is there. The host then calls [`Driver::on_permission`] and hands over what the
+    /// client has sent meanwhile. Bytes from the server keep being handed over all the time. There
+    /// is one wait at a time: a later one replaces an earlier one.
     Wait(Permission),
-    /// From here on bytes are copied both ways and the driver is not asked again (except for the `gone` calls). What it did
-    /// not consume is forwarded as it came.
+    /// From here on bytes are copied both ways and the driver is not asked again (except for the
+    /// `gone` calls). What it did not consume is forwarded as it came.
     PassThrough,
     /// What is in [`Wires`] is sent, then both connections are closed.
     Close,
 }
 
-/// Decides what happens to the bytes of one session. A state machine: it owns no socket and is never polled.
+/// Decides what happens to the bytes of one session. A state machine: it owns no socket and is
+/// never polled.
 ///
-/// `input` holds everything that was read and not yet consumed, in order. A driver consumes whole messages and leaves an
-/// incomplete one in place; the host calls again when more has arrived. A message longer than the host is willing to keep
-/// must be consumed in parts.
+/// `input` holds everything that was read and not yet consumed, in order. A driver consumes whole
+/// messages and leaves an incomplete one in place; the host calls again when more has arrived. A
+/// message longer than the host is willing to keep must be consumed in parts. The host writes what
+/// is put into `wires` as soon as the driver returns.
 pub trait Driver: Send + 'static {
     /// Bytes from the client, beginning with its `StartupMessage` (as changed by [`Host::open`]).
     fn on_client(&mut self, input: &mut BytesMut, wires: &mut Wires) -> Flow;
@@ -49,19 +46,20 @@ pub trait Driver: Send + 'static {
         Flow::Continue
     }
 
-    /// The client closed its connection. The host still sends what is put into `to_server`, closes the connection to the
-    /// server for writing, and hands over what the server still answers.
+    /// The client closed its connection. The host still sends what is put into `to_server`, closes
+    /// the connection to the server for writing, and hands over what the server still answers.
     fn on_client_gone(&mut self, wires: &mut Wires) {
         let _ = wires;
     }
 
-    /// The server closed its connection. The host still sends what is put into `to_client`, then closes the client's.
+    /// The server closed its connection. The host still sends what is put into `to_client`, then
+    /// closes the client's.
     fn on_server_gone(&mut self, wires: &mut Wires) {
         let _ = wires;
     }
 
-    /// Whether the session could end here without cutting anything off: no transaction open, no answer outstanding. Asked
-    /// only while the host drains.
+    /// Whether the session could end here without cutting anything off: no transaction open, no
+    /// answer outstanding. Asked only while the host drains.
     fn idle(&self) -> bool;
 }
 
@@ -69,7 +67,8 @@ pub trait Driver: Send + 'static {
 pub trait Host: Send + Sync + 'static {
     type Driver: Driver;
 
-    /// A client has sent its `StartupMessage`; no connection to the server exists yet. The parameters may be changed here.
+    /// A client has sent its `StartupMessage`; no connection to the server exists yet. The
+    /// parameters may be changed here.
     fn open(&self, start: &mut SessionStart) -> Result<Self::Driver, Refusal>;
 }
 

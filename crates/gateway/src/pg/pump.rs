@@ -1,8 +1,9 @@
 //! The hot path: bytes from both sockets through the driver to both sockets.
 //!
-//! One task per session, one `poll` per wakeup, no locks. A message that arrives costs a wakeup, one `read` and one
-//! `write`: writes are tried at once and wait for readiness only when the kernel takes no more; a `read` that did not fill
-//! its buffer is known to have emptied the socket, so no second one is made to find that out.
+//! One task per session, one `poll` per wakeup, no locks. A message that arrives costs a wakeup,
+//! one `read` and one `write`: writes are tried at once and wait for readiness only when the kernel
+//! takes no more; a `read` that did not fill its buffer is known to have emptied the socket, so no
+//! second one is made to find that out.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -12,13 +13,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use futures::task::AtomicWaker;
+use hindcast_pg::tokio::Stream;
+use hindcast_wire::Wires;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::cancel::Registration;
-use super::driver::{Driver, Flow, Permission, Wires};
+use super::driver::{Driver, Flow, Permission};
 use super::startup;
 use super::tap::{Tap, Tapped};
-use crate::stream::Stream;
 
 /// Smallest free space that a read is given, and the largest that it grows to while reads fill it.
 const READ_BYTES: usize = 8 << 10;
@@ -219,13 +221,15 @@ impl<D: Driver> Pump<D> {
     pub async fn run(mut self) {
         self.feed_client_input();
         poll_fn(|cx| {
-            // The task's waker stays the same for its whole life; registering again is one comparison.
+            // The task's waker stays the same for its whole life; registering again is one
+            // comparison.
             self.control.waker.register(cx.waker());
             self.poll(cx)
         })
         .await;
         for side in [&mut self.client, &mut self.server] {
-            // A last word of TLS if it can be said at once. The sockets close when they are dropped.
+            // A last word of TLS if it can be said at once. The sockets close when they are
+            // dropped.
             let _ = futures::FutureExt::now_or_never(side.stream.shutdown());
         }
     }
@@ -266,7 +270,8 @@ impl<D: Driver> Pump<D> {
                 progress = true;
                 self.feed_server_input();
             }
-            // What the client sends while its session waits is read too, as far as the buffer goes, but not looked at.
+            // What the client sends while its session waits is read too, as far as the buffer goes,
+            // but not looked at.
             if self.client.reading == Reading::Open
                 && self.wires.to_server.len() < BACKLOG_BYTES_MAX
                 && (self.waiting.is_none() || self.client.input.len() < BACKLOG_BYTES_MAX)
@@ -296,7 +301,8 @@ impl<D: Driver> Pump<D> {
             self.mode = Mode::Closing;
             return;
         }
-        // One call may end in a wait and leave the rest, so there is no loop: a driver consumes all that it can.
+        // One call may end in a wait and leave the rest, so there is no loop: a driver consumes all
+        // that it can.
         if self.mode == Mode::Driven && self.waiting.is_none() && !self.client.input.is_empty() {
             let flow = self
                 .driver
@@ -377,6 +383,10 @@ impl<D: Driver> Pump<D> {
 
     /// The end of a session that a shutdown wants to end; whether it has come.
     fn end_if_due(&mut self) -> bool {
+        // It is leaving already.
+        if self.client.reading == Reading::Told && self.control.phase() == Phase::Draining {
+            return false;
+        }
         let quiet = self.mode == Mode::Driven
             && self.waiting.is_none()
             && self.client.input.is_empty()
@@ -390,18 +400,20 @@ impl<D: Driver> Pump<D> {
             self.client.reading = Reading::Told;
             self.driver.on_client_gone(&mut self.wires);
         }
-        self.server.reading = Reading::Told;
-        self.driver.on_server_gone(&mut self.wires);
         let farewell = startup::fatal(
             "57P01",
             "terminating connection because the gateway shuts down",
             None,
         );
         self.wires.to_client.extend_from_slice(&farewell);
-        if quiet {
-            // Terminate, so that the server's log does not complain about us.
+        if quiet && self.control.phase() == Phase::Draining {
+            // Terminate, so that the server's log does not complain about us. The session ends when
+            // the server closes: until then it answers what the driver asked last.
             self.wires.to_server.extend_from_slice(&[b'X', 0, 0, 0, 4]);
+            return true;
         }
+        self.server.reading = Reading::Told;
+        self.driver.on_server_gone(&mut self.wires);
         self.mode = Mode::Closing;
         true
     }

@@ -6,20 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use hindcast_pg::tokio::{Connector, Stream};
+use hindcast_pg::{ListenAddress, ServerIdentity};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::cancel::CancelKeys;
-use super::connect::Connector;
 use super::driver::{Host, Refusal, SessionStart};
 use super::pump::{Control, Phase, Pump};
-use super::startup::{self, First, Parameters, StartupError};
+use super::startup::{self, Asked, First, Parameters, StartupError};
 use super::tap::{Binding, Tap};
-use crate::listen::{ACCEPT_PAUSE, Accepted, BindError, ListenAddress, Listener};
-use crate::stream::Stream;
-use hindcast_pg::ServerIdentity;
+use crate::listen::{ACCEPT_PAUSE, Accepted, BindError, Listener};
 
 /// What a client that connects may take to say who it is, encryption included. Postgres' own limit.
 const STARTUP_PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +43,7 @@ pub struct Server<H> {
 pub struct ServerHandle {
     address: ListenAddress,
     sessions: Arc<Sessions>,
+    keys: Arc<CancelKeys>,
 }
 
 struct Shared<H> {
@@ -94,15 +94,17 @@ impl<H: Host> Server<H> {
             }),
             count: watch::Sender::new(0),
         });
+        let keys = Arc::<CancelKeys>::default();
         let handle = ServerHandle {
             address: listener.address(),
             sessions: Arc::clone(&sessions),
+            keys: Arc::clone(&keys),
         };
         let shared = Arc::new(Shared {
             host,
             connector,
             identity: options.identity,
-            keys: Arc::default(),
+            keys,
             numbers: AtomicU64::new(1),
             sessions,
         });
@@ -128,8 +130,8 @@ impl<H: Host> Server<H> {
         self.shared.sessions.advance(Phase::Ending);
     }
 
-    /// Stops accepting, ends sessions as they become idle, and the rest when `patience` is over. Returns how many had to be
-    /// cut off.
+    /// Stops accepting, ends sessions as they become idle, and the rest when `patience` is over.
+    /// Returns how many had to be cut off.
     pub async fn shut_down(self, patience: Duration) -> usize {
         self.accepting.abort();
         let _ = self.accepting.await;
@@ -159,6 +161,11 @@ impl ServerHandle {
 
     pub fn sessions(&self) -> usize {
         *self.sessions.count.borrow()
+    }
+
+    /// The processes that serve them, as the server calls them.
+    pub(crate) fn backends(&self) -> Vec<u32> {
+        self.keys.processes()
     }
 }
 
@@ -216,7 +223,8 @@ async fn accept<H: Host>(listener: Listener, shared: Arc<Shared<H>>, runtimes: V
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a database session");
-                // The client gave up, or descriptors ran out. The latter passes only when others leave.
+                // The client gave up, or descriptors ran out. The latter passes only when others
+                // leave.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -236,7 +244,8 @@ async fn session<H: Host>(accepted: Accepted, shared: Arc<Shared<H>>) {
     }
 }
 
-/// Up to the moment at which both connections exist. `None`: it did not come to that, and everybody has been told.
+/// Up to the moment at which both connections exist. `None`: it did not come to that, and both
+/// sides have been told.
 async fn establish<H: Host>(
     accepted: Accepted,
     shared: &Shared<H>,
@@ -304,8 +313,8 @@ async fn establish<H: Host>(
     Some(Pump::new(client, server, driver, opening, tap, control))
 }
 
-/// Up to the `StartupMessage`, which is the client's word that there will be a session. `None`: it was something else,
-/// and is done.
+/// Up to the `StartupMessage`, which is the client's word that there will be a session. `None`: it
+/// was something else, and is done.
 async fn begin<H: Host>(
     accepted: Accepted,
     shared: &Shared<H>,
@@ -319,16 +328,36 @@ async fn begin<H: Host>(
             stream = encrypt(stream, identity).await?;
         }
     }
+    let mut asked = Asked {
+        ssl: stream.is_encrypted(),
+        gss: false,
+    };
     loop {
-        match startup::read_first(&mut stream).await? {
-            First::SslRequest => match (&stream, &shared.identity) {
-                (Stream::Tcp(_), Some(identity)) => {
-                    stream.write_all(b"S").await.map_err(StartupError::Broken)?;
-                    stream = encrypt(stream, identity).await?;
+        let first = match startup::read_first(&mut stream, asked).await {
+            Err(StartupError::Layout) => {
+                let message = "invalid startup packet layout: expected terminator as last byte";
+                say(&mut stream, &startup::fatal("08P01", message, None)).await;
+                return Ok(None);
+            }
+            first => first?,
+        };
+        match first {
+            First::SslRequest => {
+                asked.ssl = true;
+                match (&stream, &shared.identity) {
+                    (Stream::Tcp(_), Some(identity)) => {
+                        stream.write_all(b"S").await.map_err(StartupError::Broken)?;
+                        stream = encrypt(stream, identity).await?;
+                        // What is encrypted is not encrypted again.
+                        asked.gss = true;
+                    }
+                    _ => stream.write_all(b"N").await.map_err(StartupError::Broken)?,
                 }
-                _ => stream.write_all(b"N").await.map_err(StartupError::Broken)?,
-            },
-            First::GssEncRequest => stream.write_all(b"N").await.map_err(StartupError::Broken)?,
+            }
+            First::GssEncRequest => {
+                asked.gss = true;
+                stream.write_all(b"N").await.map_err(StartupError::Broken)?;
+            }
             First::Cancel { key, packet } => {
                 shared.keys.forward(&shared.connector, &key, &packet).await;
                 return Ok(None);

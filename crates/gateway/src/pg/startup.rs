@@ -1,4 +1,5 @@
-//! The messages before a session proper: requests for encryption, cancel requests, and the `StartupMessage`.
+//! The messages before a session proper: requests for encryption, cancel requests, and the
+//! `StartupMessage`.
 
 use bytes::{BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -11,7 +12,8 @@ const GSSENC_REQUEST: u32 = 80_877_104;
 /// Postgres' own limit for a startup packet.
 const PACKET_BYTES_MAX: usize = 10_000;
 
-/// The first byte of a TLS handshake, for clients that do not ask before they encrypt (`sslnegotiation=direct`).
+/// The first byte of a TLS handshake, for clients that do not ask before they encrypt
+/// (`sslnegotiation=direct`).
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// What a client's `StartupMessage` says: `user`, `database`, and settings for the session.
@@ -71,7 +73,8 @@ impl Parameters {
         }
     }
 
-    /// Whether this is to become a replication connection, which speaks another language than SQL sessions do.
+    /// Whether this is to become a replication connection, which speaks another language than SQL
+    /// sessions do.
     pub fn is_replication(&self) -> bool {
         match self.get("replication") {
             None => false,
@@ -85,12 +88,14 @@ impl Parameters {
         }
     }
 
-    /// Whether the session chooses a value for a setting: as a parameter, or with `-c` in `options`.
+    /// Whether the session chooses a value for a setting: as a parameter, or with `-c` in
+    /// `options`.
     pub fn chooses(&self, setting: &str) -> bool {
         if self.get(setting).is_some() {
             return true;
         }
-        // `-c name=value`, `-cname=value` and `--name=value`, where dashes in the name stand for underscores.
+        // `-c name=value`, `-cname=value` and `--name=value`, where dashes in the name stand for
+        // underscores.
         let options = self.text("options").to_ascii_lowercase().replace('-', "_");
         options.split_ascii_whitespace().any(|word| {
             let word = word.trim_start_matches("__");
@@ -115,29 +120,21 @@ impl Parameters {
         out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
+    /// As `ProcessStartupPacket` reads it: names and values, each behind the other and ended by a
+    /// NUL, until a name is empty; that NUL has to be the last byte.
     fn decode(version: u32, body: &[u8]) -> Result<Self, StartupError> {
-        let body = body
-            .strip_suffix(&[0])
-            .ok_or(StartupError::Malformed("no terminator"))?;
         let mut entries = Vec::new();
-        if !body.is_empty() {
-            let body = body
-                .strip_suffix(&[0])
-                .ok_or(StartupError::Malformed("a value without terminator"))?;
-            let mut fields = body.split(|&byte| byte == 0);
-            while let Some(name) = fields.next() {
-                let name = std::str::from_utf8(name)
-                    .map_err(|_| StartupError::Malformed("a name that is not text"))?;
-                let value = fields
-                    .next()
-                    .ok_or(StartupError::Malformed("a name without value"))?;
-                if name.is_empty() {
-                    return Err(StartupError::Malformed("an empty name"));
-                }
-                entries.push((name.to_owned(), value.to_vec()));
-            }
+        let mut rest = body;
+        while let Some((name, behind)) = terminated(rest).filter(|(name, _)| !name.is_empty()) {
+            let (value, behind) = terminated(behind).ok_or(StartupError::Layout)?;
+            // One that is not text the server does not know either, and it says so.
+            entries.push((String::from_utf8_lossy(name).into_owned(), value.to_vec()));
+            rest = behind;
         }
-        Ok(Self { version, entries })
+        match rest {
+            [0] => Ok(Self { version, entries }),
+            _ => Err(StartupError::Layout),
+        }
     }
 }
 
@@ -166,8 +163,26 @@ pub(super) struct CancelKey {
     pub secret: Vec<u8>,
 }
 
+/// What comes before the next NUL, and what behind it.
+fn terminated(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    Some((&bytes[..end], &bytes[end + 1..]))
+}
+
+/// What a client has asked for before it said who it is. Each may be asked for once: what comes
+/// after it has to be the session's startup packet, or the other of the two.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    pub ssl: bool,
+    pub gss: bool,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartupError {
+    /// The client is told so, as Postgres does. Where a packet has no sensible length it says
+    /// nothing, and neither do we.
+    #[error("the client's startup packet is not names and values, each with a terminator")]
+    Layout,
     #[error("the client's startup packet is malformed: {0}")]
     Malformed(&'static str),
     /// The client connected and left: a port scan or a health check.
@@ -180,33 +195,29 @@ pub(super) enum StartupError {
 /// Reads one packet, and nothing beyond it: what follows may be a TLS handshake.
 pub(super) async fn read_first(
     stream: &mut (impl AsyncRead + Unpin),
+    asked: Asked,
 ) -> Result<First, StartupError> {
     let mut head = [0; 8];
-    let mut filled = 0;
-    while filled < head.len() {
-        match stream
-            .read(&mut head[filled..])
-            .await
-            .map_err(StartupError::Broken)?
-        {
-            0 if filled == 0 => return Err(StartupError::Silent),
-            0 => return Err(StartupError::Malformed("it ends within its header")),
-            count => filled += count,
-        }
-    }
-    let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
-    let (length, code) = (word(0) as usize, word(4));
+    fill(stream, &mut head[..4]).await?;
+    let word = |head: &[u8]| u32::from_be_bytes(head.try_into().expect("four bytes"));
+    let length = word(&head[..4]) as usize;
+    // Before anything else is read: a client that sends no more than this would wait for ever.
     if !(8..=PACKET_BYTES_MAX).contains(&length) {
         return Err(StartupError::Malformed("its length is out of bounds"));
     }
+    stream
+        .read_exact(&mut head[4..])
+        .await
+        .map_err(|_| StartupError::Malformed("it ends within its header"))?;
+    let code = word(&head[4..]);
     let mut body = vec![0; length - 8];
     stream
         .read_exact(&mut body)
         .await
         .map_err(StartupError::Broken)?;
     match (code, code >> 16) {
-        (SSL_REQUEST, _) => Ok(First::SslRequest),
-        (GSSENC_REQUEST, _) => Ok(First::GssEncRequest),
+        (SSL_REQUEST, _) if !asked.ssl => Ok(First::SslRequest),
+        (GSSENC_REQUEST, _) if !asked.gss => Ok(First::GssEncRequest),
         (CANCEL_REQUEST, _) if (8..=260).contains(&body.len()) => {
             let process = u32::from_be_bytes(body[..4].try_into().expect("four bytes"));
             let key = CancelKey {
@@ -229,15 +240,25 @@ pub(super) async fn read_first(
     }
 }
 
-pub(super) fn is_tls_handshake(first: u8) -> bool {
-    first == TLS_HANDSHAKE
+/// Fills `bytes`, the first that a client sends. It may leave before it sends any.
+async fn fill(stream: &mut (impl AsyncRead + Unpin), bytes: &mut [u8]) -> Result<(), StartupError> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match stream
+            .read(&mut bytes[filled..])
+            .await
+            .map_err(StartupError::Broken)?
+        {
+            0 if filled == 0 => return Err(StartupError::Silent),
+            0 => return Err(StartupError::Malformed("it ends within its header")),
+            count => filled += count,
+        }
+    }
+    Ok(())
 }
 
-/// The packet that asks a server for encryption.
-pub(super) fn ssl_request() -> [u8; 8] {
-    let mut packet = [0, 0, 0, 8, 0, 0, 0, 0];
-    packet[4..].copy_from_slice(&SSL_REQUEST.to_be_bytes());
-    packet
+pub(super) fn is_tls_handshake(first: u8) -> bool {
+    first == TLS_HANDSHAKE
 }
 
 /// An `ErrorResponse` that ends a session.
@@ -267,8 +288,29 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<First, StartupError> {
-        futures::FutureExt::now_or_never(read_first(&mut &bytes[..]))
+        read_after(bytes, Asked::default())
+    }
+
+    fn read_after(bytes: &[u8], asked: Asked) -> Result<First, StartupError> {
+        futures::FutureExt::now_or_never(read_first(&mut &bytes[..], asked))
             .expect("a slice is always ready")
+    }
+
+    #[test]
+    fn a_length_that_cannot_be_is_refused_before_more_is_read() {
+        for length in [0u32, 7, 10_001, 1 << 30, u32::MAX] {
+            // The client keeps the connection open, and sends nothing else.
+            let (mut client, mut gateway) = tokio::io::duplex(64);
+            let length_bytes = length.to_be_bytes();
+            let sent = tokio::io::AsyncWriteExt::write_all(&mut client, &length_bytes);
+            futures::FutureExt::now_or_never(sent).unwrap().unwrap();
+            let first =
+                futures::FutureExt::now_or_never(read_first(&mut gateway, Asked::default()));
+            assert!(
+                matches!(first, Some(Err(StartupError::Malformed(_)))),
+                "{length}: {first:?}"
+            );
+        }
     }
 
     #[test]
@@ -330,15 +372,39 @@ mod tests {
             read(&[0, 0, 0, 12, 0, 3, 0, 0, b'a']),
             Err(StartupError::Broken(_))
         ));
-        assert!(matches!(
-            read(&[0, 0, 0, 10, 0, 3, 0, 0, b'a', 0]),
-            Err(StartupError::Malformed(_))
-        ));
+        for body in [
+            &b"a\0"[..],
+            b"",
+            b"user\0alice\0",
+            b"user\0alice",
+            b"user\0alice\0\0more\0",
+            b"user\0alice\0\0\0",
+        ] {
+            let length = [0, 0, 0, body.len() as u8 + 8];
+            let packet = [&length[..], &[0, 3, 0, 0], body].concat();
+            assert!(
+                matches!(read(&packet), Err(StartupError::Layout)),
+                "{body:?}"
+            );
+        }
         assert_eq!(
             read(&[0, 0, 0, 8, 0, 2, 0, 0]).unwrap(),
             First::Unsupported { major: 2, minor: 0 }
         );
-        assert_eq!(read(&ssl_request()).unwrap(), First::SslRequest);
+        let mut request = BytesMut::new();
+        hindcast_pg::handshake::ssl_request(&mut request);
+        assert_eq!(read(&request).unwrap(), First::SslRequest);
+        let asked = Asked {
+            ssl: true,
+            gss: false,
+        };
+        assert_eq!(
+            read_after(&request, asked).unwrap(),
+            First::Unsupported {
+                major: 1234,
+                minor: 5679
+            }
+        );
     }
 
     proptest::proptest! {

@@ -1,8 +1,8 @@
 //! Looks at what the server says while a session is being established.
 //!
-//! Two things concern the host and no driver: the cancel key, which has to be remembered, and channel binding, which ties
-//! a password to the certificate of the connection it is sent over and therefore cannot cross a gateway with a
-//! certificate of its own.
+//! Two things concern the host and no driver: the cancel key, which has to be remembered, and
+//! channel binding, which ties a password to the certificate of the connection it is sent over and
+//! therefore cannot cross a gateway with a certificate of its own.
 
 use std::sync::Arc;
 
@@ -133,8 +133,8 @@ impl Tap {
         out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// What to tell a client that insists that the server could not bind channels: the server would take that for an attack
-    /// and refuse with words that help nobody.
+    /// What to tell a client that insists that the server could not bind channels: the server would
+    /// take that for an attack and refuse with words that do not help.
     pub fn refuses(&self, client_input: &[u8]) -> Option<BytesMut> {
         if !self.withheld
             || self.binding != Binding::Impossible
@@ -142,7 +142,8 @@ impl Tap {
         {
             return None;
         }
-        // SASLInitialResponse: mechanism, length, then the SCRAM header, whose first letter says it.
+        // SASLInitialResponse: mechanism, length, then the SCRAM header, whose first letter says
+        // it.
         let body = client_input.get(5..)?;
         let response = body.get(body.iter().position(|&byte| byte == 0)? + 5..)?;
         response.starts_with(b"y,").then(|| {

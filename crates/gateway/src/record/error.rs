@@ -1,27 +1,21 @@
 //! Why a recording could not start.
 
+use hindcast_pg::{ConnectError, DatabaseUrl, TlsError};
 use hindcast_trace::OpenError;
-use tokio_postgres::error::SqlState;
 
 use crate::listen::BindError;
-use crate::pg::{ConnectError, ControlError, DatabaseUrl, TlsError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    #[error("{source}")]
-    Unreachable { url: String, source: ConnectError },
-    #[error("{url} refuses us: {}", crate::http::with_causes(source))]
-    Refused {
-        url: String,
-        source: tokio_postgres::Error,
-    },
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error(
         "{url} does not answer a question about itself: {}",
         crate::http::with_causes(source)
     )]
     Question {
         url: String,
-        source: tokio_postgres::Error,
+        source: hindcast_pg::Error,
     },
     #[error("the server is Postgres {version}; recording needs Postgres 13 or later")]
     TooOld { version: String },
@@ -36,15 +30,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    pub(super) fn database(url: &DatabaseUrl, error: ControlError) -> Self {
-        let url = url.to_string();
-        match error {
-            ControlError::Connect(source) => Self::Unreachable { url, source },
-            ControlError::Refused(source) => Self::Refused { url, source },
-        }
-    }
-
-    pub(super) fn question(url: &DatabaseUrl, source: tokio_postgres::Error) -> Self {
+    pub(super) fn question(url: &DatabaseUrl, source: hindcast_pg::Error) -> Self {
         Self::Question {
             url: url.to_string(),
             source,
@@ -54,29 +40,7 @@ impl RecordError {
     /// What the user can do about it, in one sentence; empty where the error says it all.
     pub fn hint(&self) -> String {
         match self {
-            Self::Unreachable { url, .. } => {
-                format!(
-                    "check host and port in the database URL, and that the server runs: `psql '{url}' -c 'SELECT 1'`"
-                )
-            }
-            Self::Refused { source, .. } => match source.code() {
-                Some(code) if *code == SqlState::INVALID_PASSWORD => {
-                    "check user and password in the database URL".into()
-                }
-                Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
-                    "check the database's name, the last part of the database URL".into()
-                }
-                Some(code) if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
-                    "check the user in the database URL, and pg_hba.conf on the server".into()
-                }
-                Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => {
-                    "the recorder needs two connections of its own besides the service's".into()
-                }
-                None if source.to_string().contains("password missing") => {
-                    "put the password into the database URL, or into PGPASSWORD".into()
-                }
-                _ => String::new(),
-            },
+            Self::Connect(error) => error.hint(),
             Self::Question { .. } => String::new(),
             Self::TooOld { .. } => "record at a newer server".into(),
             Self::Standby { .. } => "point the database URL at the primary".into(),

@@ -1,4 +1,5 @@
-//! Records a service: both sides of the gateway, the trace, and what has to be asked of the server besides.
+//! Records a service: both sides of the gateway, the trace, and what has to be asked of the server
+//! besides.
 //!
 //! ```text
 //!   Ingress ──Witness──▶ ┌──────┐
@@ -10,24 +11,29 @@
 //!                      └─────────┘                   └──────────┘
 //! ```
 //!
-//! Start reading at [`start`]; `session` turns what the observer of one session says into records, `sink` is where everything
-//! meets, `settle` finds out who is missing.
+//! Start reading at [`start`]; `session` turns what the observer of one session says into records,
+//! `sink` is where everything meets, `settle` finds out who is missing.
 
 mod catalog;
 mod error;
+mod final_state;
+mod ledger;
 mod requests;
 mod session;
 mod settle;
 mod sink;
 mod status;
+mod wal;
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hindcast_pg::tokio::{Client, Connector};
+use hindcast_pg::{ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
 use hindcast_trace::{
-    Base, FinalState, Isolation, Location, Record, Recorder, Writer, WriterOptions,
+    Base, FinalState, Isolation, Location, OpenError, Record, Recorder, Writer, WriterOptions,
 };
 use hindcast_wire::sql::ScriptCache;
 use tokio::runtime::Handle;
@@ -37,16 +43,14 @@ use tokio::task::JoinHandle;
 pub use error::RecordError;
 pub use status::Status;
 
-use crate::http::{Ingress, IngressOptions, Limits, ServiceUrl, Witness, with_causes};
-use crate::listen::{ListenAddress, Listener};
-use crate::pg::{Connector, DatabaseUrl, Server, ServerHandle, ServerIdentity, ServerOptions};
+use crate::http::{Ingress, IngressOptions, Limits, ServiceUrl, Witness};
+use crate::listen::Listener;
+use crate::pg::{Server, ServerHandle, ServerOptions};
+use crate::redact::{Redactor, Rules};
 use catalog::{Catalog, ServerFacts};
 use session::RecordingHost;
-use settle::{Settler, Start};
+use settle::Settler;
 use sink::Sink;
-
-/// A database below this size gets its final state recorded without being asked for it.
-const FINAL_STATE_BYTES_MAX: i64 = 1 << 30;
 
 /// What to record, and where.
 #[derive(Debug)]
@@ -62,6 +66,8 @@ pub struct RecordOptions {
     pub trace: Location,
     pub writer: WriterOptions,
     pub limits: Limits,
+    /// What is left out of the recording.
+    pub redact: Rules,
     /// Sessions that do not choose an isolation level get REPEATABLE READ.
     pub raise_isolation: bool,
     /// A state that a replay can start from, taken before this recording began.
@@ -91,11 +97,41 @@ impl RecordOptions {
             trace,
             writer: WriterOptions::default(),
             limits: Limits::default(),
+            redact: Rules::default(),
             raise_isolation: false,
             base: None,
             final_state: FinalStateMode::Auto,
             drain: Duration::from_secs(30),
             runtimes: Runtimes::default(),
+        }
+    }
+
+    fn server(&self, identity: Option<ServerIdentity>, threads: &Threads) -> ServerOptions {
+        ServerOptions {
+            listen: self.pg_listen.clone(),
+            identity,
+            runtimes: threads.handles.clone(),
+        }
+    }
+
+    fn host(&self, sink: &Arc<Sink>, redactor: &Arc<Redactor>, database: String) -> RecordingHost {
+        RecordingHost {
+            sink: Arc::clone(sink),
+            scripts: Arc::new(ScriptCache::default()),
+            redactor: Arc::clone(redactor),
+            database,
+            raise_isolation: self.raise_isolation,
+        }
+    }
+
+    fn ingress(&self, threads: &Threads, redactor: &Arc<Redactor>) -> IngressOptions {
+        IngressOptions {
+            listen: self.listen.clone(),
+            service: self.service.clone(),
+            service_http2: self.service_http2,
+            limits: self.limits,
+            redactor: Arc::clone(redactor),
+            runtimes: threads.handles.clone(),
         }
     }
 }
@@ -115,13 +151,14 @@ pub enum FinalStateMode {
 pub enum Runtimes {
     /// On the runtime that [`start`] is called on.
     Shared,
-    /// On as many threads of our own, each with a runtime of its own: a session never moves between cores, and no
-    /// thread looks for work at another.
+    /// On as many threads of our own, each with a runtime of its own: a session never moves between
+    /// cores, and no thread looks for work at another.
     PerCore(usize),
 }
 
 impl Default for Runtimes {
-    /// A thread per core: about a tenth cheaper per message than a runtime that balances between cores.
+    /// A thread per core: about a tenth cheaper per message than a runtime that balances between
+    /// cores.
     fn default() -> Self {
         Self::PerCore(std::thread::available_parallelism().map_or(1, usize::from))
     }
@@ -136,6 +173,7 @@ pub struct Recording {
     postgres: Server<RecordingHost>,
     settler: (oneshot::Sender<()>, JoinHandle<()>),
     catalog: JoinHandle<()>,
+    redactor: Arc<Redactor>,
     threads: Threads,
     started: Started,
     final_state: FinalStateMode,
@@ -181,55 +219,160 @@ pub async fn run(
 /// Checks what can be checked, then begins to listen. Nothing is left behind if that fails.
 pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let connector = Arc::new(Connector::new(options.postgres.clone())?);
-    let identity = match &options.pg_identity {
-        Some((certificate, key)) => Some(ServerIdentity::load(certificate, key)?),
-        None => None,
-    };
-    let unreachable = |error| RecordError::database(&options.postgres, error);
-    let control = connector
-        .control("hindcast: catalog")
-        .await
-        .map_err(unreachable)?;
-    let accounting = connector
-        .control("hindcast: accounting")
-        .await
-        .map_err(unreachable)?;
-    let asked = |error| RecordError::question(&options.postgres, error);
-    let facts = ServerFacts::ask(&control).await.map_err(asked)?;
-    if facts.is_too_old() {
-        return Err(RecordError::TooOld {
-            version: facts.version,
-        });
-    }
-    if facts.standby {
-        return Err(RecordError::Standby {
-            url: options.postgres.to_string(),
-        });
-    }
-
-    let catalog = Catalog::read(&control).await.map_err(asked)?;
+    let load = |(certificate, key): &(PathBuf, PathBuf)| ServerIdentity::load(certificate, key);
+    let identity = options.pg_identity.as_ref().map(load).transpose()?;
+    let asked = Database::ask(&connector, &options.postgres).await?;
 
     // Ports before the trace: a start that fails leaves no recorder behind in it.
     let http_listener = Listener::bind(&options.listen).await?;
     let pg_listener = Listener::bind(&options.pg_listen).await?;
-    let (location, writer_options) = (options.trace.clone(), options.writer.clone());
-    let created =
-        tokio::task::spawn_blocking(move || Writer::create(&location, writer_options)).await;
-    let (writer, number) = created.expect("creating a trace does not panic")?;
-
-    let trace_id_prefix = requests::random().max(1);
+    let (listen, pg_listen) = (http_listener.address(), pg_listener.address());
+    let (writer, number) = create_trace(&options).await?;
+    let redactor = Arc::new(Redactor::new(options.redact.clone()));
     let sink = Arc::new(Sink::new(
         writer.clone(),
         number,
-        trace_id_prefix,
+        requests::random().max(1),
         options.writer.durable,
     ));
-    sink.catalog_read(0, Some(catalog));
-    let (listen, pg_listen) = (http_listener.address(), pg_listener.address());
-    let recorder = Recorder {
-        number,
+    sink.catalog_read(asked.catalog);
+    let recorder = recorder(&options, &sink, &asked.facts, (&listen, &pg_listen));
+    sink.record(Record::Recorder(recorder.clone()));
+    // Accounting starts where a replay would: what was committed since the base was taken must be
+    // known.
+    let since = options.base.as_ref().map(|base| &base.snapshot);
+    let settler = Settler::new(
+        Arc::clone(&connector),
+        asked.accounting,
+        Arc::clone(&sink),
+        since.unwrap_or(&asked.facts.snapshot),
+    );
+    if let Some(base) = &options.base {
+        sink.record(Record::Base(base.clone()));
+    }
+    let threads = Threads::start(options.runtimes);
+    let host = options.host(&sink, &redactor, asked.facts.database);
+    let server = options.server(identity, &threads);
+    let postgres = Server::serve(pg_listener, server, Arc::clone(&connector), Arc::new(host));
+    let witness = Arc::clone(&sink) as Arc<dyn Witness>;
+    let ingress = Ingress::serve(http_listener, options.ingress(&threads, &redactor), witness);
+    let (stop_settler, stopped) = oneshot::channel();
+    let settler = settler.run(options.writer.flush_interval, postgres.handle(), stopped);
+    let settler = tokio::spawn(settler);
+    let catalog = catalog::keep_current(asked.control, Arc::clone(&connector), Arc::clone(&sink));
+    Ok(Recording {
+        sink,
+        writer,
+        connector,
+        ingress,
+        postgres,
+        settler: (stop_settler, settler),
+        catalog: tokio::spawn(catalog),
+        redactor,
+        threads,
+        started: Started {
+            warnings: warnings(&options, &pg_listen, asked.in_doubt).await,
+            recorder,
+            listen,
+            pg_listen,
+        },
+        final_state: options.final_state,
+        drain: options.drain,
+    })
+}
+
+async fn create_trace(options: &RecordOptions) -> Result<(Writer, u16), OpenError> {
+    let (location, writer_options) = (options.trace.clone(), options.writer.clone());
+    tokio::task::spawn_blocking(move || Writer::create(&location, writer_options))
+        .await
+        .expect("creating a trace does not panic")
+}
+
+/// What `raise_isolation` changes for the service.
+const RAISING: &str = "sessions whose default is READ COMMITTED get REPEATABLE READ. Where a transaction waited for \
+     another and went on with the row as it had become, it now fails with SQLSTATE 40001 (could not serialize access): \
+     the service has to retry it, or answers with an error that it does not give without us";
+
+/// If the service is not there yet, if others can read the recording or reach the database, what
+/// raising changes, and what will be in doubt.
+async fn warnings(
+    options: &RecordOptions,
+    pg_listen: &ListenAddress,
+    in_doubt: Option<String>,
+) -> Vec<String> {
+    let service = &options.service;
+    let error = service.connect().await.err();
+    let unreachable =
+        error.map(|error| format!("the service at {service} cannot be reached yet: {error}"));
+    let exposed = hindcast_trace::exposed(&options.trace, options.writer.wal_folder.as_deref());
+    let exposed = exposed.map(|found| found.to_string());
+    let raised = options.raise_isolation.then(|| RAISING.to_owned());
+    let warnings = unreachable.into_iter().chain(exposed);
+    let warnings = warnings.chain(reachable(pg_listen));
+    warnings.chain(raised).chain(in_doubt).collect()
+}
+
+/// A warning if other machines reach the database through us.
+fn reachable(pg_listen: &ListenAddress) -> Option<String> {
+    (!pg_listen.is_of_this_machine()).then(|| {
+        format!(
+            "{pg_listen} can be reached from other machines, and Postgres sees the gateway's address instead of theirs: \
+             rules of pg_hba.conf for this machine, such as `trust`, then hold for them"
+        )
+    })
+}
+
+/// What the database says before a recording of it begins, and the connections that go on asking.
+struct Database {
+    control: Client,
+    accounting: Client,
+    facts: ServerFacts,
+    catalog: Catalog,
+    /// A warning if it will not always be known who wrote past the gateway.
+    in_doubt: Option<String>,
+}
+
+impl Database {
+    async fn ask(connector: &Connector, url: &DatabaseUrl) -> Result<Self, RecordError> {
+        let named = ConnectOptions::named;
+        let control = connector.client(&named("hindcast: catalog")).await?;
+        let accounting = connector.client(&named("hindcast: accounting")).await?;
+        let asked = |error| RecordError::question(url, error);
+        let facts = ServerFacts::ask(&control).await.map_err(asked)?;
+        if facts.is_too_old() {
+            return Err(RecordError::TooOld {
+                version: facts.version,
+            });
+        }
+        if facts.standby {
+            return Err(RecordError::Standby {
+                url: url.to_string(),
+            });
+        }
+        let catalog = Catalog::read(&control).await.map_err(asked)?;
+        let in_doubt = settle::in_doubt(&accounting).await.map_err(asked)?;
+        let warning = |why| format!("writes past the gateway cannot always be told: {why}");
+        Ok(Self {
+            control,
+            accounting,
+            facts,
+            catalog,
+            in_doubt: in_doubt.map(warning),
+        })
+    }
+}
+
+/// What the trace says about this recorder.
+fn recorder(
+    options: &RecordOptions,
+    sink: &Sink,
+    facts: &ServerFacts,
+    (listen, pg_listen): (&ListenAddress, &ListenAddress),
+) -> Recorder {
+    Recorder {
+        number: sink.recorder(),
         started: sink.now(),
-        trace_id_prefix,
+        trace_id_prefix: sink.trace_id_prefix(),
         listen: listen.to_string(),
         app: options.service.to_string(),
         pg_listen: pg_listen.to_string(),
@@ -239,87 +382,8 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         system_identifier: facts.system_identifier,
         raised_isolation: options.raise_isolation.then_some(Isolation::RepeatableRead),
         hindcast_version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    sink.record(Record::Recorder(recorder.clone()));
-    // Accounting starts where a replay would: what was committed since the base was taken must be known.
-    let since = options
-        .base
-        .as_ref()
-        .map_or(&facts.snapshot, |base| &base.snapshot);
-    let accounting_start = Start {
-        bound: since.xmax,
-        in_progress: since.in_progress.clone(),
-    };
-    if let Some(base) = options.base {
-        sink.record(Record::Base(base));
+        redacted: options.redact.texts().map(str::to_owned).collect(),
     }
-
-    let mut warnings = Vec::new();
-    if let Err(error) = options.service.connect().await {
-        warnings.push(format!(
-            "the service at {} cannot be reached yet: {error}",
-            options.service
-        ));
-    }
-    let threads = Threads::start(options.runtimes);
-    let host = RecordingHost {
-        sink: Arc::clone(&sink),
-        scripts: Arc::new(ScriptCache::default()),
-        database: facts.database,
-        raise_isolation: options.raise_isolation,
-    };
-    let postgres = Server::serve(
-        pg_listener,
-        ServerOptions {
-            listen: options.pg_listen,
-            identity,
-            runtimes: threads.handles.clone(),
-        },
-        Arc::clone(&connector),
-        Arc::new(host),
-    );
-    let ingress = Ingress::serve(
-        http_listener,
-        IngressOptions {
-            listen: options.listen,
-            service: options.service,
-            service_http2: options.service_http2,
-            limits: options.limits,
-            runtimes: threads.handles.clone(),
-        },
-        Arc::clone(&sink) as Arc<dyn Witness>,
-    );
-    let settler = Settler::new(
-        Arc::clone(&connector),
-        accounting,
-        Arc::clone(&sink),
-        accounting_start,
-    );
-    let (stop_settler, stopped) = oneshot::channel();
-    let settler = tokio::spawn(settler.run(options.writer.flush_interval, stopped));
-    let catalog = tokio::spawn(catalog::keep_current(
-        control,
-        Arc::clone(&connector),
-        Arc::clone(&sink),
-    ));
-    Ok(Recording {
-        sink,
-        writer,
-        connector,
-        ingress,
-        postgres,
-        settler: (stop_settler, settler),
-        catalog,
-        threads,
-        started: Started {
-            recorder,
-            listen,
-            pg_listen,
-            warnings,
-        },
-        final_state: options.final_state,
-        drain: options.drain,
-    })
 }
 
 impl Recording {
@@ -331,7 +395,7 @@ impl Recording {
         self.sink.status()
     }
 
-    /// A way to read the status while somebody else owns the recording.
+    /// A way to read the status while the recording is owned elsewhere.
     pub fn watch(&self) -> StatusReader {
         StatusReader {
             sink: Arc::clone(&self.sink),
@@ -342,7 +406,8 @@ impl Recording {
         self.postgres.handle()
     }
 
-    /// Lets what is in flight end, settles what is open, records the final state, and closes the trace.
+    /// Lets what is in flight end, settles what is open, records the final state, and closes the
+    /// trace.
     pub async fn stop(self) -> Summary {
         // Requests first: they need their database sessions.
         self.ingress.shut_down(self.drain).await;
@@ -357,7 +422,10 @@ impl Recording {
         let final_state = match (quiet, self.final_state) {
             (_, FinalStateMode::Never) => Err("not asked for".to_owned()),
             (false, _) => Err("something was still in flight".to_owned()),
-            (true, mode) => final_state(&self.connector, &self.sink, mode).await,
+            (true, mode) => {
+                let rules = self.redactor.rules();
+                final_state::take(&self.connector, &self.sink, mode, rules).await
+            }
         };
         if let Ok(state) = &final_state {
             self.sink.record(Record::FinalState(state.clone()));
@@ -392,31 +460,6 @@ impl StatusReader {
     pub fn read(&self) -> Status {
         self.sink.status()
     }
-}
-
-async fn final_state(
-    connector: &Connector,
-    sink: &Sink,
-    mode: FinalStateMode,
-) -> Result<FinalState, String> {
-    let control = connector
-        .control("hindcast: final state")
-        .await
-        .map_err(|error| error.to_string())?;
-    let bytes = catalog::database_bytes(&control)
-        .await
-        .map_err(|error| with_causes(&error))?;
-    if mode == FinalStateMode::Auto && bytes >= FINAL_STATE_BYTES_MAX {
-        let gib = bytes >> 30;
-        return Err(format!(
-            "the database has {gib} GiB; ask for it if it is worth reading all of that"
-        ));
-    }
-    let taken = sink.now();
-    let tables = hindcast_rewind::state::digest_tables(&control)
-        .await
-        .map_err(|error| with_causes(&error))?;
-    Ok(FinalState { taken, tables })
 }
 
 /// Threads with a runtime each.

@@ -2,23 +2,24 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hindcast_model::Traceparent;
 use hindcast_trace::{Id, Micros, RequestId};
 
-use crate::http::{Arrival, Traceparent};
+use crate::http::Arrival;
 
 const SEQUENCE_BITS: u32 = 44;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 const IN_FLIGHT_MAX: u64 = (1 << (64 - SEQUENCE_BITS)) - 1;
 
-/// Numbers requests and knows how many are in flight, and which one if it is only one. Shared by everybody, so it has to do
-/// without a lock.
+/// Numbers requests and knows how many are in flight, and which one if it is only one. All sessions
+/// share it, so it has to do without a lock.
 #[derive(Debug)]
 pub(super) struct Requests {
     recorder: u16,
     prefix: u64,
     next: AtomicU64,
-    /// How many are in flight in the high bits, the sum of their sequence numbers (modulo 2^44) in the low ones: when one
-    /// is in flight, the sum is its number.
+    /// How many are in flight in the high bits, the sum of their sequence numbers (modulo 2^44) in
+    /// the low ones: when one is in flight, the sum is its number.
     in_flight: AtomicU64,
     spans: AtomicU64,
 }

@@ -5,38 +5,51 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bytes::BytesMut;
+use hindcast_model::Traceparent;
 use hindcast_trace::{
-    Attribution, Digest, Id, Isolation, Lock, Micros, Outcome, SequenceValue, SessionId, Shape,
-    ShapeId, Snapshot, Transaction, TransactionId, Xid,
+    Digest, Isolation, Micros, Outcome, SessionId, Shape, ShapeId, Transaction, TransactionId,
 };
-use hindcast_wire::sql::ScriptCache;
-use hindcast_wire::{self as wire, Context, Event, ObservedTransaction, Output, RecorderOptions};
+use hindcast_wire::sql::{Fingerprint, SchemaChange, ScriptCache};
+use hindcast_wire::{
+    Context, Event, ObservedTransaction, Observer, ObserverOptions, ProtocolError, SequenceColumns,
+    Wires,
+};
 
+use super::ledger::Unasked;
 use super::sink::Sink;
 use crate::http::Witness;
-use crate::pg::{Driver, Flow, Host, Permission, Refusal, SessionStart, Wires};
+use crate::pg::{Driver, Flow, Host, Permission, Refusal, SessionStart};
+use crate::redact::Redactor;
 
 const ISOLATION: &str = "default_transaction_isolation";
+
+/// Shapes that a session remembers to be in the trace; behind these it asks again.
+const SHAPES_MAX: usize = 1024;
 
 /// Gives every session an observer.
 pub(super) struct RecordingHost {
     pub sink: Arc<Sink>,
     pub scripts: Arc<ScriptCache>,
+    pub redactor: Arc<Redactor>,
     /// The database that is recorded; sessions with others pass through.
     pub database: String,
-    /// Sessions that do not choose an isolation level get REPEATABLE READ.
+    /// Sessions that do not choose an isolation level, and whose default is weaker, get REPEATABLE
+    /// READ.
     pub raise_isolation: bool,
 }
 
 /// Observes one session.
 pub(super) struct RecordingDriver {
     sink: Arc<Sink>,
+    redactor: Arc<Redactor>,
     session: SessionId,
+    /// The process id of its backend; 0 until the server has told it.
+    backend: u32,
     /// `None`: the session passes through.
-    recorder: Option<wire::Recorder>,
+    observer: Option<Observer>,
     /// Kept from step to step for its capacity.
     events: Vec<Event>,
-    sequences: Arc<wire::SequenceColumns>,
+    sequences: Arc<SequenceColumns>,
     sequences_version: u64,
     /// The transaction that began last, and whether several requests were in flight then.
     current: Option<(TransactionId, bool)>,
@@ -58,11 +71,8 @@ impl Host for RecordingHost {
     type Driver = RecordingDriver;
 
     fn open(&self, start: &mut SessionStart) -> Result<RecordingDriver, Refusal> {
-        let parameters = &mut start.parameters;
+        let parameters = &start.parameters;
         let replication = parameters.is_replication();
-        if self.raise_isolation && !replication && !parameters.chooses(ISOLATION) {
-            parameters.set(ISOLATION, "repeatable read");
-        }
         let client = match parameters.text("application_name") {
             "" => {
                 let machine = start
@@ -72,15 +82,24 @@ impl Host for RecordingHost {
                 format!("{}@{machine}", parameters.user())
             }
             // Clients that put the trace there are no better known by it.
-            name if crate::http::Traceparent::parse(name).is_some() => parameters.user().to_owned(),
+            name if Traceparent::parse(name.as_bytes()).is_some() => parameters.user().to_owned(),
             name => name.to_owned(),
         };
         let observed = !replication && parameters.database() == self.database;
-        let options = RecorderOptions::new(self.sink.trace_id_prefix(), Arc::clone(&self.scripts));
-        let (sequences, sequences_version) = self.sink.sequences();
+        let prefix = self.sink.trace_id_prefix();
+        let options = ObserverOptions {
+            token: token(prefix, start.number),
+            // What the session's default is, the server has to say: it depends on the role, the
+            // database and the server's configuration. A startup parameter would outrank all three,
+            // and lower SERIALIZABLE.
+            raise_isolation: self.raise_isolation && !parameters.chooses(ISOLATION),
+            ..ObserverOptions::new(prefix, Arc::clone(&self.scripts))
+        };
+        let (sequences, sequences_version) = self.sink.catalog().sequences();
         let mut driver = RecordingDriver {
             session: self.sink.session_id(start.number),
-            recorder: observed.then(|| wire::Recorder::new(options)),
+            backend: 0,
+            observer: observed.then(|| Observer::new(options)),
             events: Vec::new(),
             sequences,
             sequences_version,
@@ -95,11 +114,13 @@ impl Host for RecordingHost {
             withheld: None,
             waits: Vec::new(),
             sink: Arc::clone(&self.sink),
+            redactor: Arc::clone(&self.redactor),
         };
         self.sink.counters().session();
         // A replication connection only reads.
         if !observed && !replication {
             let database = start.parameters.database();
+            self.sink.counters().with_other_database();
             driver.give_up(format!(
                 "it is connected to database {database:?}, and {:?} is recorded",
                 self.database
@@ -115,33 +136,27 @@ impl RecordingDriver {
         &mut self,
         wires: &mut Wires,
         act: impl FnOnce(
-            &mut wire::Recorder,
+            &mut Observer,
             &Context<'_>,
-            &mut Output,
-        ) -> Result<(), wire::ProtocolError>,
+            &mut Wires,
+            &mut Vec<Event>,
+        ) -> Result<(), ProtocolError>,
     ) -> Flow {
-        let Some(recorder) = &mut self.recorder else {
+        let Some(observer) = &mut self.observer else {
             return Flow::PassThrough;
         };
-        if self.sink.sequences_version() != self.sequences_version {
-            (self.sequences, self.sequences_version) = self.sink.sequences();
+        if self.sink.catalog().version() != self.sequences_version {
+            (self.sequences, self.sequences_version) = self.sink.catalog().sequences();
         }
         let sink = &*self.sink;
         let context = Context {
             now: sink.now(),
-            alone: sink.requests().alone().map(|id| id.0),
+            alone: sink.requests().alone(),
             sequences: &self.sequences,
             lock_order: &|| sink.next_lock(),
         };
-        let mut output = Output {
-            to_server: std::mem::take(&mut wires.to_server),
-            to_client: std::mem::take(&mut wires.to_client),
-            events: std::mem::take(&mut self.events),
-        };
-        let followed = act(recorder, &context, &mut output);
-        wires.to_server = output.to_server;
-        wires.to_client = output.to_client;
-        let mut events = output.events;
+        let mut events = std::mem::take(&mut self.events);
+        let followed = act(observer, &context, wires, &mut events);
         for event in events.drain(..) {
             self.tell(event);
         }
@@ -176,7 +191,7 @@ impl RecordingDriver {
 
     fn tell(&mut self, event: Event) {
         match event {
-            Event::Ready { .. } => {}
+            Event::Ready { process_id, .. } => self.backend = process_id,
             Event::TransactionBegan { .. } => {
                 let crowded = self.sink.requests().in_flight() > 1;
                 self.current = Some((self.sink.next_transaction(), crowded));
@@ -186,7 +201,27 @@ impl RecordingDriver {
                 self.sink.counters().uncertain();
                 self.transaction(*observed, true);
             }
-            Event::UnknownTable { table } => self.sink.unknown_table(table),
+            Event::UnknownTable { table } => self.sink.catalog().unknown_table(table),
+            Event::OwnXid { xid } => self.sink.ledger().own(xid.0),
+            Event::Unasked {
+                statement,
+                began,
+                ended,
+                xids,
+                commits_inside,
+            } => {
+                if let Some(statement) = statement.as_ref().filter(|_| commits_inside) {
+                    self.commits_inside(statement, began, ended);
+                }
+                self.sink.ledger().unasked(Unasked {
+                    session: self.session,
+                    backend: self.backend,
+                    what: kind_of(statement.as_deref()),
+                    began,
+                    ended,
+                    ids: xids.map(|xids| xids.start.0..xids.end.0),
+                });
+            }
             Event::Unobserved { reason } => {
                 tracing::debug!(session = %self.session, reason, "a session passes through");
             }
@@ -200,10 +235,15 @@ impl RecordingDriver {
             .unwrap_or_else(|| (self.sink.next_transaction(), false));
         // A request's settings are made again by the service itself.
         if observed.passive && observed.request.is_some() {
+            let ids = observed.xid.iter().chain(&observed.subxids);
+            ids.for_each(|xid| self.sink.ledger().own(xid.0));
             return;
         }
         self.note_cuts(id, &observed);
         let shape = ShapeId(observed.shape);
+        if self.shapes.len() >= SHAPES_MAX {
+            self.shapes = HashSet::new();
+        }
         if self.shapes.insert(shape) && !self.sink.knows_shape(shape) {
             let statements = observed
                 .statements
@@ -215,19 +255,14 @@ impl RecordingDriver {
                 statements,
             });
         }
-        if observed.xid.is_some()
-            && observed
-                .statements
-                .iter()
-                .any(|statement| changes_schema(&statement.text))
-        {
-            // The next statement may well fill a column from a new sequence.
-            self.waits.push(Box::pin(self.sink.schema_changed()));
-        }
+        let change = schema_change(&observed);
+        self.waits
+            .extend(self.sink.schema_changed(change).map(boxed));
         let xid_known = observed.xid_known;
         // Settings of the session are made outside requests as a rule.
         let crowded = crowded && !observed.passive;
-        let transaction = to_trace(id, self.session, self.isolation, observed);
+        let mut transaction = to_trace(id, self.session, self.isolation, observed);
+        self.redact(&mut transaction);
         self.sink
             .counters()
             .transaction(&transaction, crowded, &self.unattributed);
@@ -238,9 +273,33 @@ impl RecordingDriver {
             true => self.sink.ledger().uncertain(transaction),
             false => self.sink.transaction(transaction),
         }
-        // A request's transactions are on disk before its response leaves. A ghost has no response: its answer waits.
+        // A request's transactions are on disk before its response leaves. A ghost has no response:
+        // its answer waits.
         if ghost_committed && let Some(durable) = self.sink.durable() {
             self.waits.push(durable);
+        }
+    }
+
+    /// Takes secrets out of what is kept of the session.
+    fn redact(&self, transaction: &mut Transaction) {
+        if !self.redactor.rules().look_into_sql() {
+            return;
+        }
+        if let Some(bytes) = &mut transaction.server_bytes {
+            *bytes = self.redactor.server_bytes(bytes);
+        }
+        if let Some(bytes) = &mut transaction.client_bytes {
+            match self.redactor.client_bytes(bytes) {
+                Ok(redacted) => *bytes = redacted,
+                Err(what) => {
+                    transaction.client_bytes = None;
+                    let id = transaction.id;
+                    let reason =
+                        format!("what the client of transaction {id} sent is not kept: {what}");
+                    self.sink
+                        .unobserved(self.session, transaction.began, reason);
+                }
+            }
         }
     }
 
@@ -248,7 +307,7 @@ impl RecordingDriver {
     fn note_cuts(&self, id: TransactionId, observed: &ObservedTransaction) {
         let cut = observed.cut;
         let missing = match () {
-            _ if cut.server_bytes && observed.outcome == wire::Outcome::Aborted => {
+            _ if cut.server_bytes && observed.outcome == Outcome::Aborted => {
                 "what it was answered before it aborted"
             }
             _ if cut.client_bytes && observed.request.is_none() => "what its client sent",
@@ -257,6 +316,24 @@ impl RecordingDriver {
         };
         let reason = format!("transaction {id} is larger than what is kept: {missing} is missing");
         self.sink.unobserved(self.session, observed.began, reason);
+    }
+
+    /// A procedure or `DO` block committed inside. Its messages and its end are recorded, and what
+    /// its inner transactions saw is not: replay would run it as one.
+    fn commits_inside(&self, statement: &Fingerprint, began: Micros, ended: Micros) {
+        if self.sink.first_to_commit_inside(statement.hash) {
+            tracing::warn!(
+                statement = statement.text,
+                "it commits inside, which cannot be recorded transaction by transaction: replay refuses to cross it"
+            );
+        }
+        let reason = format!(
+            "`{}` committed inside: what its inner transactions saw and wrote is not recorded one by one, so it cannot \
+             be replayed. To record it, let the service commit instead: one CALL per transaction, without COMMIT in the \
+             procedure",
+            statement.text
+        );
+        self.sink.commits_inside(self.session, began, ended, reason);
     }
 
     fn give_up(&mut self, reason: String) {
@@ -270,14 +347,14 @@ impl RecordingDriver {
 
 impl Driver for RecordingDriver {
     fn on_client(&mut self, input: &mut BytesMut, wires: &mut Wires) -> Flow {
-        self.step(wires, |recorder, context, output| {
-            recorder.on_client(input, context, output)
+        self.step(wires, |observer, context, wires, events| {
+            observer.on_client(input, context, wires, events)
         })
     }
 
     fn on_server(&mut self, input: &mut BytesMut, wires: &mut Wires) -> Flow {
-        self.step(wires, |recorder, context, output| {
-            recorder.on_server(input, context, output)
+        self.step(wires, |observer, context, wires, events| {
+            observer.on_server(input, context, wires, events)
         })
     }
 
@@ -293,15 +370,15 @@ impl Driver for RecordingDriver {
     }
 
     fn on_client_gone(&mut self, wires: &mut Wires) {
-        self.step(wires, |recorder, context, output| {
-            recorder.on_client_gone(context, output);
+        self.step(wires, |observer, context, wires, _| {
+            observer.on_client_gone(context, wires);
             Ok(())
         });
     }
 
     fn on_server_gone(&mut self, wires: &mut Wires) {
-        self.step(wires, |recorder, context, output| {
-            recorder.on_server_gone(context, output);
+        self.step(wires, |observer, context, _, events| {
+            observer.on_server_gone(context, events);
             Ok(())
         });
         // Nothing follows that could wait.
@@ -315,7 +392,7 @@ impl Driver for RecordingDriver {
     }
 
     fn idle(&self) -> bool {
-        self.recorder.as_ref().is_some_and(wire::Recorder::is_idle) && self.withheld.is_none()
+        self.observer.as_ref().is_some_and(Observer::is_idle) && self.withheld.is_none()
     }
 }
 
@@ -328,66 +405,83 @@ fn to_trace(
     Transaction {
         id,
         session,
-        request: observed.request.map(|(request, how)| {
-            let how = match how {
-                wire::Attribution::Comment => Attribution::Comment,
-                wire::Attribution::ApplicationName => Attribution::ApplicationName,
-                wire::Attribution::Alone => Attribution::Alone,
-            };
-            (Id(request), how)
-        }),
+        request: observed.request,
         began: observed.began,
         ended: observed.ended,
-        isolation: match observed.isolation {
-            Some(wire::Isolation::ReadCommitted) => Isolation::ReadCommitted,
-            Some(wire::Isolation::RepeatableRead) => Isolation::RepeatableRead,
-            Some(wire::Isolation::Serializable) => Isolation::Serializable,
-            None => assumed,
-        },
-        snapshot: observed.snapshot.map(|snapshot| Snapshot {
-            xmin: Xid(snapshot.xmin),
-            xmax: Xid(snapshot.xmax),
-            in_progress: snapshot.in_progress.into_iter().map(Xid).collect(),
-        }),
-        xid: observed.xid.map(Xid),
-        subxids: observed.subxids.into_iter().map(Xid).collect(),
-        outcome: match observed.outcome {
-            wire::Outcome::Committed => Outcome::Committed,
-            wire::Outcome::Aborted => Outcome::Aborted,
-            wire::Outcome::Prepared { gid } => Outcome::Prepared { gid },
-            wire::Outcome::Unknown => Outcome::Unknown,
-        },
+        isolation: observed.isolation.unwrap_or(assumed),
+        snapshot: observed.snapshot,
+        xid: observed.xid,
+        subxids: observed.subxids,
+        outcome: observed.outcome,
         now: observed.now,
         shape: ShapeId(observed.shape),
         result_digest: Digest(observed.result_digest),
         result_rows: observed.result_rows,
-        locks: observed
-            .locks
-            .into_iter()
-            .map(|lock| Lock {
-                statement: lock.statement,
-                target: lock.target,
-                completed: lock.completed,
-            })
-            .collect(),
-        sequence_values: observed
-            .sequence_values
-            .into_iter()
-            .map(|taken| SequenceValue {
-                sequence: taken.sequence,
-                value: taken.value,
-            })
-            .collect(),
+        locks: observed.locks,
+        sequence_values: observed.sequence_values,
         server_bytes: observed.server_bytes.map(Vec::from),
         client_bytes: observed.client_bytes.map(Vec::from),
     }
 }
 
-/// Whether columns may be filled from other sequences than before.
-fn changes_schema(fingerprint: &str) -> bool {
-    ["create", "alter"].iter().any(|word| {
-        fingerprint
-            .get(..word.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(word))
-    })
+/// Tells the names of our statements in one session from all that its client could think of.
+fn token(prefix: u64, session: u64) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(&session.to_be_bytes(), prefix)
+}
+
+/// What to call a statement whose ids could not be asked for.
+fn kind_of(statement: Option<&Fingerprint>) -> &'static str {
+    const KINDS: [(&str, &str); 22] = [
+        ("vacuum", "VACUUM"),
+        ("analy", "ANALYZE"),
+        ("reindex", "REINDEX"),
+        ("cluster", "CLUSTER"),
+        ("call", "CALL"),
+        ("do", "DO"),
+        ("create index concurrently", "CREATE INDEX CONCURRENTLY"),
+        (
+            "create unique index concurrently",
+            "CREATE INDEX CONCURRENTLY",
+        ),
+        ("drop index concurrently", "DROP INDEX CONCURRENTLY"),
+        ("create database", "CREATE DATABASE"),
+        ("drop database", "DROP DATABASE"),
+        ("alter database", "ALTER DATABASE"),
+        ("create tablespace", "CREATE TABLESPACE"),
+        ("drop tablespace", "DROP TABLESPACE"),
+        ("alter system", "ALTER SYSTEM"),
+        ("create subscription", "CREATE SUBSCRIPTION"),
+        ("drop subscription", "DROP SUBSCRIPTION"),
+        ("alter subscription", "ALTER SUBSCRIPTION"),
+        ("alter table", "ALTER TABLE … DETACH PARTITION CONCURRENTLY"),
+        ("declare", "DECLARE … WITH HOLD"),
+        ("function call", "a function call"),
+        ("commit", "COMMIT"),
+    ];
+    let Some(statement) = statement else {
+        return "end of session";
+    };
+    let text = statement.text.to_ascii_lowercase();
+    let kind = KINDS.iter().find(|(start, _)| text.starts_with(start));
+    kind.map_or("a statement", |(_, kind)| kind)
+}
+
+/// What a transaction may have changed of what is known of sequences and functions.
+fn schema_change(observed: &ObservedTransaction) -> SchemaChange {
+    let mut change = SchemaChange::default();
+    if observed.xid.is_none() || observed.outcome == Outcome::Aborted {
+        return change;
+    }
+    for statement in &observed.statements {
+        change.add(SchemaChange::of(&statement.text));
+    }
+    if observed.cut.statements && !change.is_none() {
+        // A migration so long that its end was not kept.
+        change.add(SchemaChange::everything());
+    }
+    change
+}
+
+fn boxed(wait: impl Future<Output = ()> + Send + 'static) -> Permission {
+    Box::pin(wait)
 }

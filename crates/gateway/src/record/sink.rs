@@ -2,25 +2,25 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use hindcast_trace::{
     Gap, GapCause, Id, Micros, Record, Request, SessionId, Shape, ShapeId, Transaction,
-    TransactionId, Writer,
+    TransactionId, Writer, Xid,
 };
 
-use hindcast_wire::SequenceColumns;
-use tokio::sync::{Notify, watch};
+use hindcast_wire::sql::SchemaChange;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Known};
+use super::ledger::Ledger;
 use super::requests::Requests;
-use super::settle::Ledger;
 use super::status::{Counters, Status};
 use crate::http::{Arrival, Durable, Witness};
 
-/// How long a session that changed the schema may wait for the catalog to be read again.
-const CATALOG_PATIENCE: Duration = Duration::from_secs(5);
+/// Shapes that are remembered to be in the trace. A service that writes numbers into its tables'
+/// names makes a new one with every transaction.
+const SHAPES_MAX: usize = 1 << 18;
 
 /// Shared by all connections, sessions and background tasks of a recording.
 pub(super) struct Sink {
@@ -33,17 +33,12 @@ pub(super) struct Sink {
     ledger: Ledger,
     transactions: AtomicU64,
     locks: AtomicU64,
-    /// Shapes that are in the trace. Sessions remember those they have met, so this is asked rarely.
+    /// Shapes that are in the trace. Sessions remember those they have met, so this is asked
+    /// rarely.
     shapes: RwLock<HashSet<ShapeId>>,
-    /// Tables that nobody knows yet: the catalog has to be read again.
-    unknown_tables: Mutex<HashSet<u32>>,
-    catalog_wanted: Notify,
-    sequences: RwLock<Arc<SequenceColumns>>,
-    /// Moves after `sequences` has changed, so that sessions need not look at it.
-    sequences_version: AtomicU64,
-    /// How often the catalog was asked for, and up to which of these it was read.
-    catalog_tickets: AtomicU64,
-    catalog_served: watch::Sender<u64>,
+    catalog: Known,
+    /// Statements that were seen to commit inside, by the hash of their fingerprint.
+    commit_inside: Mutex<HashSet<u64>>,
 }
 
 impl Sink {
@@ -59,12 +54,8 @@ impl Sink {
             transactions: AtomicU64::new(1),
             locks: AtomicU64::new(1),
             shapes: RwLock::default(),
-            unknown_tables: Mutex::default(),
-            catalog_wanted: Notify::new(),
-            sequences: RwLock::default(),
-            sequences_version: AtomicU64::new(0),
-            catalog_tickets: AtomicU64::new(0),
-            catalog_served: watch::Sender::new(0),
+            catalog: Known::default(),
+            commit_inside: Mutex::default(),
         }
     }
 
@@ -78,6 +69,11 @@ impl Sink {
 
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// The recorder's number.
+    pub fn recorder(&self) -> u16 {
+        self.recorder
     }
 
     pub fn trace_id_prefix(&self) -> u64 {
@@ -108,14 +104,16 @@ impl Sink {
             .contains(&id)
     }
 
-    /// Written once per recorder.
+    /// Written once per recorder, or a few times by one that meets very many.
     pub fn shape(&self, shape: Shape) {
-        if self
-            .shapes
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(shape.id)
-        {
+        let new = {
+            let mut shapes = self.shapes.write().unwrap_or_else(PoisonError::into_inner);
+            if shapes.len() >= SHAPES_MAX {
+                *shapes = HashSet::new();
+            }
+            shapes.insert(shape.id)
+        };
+        if new {
             self.writer.record(Record::Shape(shape));
         }
     }
@@ -127,7 +125,11 @@ impl Sink {
 
     pub fn gap(&self, gap: Gap) {
         self.counters.gap(&gap.cause);
-        tracing::warn!(cause = ?gap.cause, "the recording has a gap");
+        let cause = brief(&gap.cause);
+        match gap.cause.is_doubt() {
+            true => tracing::warn!(cause, "the recording may have a gap"),
+            false => tracing::warn!(cause, "the recording has a gap"),
+        }
         self.writer.record(Record::Gap(gap));
     }
 
@@ -149,73 +151,70 @@ impl Sink {
         }));
     }
 
+    /// Whether this statement has not been seen to commit inside before.
+    pub fn first_to_commit_inside(&self, statement: u64) -> bool {
+        self.commit_inside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(statement)
+    }
+
+    /// A gap that was said once already, for a statement that may run often.
+    pub fn commits_inside(&self, session: SessionId, from: Micros, to: Micros, reason: String) {
+        let cause = GapCause::Unobserved { session, reason };
+        self.counters.commits_inside();
+        self.writer.record(Record::Gap(Gap { from, to, cause }));
+    }
+
     pub fn record(&self, record: Record) {
         self.writer.record(record);
     }
 
-    /// Asks for the catalog to be read again, once per table.
-    pub fn unknown_table(&self, table: u32) {
-        if self
-            .unknown_tables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(table)
-        {
-            self.catalog_wanted.notify_one();
+    pub fn catalog(&self) -> &Known {
+        &self.catalog
+    }
+
+    /// What was read at the start.
+    pub fn catalog_read(&self, catalog: Catalog) {
+        self.ledger.set_functions_catch(catalog.functions_catch);
+        self.catalog.set(catalog.sequences);
+    }
+
+    /// A transaction that changed the schema has committed. Resolves when what its session may use
+    /// next is known; `None` if there is nothing to wait for.
+    pub fn schema_changed(
+        &self,
+        change: SchemaChange,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if change.is_none() {
+            return None;
         }
-    }
-
-    /// Asks for the catalog to be read again. Resolves when that is done, or when it takes too long.
-    pub fn schema_changed(&self) -> impl Future<Output = ()> + Send + use<> {
-        let ticket = self.catalog_tickets.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut served = self.catalog_served.subscribe();
-        self.catalog_wanted.notify_one();
-        async move {
-            let _ = tokio::time::timeout(
-                CATALOG_PATIENCE,
-                served.wait_for(|served| *served >= ticket),
-            )
-            .await;
+        if change.routines {
+            // Until it is known better: what is lenient for a moment accuses no one.
+            self.ledger.set_functions_catch(true);
         }
-    }
-
-    /// Waits until somebody asks, and says what to tell [`Sink::catalog_read`].
-    pub async fn catalog_wanted(&self) -> u64 {
-        self.catalog_wanted.notified().await;
-        self.catalog_tickets.load(Ordering::Acquire)
-    }
-
-    /// The catalog was read; everybody up to `ticket` is served. Without `catalog` it could not be read.
-    pub fn catalog_read(&self, ticket: u64, catalog: Option<Catalog>) {
-        if let Some(catalog) = catalog {
-            self.ledger.set_functions_catch(catalog.functions_catch);
-            *self
-                .sequences
-                .write()
-                .unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog.sequences);
-            self.sequences_version.fetch_add(1, Ordering::Release);
-        }
-        self.catalog_served
-            .send_modify(|served| *served = ticket.max(*served));
-    }
-
-    pub fn sequences_version(&self) -> u64 {
-        self.sequences_version.load(Ordering::Acquire)
-    }
-
-    /// With the version they have at least.
-    pub fn sequences(&self) -> (Arc<SequenceColumns>, u64) {
-        let version = self.sequences_version();
-        let sequences = self
-            .sequences
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        (Arc::clone(&sequences), version)
+        self.catalog.schema_changed(change)
     }
 
     pub fn status(&self) -> Status {
         self.counters
             .read(self.requests.in_flight(), self.writer.status())
+    }
+}
+
+/// A line for the log, however many ids there are.
+fn brief(cause: &GapCause) -> String {
+    let ids = |xids: &[Xid]| match xids {
+        [] => "no ids".to_owned(),
+        [one] => format!("id {}", one.0),
+        [first, .., last] => format!("{} ids from {} to {}", xids.len(), first.0, last.0),
+    };
+    match cause {
+        GapCause::Unaccounted { xids, wrote } => {
+            format!("wrote to {wrote} past the gateway: {}", ids(xids))
+        }
+        GapCause::Unexplained { xids, reason } => format!("{}: {reason}", ids(xids)),
+        other => format!("{other:?}"),
     }
 }
 
@@ -235,7 +234,8 @@ impl Witness for Sink {
             return None;
         }
         let durable = self.writer.durable();
-        // If the disk fails, the service goes on all the same; the writer's status says why, and a gap is marked.
+        // If the disk fails, the service goes on all the same; the writer's status says why, and a
+        // gap is marked.
         Some(Box::pin(async move {
             let _ = durable.await;
         }))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Relation, Thread};
+use super::{Event, Relation, Thread};
 
 /// What can be acquired, by the dense index that the caller gave it: a lock, a condition, a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,32 +26,6 @@ impl fmt::Display for Resource {
 pub struct Acquisition {
     pub thread: Thread,
     pub resource: Resource,
-}
-
-/// An acquisition by its place in the recorded execution: from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Event(pub u32);
-
-impl Event {
-    /// The paper's ⊥: the program starts. Before everything, and no acquisition.
-    pub const START: Event = Event(0);
-
-    pub(super) fn index(self) -> usize {
-        self.0 as usize
-    }
-
-    pub(super) fn at(index: usize) -> Self {
-        Self(index as u32)
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::START => write!(f, "⊥"),
-            Self(number) => write!(f, "e{number}"),
-        }
-    }
 }
 
 /// The second of each pair comes after the first.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A thread, by the number that it was given when it was made. Numbers are not used again, also not in a forked child.
+/// A thread, by the number that it was given when it was made. Numbers are not used again, also not
+/// in a forked child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Thread(pub u16);
 
@@ -33,8 +34,9 @@ impl fmt::Display for Position {
 
 /// The word beside a lock: who acquired it last. `thread << 48 | sequence`; zero while nobody has.
 ///
-/// Written by each acquisition, protected by the lock itself or replaced in one atomic step. It goes back to zero only when the lock is made anew,
-/// and it need not: the position that is there then is one in the past.
+/// Written by each acquisition, protected by the lock itself or replaced in one atomic step. It
+/// goes back to zero only when the lock is made anew, and it need not: the position that is there
+/// then is one in the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owner(pub u64);
 
@@ -122,7 +124,8 @@ impl fmt::Display for Entry {
 pub struct Recording {
     pub order: Order,
     pub logs: Vec<Vec<Entry>>,
-    /// By thread: how many acquisitions it had made when the log began. Not zero in a forked child.
+    /// By thread: how many acquisitions it had made when the log began. Not zero in a forked
+    /// child.
     pub before: Vec<u64>,
 }
 
@@ -134,7 +137,8 @@ impl Recording {
         acquired.map(Entry::words).sum()
     }
 
-    /// What waits for what, threads' own order aside: the second for the first. What was before the log began is not waited for.
+    /// What waits for what, threads' own order aside: the second for the first. What was before the
+    /// log began is not waited for.
     pub fn edges(&self) -> Vec<(Position, Position)> {
         let mut edges = Vec::new();
         let mut tickets = Vec::new();
@@ -171,8 +175,9 @@ pub struct Seen(Vec<u64>);
 
 /// The recording side: acquisitions in, log entries out.
 ///
-/// One value for all threads. What a runtime keeps of it for each thread is its log, its number of acquisitions, and what it knows of others; what it shares are
-/// those numbers (with `Vector` and `Relaxed`) or the next ticket (with `Total`).
+/// One value for all threads. What a runtime keeps of it for each thread is its log, its number of
+/// acquisitions, and what it knows of others; what it shares are those numbers (with `Vector` and
+/// `Relaxed`) or the next ticket (with `Total`).
 #[derive(Clone, Debug)]
 pub struct Recorder {
     order: Order,
@@ -208,20 +213,23 @@ impl Recorder {
         Seen(self.acquired.clone())
     }
 
-    /// As [`Self::acquired`], where the thread looked at the clock after it got the lock, and others have gone on since. Only if it has the lock alone.
+    /// As [`Self::acquired`], where the thread looked at the clock after it got the lock, and
+    /// others have gone on since. Only if it has the lock alone.
     ///
-    /// If of two acquisitions each had seen the other, each would have looked after the other was counted, so after the other looked, so after
-    /// itself. Hence nothing need be locked. Two first uses may then miss each other, which a look and a count in one step (the paper's) orders; happens-before
-    /// does not. Of two that hold something at the same time, though, the second could find the first as the owner and not in its clock.
-    /// The owner would then be the second, who is free to take it alone next, before the first in replay.
+    /// If of two acquisitions each had seen the other, each would have looked after the other was
+    /// counted, so after the other looked, so after itself. Hence nothing need be locked. Two
+    /// first uses may then miss each other, which a look and a count in one step (the paper's)
+    /// orders; happens-before does not. Of two that hold something at the same time, though,
+    /// the second could find the first as the owner and not in its clock. The owner would then
+    /// be the second, who is free to take it alone next, before the first in replay.
     pub fn acquired_having_seen(&mut self, thread: Thread, owner: &mut Owner, seen: &Seen) {
         let sequence = self.acquired[thread.index()] + 1;
         let previous = std::mem::replace(owner, Owner::new(Position { thread, sequence }));
         self.log(thread, previous, seen);
     }
 
-    /// The thread has found something done that the owner did and nobody undoes, such as an initialisation. It comes after that, and nobody
-    /// has to come after it: the owner stays.
+    /// The thread has found something done that the owner did and nobody undoes, such as an
+    /// initialisation. It comes after that, and nobody has to come after it: the owner stays.
     pub fn observed(&mut self, thread: Thread, owner: Owner) {
         let seen = self.look();
         self.log(thread, owner, &seen);
@@ -250,7 +258,8 @@ impl Recorder {
         }
     }
 
-    /// Whether this is news: the thread does not wait for it, or for something later of the same thread, already.
+    /// Whether this is news: the thread does not wait for it, or for something later of the same
+    /// thread, already.
     fn learns(&mut self, thread: Thread, position: Position) -> bool {
         let known = &mut self.known[thread.index()][position.thread.index()];
         let news = *known < position.sequence;
@@ -268,7 +277,8 @@ impl Recorder {
         Entry::Clock(clock)
     }
 
-    /// The thread tried and did not get it, or waited and was told so. What waits for nobody is not ordered either.
+    /// The thread tried and did not get it, or waited and was told so. What waits for nobody is not
+    /// ordered either.
     pub fn failed(&mut self, thread: Thread, code: i32) {
         self.logs[thread.index()].push(Entry::Busy(code));
     }

@@ -1,6 +1,32 @@
 //! Strict orders as sets of pairs, to compare them with each other.
 
-use super::Event;
+use std::fmt;
+
+/// An acquisition by its place in the recorded execution: from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Event(pub u32);
+
+impl Event {
+    /// The paper's ⊥: the program starts. Before everything, and no acquisition.
+    pub const START: Event = Event(0);
+
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(super) fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::START => write!(f, "⊥"),
+            Self(number) => write!(f, "e{number}"),
+        }
+    }
+}
 
 /// What comes before what: the transitive closure of some pairs.
 ///
@@ -12,13 +38,15 @@ pub struct Relation {
 }
 
 impl Relation {
-    /// That of events below `count`, the start included. The pairs may contradict each other: see [`Self::is_strict`].
+    /// That of events below `count`, the start included. The pairs may contradict each other: see
+    /// [`Self::is_strict`].
     pub fn closure(count: usize, pairs: impl IntoIterator<Item = (Event, Event)>) -> Self {
         let mut before = vec![vec![0u64; count.div_ceil(64)]; count];
         for (first, second) in pairs {
             before[second.index()][first.index() / 64] |= 1 << (first.index() % 64);
         }
-        // Warshall: after step `middle`, every path whose inner events are at most `middle` has its pair.
+        // Warshall: after step `middle`, every path whose inner events are at most `middle` has its
+        // pair.
         for middle in 0..count {
             let reached = before[middle].clone();
             for row in &mut before {
@@ -69,7 +97,8 @@ impl Relation {
         (0..self.before.len()).all(|event| !self.contains(Event::at(event), Event::at(event)))
     }
 
-    /// Whether these events may happen one after the other, none of them twice: whatever comes before an event is among those before it.
+    /// Whether these events may happen one after the other, none of them twice: whatever comes
+    /// before an event is among those before it.
     pub fn allows(&self, schedule: impl IntoIterator<Item = Event>) -> bool {
         let mut done = vec![0u64; self.before.len().div_ceil(64)];
         done[0] |= 1;

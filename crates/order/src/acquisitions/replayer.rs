@@ -36,13 +36,15 @@ impl fmt::Display for Wait {
 
 /// The replaying side: which thread may go on.
 ///
-/// One value for all threads. What a runtime keeps of it for each thread is where it is in its log and its number of acquisitions, which others read.
+/// One value for all threads. What a runtime keeps of it for each thread is where it is in its log
+/// and its number of acquisitions, which others read.
 #[derive(Clone, Debug)]
 pub struct Replayer<'a> {
     recording: &'a Recording,
     /// By thread: where it is in its log, and how many acquisitions of that entry it has made.
     places: Vec<(usize, u32)>,
-    /// By thread: how many acquisitions it has made. [`Self::GONE`] if it is not there. Never goes back.
+    /// By thread: how many acquisitions it has made. [`Self::GONE`] if it is not there. Never goes
+    /// back.
     acquired: Vec<u64>,
     next_ticket: u64,
 }
@@ -124,8 +126,9 @@ impl<'a> Replayer<'a> {
         self.acquired[thread.index()]
     }
 
-    /// The replayer of a child that this thread forks. Of the parent's threads only this one is there; the others count as having come to their ends: what they
-    /// did before the fork is in the child's memory already, and of what they did after it the child knows nothing.
+    /// The replayer of a child that this thread forks. Of the parent's threads only this one is
+    /// there; the others count as having come to their ends: what they did before the fork is
+    /// in the child's memory already, and of what they did after it the child knows nothing.
     pub fn fork<'child>(&self, thread: Thread, recording: &'child Recording) -> Replayer<'child> {
         let mut child = Replayer::new(recording);
         assert_eq!(

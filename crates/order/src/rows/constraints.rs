@@ -1,55 +1,25 @@
 //! Which writes a write has to wait for.
 
-use super::{Log, Row, Seq};
+use super::{Log, Seq};
 
 /// How much of the log's order is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Granularity {
-    /// C5: a write waits for the previous write to the same row, and for that to the row it takes over values from.
+    /// C5: a write waits for the previous write to the same row, and for that to the row it takes
+    /// over values from.
     Row,
-    /// KuaFu: all writes of a transaction wait for all writes of every earlier transaction that wrote one of its rows.
-    /// One worker applies a transaction, so its own writes are in order as well.
+    /// KuaFu: all writes of a transaction wait for all writes of every earlier transaction that
+    /// wrote one of its rows. One worker applies a transaction, so its own writes are in order as
+    /// well.
     Transaction,
     /// One write after the other.
     Single,
 }
 
-/// The scheduler of row granularity: which write to the same row comes before (the paper's `prev_timestamp`, section 7.2).
-///
-/// Logically every row has a queue of its writes. Each write naming the one before it is the same queue, embedded
-/// in the log, and needs one position per row here: that of the queue's tail.
-#[derive(Clone, Debug, Default)]
-pub struct RowOrder {
-    /// By row: its last write so far. [`Seq::START`] if there was none.
-    tails: Vec<Seq>,
-}
-
-impl RowOrder {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Appends a write to its row's queue; returns the write before it, if there is one. Writes come in log order.
-    pub fn previous(&mut self, row: Row, write: Seq) -> Option<Seq> {
-        if self.tails.len() <= row.index() {
-            self.tails.resize(row.index() + 1, Seq::START);
-        }
-        let tail = &mut self.tails[row.index()];
-        assert!(*tail < write, "write {write} comes after {tail}");
-        let previous = std::mem::replace(tail, write);
-        (previous != Seq::START).then_some(previous)
-    }
-
-    /// The last write to a row so far.
-    pub fn last(&self, row: Row) -> Option<Seq> {
-        let tail = self.tails.get(row.index()).copied();
-        tail.filter(|&tail| tail != Seq::START)
-    }
-}
-
 /// What every write of a log waits for.
 ///
-/// Only direct constraints are kept. What they imply, a write that waits for one that waits for a third, holds in every schedule anyway.
+/// Only direct constraints are kept. What they imply, a write that waits for one that waits for a
+/// third, holds in every schedule anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraints {
     /// By write: where in `before` those that it waits for begin. One more at the end.
@@ -79,24 +49,23 @@ impl Constraints {
     }
 
     fn rows(log: &Log) -> Self {
-        let mut order = RowOrder::new();
+        // By row: its last write so far.
+        let mut last = vec![Seq::START; log.row_count()];
         let mut all = Self::empty();
         for (write, row) in log.writes() {
-            let source = log.source(write).and_then(|source| order.last(source));
-            let previous = order.previous(row, write);
-            // Both come before the write, and they are of different rows.
-            let (first, second) = if source < previous {
-                (source, previous)
-            } else {
-                (previous, source)
-            };
-            all.push(first.into_iter().chain(second));
+            let source = log.source(write).map(|source| last[source.index()]);
+            let previous = std::mem::replace(&mut last[row.index()], write);
+            let mut before: Vec<_> = source.into_iter().chain([previous]).collect();
+            before.retain(|&other| other != Seq::START);
+            before.sort_unstable();
+            all.push(before);
         }
         all
     }
 
-    /// A transaction's first write waits for the last one of the last transaction that wrote each of its rows, the others
-    /// for the one before them. That implies the rest: whoever wrote the row earlier still is waited for by that transaction.
+    /// A transaction's first write waits for the last one of the last transaction that wrote each
+    /// of its rows, the others for the one before them. That implies the rest: whoever wrote the
+    /// row earlier still is waited for by that transaction.
     fn transactions(log: &Log) -> Self {
         let mut ends = vec![Seq::START; log.row_count()];
         let mut all = Self::empty();
@@ -152,9 +121,11 @@ impl Constraints {
         })
     }
 
-    /// All that these imply except that `after` waits for `before`, which must be one of [`Self::pairs`] and not be implied by others of them.
+    /// All that these imply except that `after` waits for `before`, which must be one of
+    /// [`Self::pairs`] and not be implied by others of them.
     ///
-    /// What `after` waited for by way of `before`, and what waited for `before` by way of `after`, waits from now on directly.
+    /// What `after` waited for by way of `before`, and what waited for `before` by way of `after`,
+    /// waits from now on directly.
     pub fn without(&self, before: Seq, after: Seq) -> Self {
         assert!(
             self.before(after).contains(&before),
@@ -176,7 +147,8 @@ impl Constraints {
         rest
     }
 
-    /// Whether these writes may be done one after the other in this order, none of them twice. They need not be all.
+    /// Whether these writes may be done one after the other in this order, none of them twice. They
+    /// need not be all.
     pub fn allow(&self, schedule: impl IntoIterator<Item = Seq>) -> bool {
         let mut done = vec![false; self.len()];
         schedule.into_iter().all(|write| {

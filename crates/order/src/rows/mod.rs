@@ -1,9 +1,10 @@
 //! In which order a standby may apply the writes of a log, and what its readers may see meanwhile.
 //!
-//! A log is the writes of committed transactions, one transaction after the other in commit order. Whoever applies it
-//! in that order, one write at a time, gets every state right and falls behind a primary that used many cores. C5 (Helt et
-//! al., "C5: Cloned Concurrency Control That Always Keeps Up", sections 3 and 4) asks what has to be kept of that order,
-//! and answers: the order of the writes to each row.
+//! A log is the writes of committed transactions, one transaction after the other in commit order.
+//! Whoever applies it in that order, one write at a time, gets every state right and falls behind a
+//! primary that used many cores. C5 (Helt et al., "C5: Cloned Concurrency Control That Always Keeps
+//! Up", sections 3 and 4) asks what has to be kept of that order, and answers: the order of the
+//! writes to each row.
 //!
 //! ```text
 //!   log             x₁ y₂ │ x₃ z₄ │ z₅ │ v₆          │ = commit
@@ -16,37 +17,42 @@
 //!                               z₄ ─▶ z₅
 //! ```
 //!
-//! Each granularity allows whatever the one above it allows, and `Row` cannot be weakened further: without any one of its
-//! arrows there is an execution that ends wrong (Theorem 2). `Transaction` is what KuaFu and most parallel appliers do. A
-//! single row that everybody writes makes it as slow as `Single` (Theorem 1), while the primary held that row's lock only for
-//! the last of many writes.
+//! Each granularity allows whatever the one above it allows, and `Row` cannot be weakened further:
+//! without any one of its arrows there is an execution that ends wrong (Theorem 2). `Transaction`
+//! is what KuaFu and most parallel appliers do. A single row that everybody writes makes it as slow
+//! as `Single` (Theorem 1), while the primary held that row's lock only for the last of many
+//! writes.
 //!
-//! One thing is added that the paper has no need of. Postgres' log leaves out large values that an update did not change. If the
-//! update changes the row's key, they are in what is another row to us, and the write waits for the version there as well.
-//! It reads that version whatever came after it, so nobody waits for a reader.
+//! One thing is added that the paper has no need of. Postgres' log leaves out large values that an
+//! update did not change. If the update changes the row's key, they are in what is another row to
+//! us, and the write waits for the version there as well. It reads that version whatever came after
+//! it, so nobody waits for a reader.
 //!
-//! Rows that are each right do not add up to a state that ever existed: v₆ may be there long before x₁. So readers do not
-//! look at the newest versions but through a *prefix cut*: the last commit below which no worker has anything left to do. What lies
-//! below it is a prefix of the log, complete in transactions.
+//! Rows that are each right do not add up to a state that ever existed: v₆ may be there long before
+//! x₁. So readers do not look at the newest versions but through a *prefix cut*: the last commit
+//! below which no worker has anything left to do. What lies below it is a prefix of the log,
+//! complete in transactions.
 //!
-//! **Where to start reading**: [`RowOrder`] is all that a scheduler has to keep; [`Constraints`] are those of any
-//! [`Granularity`] over a whole [`Log`], which [`Schedule`] steps through; [`LowWater`] and [`PrefixCut`] are the
-//! snapshotter, the worker's side and the reader's side; [`Prefixes`] judges from outside whether readers were served what
-//! they should have been.
+//! This module judges. `crates/store` applies, and its tests step its scheduler, workers and
+//! snapshotter in any order and ask here whether each write was safe and each state that a reader
+//! saw a prefix.
 //!
-//! **What this does not do**: it applies nothing and holds no values but those that a test gives to the judge. Whoever
-//! applies writes must install them so that a reader can find the newest version at or below the cut.
+//! **Where to start reading**: [`Constraints`] are those of any [`Granularity`] over a whole
+//! [`Log`], which [`Schedule`] steps through; [`Prefixes`] says which prefix of the log a reader
+//! saw.
 //!
-//! **The invariant to keep**: a write waits only for writes before it in the log. Of all that is left, the first write in the
-//! log is therefore always safe, whatever the workers have put off, and so the cut gets to the end.
+//! **What this does not do**: it applies nothing and holds no values but those that a test gives to
+//! the judge.
+//!
+//! **The invariant to keep**: a write waits only for writes before it in the log. Of all that is
+//! left, the first write in the log is therefore always safe, whatever the workers have put off,
+//! and so the cut gets to the end.
 
 mod constraints;
-mod cut;
 mod prefixes;
 mod schedule;
 
-pub use constraints::{Constraints, Granularity, RowOrder};
-pub use cut::{LowWater, PrefixCut};
+pub use constraints::{Constraints, Granularity};
 pub use prefixes::{Prefix, PrefixSet, Prefixes, Reader, Torn, WentBack};
 pub use schedule::Schedule;
 
@@ -71,18 +77,14 @@ impl fmt::Display for Row {
     }
 }
 
-/// A write, by its position in the log: from 1. As a position it also names the prefix that ends with this write.
+/// A write, by its position in the log: from 1. As a position it also names the prefix that ends
+/// with this write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
 impl Seq {
     /// Before the first write; the empty prefix.
     pub const START: Seq = Seq(0);
-
-    /// The write after this one.
-    pub fn next(self) -> Seq {
-        Seq(self.0 + 1)
-    }
 
     /// Where this write is in an array of all writes.
     fn index(self) -> usize {
@@ -101,15 +103,18 @@ impl fmt::Display for Seq {
     }
 }
 
-/// The writes of committed transactions in commit order. What follows the last commit belongs to a transaction that is not complete yet.
+/// The writes of committed transactions in commit order. What follows the last commit belongs to a
+/// transaction that is not complete yet.
 ///
-/// Transactions are numbered from 0 in this order. A transaction may write a row several times, or nothing at all.
+/// Transactions are numbered from 0 in this order. A transaction may write a row several times, or
+/// nothing at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     rows: Vec<Row>,
     /// From where writes take values that the log leaves out, if not from their own row.
     sources: BTreeMap<Seq, Row>,
-    /// By transaction: its last write, or that of the transaction before it if it wrote nothing. Never decreases.
+    /// By transaction: its last write, or that of the transaction before it if it wrote nothing.
+    /// Never decreases.
     boundaries: Vec<Seq>,
 }
 
@@ -124,8 +129,9 @@ impl Log {
         Seq::at(self.rows.len() - 1)
     }
 
-    /// The next write, one that takes over values from another row as it is at this point of the log: an update of a row's
-    /// key that leaves out unchanged large values. `source` may be the row itself, which says nothing new.
+    /// The next write, one that takes over values from another row as it is at this point of the
+    /// log: an update of a row's key that leaves out unchanged large values. `source` may be the
+    /// row itself, which says nothing new.
     pub fn write_from(&mut self, row: Row, source: Row) -> Seq {
         let write = self.write(row);
         if source != row {
@@ -196,7 +202,8 @@ impl Log {
         rows.map(|row| row.index() + 1).max().unwrap_or(0)
     }
 
-    /// The first write and the rows of each transaction that writes anything, then those of the one that is not complete yet.
+    /// The first write and the rows of each transaction that writes anything, then those of the one
+    /// that is not complete yet.
     fn transactions(&self) -> impl Iterator<Item = (Seq, &[Row])> {
         let ends = self.boundaries.iter().copied().chain([self.last()]);
         let mut begin = 0;

@@ -8,7 +8,8 @@
 //!   y                1             2          saw x=2:       prefix 2 or 3
 //! ```
 //!
-//! Monotonic prefix consistency (section 2.3) is that each observation has a prefix, and that a reader's prefixes do not go back.
+//! Monotonic prefix consistency (section 2.3) is that each observation has a prefix, and that a
+//! reader's prefixes do not go back.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -27,7 +28,8 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The prefixes that an observation can be of. Usually one; several when it looked at little, or when a state came back.
+/// The prefixes that an observation can be of. Usually one; several when it looked at little, or
+/// when a state came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixSet {
     /// First and last of each run. In order, and neither overlapping nor touching.
@@ -122,7 +124,8 @@ pub struct WentBack {
 
 /// The history of a primary, with every state that it committed.
 ///
-/// Verdicts are as sharp as values are: give every write a value of its own if each observation is to have one prefix.
+/// Verdicts are as sharp as values are: give every write a value of its own if each observation is
+/// to have one prefix.
 #[derive(Clone, Debug)]
 pub struct Prefixes<K, V> {
     /// By row: what it became with which prefix, in order. Absent before the first.
@@ -171,7 +174,8 @@ impl<K: Ord + Clone + Debug, V: Eq + Clone> Prefixes<K, V> {
         self.open.clear();
     }
 
-    /// Completes a transaction of all writes since the last commit. Returns the prefix that ends with it.
+    /// Completes a transaction of all writes since the last commit. Returns the prefix that ends
+    /// with it.
     pub fn commit(&mut self) -> Prefix {
         self.latest.0 += 1;
         for (row, value) in std::mem::take(&mut self.open) {
@@ -203,7 +207,8 @@ impl<K: Ord + Clone + Debug, V: Eq + Clone> Prefixes<K, V> {
         .collect()
     }
 
-    /// The prefixes in which these rows looked like that; `None` for a row that was not there. Of other rows nothing is said.
+    /// The prefixes in which these rows looked like that; `None` for a row that was not there. Of
+    /// other rows nothing is said.
     pub fn find<'a>(
         &self,
         seen: impl IntoIterator<Item = (&'a K, Option<&'a V>)>,
@@ -247,7 +252,8 @@ impl<K: Ord + Clone + Debug, V: Eq + Clone> Prefixes<K, V> {
         })
     }
 
-    /// The prefixes in which a row looked like that, at least those among `within`. A row has as many versions as writes; most of them are not looked at when little is left.
+    /// The prefixes in which a row looked like that, at least those among `within`. A row has as
+    /// many versions as writes; most of them are not looked at when little is left.
     fn shown(&self, within: &PrefixSet, row: &K, value: Option<&V>) -> PrefixSet {
         let mut shown = PrefixSet { runs: Vec::new() };
         let (Some(low), Some(high)) = (within.first(), within.last()) else {

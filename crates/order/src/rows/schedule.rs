@@ -6,8 +6,8 @@ use super::{Constraints, Seq};
 
 /// Which writes of a log may be applied now.
 ///
-/// A write is *safe* once all that it waits for is done. It stays safe, whatever else happens, so workers may take safe
-/// writes in any order and at any time.
+/// A write is *safe* once all that it waits for is done. It stays safe, whatever else happens, so
+/// workers may take safe writes in any order and at any time.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// By write: for how many it still waits. [`Schedule::DONE`] when it is done itself.

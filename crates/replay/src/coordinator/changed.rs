@@ -1,15 +1,18 @@
-//! The coordinator's part that is about changed code: what stands for what, who gives way, and what is otherwise than recorded.
+//! The coordinator's part that is about changed code: which transaction stands for which, which one
+//! gives way, and what differs.
 
 use hindcast_order::retroaction::Victim;
 use hindcast_order::{Request, Tx};
 
-use super::{Ask, Claim, Coordinator, Ended, EndedAs};
+use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::recording::Fate;
 use crate::shapes;
+use crate::transaction::{Ask, Claim, Ended, EndedAs};
 
 impl Coordinator {
-    /// Changed code: by the first statement, else by position, unless it is known to be one that is added.
+    /// Changed code: by the first statement, else by position, unless it is known to be one that is
+    /// added.
     pub(super) fn claim_changed(&mut self, request: Request, opening: u64) -> Claim {
         let changes = self.changes.as_mut().expect("the code is changed");
         if changes.is_retry(request, opening) {
@@ -25,7 +28,7 @@ impl Coordinator {
             return Claim::Added(id);
         };
         self.steps += 1;
-        // What came before it in the request was left out. Nobody is to wait for it, this one least of all.
+        // What came before it in the request was left out. Nothing may wait for it.
         let began = self.recording.transaction(tx).began;
         let passed: Vec<Tx> = self
             .unclaimed(request)
@@ -54,7 +57,8 @@ impl Coordinator {
         if recorded.wrote || recorded.fate == Fate::Aborted {
             return;
         }
-        // It only read originally. If a later transaction of its request wrote the same table, the writing has moved here.
+        // It only read originally. If a later transaction of its request wrote the same table, the
+        // writing has moved here.
         let targets = shapes::targets(statements);
         let moved = request.and_then(|request| {
             self.unclaimed(request).find(|&later| {
@@ -101,11 +105,12 @@ impl Coordinator {
         }
     }
 
-    /// Whether a transaction that waits in the database for one which is complete and waits for its commit has to give way, because that commit
-    /// has to come after it.
+    /// Whether a transaction that waits in the database for one which is complete and waits for its
+    /// commit has to give way, because that commit has to come after it.
     ///
-    /// One that repeats a failed one does not: it would meet the same holder again and again. Its request comes after the holder now, and the rest of the
-    /// request, which cannot come before, is not waited for any more.
+    /// One that repeats a failed one does not: it would meet the same holder again and again. Its
+    /// request comes after the holder now, and the rest of the request, which cannot come before,
+    /// is not waited for any more.
     pub fn must_yield(&mut self, victim: Claim, holder: Tx) -> bool {
         let rest: Vec<Tx> = match self.request_of(victim) {
             Some(request) => self.unclaimed(request).collect(),
@@ -146,8 +151,8 @@ impl Coordinator {
         }
     }
 
-    /// Nothing moves: lets the earliest of those who wait go on without the order being kept. A transaction that may never come goes first: its request
-    /// was answered.
+    /// Nothing moves: lets the earliest transaction that waits go on, out of order. A transaction
+    /// that may never come goes first: its request was answered.
     pub fn let_go(&mut self, waiting: &[Ask]) {
         let behind: Vec<Tx> = (0..self.recording.requests.len() as u32)
             .map(Request)
@@ -180,10 +185,11 @@ impl Coordinator {
             || self.shapes.says_the_same(recorded.shape, &ended.statements);
         let isolation = same && ended.shape != recorded.shape;
         let before = match recorded.fate {
-            Fate::Aborted => self.recording.recorded_error(tx),
+            Fate::Aborted => self.recording.error(tx).map(str::to_owned),
             _ => None,
         };
-        // Without an error it was rolled back because the service wanted it so, as some pools end reads.
+        // Without an error it was rolled back because the service wanted it so, as some pools end
+        // reads.
         let had_failed = before.is_some();
         let same = same
             || had_failed
@@ -209,7 +215,7 @@ impl Coordinator {
                 })
             }
             _ if !same => Some(DifferenceKind::Statements { shape: ended.shape }),
-            // What led to an error is not kept to the last row by everybody.
+            // Not every driver reads all rows that came before an error.
             _ if !had_failed && ended.digest != recorded.digest.0 => {
                 Some(DifferenceKind::Results { rows: ended.rows })
             }

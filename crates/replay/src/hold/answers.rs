@@ -1,6 +1,7 @@
 //! Which message the server answers next, and for whom.
 //!
-//! The holder has at most one batch of the client outstanding, so this needs none of an observer's care for pipelines: it is a queue.
+//! The holder has at most one batch of the client outstanding, so this needs none of an observer's
+//! care for pipelines: it is a queue.
 
 use std::collections::VecDeque;
 
@@ -9,8 +10,8 @@ use hindcast_wire::message::backend as server;
 /// What a message makes the server answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Each statement ends with `CommandComplete` or `EmptyQueryResponse`, all of them with `ReadyForQuery`. The flags say which
-    /// statements' rows come in an order that counts.
+    /// Each statement ends with `CommandComplete` or `EmptyQueryResponse`, all of them with
+    /// `ReadyForQuery`. The flags say which statements' rows come in an order that counts.
     Query {
         ordered: Vec<bool>,
     },
@@ -31,7 +32,8 @@ pub enum Owner {
     Client,
     /// A statement of ours; its answers go no further.
     Own,
-    /// The client's, but its `ReadyForQuery` is kept back, because the client's transaction is not over yet.
+    /// The client's, but its `ReadyForQuery` is kept back, because the client's transaction is not
+    /// over yet.
     Withheld,
 }
 
@@ -78,7 +80,7 @@ impl Answers {
             .any(|(expect, _)| *expect == Expect::Sync)
     }
 
-    /// The server sent a message with this tag. `None`: it answers nobody in particular.
+    /// The server sent a message with this tag. `None`: it answers no message in particular.
     pub fn take(&mut self, tag: u8) -> Option<Answer> {
         if matches!(
             tag,

@@ -1,80 +1,34 @@
 //! Plans what to do with one batch of the client's messages.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use bytes::{Bytes, BytesMut};
-use hindcast_gateway::pg::Wires;
+use hindcast_order::Tx;
 use hindcast_trace::RequestId;
-use hindcast_wire::Status;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend as client;
 use hindcast_wire::sql::trace::trace_comment;
-use hindcast_wire::sql::{self, Company, Edits, Script, Statement};
+use hindcast_wire::sql::{self, Dialect, Edits, Statement};
+use hindcast_wire::{Status, Wires};
 
 use super::answers::{Expect, Owner};
-use super::enter::Entered;
+use super::enter::any_alone;
+use super::names::{Batch, Message, Prepared};
 use super::own::Own;
-use super::{Code, Desk, Holder, Kind, Open, Split, Step};
-use crate::coordinator::{Ask, Claim};
+use super::plan::{Plan, Split, Step};
+use super::transaction::{Kind, Open};
+use super::{Advance, Code, Context, Holder, Next, Session, Unreadable};
 use crate::shapes::only_reads;
-
-/// A statement that the client prepared.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    script: Arc<Script>,
-    /// The request that its comment names. It counts for the first execution only: after that the comment is stale.
-    request: Option<RequestId>,
-    fresh: AtomicBool,
-}
-
-impl Prepared {
-    fn statement(&self) -> Option<&Statement> {
-        self.script.statements.first()
-    }
-
-    fn take_request(&self) -> Option<RequestId> {
-        if self.fresh.swap(false, Ordering::Relaxed) {
-            self.request
-        } else {
-            None
-        }
-    }
-}
-
-/// Collects messages for one [`Step::Send`].
-#[derive(Default)]
-struct Sending {
-    bytes: BytesMut,
-    expect: Vec<(Expect, Owner)>,
-}
-
-impl Sending {
-    /// Sends what there is, in the middle of a batch, and has it answered: whether it worked must be known before what follows.
-    fn settle_into(&mut self, steps: &mut Vec<Step>) {
-        if !self.bytes.is_empty() {
-            client::flush(&mut self.bytes);
-            self.flush_into(steps);
-            steps.push(Step::Settle);
-        }
-    }
-
-    fn flush_into(&mut self, steps: &mut Vec<Step>) {
-        if !self.bytes.is_empty() {
-            steps.push(Step::Send {
-                bytes: self.bytes.split().freeze(),
-                expect: std::mem::take(&mut self.expect),
-            });
-        }
-    }
-}
+use crate::transaction::{Ask, Claim};
 
 impl Holder {
-    /// Plans the next batch, if a whole one is there. False if not.
-    pub(super) fn plan_next(&mut self, out: &mut Wires, desk: &mut impl Desk) -> bool {
+    /// Plans the next batch, if a whole one is there.
+    pub(super) fn plan_next(
+        &mut self,
+        out: &mut Wires,
+        cx: &mut impl Context,
+    ) -> Result<Advance, Unreadable> {
         if let Some(text) = self.next_of_split() {
-            self.plan_query(&text, desk);
-            return true;
+            self.session = Session::Running(self.plan_query(&text, cx)?);
+            return Ok(Advance::More);
         }
         let ends = |frame: &Frame| {
             !matches!(
@@ -82,61 +36,78 @@ impl Holder {
                 client::PARSE | client::BIND | client::EXECUTE | client::DESCRIBE | client::CLOSE
             )
         };
+        if self.answers.is_skipping() {
+            self.drop_ignored();
+        }
         let Some(end) = self.queue.iter().position(ends) else {
-            return false;
+            return Ok(Advance::Stop(Next::Continue));
         };
+        let unsynced = matches!(self.queue[end].tag(), client::QUERY | client::FUNCTION_CALL);
+        if unsynced && end > 0 {
+            // What comes before it has a batch of its own.
+            let mut flush = BytesMut::new();
+            client::flush(&mut flush);
+            self.queue.insert(end, Frame(flush.freeze()));
+        }
         let batch: Vec<Frame> = self.queue.drain(..=end).collect();
         let last = batch.last().expect("the batch has its end");
-        match last.tag() {
-            client::QUERY => self.plan_simple(&batch, desk),
-            client::SYNC | client::FLUSH => self.plan_extended(batch, desk),
+        let plan = match last.tag() {
+            client::QUERY => self.plan_simple(last, cx)?,
+            client::SYNC | client::FLUSH => self.plan_extended(batch, cx)?,
             client::FUNCTION_CALL => {
-                let expect = vec![(Expect::FunctionCall, Owner::Client)];
-                self.steps.extend([
-                    Step::Send {
-                        bytes: concat(&batch),
-                        expect,
-                    },
-                    Step::Settle,
-                ]);
+                let mut plan = Plan::default();
+                plan.message([(Expect::FunctionCall, Owner::Client)], |bytes| {
+                    bytes.extend_from_slice(&concat(&batch))
+                });
+                plan.send();
+                plan.settle();
+                plan
             }
             // Terminate; data of a COPY that the server has given up on.
-            _ => out.to_server.extend_from_slice(&concat(&batch)),
-        }
-        true
+            _ => {
+                out.to_server.extend_from_slice(&concat(&batch));
+                return Ok(Advance::More);
+            }
+        };
+        self.session = Session::Running(plan);
+        Ok(Advance::More)
     }
 
-    // ---- simple protocol ---------------------------------------------------------------------------------------
+    /// A flushed batch has failed. The server ignores what follows, a `Query` too, up to a `Sync`.
+    fn drop_ignored(&mut self) {
+        let heeded = |frame: &Frame| matches!(frame.tag(), client::SYNC | client::TERMINATE);
+        let ignored = self.queue.iter().position(heeded);
+        self.queue.drain(..ignored.unwrap_or(self.queue.len()));
+    }
 
-    fn plan_simple(&mut self, batch: &[Frame], desk: &mut impl Desk) {
-        let query = batch.last().expect("a batch is not empty");
-        let text = client::parse_query(query.body())
-            .unwrap_or_default()
-            .to_vec();
-        let script = self.options.scripts.get(&text, self.dialect);
+    // ---- simple protocol --------------------------------------------------------------------
+
+    fn plan_simple(&mut self, query: &Frame, cx: &mut impl Context) -> Result<Plan, Unreadable> {
+        let text = client::parse_query(query.body()).unwrap_or_default();
+        let script = self.options.scripts.get(text, Dialect::default());
         let mixed = script.statements.len() > 1
             && script
                 .statements
                 .iter()
                 .any(|statement| statement.kind.controls_transaction());
         if !mixed || script.unterminated {
-            self.plan_query(&text, desk);
-            return;
+            return self.plan_query(text, cx);
         }
-        // BEGIN; …; COMMIT in one message: one at a time, so that there is a moment before each in which to wait.
+        // BEGIN; …; COMMIT in one message: one at a time, so that there is a moment before each in
+        // which to wait.
         let rest = script
             .statements
             .iter()
-            .map(|statement| Bytes::copy_from_slice(statement.text(&text)))
+            .map(|statement| Bytes::copy_from_slice(statement.text(text)))
             .collect();
         self.split = Some(Split {
             rest,
-            request: self.request_in(&text),
+            request: self.request_in(text),
             failed: false,
             completed: 0,
         });
         let first = self.next_of_split().expect("there are several");
-        self.plan_query(&first, desk);
+        self.plan_query(&first, cx)
     }
 
     fn next_of_split(&mut self) -> Option<Bytes> {
@@ -148,278 +119,181 @@ impl Holder {
         next
     }
 
-    fn plan_query(&mut self, text: &[u8], desk: &mut impl Desk) {
-        let script = self.options.scripts.get(text, self.dialect);
-        let named = self
-            .request_in(text)
-            .or_else(|| self.split.as_ref().and_then(|split| split.request));
-        let last_of_split = self
-            .split
-            .as_ref()
-            .is_none_or(|split| split.rest.is_empty());
-        let owner = if last_of_split {
-            Owner::Client
-        } else {
-            Owner::Withheld
-        };
-        let mut bytes = BytesMut::new();
-        client::query(&mut bytes, &self.rewritten(text));
-        let ordered = script
-            .statements
-            .iter()
-            .map(|statement| statement.ordered)
-            .collect();
-        let mut steps = Vec::new();
-        let statements: Vec<&Statement> = script.statements.iter().collect();
-
-        match self.enter(&statements, named, desk, &mut steps) {
-            Entered::Serve(tx) => {
-                let mut message = BytesMut::new();
-                client::query(&mut message, text);
-                let split = self.split.take();
-                steps.push(Step::Serve {
-                    tx,
-                    frames: vec![Frame(message.freeze())],
-                    completed: split.map_or(0, |split| split.completed),
-                });
-            }
-            entered => {
-                for statement in &statements {
-                    self.before(statement, &mut steps);
-                }
-                let owner = if entered == Entered::Wrapped {
-                    Owner::Withheld
-                } else {
-                    owner
-                };
-                steps.push(Step::Send {
-                    bytes: bytes.freeze(),
-                    expect: vec![(Expect::Query { ordered }, owner)],
-                });
-                steps.push(Step::Settle);
-                if entered == Entered::Wrapped {
-                    self.leave_wrapped(&mut steps);
-                }
-            }
-        }
-        self.leave_company(&statements, &mut steps);
-        self.steps.extend(steps);
+    /// Statements of a text that was split are still to come.
+    pub(super) fn is_within_split(&self) -> bool {
+        let split = self.split.as_ref();
+        split.is_some_and(|split| !split.rest.is_empty())
     }
 
-    // ---- extended protocol -------------------------------------------------------------------------------------
-
-    fn plan_extended(&mut self, batch: Vec<Frame>, desk: &mut impl Desk) {
-        let mut steps = Vec::new();
-        let synced = batch
-            .last()
-            .is_some_and(|frame| frame.tag() == client::SYNC);
-        // What the batch executes, and which request its texts name, must be known before the first message goes out.
-        let (prepared_before, portals_before) = (self.prepared.clone(), self.portals.clone());
-        let mut executed: Vec<(usize, Arc<Prepared>)> = Vec::new();
-        let mut named = None;
-        for (at, frame) in batch.iter().enumerate() {
-            match frame.tag() {
-                client::PARSE => {
-                    let found = self.note_parse(frame);
-                    named = named.or(found.as_ref().and_then(|prepared| prepared.request));
-                }
-                client::BIND => self.note_bind(frame),
-                client::EXECUTE => {
-                    if let Ok((portal, _)) = client::parse_execute(frame.body())
-                        && let Some(prepared) = self.portals.get(portal)
-                    {
-                        let fresh = prepared.take_request();
-                        named = named.or(fresh);
-                        executed.push((at, Arc::clone(prepared)));
-                    }
-                }
-                _ => {}
-            }
+    fn plan_query(&mut self, text: &[u8], cx: &mut impl Context) -> Result<Plan, Unreadable> {
+        let script = self.options.scripts.get(text, Dialect::default());
+        let of_split = || self.split.as_ref().and_then(|split| split.request);
+        let named = self.request_in(text).or_else(of_split);
+        let within_split = self.is_within_split();
+        let statements: Vec<&Statement> = script.statements.iter().collect();
+        let mut plan = Plan::default();
+        if self.transaction.is_none() {
+            self.end_implicit(&mut plan);
         }
-        (self.prepared, self.portals) = (prepared_before, portals_before);
-
-        let begins = executed.first().is_some_and(|(_, prepared)| {
-            prepared
-                .statement()
-                .is_some_and(|s| matches!(s.kind, sql::Kind::Begin { .. }))
-        });
-        let statements: Vec<&Statement> = executed
-            .iter()
-            .filter_map(|(_, prepared)| prepared.statement())
-            .collect();
-
-        let mut entered = Entered::Plain;
-        if self.transaction.is_none() && !begins {
-            if self.unsynced && statements.iter().any(|statement| statement.takes_snapshot) {
-                // Parse and Flush opened an implicit transaction, which must not be the one that BEGIN finds.
-                let mut bytes = BytesMut::new();
-                client::sync(&mut bytes);
-                steps.extend([
-                    Step::Send {
-                        bytes: bytes.freeze(),
-                        expect: vec![(Expect::Sync, Owner::Own)],
-                    },
-                    Step::Settle,
-                ]);
-                self.own.push_back(Own::Resync);
-            }
-            entered = self.enter(&statements, named, desk, &mut steps);
-        }
-        if self
-            .transaction
-            .as_ref()
-            .is_some_and(|open| open.kind == Kind::Wrapped)
-        {
-            entered = match entered {
-                Entered::Serve(tx) => Entered::Serve(tx),
-                _ => Entered::Wrapped,
-            };
-        }
-        if let Entered::Serve(tx) = entered {
-            steps.push(Step::Serve {
+        self.unsynced = false;
+        if let Some(tx) = self.enter(&statements, named, cx, &mut plan)? {
+            let mut message = BytesMut::new();
+            client::query(&mut message, text);
+            plan.steps.push_back(Step::Serve {
                 tx,
-                frames: batch,
+                frames: vec![Frame(message.freeze())],
+                completed: self.split.take().map_or(0, |split| split.completed),
+            });
+            return Ok(plan);
+        }
+        for statement in &statements {
+            plan.steps.extend(self.before(statement));
+        }
+        let wrapped = self.is_wrapped();
+        let owner = match wrapped || within_split {
+            true => Owner::Withheld,
+            false => Owner::Client,
+        };
+        let ordered = script.statements.iter().map(|statement| statement.ordered);
+        let ordered = ordered.collect();
+        let text = self.rewritten(text);
+        plan.message([(Expect::Query { ordered }, owner)], |bytes| {
+            client::query(bytes, &text)
+        });
+        plan.send();
+        plan.settle();
+        if wrapped {
+            self.leave_wrapped(&mut plan);
+        }
+        self.leave_company(&statements, &mut plan);
+        Ok(plan)
+    }
+
+    // ---- extended protocol ------------------------------------------------------------------
+
+    fn plan_extended(
+        &mut self,
+        frames: Vec<Frame>,
+        cx: &mut impl Context,
+    ) -> Result<Plan, Unreadable> {
+        // What the batch executes, and which request its texts name, must be known before the first
+        // message goes out.
+        let batch = Batch::of(&self.names, frames, |text| self.prepare(text));
+        batch.note_executed();
+        let statements: Vec<&Statement> = batch.executed().collect();
+        let last = batch.messages.last().expect("the batch has its end");
+        let synced = last.frame.tag() == client::SYNC;
+        let mut plan = Plan::default();
+        let mut serve_from = None;
+        if self.transaction.is_none() && !statements.first().is_some_and(|first| begins(first)) {
+            if statements.iter().any(|statement| statement.takes_snapshot) {
+                self.end_implicit(&mut plan);
+            }
+            if let Some(tx) = self.enter(&statements, batch.named, cx, &mut plan)? {
+                serve_from = Some((tx, 0));
+            }
+        }
+        let wrapped = self.is_wrapped();
+        if serve_from.is_none() {
+            serve_from = self.plan_messages(&batch, wrapped, cx, &mut plan)?;
+        }
+        if let Some((tx, at)) = serve_from {
+            plan.steps.push_back(Step::Serve {
+                tx,
+                frames: batch.frames_from(at),
                 completed: 0,
             });
-            self.steps.extend(steps);
-            return;
+            return Ok(plan);
         }
+        plan.send();
+        plan.settle();
+        if synced && wrapped {
+            self.leave_wrapped(&mut plan);
+        }
+        self.leave_company(&statements, &mut plan);
+        self.unsynced = !synced;
+        Ok(plan)
+    }
 
-        let mut sending = Sending::default();
-        for at in 0..batch.len() {
-            let frame = &batch[at];
-            let statement = self.statement_of(frame);
-            // The snapshot of an explicit transaction: before the first message that makes the server take one.
-            if matches!(frame.tag(), client::PARSE | client::BIND)
-                && let Some(prepared) = &statement
-                && prepared
-                    .statement()
-                    .is_some_and(|statement| statement.takes_snapshot)
-                && self
-                    .transaction
-                    .as_ref()
-                    .is_some_and(|open| open.kind == Kind::Explicit && open.claim.is_none())
+    /// Plans messages up to the first that is to be served from the recording; then what and from
+    /// where on.
+    fn plan_messages(
+        &mut self,
+        batch: &Batch,
+        wrapped: bool,
+        cx: &mut impl Context,
+        plan: &mut Plan,
+    ) -> Result<Option<(Tx, usize)>, Unreadable> {
+        for (message, at) in batch.messages.iter().zip(0..) {
+            let tag = message.frame.tag();
+            // The snapshot of an explicit transaction: before the first message that makes the
+            // server take one.
+            if matches!(tag, client::PARSE | client::BIND)
+                && let Some(first) = message.statement()
+                && first.takes_snapshot
+                && self.is_unclaimed()
                 && self.status != Status::Failed
             {
-                sending.settle_into(&mut steps);
-                let first = prepared.statement().expect("just seen");
-                match self.enter(&[first], named, desk, &mut steps) {
-                    Entered::Serve(tx) => {
-                        steps.push(Step::Serve {
-                            tx,
-                            frames: batch[at..].to_vec(),
-                            completed: 0,
-                        });
-                        self.steps.extend(steps);
-                        return;
-                    }
-                    Entered::Plain | Entered::Wrapped => {}
+                plan.send_and_settle();
+                if let Some(tx) = self.enter(&[first], batch.named, cx, plan)? {
+                    return Ok(Some((tx, at)));
                 }
             }
-            match frame.tag() {
-                client::PARSE => {
-                    self.note_parse(frame);
-                    sending.expect.push((Expect::Parse, Owner::Client));
-                    self.put_parse(frame, &mut sending.bytes);
-                }
-                client::EXECUTE => {
-                    let statement = statement.as_ref().and_then(|prepared| prepared.statement());
-                    if let Some(statement) = statement {
-                        let mut waits = Vec::new();
-                        if self.transaction.is_none()
-                            && matches!(statement.kind, sql::Kind::Begin { .. })
-                        {
-                            self.transaction = Some(Open::new(Kind::Explicit, None));
-                        }
-                        self.before(statement, &mut waits);
-                        if !waits.is_empty() {
-                            // Whoever waits for what was sent before must not wait for this to be over.
-                            sending.settle_into(&mut steps);
-                            steps.extend(waits);
-                        }
-                    }
-                    let ordered = statement.is_some_and(|statement| statement.ordered);
-                    sending
-                        .expect
-                        .push((Expect::Execute { ordered }, Owner::Client));
-                    sending.bytes.extend_from_slice(&frame.0);
-                }
-                tag => {
-                    if tag == client::BIND {
-                        self.note_bind(frame);
-                    }
-                    if let Some(expect) = expectation(frame) {
-                        let owner = if expect == Expect::Sync && entered == Entered::Wrapped {
-                            Owner::Withheld
-                        } else {
-                            Owner::Client
-                        };
-                        sending.expect.push((expect, owner));
-                    }
-                    sending.bytes.extend_from_slice(&frame.0);
-                }
-            }
-            if let Some(open) = self
-                .transaction
-                .as_mut()
-                .filter(|open| open.claim.is_none())
-            {
-                open.before_claim.push(frame.tag());
-                open.request = open.request.or(named);
+            self.names.apply(message);
+            self.plan_message(message, wrapped, plan);
+            if let Some(open) = &mut self.transaction {
+                open.note_sent(Some(tag), batch.named);
             }
         }
-        sending.flush_into(&mut steps);
-        steps.push(Step::Settle);
-        if synced && entered == Entered::Wrapped {
-            self.leave_wrapped(&mut steps);
-        }
-        self.leave_company(&statements, &mut steps);
-        self.unsynced = !synced;
-        self.steps.extend(steps);
+        Ok(None)
     }
 
-    fn note_parse(&mut self, frame: &Frame) -> Option<Arc<Prepared>> {
-        let parse = client::Parse::parse(frame.body()).ok()?;
-        let prepared = Arc::new(Prepared {
-            script: self.options.scripts.get(parse.text, self.dialect),
-            request: self.request_in(parse.text),
-            fresh: AtomicBool::new(true),
-        });
-        self.prepared
-            .insert(Bytes::copy_from_slice(parse.name), Arc::clone(&prepared));
-        Some(prepared)
-    }
-
-    fn note_bind(&mut self, frame: &Frame) {
-        if let Ok(names) = client::BindNames::parse(frame.body())
-            && let Some(prepared) = self.prepared.get(names.statement)
-        {
-            self.portals
-                .insert(Bytes::copy_from_slice(names.portal), Arc::clone(prepared));
-        }
-    }
-
-    /// The prepared statement that a `Parse`, `Bind` or `Execute` is about.
-    fn statement_of(&self, frame: &Frame) -> Option<Arc<Prepared>> {
+    fn plan_message(&mut self, message: &Message, wrapped: bool, plan: &mut Plan) {
+        let frame = &message.frame;
         match frame.tag() {
             client::PARSE => {
-                let parse = client::Parse::parse(frame.body()).ok()?;
-                Some(Arc::new(Prepared {
-                    script: self.options.scripts.get(parse.text, self.dialect),
-                    request: None,
-                    fresh: AtomicBool::new(false),
-                }))
+                plan.message([(Expect::Parse, Owner::Client)], |bytes| {
+                    self.put_parse(frame, bytes)
+                });
             }
-            client::BIND => self
-                .prepared
-                .get(client::BindNames::parse(frame.body()).ok()?.statement)
-                .cloned(),
-            client::EXECUTE => self
-                .portals
-                .get(client::parse_execute(frame.body()).ok()?.0)
-                .cloned(),
-            _ => None,
+            client::EXECUTE => {
+                let statement = message.statement();
+                if let Some(statement) = statement {
+                    if self.transaction.is_none() && begins(statement) {
+                        self.transaction = Some(Open::unclaimed(None));
+                    }
+                    let waits = self.before(statement);
+                    if !waits.is_empty() {
+                        // Others that wait for what was sent before must not wait for this to be
+                        // over.
+                        plan.send_and_settle();
+                        plan.steps.extend(waits);
+                    }
+                }
+                let ordered = statement.is_some_and(|statement| statement.ordered);
+                plan.message([(Expect::Execute { ordered }, Owner::Client)], |bytes| {
+                    bytes.extend_from_slice(&frame.0)
+                });
+            }
+            tag => {
+                let owner = match tag {
+                    client::SYNC if wrapped => Owner::Withheld,
+                    _ => Owner::Client,
+                };
+                let expect = expectation(frame).map(|expect| (expect, owner));
+                plan.message(expect, |bytes| bytes.extend_from_slice(&frame.0));
+            }
         }
+    }
+
+    fn is_unclaimed(&self) -> bool {
+        let open = self.transaction.as_ref();
+        open.is_some_and(|open| open.claim().is_none())
+    }
+
+    fn prepare(&self, text: &[u8]) -> Prepared {
+        let script = self.options.scripts.get(text, Dialect::default());
+        Prepared::new(script, self.request_in(text))
     }
 
     fn put_parse(&self, frame: &Frame, out: &mut BytesMut) {
@@ -436,107 +310,103 @@ impl Holder {
         }
     }
 
-    // ---- both --------------------------------------------------------------------------------------------------
+    // ---- both -------------------------------------------------------------------------------
 
-    /// A statement of the open transaction is about to be sent: counts it, and plans what it has to wait for.
-    fn before(&mut self, statement: &Statement, steps: &mut Vec<Step>) {
+    /// Parse and Flush opened an implicit transaction, which must not be the one that BEGIN finds.
+    fn end_implicit(&mut self, plan: &mut Plan) {
+        if self.unsynced {
+            self.sync(plan);
+        }
+    }
+
+    fn sync(&mut self, plan: &mut Plan) {
+        plan.message([(Expect::Sync, Owner::Own)], client::sync);
+        plan.send();
+        plan.settle();
+        self.own.note_sync();
+    }
+
+    /// A statement of the open transaction is about to be sent: counts it. Returns what it has to
+    /// wait for.
+    fn before(&mut self, statement: &Statement) -> Vec<Step> {
         if matches!(
             statement.kind,
             sql::Kind::Discard { all: true } | sql::Kind::Deallocate { name: None }
         ) {
-            self.own_prepared.clear();
+            self.own.forget_prepared();
         }
-        let failed = self.status == Status::Failed;
-        let Some(open) = &mut self.transaction else {
-            return;
-        };
-        open.shape.add(&statement.fingerprint);
-        let index = open.statements;
-        open.statements += 1;
         let changed = self.options.code != Code::Recorded;
-        if changed {
-            open.texts.push(statement.fingerprint.text.clone());
-            open.only_read &= only_reads(statement);
-            open.savepoints |= statement.kind == sql::Kind::Savepoint;
-        }
-        let Some(claim) = open.followed().filter(|_| !failed) else {
-            return;
+        let mut steps = Vec::new();
+        let Some(open) = &mut self.transaction else {
+            return steps;
         };
-        let commits = matches!(
-            statement.kind,
-            sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }
-        );
-        if changed {
-            if let Claim::Run(tx) = claim
-                && open.acts_late
-                && !only_reads(statement)
-            {
+        let index = open.note_statement(statement, changed);
+        let followed = open.followed().filter(|_| self.status != Status::Failed);
+        let Some(claim) = followed else {
+            return steps;
+        };
+        match claim {
+            Claim::Run(tx) if changed && open.acts_late && !only_reads(statement) => {
                 open.acts_late = false;
                 steps.push(Step::Hold(Ask::Act(tx)));
             }
-            if commits {
-                steps.extend(open.before_commit(claim));
+            Claim::Run(tx) if !changed && statement.locks.contains(&sql::ADVISORY) => {
+                open.note_lock(index);
+                // It may wait for another transaction's commit, which must not wait for this.
+                steps.extend([Step::Hold(Ask::Lock(tx, index)), Step::Ran]);
             }
-            return;
+            _ => {}
         }
-        let Claim::Run(tx) = claim else { return };
-        if statement.locks.contains(&sql::ADVISORY) {
-            open.locks.push_back(index);
-            // It may wait for somebody's commit, who must not wait for this.
-            steps.extend([Step::Hold(Ask::Lock(tx, index)), Step::Ran]);
+        if matches!(
+            statement.kind,
+            sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }
+        ) {
+            steps.extend(before_commit(open, claim));
         }
-        if commits {
-            steps.extend(open.before_commit(claim));
-        }
+        steps
     }
 
-    fn leave_wrapped(&mut self, steps: &mut Vec<Step>) {
+    fn leave_wrapped(&mut self, plan: &mut Plan) {
         if let Some(open) = &self.transaction
             && let Some(claim) = open.followed()
         {
-            steps.extend(open.before_commit(claim));
+            plan.steps.extend(before_commit(open, claim));
         }
-        steps.extend([Step::Own(Own::Commit), Step::Settle, Step::Ready]);
+        plan.own(Own::Commit);
+        plan.settle();
+        plan.steps.push_back(Step::Ready);
     }
 
-    fn leave_company(&mut self, statements: &[&Statement], steps: &mut Vec<Step>) {
-        if std::mem::take(&mut self.secluded) {
-            steps.extend([Step::Own(Own::SessionReadOnly(false)), Step::Settle]);
+    fn leave_company(&mut self, statements: &[&Statement], plan: &mut Plan) {
+        let open = self.transaction.as_ref();
+        let direct = open.is_some_and(|open| open.kind == Kind::Direct);
+        let alone = self.options.code == Code::Recorded && direct && any_alone(statements);
+        if plan.secluded {
+            plan.own(Own::SessionReadOnly(false));
+            plan.settle();
         }
-        if self.options.code != Code::Recorded {
-            return;
-        }
-        let direct = self
-            .transaction
-            .as_ref()
-            .is_some_and(|open| open.kind == Kind::Direct);
-        if direct
-            && statements
-                .iter()
-                .any(|statement| statement.company == Company::Refused)
-        {
-            steps.extend([Step::Own(Own::SessionReadOnly(true)), Step::Settle]);
+        if alone {
+            plan.own(Own::SessionReadOnly(true));
+            plan.settle();
         }
     }
 
     /// The request that a comment in the text names.
     fn request_in(&self, text: &[u8]) -> Option<RequestId> {
-        let found = trace_comment(text, self.dialect)?;
-        self.options
-            .trace_id_prefixes
-            .contains(&found.trace.high)
-            .then_some(hindcast_trace::Id(found.trace.low))
+        let found = trace_comment(text, Dialect::default())?;
+        self.options.request_of(found.trace)
     }
 
-    /// As the server is to see it: without the trace comment, which it did not see originally either, without row and table locks, and with a
-    /// clock that can be pinned.
+    /// As the server is to see it: without the trace comment, which it did not see originally
+    /// either, without row and table locks, and with a clock that can be pinned.
     ///
-    /// Whoever is replayed has committed, with the rows of its snapshot, so a lock adds nothing. But it would be taken in another order than
-    /// originally, since writes lock rows too and do not wait for their turn: foreign keys lock the rows that they refer to. Changed code keeps
-    /// its locks: they may be the change.
+    /// A transaction that is replayed has committed, with the rows of its snapshot, so a lock adds
+    /// nothing. But it would be taken in another order than originally, since writes lock rows too
+    /// and do not wait for their turn: foreign keys lock the rows that they refer to. Changed code
+    /// keeps its locks: they may be the change.
     fn rewritten(&self, text: &[u8]) -> Vec<u8> {
         let mut text = text.to_vec();
-        if let Some(found) = trace_comment(&text, self.dialect) {
+        if let Some(found) = trace_comment(&text, Dialect::default()) {
             let mut edits = Edits::new();
             edits.replace(
                 found.range.start,
@@ -546,55 +416,53 @@ impl Holder {
             text = edited(text, &edits);
         }
         if self.options.code == Code::Recorded {
-            let edits = sql::lock_edits(&text, self.dialect);
+            let edits = sql::lock_edits(&text, Dialect::default());
             text = edited(text, &edits);
         }
         if self.options.pinned {
-            let edits = sql::clock_edits(&text, self.dialect);
+            let edits = sql::clock_edits(&text, Dialect::default());
             text = edited(text, &edits);
         }
         text
     }
 
-    /// A message that only prepares, in a batch that is otherwise served from the recording: the server answers it, outside of any
-    /// transaction.
-    pub(super) fn prepare_live(&mut self, frame: &Frame) {
-        let mut bytes = BytesMut::new();
-        let expect = if frame.tag() == client::PARSE {
-            self.note_parse(frame);
-            self.put_parse(frame, &mut bytes);
-            Expect::Parse
+    /// A message that only prepares, in a batch that is otherwise served from the recording: the
+    /// server answers it, outside of any transaction.
+    pub(super) fn plan_live(&mut self, frame: &Frame) -> Plan {
+        let mut plan = Plan::default();
+        if frame.tag() == client::PARSE {
+            let batch = Batch::of(&self.names, vec![frame.clone()], |text| self.prepare(text));
+            self.names.apply(&batch.messages[0]);
+            plan.message([(Expect::Parse, Owner::Client)], |bytes| {
+                self.put_parse(frame, bytes)
+            });
         } else {
-            bytes.extend_from_slice(&frame.0);
-            expectation(frame).expect("Describe and Close are answered")
-        };
-        client::sync(&mut bytes);
-        self.own.push_back(Own::Resync);
-        let expect = vec![(expect, Owner::Client), (Expect::Sync, Owner::Own)];
-        self.steps.extend([
-            Step::Send {
-                bytes: bytes.freeze(),
-                expect,
-            },
-            Step::Settle,
-        ]);
+            let expect = expectation(frame).expect("Describe and Close are answered");
+            plan.message([(expect, Owner::Client)], |bytes| {
+                bytes.extend_from_slice(&frame.0)
+            });
+        }
+        self.sync(&mut plan);
+        plan
     }
 }
 
-impl Open {
-    /// What comes before a commit, the client's or ours.
-    fn before_commit(&self, claim: Claim) -> Vec<Step> {
-        let mut steps = Vec::new();
-        // Only changed code has this noted, and of that only what may have written.
-        if !self.only_read {
-            let subtransactions = self.savepoints;
-            steps.extend([Step::Own(Own::Identify { subtransactions }), Step::Settle]);
-        }
-        if let Claim::Run(tx) = claim {
-            steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
-        }
-        steps
+/// What comes before a commit, the client's or ours.
+fn before_commit(open: &Open, claim: Claim) -> Vec<Step> {
+    let mut steps = Vec::new();
+    // Only changed code has this noted, and of that only what may have written.
+    if !open.only_read {
+        let subtransactions = open.savepoints;
+        steps.extend([Step::Own(Own::Identify { subtransactions }), Step::Settle]);
     }
+    if let Claim::Run(tx) = claim {
+        steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
+    }
+    steps
+}
+
+fn begins(statement: &Statement) -> bool {
+    matches!(statement.kind, sql::Kind::Begin { .. })
 }
 
 fn expectation(frame: &Frame) -> Option<Expect> {

@@ -1,4 +1,5 @@
-//! How a transaction begins: which recorded one it stands for, and what has to come before its first statement.
+//! How a transaction begins: which recorded one it stands for, and what has to come before its
+//! first statement.
 
 use hindcast_order::Tx;
 use hindcast_trace::{Isolation, RequestId};
@@ -7,221 +8,180 @@ use hindcast_wire::message::frontend as client;
 use hindcast_wire::sql::{self, Company, Statement};
 
 use super::own::Own;
-use super::{Code, Desk, Holder, Kind, Open, Step};
-use crate::coordinator::{Ask, Claim};
+use super::plan::Plan;
+use super::transaction::{Kind, Open};
+use super::{Code, Context, Holder, Unreadable};
 use crate::shapes::only_reads;
-
-/// How the transaction of a batch begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entered {
-    /// With nothing around it.
-    Plain,
-    /// In a transaction of ours, to be committed behind it.
-    Wrapped,
-    Serve(Tx),
-}
+use crate::transaction::{Ask, Claim};
 
 impl Holder {
-    /// Statements are about to run. If they are what makes their transaction take its snapshot, finds out which recorded transaction that is
-    /// and plans its beginning.
+    /// Statements are about to run. If they are what makes their transaction take its snapshot,
+    /// finds out which recorded transaction that is and plans its beginning. Returns the one that
+    /// is to be served from the recording instead.
     pub(super) fn enter(
         &mut self,
         statements: &[&Statement],
         named: Option<RequestId>,
-        desk: &mut impl Desk,
-        steps: &mut Vec<Step>,
-    ) -> Entered {
-        let last_of_split = self
-            .split
-            .as_ref()
-            .is_none_or(|split| split.rest.is_empty());
+        cx: &mut impl Context,
+        plan: &mut Plan,
+    ) -> Result<Option<Tx>, Unreadable> {
+        // A `Query` has no frames of its own to note. One that was split is noted when it is
+        // through.
+        let sent = (!self.is_within_split()).then_some(client::QUERY);
         if let [statement] = statements
             && self.transaction.is_none()
             && matches!(statement.kind, sql::Kind::Begin { .. })
         {
-            let mut open = Open::new(Kind::Explicit, None);
-            // A `Query` has no frames of its own to note. One that was split is noted when it is through.
-            if last_of_split {
-                open.before_claim.push(client::QUERY);
-            }
-            open.request = named;
+            let mut open = Open::unclaimed(named);
+            open.note_sent(sent, None);
             self.transaction = Some(open);
-            return Entered::Plain;
+            return Ok(None);
         }
         let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) else {
-            if let Some(open) = self
-                .transaction
-                .as_mut()
-                .filter(|open| open.claim.is_none() && open.kind == Kind::Explicit)
-            {
-                if last_of_split {
-                    open.before_claim.push(client::QUERY);
-                }
-                open.request = open.request.or(named);
+            if let Some(open) = &mut self.transaction {
+                open.note_sent(sent, named);
             }
-            return Entered::Plain;
+            return Ok(None);
         };
         if let Some(open) = &self.transaction
-            && (open.claim.is_some() || self.status == Status::Failed)
+            && (open.claim().is_some() || self.status == Status::Failed)
         {
-            if open.claim == Some(Claim::Outside) {
+            if open.claim() == Some(Claim::Outside) {
                 self.outside = Some(opening.fingerprint.text.clone());
             }
-            return Entered::Plain;
+            return Ok(None);
         }
-        let earlier = self.transaction.as_ref().and_then(|open| open.request);
+        let earlier = self.transaction.as_ref().and_then(Open::request);
         let request = earlier
             .or(named)
             .or(self.application)
-            .or_else(|| desk.alone());
-        let claim = desk.claim(request, opening.fingerprint.hash);
+            .or_else(|| cx.alone());
+        let claim = cx.claim(request, opening.fingerprint.hash);
         let changed = self.options.code != Code::Recorded;
         if changed {
-            desk.entered(Some(claim));
+            cx.entered(Some(claim));
         }
         match claim {
             Claim::Serve(tx) => {
                 if self.transaction.is_some() {
-                    steps.extend([Step::Own(Own::Rollback), Step::Settle]);
+                    plan.own(Own::Rollback);
+                    plan.settle();
                 }
-                Entered::Serve(tx)
+                Ok(Some(tx))
             }
-            // One too many of a request is named as that, and what is behind the range is nobody's business.
-            Claim::Extra | Claim::Outside => self.enter_unheld(claim, opening, steps),
-            Claim::Run(_) | Claim::Added(_) if changed => {
-                self.enter_changed(claim, statements, desk, steps)
+            // One too many of a request is named as that, and what is behind the range does not
+            // matter.
+            Claim::Extra | Claim::Outside => {
+                self.enter_unheld(claim, opening, plan);
+                Ok(None)
             }
-            Claim::Run(_) | Claim::Added(_) => self.enter_recorded(claim, statements, desk, steps),
+            Claim::Run(tx) if changed => self.enter_changed(claim, Some(tx), statements, cx, plan),
+            Claim::Run(tx) => self.enter_recorded(tx, statements, cx, plan),
+            Claim::Added(_) => self.enter_changed(claim, None, statements, cx, plan),
         }
     }
 
     /// What is not part of the replay is neither held nor followed.
-    fn enter_unheld(
-        &mut self,
-        claim: Claim,
-        opening: &Statement,
-        steps: &mut Vec<Step>,
-    ) -> Entered {
-        self.outside = (claim == Claim::Outside).then(|| opening.fingerprint.text.clone());
-        let seclude = claim == Claim::Outside
-            && self.options.code
-                == Code::Changed {
-                    outside_writes: false,
-                };
+    fn enter_unheld(&mut self, claim: Claim, opening: &Statement, plan: &mut Plan) {
+        let is_outside = claim == Claim::Outside;
+        self.outside = is_outside.then(|| opening.fingerprint.text.clone());
+        let only_reads = Code::Changed {
+            outside_writes: false,
+        };
+        let seclude = is_outside && self.options.code == only_reads;
         match &mut self.transaction {
             Some(open) => {
-                open.claim = Some(claim);
+                open.set_claim(claim);
                 if seclude {
-                    steps.push(Step::Own(Own::ReadOnly));
+                    plan.own(Own::ReadOnly);
                 }
             }
             None if seclude => {
-                self.secluded = true;
-                steps.extend([Step::Own(Own::SessionReadOnly(true)), Step::Settle]);
+                plan.secluded = true;
+                plan.own(Own::SessionReadOnly(true));
+                plan.settle();
             }
             None => {}
         }
-        Entered::Plain
     }
 
     /// The recorded service: sessions are read-only but for what the recording lets write.
     fn enter_recorded(
         &mut self,
-        claim: Claim,
+        tx: Tx,
         statements: &[&Statement],
-        desk: &mut impl Desk,
-        steps: &mut Vec<Step>,
-    ) -> Entered {
-        let Claim::Run(tx) = claim else {
-            return Entered::Plain;
-        };
-        let pins = desk.pins(tx);
+        cx: &mut impl Context,
+        plan: &mut Plan,
+    ) -> Result<Option<Tx>, Unreadable> {
+        let claim = Claim::Run(tx);
+        let pins = cx.pins(tx)?;
         let isolation = pins.isolation.unwrap_or(Isolation::RepeatableRead);
-        steps.push(Step::Hold(Ask::Snapshot(tx)));
+        plan.hold(Ask::Snapshot(tx));
         if let Some(open) = &mut self.transaction {
-            open.claim = Some(claim);
-            open.before_claim = Vec::new();
+            open.set_claim(claim);
             if pins.reads_only {
                 // Nothing of ours is needed: its own first statement takes the snapshot.
-                open.snapshot_at = Some(open.statements + before_snapshot(statements));
+                open.takes_snapshot_after(before_snapshot(statements));
             } else {
-                steps.extend([
-                    Step::Own(Own::ReadWrite(isolation)),
-                    Step::Own(Own::Snapshot(tx)),
-                ]);
+                plan.own(Own::ReadWrite(isolation));
+                plan.own(Own::Snapshot(tx));
             }
-            return Entered::Plain;
+            return Ok(None);
         }
-        let alone = statements
-            .iter()
-            .any(|statement| statement.company == Company::Refused);
+        let alone = any_alone(statements);
         if alone {
-            steps.push(Step::Own(Own::SessionReadOnly(false)));
+            plan.own(Own::SessionReadOnly(false));
         }
         if alone || pins.reads_only {
-            self.transaction = Some(Open::new(Kind::Direct, Some(claim)));
-            return Entered::Plain;
+            self.transaction = Some(Open::claimed(Kind::Direct, claim));
+            return Ok(None);
         }
-        self.transaction = Some(Open::new(Kind::Wrapped, Some(claim)));
-        steps.extend([
-            Step::Own(Own::Begin(isolation)),
-            Step::Own(Own::Snapshot(tx)),
-        ]);
-        Entered::Wrapped
+        self.transaction = Some(Open::claimed(Kind::Wrapped, claim));
+        plan.own(Own::Begin(isolation));
+        plan.own(Own::Snapshot(tx));
+        Ok(None)
     }
 
-    /// Changed code: isolation and access are what it asks for.
+    /// Changed code: isolation and access are what it asks for. `tx`: the recorded transaction, if
+    /// it is not an added one.
     fn enter_changed(
         &mut self,
         claim: Claim,
+        tx: Option<Tx>,
         statements: &[&Statement],
-        desk: &mut impl Desk,
-        steps: &mut Vec<Step>,
-    ) -> Entered {
-        let recorded = match claim {
-            Claim::Run(tx) => Some((tx, desk.pins(tx))),
-            _ => None,
-        };
-        let acts_late = recorded.as_ref().is_some_and(|(_, pins)| pins.acts_late);
-        let hold = recorded
-            .iter()
-            .map(|(tx, _)| Step::Hold(Ask::Snapshot(*tx)));
-        steps.extend(hold);
-        // Nothing of ours is needed where nothing is pinned: its own first statement takes the snapshot.
-        let pinned = recorded
-            .filter(|(_, pins)| !pins.reads_only)
-            .map(|(tx, _)| tx);
-        let snapshot = pinned.map(|tx| Step::Own(Own::Snapshot(tx)));
-        let before_snapshot = before_snapshot(statements);
-        if let Some(open) = &mut self.transaction {
-            open.claim = Some(claim);
-            open.before_claim = Vec::new();
-            open.acts_late = acts_late;
-            if snapshot.is_none() {
-                open.snapshot_at = Some(open.statements + before_snapshot);
+        cx: &mut impl Context,
+        plan: &mut Plan,
+    ) -> Result<Option<Tx>, Unreadable> {
+        // Nothing of ours is needed where nothing is pinned: its own first statement takes the
+        // snapshot.
+        let (mut acts_late, mut snapshot) = (false, None);
+        if let Some(tx) = tx {
+            let pins = cx.pins(tx)?;
+            acts_late = pins.acts_late;
+            snapshot = (!pins.reads_only).then_some(Own::Snapshot(tx));
+            plan.hold(Ask::Snapshot(tx));
+        }
+        let direct = any_alone(statements) || statements.iter().all(|one| only_reads(one));
+        let open = match &mut self.transaction {
+            Some(open) => {
+                open.set_claim(claim);
+                open
             }
-            steps.extend(snapshot);
-            return Entered::Plain;
-        }
-        let direct = statements.iter().all(|statement| only_reads(statement))
-            || statements
-                .iter()
-                .any(|statement| statement.company == Company::Refused);
-        let mut open = Open::new(
-            if direct { Kind::Direct } else { Kind::Wrapped },
-            Some(claim),
-        );
+            none if direct => {
+                snapshot = None;
+                none.insert(Open::claimed(Kind::Direct, claim))
+            }
+            none => {
+                plan.own(Own::BeginAsChosen);
+                none.insert(Open::claimed(Kind::Wrapped, claim))
+            }
+        };
         open.acts_late = acts_late;
-        if snapshot.is_none() || direct {
-            open.snapshot_at = Some(before_snapshot);
+        match snapshot {
+            Some(snapshot) => plan.own(snapshot),
+            None => open.takes_snapshot_after(before_snapshot(statements)),
         }
-        self.transaction = Some(open);
-        if direct {
-            return Entered::Plain;
-        }
-        steps.push(Step::Own(Own::BeginAsChosen));
-        steps.extend(snapshot);
-        Entered::Wrapped
+        Ok(None)
     }
 }
 
@@ -231,4 +191,11 @@ fn before_snapshot(statements: &[&Statement]) -> u32 {
         .iter()
         .take_while(|statement| !statement.takes_snapshot);
     before.count() as u32
+}
+
+/// Whether one of the statements runs only where it is alone.
+pub(super) fn any_alone(statements: &[&Statement]) -> bool {
+    statements
+        .iter()
+        .any(|statement| statement.company == Company::Refused)
 }

@@ -1,65 +1,77 @@
-//! Follows one session of the service under replay and makes it wait where the schedule says so. Pure: bytes in, bytes and waits out.
+//! Follows one session of the service under replay and makes it wait where the schedule says so.
+//! Pure: bytes in, bytes and waits out.
 //!
-//! The client's messages are taken batch by batch: up to a `Sync`, a `Flush` or a `Query`. A batch is planned as a list of [`Step`]s
-//! (send this, ask that, wait for permission), which are carried out one after the other; the next batch is planned when the server has answered
-//! everything. Clients that pipeline lose a little speed by that and see no difference.
+//! The client's messages are taken batch by batch: up to a `Sync`, a `Flush` or a `Query`. A batch
+//! is planned as a list of [`Step`]s (send this, ask that, wait for permission), which are taken
+//! one after the other. The next batch is planned when the server has answered everything. Clients
+//! that pipeline lose a little speed by that and see no difference.
 //!
 //! ```text
-//!   recorded as      the client sends             the server gets
-//!   committed        SELECT … (autocommit)        the same, once rule A holds
-//!   committed        UPDATE … (autocommit)        A: BEGIN, snapshot and pins, UPDATE …   B: COMMIT
-//!   committed        BEGIN; …; COMMIT             BEGIN   A: READ WRITE, snapshot and pins, …   B: COMMIT
-//!   aborted          anything                     nothing, or ROLLBACK: the client gets recorded bytes
-//!   (not recorded)   outside any request          the same, read-only
+//!   recorded as     the client sends           the server gets
+//!   committed       SELECT … (autocommit)      the same, once rule A holds
+//!   committed       UPDATE … (autocommit)      A: BEGIN, snapshot, pins, UPDATE …   B: COMMIT
+//!   committed       BEGIN; …; COMMIT           BEGIN   A: READ WRITE, snapshot, pins …   B: COMMIT
+//!   aborted         anything                   nothing, or ROLLBACK: answers are recorded bytes
+//!   (not recorded)  outside any request        the same, read-only
 //! ```
 //!
-//! Changed code ([`Code::Changed`]) is held at the same places, and keeps the isolation and the locks that it asks for. Nothing is served: whatever it
-//! does is executed. Before a commit the holder asks for the transaction's id, which tells who wrote which row.
+//! Changed code ([`Code::Changed`]) is held at the same places, and keeps the isolation and the
+//! locks that it asks for. Nothing is served: whatever it does is executed. Before a commit the
+//! holder asks for the transaction's id, which tells who wrote which row.
 //!
-//! The holder's snapshot query runs before the transaction's first statement. So "took its snapshot" is a fact when its answer is there,
-//! even where the first statement then waits for a lock.
+//! The holder's snapshot query runs before the transaction's first statement. So "took its
+//! snapshot" is a fact when its answer is there, even where the first statement then waits for a
+//! lock.
 
 mod answers;
 mod batch;
 mod enter;
+mod names;
 mod own;
 mod pins;
+mod plan;
 mod served;
 mod serving;
+mod transaction;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use hindcast_gateway::pg::Wires;
+use hindcast_model::Traceparent;
 use hindcast_order::Tx;
-use hindcast_trace::{RequestId, ShapeId};
-use hindcast_wire::Status;
-use hindcast_wire::digest::{ResultDigest, ShapeHasher};
+use hindcast_trace::RequestId;
 use hindcast_wire::frame::{self, Direction, Frame};
 use hindcast_wire::message::{backend as server, frontend as client};
-use hindcast_wire::sql::trace::parse_traceparent;
-use hindcast_wire::sql::{Dialect, ScriptCache};
+use hindcast_wire::sql::ScriptCache;
+use hindcast_wire::{Status, Wires};
 
-use crate::coordinator::{Ask, Claim, Ended, EndedAs};
-use answers::{Answers, Expect, Owner};
-use batch::Prepared;
-use own::{Own, OwnAnswer};
+use crate::transaction::{Ask, Claim, Ended};
+use answers::{Answers, Owner};
+use names::Names;
+use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
+use plan::{Plan, Split, Step};
 use served::Served;
+use transaction::{Kind, Open, OwnCommit};
+
+/// The recording cannot be read. The context has noted why, and the run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
 
 /// Who knows the recording and the schedule.
-pub trait Desk {
-    /// A transaction takes its first snapshot; `opening` is the hash of that statement's fingerprint.
+pub trait Context {
+    /// A transaction takes its first snapshot; `opening` is the hash of that statement's
+    /// fingerprint.
     fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim;
-    fn pins(&self, tx: Tx) -> Pins;
+    fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
     /// What the server answered originally; `None` if that was not kept.
-    fn recorded_answers(&self, tx: Tx) -> Option<Vec<u8>>;
+    fn recorded_answers(&self, tx: Tx) -> Result<Option<Vec<u8>>, Unreadable>;
     /// The request in flight, if there is exactly one.
     fn alone(&self) -> Option<RequestId>;
     fn took_snapshot(&mut self, tx: Tx);
     fn locked(&mut self, tx: Tx, statement: u32);
-    /// All but the commit is done, or what is done next may wait for somebody else's commit.
+    /// All but the commit is done, or what is done next may wait for another transaction's commit.
     fn ran(&mut self, tx: Tx);
     fn ended(&mut self, claim: Claim, ended: Ended);
     fn served(&mut self, tx: Tx, complete: bool);
@@ -73,7 +85,8 @@ pub trait Desk {
     fn backend(&mut self, _pid: i32) {}
     /// The session's transaction is this one from here on; `None`: it has none.
     fn entered(&mut self, _claim: Option<Claim>) {}
-    /// Before its commit the transaction turned out to have written, with these ids: its own, and those of its subtransactions.
+    /// Before its commit the transaction turned out to have written, with these ids: its own, and
+    /// those of its subtransactions.
     fn wrote(&mut self, _claim: Claim, _ids: Vec<u64>, _statements: &[String]) {}
     /// A statement was cancelled: whether that was ours, to make it give way.
     fn yielded(&mut self) -> bool {
@@ -103,6 +116,14 @@ pub struct HoldOptions {
     pub code: Code,
 }
 
+impl HoldOptions {
+    fn request_of(&self, trace: Traceparent) -> Option<RequestId> {
+        self.trace_id_prefixes
+            .contains(&trace.prefix)
+            .then_some(trace.request)
+    }
+}
+
 /// How the session goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -113,221 +134,110 @@ pub enum Next {
     Close,
 }
 
+/// Where a session is.
+///
+/// ```text
+///   Starting ─▶ Authenticating ─▶ Idle ◀──▶ Running ◀──▶ Waiting
+///                                  ▲         │   ▲
+///                                  │         │   └─────▶ Copying
+///                                  └─ Serving ◀┘
+/// ```
+#[derive(Debug)]
+enum Session {
+    /// Until the client's startup packet is whole.
+    Starting,
+    /// Client and server settle who the client is, and what they say passes through.
+    Authenticating,
+    /// Everything is answered. The next batch is planned when it is there.
+    Idle,
+    /// A batch is carried out.
+    Running(Plan),
+    /// The next step of the batch may not be taken yet.
+    Waiting(Plan),
+    /// The server takes in a `COPY … FROM STDIN`: the client's messages are data.
+    Copying(Copying, Plan),
+    /// The client's transaction aborted originally and is answered from the recording. The plan is
+    /// for what only prepares: the server does that for real.
+    Serving(Tx, Served, Plan),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copying {
+    Data,
+    /// The data has ended, or the server wants no more of it. The `Sync` that was sent before the
+    /// data was taken for part of it, so the server waits for another one.
+    UpToSync,
+}
+
+impl Session {
+    fn plan(&mut self) -> Option<&mut Plan> {
+        match self {
+            Self::Starting | Self::Authenticating | Self::Idle => None,
+            Self::Running(plan)
+            | Self::Waiting(plan)
+            | Self::Copying(_, plan)
+            | Self::Serving(_, _, plan) => Some(plan),
+        }
+    }
+
+    /// Leaves the state, which is one with a plan, for another.
+    fn with_plan(&mut self, next: impl FnOnce(Plan) -> Self) {
+        let plan = self.plan().map(std::mem::take);
+        *self = next(plan.expect("the state has a plan"));
+    }
+}
+
 /// One session of the service.
 pub struct Holder {
     options: HoldOptions,
-    dialect: Dialect,
-    phase: Phase,
+    session: Session,
     /// The client's messages that are not planned yet.
     queue: VecDeque<Frame>,
-    steps: VecDeque<Step>,
-    waiting: bool,
     answers: Answers,
-    /// Statements of ours that are not answered, in order, and what the first of them was answered so far.
-    own: VecDeque<Own>,
-    own_answer: OwnAnswer,
-    /// A commit of ours failed: the client is told so.
-    commit_error: Option<Bytes>,
+    own: OwnStatements,
+    /// As the server said last.
     status: Status,
     transaction: Option<Open>,
-    served: Option<(Tx, Served)>,
-    prepared: HashMap<Bytes, Arc<Prepared>>,
-    portals: HashMap<Bytes, Arc<Prepared>>,
-    /// Our own prepared statements that the server has.
-    own_prepared: HashSet<&'static str>,
+    names: Names,
+    /// The request that `application_name` names.
     application: Option<RequestId>,
-    copy: Copy,
     /// The last batch ended with `Flush`: an implicit transaction may be open.
     unsynced: bool,
     /// Rest of a `Query` that was split at its transaction control.
     split: Option<Split>,
-    /// A statement outside any request that is being answered, for the message should it be refused.
+    /// A statement outside any request that is being answered, for the message should it be
+    /// refused.
     outside: Option<String>,
-    /// The session was made read-only for what is being answered.
-    secluded: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Startup,
-    Authentication,
-    Running,
-}
-
-/// Whether the client's messages belong to a `COPY … FROM STDIN` that is not answered yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Copy {
-    No,
-    /// They are data.
-    Data,
-    /// The data has ended, or the server wants no more of it. The `Sync` that was sent before the data was taken for part of it, so the
-    /// server waits for another one.
-    UpToSync,
-}
-
-/// The client's transaction.
-struct Open {
-    kind: Kind,
-    /// `None` until its first statement that takes a snapshot.
-    claim: Option<Claim>,
-    /// What a comment said before that, as on `BEGIN`: a named statement that follows may have none.
-    request: Option<RequestId>,
-    digest: ResultDigest,
-    shape: ShapeHasher,
-    statements: u32,
-    /// Messages of the client since it began, as long as it is not claimed: if it turns out to have aborted, their recorded answers
-    /// are passed over.
-    before_claim: Vec<u8>,
-    error: Option<String>,
-    /// Of the last statement that was answered: `COMMIT` at the end of a transaction that committed.
-    last_tag: Bytes,
-    /// Lock steps whose completion is to be reported, by statement, in order.
-    locks: VecDeque<u32>,
-    /// Statements answered so far.
-    answered: u32,
-    /// The statement that takes the snapshot, where none of ours did before it.
-    snapshot_at: Option<u32>,
-    /// It must not write or lock before it is permitted; see [`Ask::Act`].
-    acts_late: bool,
-    /// It has set savepoints, so rows may carry ids of subtransactions.
-    savepoints: bool,
-    /// It only read so far, as far as its texts tell.
-    only_read: bool,
-    /// Texts of its statements; of changed code only.
-    texts: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// The client's own `BEGIN`.
-    Explicit,
-    /// Autocommitted, in a `BEGIN` of ours.
-    Wrapped,
-    /// Autocommitted and left as it is.
-    Direct,
-}
-
-impl Open {
-    fn new(kind: Kind, claim: Option<Claim>) -> Self {
-        Self {
-            kind,
-            claim,
-            request: None,
-            digest: ResultDigest::new(),
-            shape: ShapeHasher::new(),
-            statements: 0,
-            before_claim: Vec::new(),
-            error: None,
-            last_tag: Bytes::new(),
-            locks: VecDeque::new(),
-            answered: 0,
-            snapshot_at: None,
-            acts_late: false,
-            savepoints: false,
-            only_read: true,
-            texts: Vec::new(),
-        }
-    }
-
-    fn into_ended(self, committed: bool) -> Ended {
-        let fate = if committed {
-            EndedAs::Committed
-        } else {
-            EndedAs::RolledBack { error: self.error }
-        };
-        Ended {
-            shape: ShapeId(self.shape.value()),
-            digest: self.digest.value(),
-            rows: self.digest.rows(),
-            fate,
-            statements: self.texts,
-        }
-    }
-
-    /// An error inside a savepoint that was rolled back to does not make the transaction fail; then a later statement succeeded.
-    fn error_is_over(&self) -> bool {
-        self.error.is_none() || self.last_tag == "COMMIT" || self.last_tag == "PREPARE TRANSACTION"
-    }
-
-    fn run(&self) -> Option<Tx> {
-        match self.claim {
-            Some(Claim::Run(tx)) => Some(tx),
-            _ => None,
-        }
-    }
-
-    /// Its claim, if what becomes of it is of interest.
-    fn followed(&self) -> Option<Claim> {
-        self.claim
-            .filter(|claim| matches!(claim, Claim::Run(_) | Claim::Added(_)))
-    }
-}
-
-struct Split {
-    rest: VecDeque<Bytes>,
-    request: Option<RequestId>,
-    failed: bool,
-    /// How many of its statements the client was told to be complete.
-    completed: usize,
-}
-
-/// One thing to do for a batch.
-#[derive(Debug)]
-enum Step {
-    Send {
-        bytes: Bytes,
-        expect: Vec<(Expect, Owner)>,
-    },
-    /// Statements of ours.
-    Own(Own),
-    /// Everything sent so far has been answered.
-    Settle,
-    Hold(Ask),
-    /// Serve the recorded answers from here on, beginning with these messages of the client.
-    Serve {
-        tx: Tx,
-        frames: Vec<Frame>,
-        /// The client has had this many completions of the `Query` that comes first: it was split.
-        completed: usize,
-    },
-    /// The client's autocommitted transaction is over: give it its `ReadyForQuery`.
-    Ready,
-    /// Tell the desk that others need not wait for what the open transaction does up to its commit.
-    Ran,
+/// Whether more can be done now.
+enum Advance {
+    More,
+    Stop(Next),
 }
 
 impl Holder {
     pub fn new(options: HoldOptions) -> Self {
         Self {
             options,
-            dialect: Dialect::default(),
-            phase: Phase::Startup,
+            session: Session::Starting,
             queue: VecDeque::new(),
-            steps: VecDeque::new(),
-            waiting: false,
             answers: Answers::default(),
-            own: VecDeque::new(),
-            own_answer: OwnAnswer::default(),
-            commit_error: None,
+            own: OwnStatements::default(),
             status: Status::Idle,
             transaction: None,
-            served: None,
-            prepared: HashMap::new(),
-            portals: HashMap::new(),
-            own_prepared: HashSet::new(),
+            names: Names::default(),
             application: None,
-            copy: Copy::No,
             unsynced: false,
             split: None,
             outside: None,
-            secluded: false,
         }
     }
 
     /// A holder for a session that is past its authentication.
     pub fn running(options: HoldOptions) -> Self {
         Self {
-            phase: Phase::Running,
+            session: Session::Idle,
             ..Self::new(options)
         }
     }
@@ -337,24 +247,24 @@ impl Holder {
         &mut self,
         input: &mut BytesMut,
         out: &mut Wires,
-        desk: &mut impl Desk,
+        cx: &mut impl Context,
     ) -> Next {
-        if self.phase == Phase::Startup {
+        if let Session::Starting = self.session {
             match frame::split_startup(input) {
                 Ok(Some(packet)) => {
                     let name = client::Startup::parse(&packet)
                         .ok()
                         .and_then(|startup| startup.get("application_name"));
-                    self.application = name.and_then(|name| self.request_of(name));
+                    self.application = name.and_then(|name| self.request_named(name));
                     out.to_server.put_slice(&packet);
-                    self.phase = Phase::Authentication;
+                    self.session = Session::Authenticating;
                 }
                 Ok(None) => return Next::Continue,
                 Err(_) => return Next::Close,
             }
         }
-        if self.phase == Phase::Authentication {
-            // That is between client and server. A client says nothing else before it is told that the server is ready.
+        if let Session::Authenticating = self.session {
+            // A client says nothing else before it is told that the server is ready.
             out.to_server.put_slice(&input.split());
             return Next::Continue;
         }
@@ -365,12 +275,14 @@ impl Holder {
                 Err(_) => return Next::Close,
             }
         }
-        self.advance(out, desk)
+        self.advance(out, cx)
     }
 
-    pub fn on_permission(&mut self, out: &mut Wires, desk: &mut impl Desk) -> Next {
-        self.waiting = false;
-        self.advance(out, desk)
+    pub fn on_permission(&mut self, out: &mut Wires, cx: &mut impl Context) -> Next {
+        if let Session::Waiting(_) = self.session {
+            self.session.with_plan(Session::Running);
+        }
+        self.advance(out, cx)
     }
 
     /// Bytes from the server.
@@ -378,75 +290,68 @@ impl Holder {
         &mut self,
         input: &mut BytesMut,
         out: &mut Wires,
-        desk: &mut impl Desk,
+        cx: &mut impl Context,
     ) -> Next {
         loop {
             match frame::split(Direction::FromServer, input) {
-                Ok(Some(frame)) => self.on_answer(&frame, out, desk),
+                Ok(Some(frame)) => self.on_answer(&frame, out, cx),
                 Ok(None) => break,
                 Err(_) => return Next::Close,
             }
         }
-        if self.phase == Phase::Running {
-            self.advance(out, desk)
-        } else {
-            Next::Continue
-        }
+        self.advance(out, cx)
     }
 
-    /// The client closed its connection.
-    pub fn on_client_gone(&mut self, desk: &mut impl Desk) {
-        self.end_abruptly(desk);
-    }
-
-    pub fn on_server_gone(&mut self, desk: &mut impl Desk) {
-        self.end_abruptly(desk);
-    }
-
-    fn end_abruptly(&mut self, desk: &mut impl Desk) {
-        if let Some((tx, _)) = self.served.take() {
-            desk.served(tx, false);
+    /// The client or the server has closed its connection.
+    pub fn on_gone(&mut self, cx: &mut impl Context) {
+        if let Session::Serving(tx, ..) = self.session {
+            self.session = Session::Idle;
+            cx.served(tx, false);
         } else if let Some(claim) = self.transaction.take().and_then(|open| open.followed()) {
-            desk.lost(claim);
+            cx.lost(claim);
         }
-        desk.entered(None);
-        self.steps.clear();
+        cx.entered(None);
+        if let Some(plan) = self.session.plan() {
+            plan.steps.clear();
+        }
     }
 
     pub fn is_idle(&self) -> bool {
-        self.transaction.is_none()
-            && self.served.is_none()
-            && self.steps.is_empty()
+        let nothing_to_do = match &self.session {
+            Session::Starting | Session::Authenticating | Session::Idle => true,
+            Session::Running(plan) | Session::Waiting(plan) | Session::Copying(_, plan) => {
+                plan.steps.is_empty()
+            }
+            Session::Serving(..) => false,
+        };
+        nothing_to_do
+            && self.transaction.is_none()
             && self.queue.is_empty()
             && self.answers.is_empty()
     }
 
-    fn request_of(&self, traceparent: &[u8]) -> Option<RequestId> {
-        let trace = parse_traceparent(traceparent)?;
-        self.options
-            .trace_id_prefixes
-            .contains(&trace.high)
-            .then_some(hindcast_trace::Id(trace.low))
+    fn request_named(&self, traceparent: &[u8]) -> Option<RequestId> {
+        Traceparent::parse(traceparent).and_then(|trace| self.options.request_of(trace))
     }
 
-    // ---- what the server answers -------------------------------------------------------------------------------
+    // ---- what the server answers ------------------------------------------------------------
 
-    fn on_answer(&mut self, frame: &Frame, out: &mut Wires, desk: &mut impl Desk) {
+    fn on_answer(&mut self, frame: &Frame, out: &mut Wires, cx: &mut impl Context) {
         let (tag, body) = (frame.tag(), frame.body());
-        if self.phase != Phase::Running {
+        if let Session::Starting | Session::Authenticating = self.session {
             self.note_parameter(tag, body);
             if let (server::BACKEND_KEY_DATA, Some(pid)) = (tag, body.first_chunk()) {
-                desk.backend(i32::from_be_bytes(*pid));
+                cx.backend(i32::from_be_bytes(*pid));
             }
-            self.forward(frame, out);
+            forward(frame, out);
             if tag == server::READY_FOR_QUERY {
-                self.phase = Phase::Running;
+                self.session = Session::Idle;
             }
             return;
         }
         let Some(answer) = self.answers.take(tag) else {
             self.note_parameter(tag, body);
-            self.forward(frame, out);
+            forward(frame, out);
             return;
         };
         if tag == server::READY_FOR_QUERY
@@ -455,69 +360,44 @@ impl Holder {
             self.status = status;
         }
         if answer.owner == Owner::Own {
-            self.on_own_answer(frame, desk);
+            if let Some((own, outcome)) = self.own.answered(frame) {
+                self.on_own_outcome(own, outcome, cx);
+            }
             return;
         }
-        match tag {
-            server::COPY_IN_RESPONSE => self.copy = Copy::Data,
-            server::ERROR_RESPONSE if self.copy == Copy::Data => {
-                self.copy = match self.answers.has_sync() {
-                    true => Copy::UpToSync,
-                    false => Copy::No,
-                }
+        match (tag, &mut self.session) {
+            (server::COPY_IN_RESPONSE, Session::Running(_)) => {
+                let copying = |plan| Session::Copying(Copying::Data, plan);
+                self.session.with_plan(copying);
             }
+            (server::ERROR_RESPONSE, Session::Copying(Copying::Data, _)) => {
+                self.end_data();
+            }
+            (server::ERROR_RESPONSE, Session::Serving(_, served, _)) => served.preparing_failed(),
             _ => {}
         }
-        if tag == server::ERROR_RESPONSE
-            && let Some((_, served)) = &mut self.served
-        {
-            served.preparing_failed();
-        }
-        let yielded = self.as_yielded(frame, desk);
+        let yielded = as_yielded(frame, cx);
         let frame = yielded.as_ref().unwrap_or(frame);
-        let body = frame.body();
-        self.digest(tag, body, answer.ordered, desk);
-        if let Some(split) = self
-            .split
-            .as_mut()
-            .filter(|_| tag == server::ERROR_RESPONSE)
-        {
-            // The rest of the client's text is not run, as it would not have been in one piece.
-            split.rest.clear();
-            split.failed = true;
-        }
+        self.note_answer(frame, answer.ordered, cx);
         let withheld = answer.owner == Owner::Withheld && tag == server::READY_FOR_QUERY;
-        // A transaction of ours has an end of its own to come, and its client is told then.
-        let wrapped = self
-            .transaction
-            .as_ref()
-            .is_some_and(|open| open.kind == Kind::Wrapped);
-        if let Some(split) = &mut self.split
-            && tag == server::COMMAND_COMPLETE
-        {
-            split.completed += 1;
-        }
-        if !withheld || !wrapped && self.split.as_ref().is_some_and(|split| split.failed) {
-            self.forward(frame, out);
+        if !withheld || self.is_failed_split() {
+            forward(frame, out);
         }
         if tag == server::READY_FOR_QUERY {
-            self.on_ready(desk);
+            self.on_ready(cx);
         }
     }
 
-    /// A statement that was cancelled because it stood in somebody's way has failed to serialize, as far as its client is concerned.
-    fn as_yielded(&self, frame: &Frame, desk: &mut impl Desk) -> Option<Frame> {
-        if frame.tag() != server::ERROR_RESPONSE
-            || server::Fields::parse(frame.body()).ok()?.sqlstate() != b"57014"
-        {
-            return None;
-        }
-        if !desk.yielded() {
-            return None;
-        }
-        let mut error = BytesMut::new();
-        server::error_response(&mut error, b"ERROR", b"40001", YIELDED);
-        Some(Frame(error.freeze()))
+    /// The rest of a text that was split is not run, as it would not have been in one piece, so its
+    /// client hears at once that the server is ready. A transaction of ours has an end of its own
+    /// to come, and its client is told then.
+    fn is_failed_split(&self) -> bool {
+        !self.is_wrapped() && self.split.as_ref().is_some_and(|split| split.failed)
+    }
+
+    fn is_wrapped(&self) -> bool {
+        let open = self.transaction.as_ref();
+        open.is_some_and(|open| open.kind == Kind::Wrapped)
     }
 
     fn note_parameter(&mut self, tag: u8, body: &[u8]) {
@@ -525,220 +405,262 @@ impl Holder {
             return;
         }
         if let Ok((b"application_name", value)) = server::parse_parameter_status(body) {
-            self.application = self.request_of(value);
+            self.application = self.request_named(value);
         }
     }
 
-    /// Drivers that look for a server they can write to must not be put off by the read-only default, which is ours.
-    fn forward(&self, frame: &Frame, out: &mut Wires) {
-        if frame.tag() == server::PARAMETER_STATUS
-            && let Ok((b"default_transaction_read_only", _)) =
-                server::parse_parameter_status(frame.body())
-        {
-            server::parameter_status(&mut out.to_client, b"default_transaction_read_only", b"off");
-            return;
-        }
-        out.to_client.put_slice(&frame.0);
-    }
-
-    fn digest(&mut self, tag: u8, body: &[u8], ordered: bool, desk: &mut impl Desk) {
-        let error = (tag == server::ERROR_RESPONSE)
-            .then(|| server::Fields::parse(body).ok())
-            .flatten();
-        if let Some(fields) = &error
-            && fields.sqlstate() == b"25006"
+    /// An answer to the client: what it says of the transaction.
+    fn note_answer(&mut self, frame: &Frame, ordered: bool, cx: &mut impl Context) {
+        let (tag, body) = (frame.tag(), frame.body());
+        let error = match tag {
+            server::ERROR_RESPONSE => server::Fields::parse(body).ok(),
+            _ => None,
+        };
+        if error
+            .as_ref()
+            .is_some_and(|error| error.sqlstate() == b"25006")
             && let Some(statement) = self.outside.take()
         {
-            desk.outside_write_refused(&statement);
+            cx.outside_write_refused(&statement);
         }
-        let Some(open) = &mut self.transaction else {
-            return;
-        };
-        let answers_one = matches!(tag, server::COMMAND_COMPLETE | server::ERROR_RESPONSE);
-        if answers_one && open.snapshot_at.is_some_and(|at| at <= open.answered) {
-            open.snapshot_at = None;
+        if let Some(open) = &mut self.transaction {
+            let noted = open.note_answer(tag, body, ordered, error.as_ref());
             if let Some(tx) = open.run() {
-                desk.took_snapshot(tx);
+                if noted.took_snapshot {
+                    cx.took_snapshot(tx);
+                }
+                if let Some(statement) = noted.locked {
+                    cx.locked(tx, statement);
+                }
             }
         }
-        match tag {
-            server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE => {
-                open.digest.row(ordered, body)
+        match (&mut self.split, tag) {
+            (Some(split), server::ERROR_RESPONSE) => {
+                split.rest.clear();
+                split.failed = true;
             }
-            // An empty query is no statement, so its answer says nothing.
-            server::COMMAND_COMPLETE => {
-                open.digest
-                    .complete(body.strip_suffix(b"\0").unwrap_or(body));
-                open.last_tag = Bytes::copy_from_slice(body.strip_suffix(b"\0").unwrap_or(body));
-                if open.locks.front() == Some(&open.answered) {
-                    open.locks.pop_front();
-                    if let Some(tx) = open.run() {
-                        desk.locked(tx, open.answered);
-                    }
-                }
-                open.answered += 1;
-            }
-            server::ERROR_RESPONSE => {
-                if let Some(fields) = error {
-                    open.digest.error(fields.sqlstate());
-                    open.error.get_or_insert_with(|| error_text(body));
-                }
-            }
+            (Some(split), server::COMMAND_COMPLETE) => split.completed += 1,
             _ => {}
         }
     }
 
     /// The server is ready; the client may or may not have heard of it.
-    fn on_ready(&mut self, desk: &mut impl Desk) {
+    fn on_ready(&mut self, cx: &mut impl Context) {
         self.outside = None;
-        self.copy = Copy::No;
-        if self.status != Status::Idle {
+        if let Session::Copying(..) = self.session {
+            self.session.with_plan(Session::Running);
+        }
+        if self.status != Status::Idle || self.is_wrapped() {
             return;
         }
-        let Some(open) = self.transaction.take_if(|open| open.kind != Kind::Wrapped) else {
+        let Some(open) = self.transaction.take() else {
             return;
         };
-        desk.entered(None);
+        cx.entered(None);
         if let Some(claim) = open.followed() {
-            let committed = match open.kind {
-                Kind::Direct => {
-                    if let Claim::Run(tx) = claim {
-                        desk.took_snapshot(tx);
-                    }
-                    open.error.is_none()
-                }
-                // COMMIT of a failed transaction is answered with ROLLBACK.
-                Kind::Explicit | Kind::Wrapped => {
-                    open.last_tag != "ROLLBACK" && open.error_is_over()
-                }
-            };
-            desk.ended(claim, open.into_ended(committed));
+            if let (Kind::Direct, Claim::Run(tx)) = (open.kind, claim) {
+                cx.took_snapshot(tx);
+            }
+            cx.ended(claim, open.into_ended());
         }
     }
 
-    // ---- carrying out ------------------------------------------------------------------------------------------
-
-    fn advance(&mut self, out: &mut Wires, desk: &mut impl Desk) -> Next {
-        loop {
-            if self.waiting {
-                return Next::Continue;
-            }
-            if let Some(step) = self.steps.pop_front() {
-                match step {
-                    Step::Send { bytes, expect } => {
-                        out.to_server.put_slice(&bytes);
-                        expect
-                            .into_iter()
-                            .for_each(|(expect, owner)| self.answers.expect(expect, owner));
-                    }
-                    // The batch has failed before this. The server ignores the rest of it, and the client finds out by itself.
-                    Step::Hold(_) | Step::Own(_) if self.answers.is_skipping() => {}
-                    // What failed has nothing to commit.
-                    Step::Hold(Ask::Commit(_)) | Step::Own(Own::Identify { .. })
-                        if self.status == Status::Failed => {}
-                    Step::Own(own) => self.send_own(own, out, desk),
-                    Step::Settle if !self.answers.is_empty() => {
-                        self.steps.push_front(Step::Settle);
-                        self.forward_copy(out);
-                        return Next::Continue;
-                    }
-                    Step::Settle => {}
-                    Step::Hold(ask) => {
-                        self.waiting = true;
-                        return Next::Wait(ask);
-                    }
-                    Step::Serve {
-                        tx,
-                        frames,
-                        completed,
-                    } => self.serve(tx, frames, completed, desk),
-                    Step::Ran => {
-                        if let Some(tx) = self.transaction.as_ref().and_then(Open::run) {
-                            desk.ran(tx);
-                        }
-                    }
-                    Step::Ready => self.finish_wrapped(out, desk),
+    fn on_own_outcome(&mut self, own: Own, outcome: Outcome, cx: &mut impl Context) {
+        let open = self.transaction.as_mut();
+        match (own, outcome.error) {
+            // Without an answer of either kind it was ignored, because the client's batch had
+            // failed before it.
+            (Own::Snapshot(tx), None) if !outcome.tag.is_empty() => cx.took_snapshot(tx),
+            (Own::Commit, error) => {
+                if let Some(open) = open {
+                    open.own_commit = OwnCommit {
+                        worked: error.is_none() && outcome.tag == "COMMIT\0",
+                        error,
+                    };
                 }
-                continue;
             }
-            if !self.answers.is_empty() {
-                self.forward_copy(out);
-                return Next::Continue;
+            (Own::Identify { .. }, None) => {
+                let number = |value: &Bytes| std::str::from_utf8(value).ok()?.parse().ok();
+                let ids: Vec<u64> = outcome.values.iter().filter_map(number).collect();
+                if let Some(open) = open.filter(|_| !ids.is_empty())
+                    && let Some(claim) = open.followed()
+                {
+                    cx.wrote(claim, ids, &open.texts);
+                }
             }
-            if self.served.is_some() {
-                let Some(frame) = self.queue.pop_front() else {
+            (Own::Rollback | Own::Resync, _) => {}
+            (_, Some(error)) => {
+                if let Some(open) = open {
+                    open.note_own_error(&error);
+                }
+            }
+            (_, None) => {}
+        }
+    }
+
+    // ---- carrying out -----------------------------------------------------------------------
+
+    fn advance(&mut self, out: &mut Wires, cx: &mut impl Context) -> Next {
+        loop {
+            let advance = match &mut self.session {
+                Session::Starting | Session::Authenticating | Session::Waiting(_) => {
                     return Next::Continue;
-                };
-                self.serve_one(&frame, out, desk);
-                continue;
-            }
-            if !self.plan_next(out, desk) {
-                return Next::Continue;
+                }
+                Session::Idle if self.answers.is_empty() => self.plan_next(out, cx),
+                // Of a session that has ended.
+                Session::Idle => return Next::Continue,
+                Session::Running(plan) | Session::Copying(_, plan) if plan.steps.is_empty() => {
+                    self.session = Session::Idle;
+                    Ok(Advance::More)
+                }
+                Session::Serving(_, _, plan) if plan.steps.is_empty() => {
+                    Ok(self.serve_next(out, cx))
+                }
+                Session::Running(_) | Session::Copying(..) | Session::Serving(..) => {
+                    self.take_step(out, cx)
+                }
+            };
+            match advance {
+                Ok(Advance::More) => {}
+                Ok(Advance::Stop(next)) => return next,
+                Err(Unreadable) => return Next::Close,
             }
         }
+    }
+
+    fn take_step(&mut self, out: &mut Wires, cx: &mut impl Context) -> Result<Advance, Unreadable> {
+        let plan = self.session.plan().expect("there are steps");
+        if let Some(Step::Settle) = plan.steps.front()
+            && !self.answers.is_empty()
+        {
+            self.forward_data(out);
+            return Ok(Advance::Stop(Next::Continue));
+        }
+        match plan.steps.pop_front().expect("there is one") {
+            Step::Send { bytes, expect } => {
+                out.to_server.put_slice(&bytes);
+                for (expect, owner) in expect {
+                    self.answers.expect(expect, owner);
+                }
+            }
+            // The batch has failed before this. The server ignores the rest of it, and the client
+            // finds out by itself.
+            Step::Hold(_) | Step::Own(_) if self.answers.is_skipping() => {}
+            // What failed has nothing to commit.
+            Step::Hold(Ask::Commit(_)) | Step::Own(Own::Identify { .. })
+                if self.status == Status::Failed => {}
+            Step::Own(own) => self.send_own(own, out, cx)?,
+            Step::Settle => {}
+            Step::Hold(ask) => {
+                self.session.with_plan(Session::Waiting);
+                return Ok(Advance::Stop(Next::Wait(ask)));
+            }
+            Step::Serve {
+                tx,
+                frames,
+                completed,
+            } => self.serve(tx, frames, completed, cx)?,
+            Step::Ran => {
+                if let Some(tx) = self.transaction.as_ref().and_then(Open::run) {
+                    cx.ran(tx);
+                }
+            }
+            Step::Ready => self.finish_wrapped(out, cx),
+        }
+        Ok(Advance::More)
+    }
+
+    fn send_own(
+        &mut self,
+        own: Own,
+        out: &mut Wires,
+        cx: &mut impl Context,
+    ) -> Result<(), Unreadable> {
+        let settings = match own {
+            Own::Snapshot(tx) if self.options.pinned => Some(cx.pins(tx)?.settings()),
+            Own::Snapshot(_) => Some(Default::default()),
+            _ => None,
+        };
+        self.own
+            .send(own, settings, &mut self.answers, &mut out.to_server);
+        Ok(())
     }
 
     /// While the server takes in a `COPY`, the client's messages are data and go on at once.
-    fn forward_copy(&mut self, out: &mut Wires) {
-        while self.copy != Copy::No {
+    fn forward_data(&mut self, out: &mut Wires) {
+        while let Session::Copying(copying, _) = self.session {
             let Some(frame) = self.queue.pop_front() else {
                 return;
             };
             out.to_server.put_slice(&frame.0);
-            self.copy = match (self.copy, frame.tag()) {
-                (Copy::Data, client::COPY_DONE | client::COPY_FAIL) => {
-                    if self.answers.has_sync() {
-                        Copy::UpToSync
-                    } else {
-                        // In the extended protocol the answer would otherwise stay in the server's buffer; a Query's does not mind.
+            match (copying, frame.tag()) {
+                (Copying::Data, client::COPY_DONE | client::COPY_FAIL) => {
+                    if !self.answers.has_sync() {
+                        // In the extended protocol the answer would otherwise stay in the server's
+                        // buffer; a Query's does not mind.
                         client::flush(&mut out.to_server);
-                        Copy::No
                     }
+                    self.end_data();
                 }
-                (Copy::UpToSync, client::SYNC) => Copy::No,
-                (copy, _) => copy,
-            };
+                (Copying::UpToSync, client::SYNC) => self.session.with_plan(Session::Running),
+                _ => {}
+            }
         }
+    }
+
+    /// What the client sends of a `COPY` is over, or not wanted any more.
+    fn end_data(&mut self) {
+        let up_to_sync = self.answers.has_sync();
+        self.session.with_plan(|plan| match up_to_sync {
+            true => Session::Copying(Copying::UpToSync, plan),
+            false => Session::Running(plan),
+        });
     }
 
     /// The client's autocommitted transaction is over, by a commit or rollback of ours.
-    fn finish_wrapped(&mut self, out: &mut Wires, desk: &mut impl Desk) {
-        let Some(open) = self.transaction.take() else {
+    fn finish_wrapped(&mut self, out: &mut Wires, cx: &mut impl Context) {
+        let Some(mut open) = self.transaction.take() else {
             return;
         };
-        let committed = self.own_answer.last_commit_worked && open.error.is_none();
-        if let Some(error) = self.commit_error.take() {
+        if let Some(error) = open.own_commit.error.take() {
             out.to_client.put_slice(&error);
         }
-        if self
-            .split
-            .as_ref()
-            .is_none_or(|split| split.rest.is_empty())
-        {
+        if !self.is_within_split() {
             server::ready_for_query(&mut out.to_client, Status::Idle);
         }
-        desk.entered(None);
+        cx.entered(None);
         if let Some(claim) = open.followed() {
-            desk.ended(claim, open.into_ended(committed));
+            cx.ended(claim, open.into_ended());
         }
     }
 }
 
-/// What Postgres says itself to whoever comes second to a row.
+/// Drivers that look for a server they can write to must not be put off by the read-only default,
+/// which is ours.
+fn forward(frame: &Frame, out: &mut Wires) {
+    if frame.tag() == server::PARAMETER_STATUS
+        && let Ok((b"default_transaction_read_only", _)) =
+            server::parse_parameter_status(frame.body())
+    {
+        server::parameter_status(&mut out.to_client, b"default_transaction_read_only", b"off");
+        return;
+    }
+    out.to_client.put_slice(&frame.0);
+}
+
+/// A statement that was cancelled because it was in another transaction's way has failed to
+/// serialize, as far as its client is concerned.
+fn as_yielded(frame: &Frame, cx: &mut impl Context) -> Option<Frame> {
+    if frame.tag() != server::ERROR_RESPONSE
+        || server::Fields::parse(frame.body()).ok()?.sqlstate() != b"57014"
+        || !cx.yielded()
+    {
+        return None;
+    }
+    let mut error = BytesMut::new();
+    server::error_response(&mut error, b"ERROR", b"40001", YIELDED);
+    Some(Frame(error.freeze()))
+}
+
+/// What Postgres says itself to the second writer of a row.
 const YIELDED: &[u8] = b"could not serialize access due to concurrent update";
-
-/// `duplicate key value … (23505)`, from the body of an `ErrorResponse`.
-pub(crate) fn error_text(body: &[u8]) -> String {
-    match server::Fields::parse(body) {
-        Ok(fields) => {
-            let text = |field| {
-                fields
-                    .get(field)
-                    .map(String::from_utf8_lossy)
-                    .unwrap_or_default()
-            };
-            format!("{} ({})", text(b'M'), text(b'C'))
-        }
-        Err(_) => "an error that cannot be read".to_owned(),
-    }
-}

@@ -1,17 +1,17 @@
 //! Statements of the holder's own, and what becomes of them.
 //!
-//! They are prepared once per session under names of ours and sent in the extended protocol, so that they never touch the client's unnamed
-//! statement and portal.
+//! They are prepared once per session under names of ours and sent in the extended protocol, so
+//! that they never touch the client's unnamed statement and portal.
+
+use std::collections::{HashSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use hindcast_gateway::pg::Wires;
 use hindcast_order::Tx;
 use hindcast_trace::Isolation;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::{backend as server, frontend as client};
 
-use super::answers::{Expect, Owner};
-use super::{Desk, Holder};
+use super::answers::{Answers, Expect, Owner};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Own {
@@ -36,22 +36,12 @@ pub(super) enum Own {
     Resync,
 }
 
-/// What the statement of ours that is being answered has been answered so far.
-#[derive(Debug, Default)]
-pub(super) struct OwnAnswer {
-    error: Option<Bytes>,
-    tag: Bytes,
-    /// First column of the rows.
-    values: Vec<Bytes>,
-    /// Whether the last commit of ours committed.
-    pub last_commit_worked: bool,
-}
-
 const PORTAL: &[u8] = b"hindcast";
 
 impl Own {
-    /// Name and text of the prepared statement. SERIALIZABLE is replayed as REPEATABLE READ: what would have failed is served from the
-    /// recording, and the rest must not fail for other reasons than it had.
+    /// Name and text of the prepared statement. SERIALIZABLE is replayed as REPEATABLE READ: what
+    /// would have failed is served from the recording, and the rest must not fail for other reasons
+    /// than it had.
     fn statement(&self) -> (&'static str, &'static str) {
         match self {
             Self::Begin(Isolation::ReadCommitted) => (
@@ -105,30 +95,49 @@ impl Own {
     }
 }
 
-impl Holder {
-    pub(super) fn send_own(&mut self, own: Own, out: &mut Wires, desk: &mut impl Desk) {
+/// What a statement of ours was answered.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The whole `ErrorResponse`.
+    pub error: Option<Bytes>,
+    /// Of its `CommandComplete`. Empty without an error: it was ignored, because the client's
+    /// batch had failed before it.
+    pub tag: Bytes,
+    /// First column of the rows.
+    pub values: Vec<Bytes>,
+}
+
+/// Statements of ours that are under way, and what the server knows of them.
+#[derive(Debug, Default)]
+pub(super) struct OwnStatements {
+    /// Sent and not answered, in order.
+    outstanding: VecDeque<Own>,
+    /// What the first of them was answered so far.
+    outcome: Outcome,
+    /// By name: the server has them.
+    prepared: HashSet<&'static str>,
+}
+
+impl OwnStatements {
+    /// Puts a statement on the wire. `settings` are those of [`Own::Snapshot`].
+    pub fn send(
+        &mut self,
+        own: Own,
+        settings: Option<(String, String)>,
+        answers: &mut Answers,
+        bytes: &mut BytesMut,
+    ) {
         let (name, text) = own.statement();
-        let bytes: &mut BytesMut = &mut out.to_server;
-        if self.own_prepared.insert(name) {
+        if self.prepared.insert(name) {
             client::parse(bytes, name.as_bytes(), text.as_bytes(), &[]);
-            self.answers.expect(Expect::Parse, Owner::Own);
+            answers.expect(Expect::Parse, Owner::Own);
         }
-        match own {
-            Own::Snapshot(tx) => {
-                let pins = desk.pins(tx);
-                let (now, sequences) = if self.options.pinned {
-                    pins.settings()
-                } else {
-                    Default::default()
-                };
-                client::bind(
-                    bytes,
-                    PORTAL,
-                    name.as_bytes(),
-                    &[Some(now.as_bytes()), Some(sequences.as_bytes())],
-                );
+        match &settings {
+            Some((now, sequences)) => {
+                let values = [Some(now.as_bytes()), Some(sequences.as_bytes())];
+                client::bind(bytes, PORTAL, name.as_bytes(), &values);
             }
-            _ => client::bind(bytes, PORTAL, name.as_bytes(), &[]),
+            None => client::bind(bytes, PORTAL, name.as_bytes(), &[]),
         }
         client::execute(bytes, PORTAL, 0);
         client::close(bytes, client::Target::Portal(PORTAL));
@@ -139,59 +148,39 @@ impl Holder {
             Expect::Close,
             Expect::Sync,
         ] {
-            self.answers.expect(expect, Owner::Own);
+            answers.expect(expect, Owner::Own);
         }
-        self.own.push_back(own);
+        self.outstanding.push_back(own);
     }
 
-    pub(super) fn on_own_answer(&mut self, frame: &Frame, desk: &mut impl Desk) {
+    /// A `Sync` of ours goes with messages of the client.
+    pub fn note_sync(&mut self) {
+        self.outstanding.push_back(Own::Resync);
+    }
+
+    /// The client has the server forget all prepared statements.
+    pub fn forget_prepared(&mut self) {
+        self.prepared.clear();
+    }
+
+    /// Takes an answer to the first of them. Returns what it came to when that is over.
+    pub fn answered(&mut self, frame: &Frame) -> Option<(Own, Outcome)> {
         match frame.tag() {
-            server::ERROR_RESPONSE => self.own_answer.error = Some(frame.0.clone()),
-            server::COMMAND_COMPLETE => self.own_answer.tag = Bytes::copy_from_slice(frame.body()),
-            server::DATA_ROW => self.own_answer.values.extend(first_value(frame.body())),
+            server::ERROR_RESPONSE => self.outcome.error = Some(frame.0.clone()),
+            server::COMMAND_COMPLETE => self.outcome.tag = Bytes::copy_from_slice(frame.body()),
+            server::DATA_ROW => self.outcome.values.extend(first_value(frame.body())),
             server::READY_FOR_QUERY => {
-                let error = self.own_answer.error.take();
-                let tag = std::mem::take(&mut self.own_answer.tag);
-                let values = std::mem::take(&mut self.own_answer.values);
-                let Some(own) = self.own.pop_front() else {
-                    return;
-                };
-                if error.is_some() && own != Own::Resync {
+                let outcome = std::mem::take(&mut self.outcome);
+                let own = self.outstanding.pop_front()?;
+                if outcome.error.is_some() && own != Own::Resync {
                     // It may have been the Parse that failed.
-                    self.own_prepared.remove(own.statement().0);
+                    self.prepared.remove(own.statement().0);
                 }
-                match own {
-                    // Without an answer of either kind it was ignored, because the client's batch had failed before it.
-                    Own::Snapshot(tx) if error.is_none() => {
-                        if !tag.is_empty() {
-                            desk.took_snapshot(tx)
-                        }
-                    }
-                    Own::Commit => {
-                        self.own_answer.last_commit_worked = error.is_none() && tag == "COMMIT\0";
-                        self.commit_error = error;
-                    }
-                    Own::Identify { .. } if error.is_none() => {
-                        let number = |value: &Bytes| std::str::from_utf8(value).ok()?.parse().ok();
-                        let ids: Vec<u64> = values.iter().filter_map(number).collect();
-                        if let Some(open) = self.transaction.as_ref().filter(|_| !ids.is_empty())
-                            && let Some(claim) = open.followed()
-                        {
-                            desk.wrote(claim, ids, &open.texts);
-                        }
-                    }
-                    Own::Rollback | Own::Resync => {}
-                    _ => {
-                        if let (Some(error), Some(open)) = (error, &mut self.transaction) {
-                            open.error.get_or_insert_with(|| {
-                                super::error_text(error.get(5..).unwrap_or_default())
-                            });
-                        }
-                    }
-                }
+                return Some((own, outcome));
             }
             _ => {}
         }
+        None
     }
 }
 

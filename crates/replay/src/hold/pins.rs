@@ -8,15 +8,17 @@ pub struct Pins {
     pub isolation: Option<Isolation>,
     pub now: Option<Micros>,
     pub sequence_values: Vec<SequenceValue>,
-    /// It only read: nothing but `SELECT`s that lock nothing, draw from no sequence and read no clock. Then there is nothing to pin, and it may
-    /// stay read-only.
+    /// It only read: nothing but `SELECT`s that lock nothing, draw from no sequence and read no
+    /// clock. Then there is nothing to pin, and it may stay read-only.
     pub reads_only: bool,
-    /// It aborted originally, so what beat it goes first; see [`Ask::Act`](crate::coordinator::Ask::Act).
+    /// It aborted originally, so what beat it goes first; see
+    /// [`Ask::Act`](crate::transaction::Ask::Act).
     pub acts_late: bool,
 }
 
 impl Pins {
-    /// Values for the settings `hindcast.now` and `hindcast.sequences`; empty for what is not pinned.
+    /// Values for the settings `hindcast.now` and `hindcast.sequences`; empty for what is not
+    /// pinned.
     pub(super) fn settings(&self) -> (String, String) {
         let mut settings = hindcast_rewind::pins::settings(&self.sequence_values, self.now);
         let mut take = |name| {

@@ -1,8 +1,9 @@
 //! Answers from the recording: what an aborted transaction was told.
 //!
-//! A driver need not ask in the same words again: what it had prepared already when it was recorded, it may have to prepare now. So preparing is
-//! left to the server, which does it for real, and the recording answers only what runs statements. It is kept as a list of
-//! *results*, one per `Query` or `Execute`; everything around them is made anew.
+//! A driver need not ask in the same words again. A statement that was prepared already when it was
+//! recorded may have to be prepared now. So preparing is left to the server, which does it for
+//! real, and the recording answers only what runs statements. It is kept as a list of *results*,
+//! one per `Query` or `Execute`; everything around them is made anew.
 
 use std::collections::VecDeque;
 
@@ -30,7 +31,8 @@ struct Recorded {
     description: Option<Bytes>,
     messages: Bytes,
     failed: bool,
-    /// The server failed before it ran anything: while it prepared or bound.
+    /// The server failed before anything came of it: while it prepared or bound, or as the first
+    /// thing that it did for a `Query`, which its answer does not tell apart.
     bare: bool,
     /// Of the `ReadyForQuery` behind it.
     status: Status,
@@ -58,10 +60,11 @@ impl Served {
         }
     }
 
-    /// Whether a message is the server's to answer: it only prepares.
-    pub fn is_live(tag: u8, body: &[u8]) -> bool {
+    /// Whether a message is the server's to answer: it only prepares. A failed transaction refuses
+    /// even that.
+    pub fn is_live(&self, tag: u8, body: &[u8]) -> bool {
         match tag {
-            client::PARSE => true,
+            client::PARSE => !(self.status == Status::Failed && self.fails_bare()),
             client::DESCRIBE | client::CLOSE => body.first() == Some(&b'S'),
             _ => false,
         }
@@ -87,9 +90,13 @@ impl Served {
         }
     }
 
+    fn fails_bare(&self) -> bool {
+        self.results.front().is_some_and(|next| next.bare)
+    }
+
     /// The server could not prepare something.
     pub fn preparing_failed(&mut self) {
-        if self.results.front().is_some_and(|next| next.bare)
+        if self.fails_bare()
             && let Some(next) = self.results.pop_front()
         {
             self.status = next.status;
@@ -117,7 +124,7 @@ impl Served {
                     self.ready(out)
                 }
             }
-            client::BIND if self.results.front().is_some_and(|next| next.bare) => self.run(out),
+            client::PARSE | client::BIND if self.fails_bare() => self.run(out),
             client::BIND => {
                 server::bind_complete(out);
                 Progress::Continues
@@ -140,7 +147,8 @@ impl Served {
             client::EXECUTE => self.run(out),
             client::COPY_DONE | client::COPY_FAIL => {
                 self.copying = false;
-                // What the data came to is the rest of the result. In the simple protocol that ends the query, too.
+                // What the data came to is the rest of the result. In the simple protocol that ends
+                // the query, too.
                 let simple = std::mem::take(&mut self.copying_query);
                 match self.run(out) {
                     Progress::Continues if simple => self.ready(out),
@@ -158,7 +166,7 @@ impl Served {
         out.put_slice(&next.messages);
         self.status = next.status;
         self.skipping = next.failed;
-        self.copying = next.messages.last_tag_is_copy_in();
+        self.copying = awaits_data(&next.messages);
         Progress::Continues
     }
 
@@ -174,19 +182,11 @@ impl Served {
     }
 }
 
-trait LastTag {
-    fn last_tag_is_copy_in(&self) -> bool;
-}
-
-impl LastTag for Bytes {
-    /// `CopyInResponse` ends what is sent before the data.
-    fn last_tag_is_copy_in(&self) -> bool {
-        let (mut rest, mut last) = (self.clone(), 0);
-        while let Some(message) = next_message(&mut rest) {
-            last = message[0];
-        }
-        last == server::COPY_IN_RESPONSE
-    }
+/// `CopyInResponse` ends what is sent before the data.
+fn awaits_data(messages: &Bytes) -> bool {
+    let mut rest = messages.clone();
+    let last = std::iter::from_fn(|| next_message(&mut rest)).last();
+    last.is_some_and(|message| message[0] == server::COPY_IN_RESPONSE)
 }
 
 fn next_message(bytes: &mut Bytes) -> Option<Bytes> {
@@ -209,7 +209,8 @@ fn results(mut bytes: Bytes) -> VecDeque<Recorded> {
     found
 }
 
-/// What one batch ran. In the simple protocol all of it is one result; in the extended protocol each `Execute` has its own.
+/// What one batch ran. In the simple protocol all of it is one result; in the extended protocol
+/// each `Execute` has its own.
 fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
     let extended = messages.iter().any(|message| {
         matches!(
@@ -222,12 +223,12 @@ fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
         )
     });
     let (mut results, mut current, mut description) = (Vec::new(), BytesMut::new(), None);
-    let (mut describes_statement, mut bound) = (false, !extended);
+    let (mut describes_statement, mut came_of_it) = (false, false);
     for message in messages {
         match message[0] {
             server::PARSE_COMPLETE | server::CLOSE_COMPLETE => continue,
             server::BIND_COMPLETE => {
-                bound = true;
+                came_of_it = true;
                 continue;
             }
             server::PARAMETER_DESCRIPTION => {
@@ -257,12 +258,13 @@ fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
                     )
             }
         };
+        let bare = failed && !came_of_it;
+        came_of_it |= message[0] != server::NOTICE_RESPONSE;
         if ends {
-            let bare = failed && !bound;
             results.push(Recorded {
                 description: description.take(),
                 messages: current.split().freeze(),
-                failed: failed && extended,
+                failed,
                 bare,
                 status,
             });
@@ -291,7 +293,8 @@ mod tests {
         bytes
     }
 
-    /// The tags of what is answered to messages with these tags, and how far the transaction is then.
+    /// The tags of what is answered to messages with these tags, and how far the transaction is
+    /// then.
     #[track_caller]
     fn check(recorded: &[Vec<u8>], asked: &[u8], answered: &[u8], progress: Progress) {
         let mut served = Served::new(recorded.concat());

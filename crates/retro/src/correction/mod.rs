@@ -1,4 +1,5 @@
-//! A script that brings today's database to the corrected past (R³ §4.5), to review and to run with psql.
+//! A script that brings today's database to the corrected past (R³ §4.5), to review and to run with
+//! psql.
 //!
 //! ```text
 //!   delete        children first
@@ -8,12 +9,15 @@
 //!   delete        what was referred to until then
 //! ```
 //!
-//! The script is careful, since the database has lived on: each statement changes a row only if it still is as it was when the recording
-//! ended, and one that is not is left alone and listed. Nothing is committed unless asked for. Triggers of the tables are off meanwhile: what they did
+//! The script is careful, since the database has lived on: each statement changes a row only if it
+//! still is as it was when the recording ended, and one that is not is left alone and listed.
+//! Nothing is committed unless asked for. Triggers of the tables are off meanwhile: what they did
 //! in the corrected past is among the rows already.
 //!
-//! It does not cover columns that only one of the two databases has, nor values of unique constraints that rows exchange with each other.
+//! It does not cover columns that only one of the two databases has, nor values of unique
+//! constraints that rows exchange with each other.
 
+mod error;
 mod spool;
 mod sql;
 
@@ -21,34 +25,26 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use hindcast_rewind::state::{
+use hindcast_gateway::redact::holds_hash;
+use hindcast_pg::tokio::Client;
+use hindcast_state::{
     Aligned, Column, Difference, ForeignKey, FoundRow, Pair, Side, StateError, parents_first,
 };
 use hindcast_trace::RequestId;
-use tokio_postgres::Client;
 
 use crate::noise::{self, Window};
 use crate::pairing::{Offered, Pairing, Renumbered};
 use crate::report::{Cause, RowText};
 use crate::rows::{Causes, SHOW, ordered_tables};
+pub use error::CorrectionError;
 use spool::Spool;
 use sql::{LEFT_ALONE, TableFacts, comment};
 
 /// Knows which requests built on what another one did.
 pub trait Dependents: Send + Sync {
-    /// Later requests that read what `cause` wrote to `table`, some of them, and how many more there are.
+    /// Later requests that read what `cause` wrote to `table`, some of them, and how many more
+    /// there are.
     fn of(&self, cause: &Cause, table: &str) -> (Vec<RequestId>, u64);
-}
-
-/// Why there is no script.
-#[derive(Debug, thiserror::Error)]
-pub enum CorrectionError {
-    #[error(transparent)]
-    State(#[from] StateError),
-    #[error("cannot write the correction script")]
-    Write(#[source] std::io::Error),
-    #[error("cannot use a temporary file")]
-    Temporary(#[source] std::io::Error),
 }
 
 /// What the script is to be like.
@@ -57,7 +53,8 @@ pub struct Options<'a> {
     /// Lines for the head of the script: what was retroacted, and how.
     pub about: Vec<String>,
     pub only: Option<&'a BTreeSet<String>>,
-    /// Leave out rows that differ only in clocks, sequence values or randomness. References to rows with another number are put back.
+    /// Leave out rows that differ only in clocks, sequence values or randomness. References to
+    /// rows with another number are put back.
     pub without_noise: Option<Window>,
 }
 
@@ -68,12 +65,15 @@ pub struct Summary {
     pub updated: u64,
     pub inserted: u64,
     pub noise_left_out: u64,
+    /// Rows that the script would have given hashes in the places of secrets.
+    pub redacted_left_out: u64,
     /// What the script does not correct, and why: `(table, reason)`.
     pub left_out: Vec<(String, String)>,
 }
 
-/// Writes the script for all rows that differ. `before` is the original final state, `after` the retroacted one; both sessions must be idle.
-/// Memory is bounded; rows are put in order in temporary files.
+/// Writes the script for all rows that differ. `before` is the original final state, `after` the
+/// retroacted one; both sessions must be idle. Memory is bounded; rows are put in order in
+/// temporary files.
 pub async fn write(
     before: &Client,
     after: &Client,
@@ -168,7 +168,8 @@ const FACTS: &str = "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), \
      EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND NOT i.indimmediate) \
      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r'";
 
-/// What the catalog of the original database says about its tables, within the transaction of the pair.
+/// What the catalog of the original database says about its tables, within the transaction of the
+/// pair.
 async fn read_facts(
     client: &Client,
     foreign_keys: &[ForeignKey],
@@ -195,7 +196,8 @@ async fn read_facts(
     Ok(facts)
 }
 
-/// That no row refers to the row `t`: otherwise deleting that would change or delete others, perhaps such that are to be left alone.
+/// That no row refers to the row `t`: otherwise deleting that would change or delete others,
+/// perhaps such that are to be left alone.
 fn not_referred(key: &ForeignKey) -> String {
     let quoted = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
     let same: Vec<_> = (key.columns.iter().zip(&key.referenced_columns))
@@ -302,6 +304,10 @@ impl TableWriter<'_> {
     }
 
     fn insert(&mut self, row: FoundRow, by: (Option<Cause>, Option<Cause>)) -> std::io::Result<()> {
+        if is_redacted(&row.values) {
+            self.parts.summary.redacted_left_out += row.count;
+            return Ok(());
+        }
         self.parts.summary.inserted += row.count;
         let values = self.translated(row.values);
         for (column, value) in self.aligned.columns.iter().zip(&values) {
@@ -326,6 +332,10 @@ impl TableWriter<'_> {
             self.parts.summary.noise_left_out += 1;
             return Ok(());
         }
+        if is_redacted(&b.values) {
+            self.parts.summary.redacted_left_out += 1;
+            return Ok(());
+        }
         let by = (
             self.causes.of(&self.aligned.table, Side::A, a),
             self.causes.of(&self.aligned.table, Side::B, &b),
@@ -348,7 +358,8 @@ impl TableWriter<'_> {
         Ok(())
     }
 
-    /// By column: whether the value came from a clock while the original was replayed, so that the database to correct holds another one.
+    /// By column: whether the value came from a clock while the original was replayed, so that the
+    /// database to correct holds another one.
     fn unsure(&self, before: &RowText) -> Vec<bool> {
         let of_replay = |(column, value): (&Column, &Option<String>)| {
             (self.window.zip(value.as_deref()))
@@ -373,7 +384,8 @@ impl TableWriter<'_> {
         }
     }
 
-    /// Comments that say who wrote the row before, who wrote or deleted it now, and who depended on it.
+    /// Comments that say who wrote the row before, who wrote or deleted it now, and who depended on
+    /// it.
     fn explained(&self, (before, after): (Option<Cause>, Option<Cause>)) -> String {
         let mut lines = String::from("\n");
         let (mut dependents, mut more) = (BTreeSet::new(), 0);
@@ -411,6 +423,12 @@ impl TableWriter<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a row has a hash in the place of a secret that the recording does not have: nothing that
+/// the database should hold.
+fn is_redacted(values: &RowText) -> bool {
+    values.iter().flatten().any(|value| holds_hash(value))
 }
 
 fn who(cause: &Cause) -> Option<String> {
@@ -531,7 +549,8 @@ impl Parts {
         Ok(self.summary)
     }
 
-    /// Tables with rows that are referred to until the referring ones were updated: they, and what they refer to, have to wait with their deletes.
+    /// Tables with rows that are referred to until the referring ones were updated: they, and what
+    /// they refer to, have to wait with their deletes.
     fn deleted_late(&self, foreign_keys: &[ForeignKey]) -> BTreeSet<String> {
         let mut late = BTreeSet::new();
         let mut referring = self.moved.clone();
@@ -559,6 +578,12 @@ impl Parts {
             head += &format!(
                 "-- {} rows that differ only in clocks, sequence values or randomness are left as they are.\n",
                 summary.noise_left_out
+            );
+        }
+        if summary.redacted_left_out > 0 {
+            head += &format!(
+                "-- {} rows are left out: the recording does not have their values, which were redacted.\n",
+                summary.redacted_left_out
             );
         }
         head += "--\n-- Review it, try it, then run it for good:\n--   psql DATABASE -f THIS_FILE\n--   psql DATABASE -v commit=1 -f THIS_FILE\n\

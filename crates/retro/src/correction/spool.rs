@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
-use super::CorrectionError;
+use super::error::CorrectionError;
 
-/// A temporary file that nobody else sees. It is gone when this is dropped.
+/// A temporary file without a name. It is gone when this is dropped.
 #[derive(Debug)]
 pub(super) struct Spool {
     file: BufWriter<File>,
@@ -30,7 +30,8 @@ impl Spool {
         })
     }
 
-    /// What is written from now on belongs to this part, which is read back with its pieces in `reversed` order or as it is.
+    /// What is written from now on belongs to this part, which is read back with its pieces in
+    /// `reversed` order or as it is.
     pub fn begin(&mut self, name: &str, reversed: bool) {
         self.parts.push(Part {
             name: name.to_owned(),

@@ -1,10 +1,11 @@
 //! The statements of a correction script, as text.
 //!
-//! Every statement changes one row only if that still is as it was, and notes in a temporary table if it was not.
+//! Every statement changes one row only if that still is as it was, and notes in a temporary table
+//! if it was not.
 
 use std::fmt::Write;
 
-use hindcast_rewind::state::{Aligned, Column, FoundRow, Identity, RowText};
+use hindcast_state::{Aligned, Column, FoundRow, Identity, RowText};
 
 /// What the catalog says about a table beyond its columns.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +78,8 @@ fn note(aligned: &Aligned, change: &str, row: &str, condition: &str) -> String {
     )
 }
 
-/// Deletes `row`, or so many copies of it where there is no primary key. Columns of which it is `unsure` what the database holds may hold anything.
+/// Deletes `row`, or so many copies of it where there is no primary key. Columns of which it is
+/// `unsure` what the database holds may hold anything.
 pub(super) fn delete(
     aligned: &Aligned,
     facts: &TableFacts,
@@ -176,7 +178,8 @@ pub(super) fn insert(
             Some(value) => format!("{}::{}", literal(value), column.base_type),
         })
         .collect();
-    // Where there is no identity column it says nothing; and a replayed database, made to repeat its numbers, may lack one that the real one has.
+    // Where there is no identity column it says nothing; and a replayed database, made to repeat
+    // its numbers, may lack one that the real one has.
     let mut insert = format!(
         "INSERT INTO {table} AS t ({}) OVERRIDING SYSTEM VALUE SELECT {}",
         columns.join(", "),

@@ -6,36 +6,42 @@
 //!   now(), DEFAULT CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast.now, or the real one
 //! ```
 //!
-//! [`prepare`] replaces the functions in the catalog of one database. Postgres calls its built-in functions by number without
-//! looking at the catalog, so a replacement takes effect only where the planner inlines it: it must be an SQL function of one
-//! expression that the planner's rules for inlining admit (no `SET`, no `SECURITY DEFINER`; strict only if its body is). That
-//! is why `nextval` merely calls another function. Everything that reaches a function through an expression is planned: statements,
-//! column defaults (of `COPY`, too), views, triggers, functions in SQL and PL/pgSQL. Only the protocol's own function call is not.
+//! [`prepare`] replaces the functions in the catalog of one database. Postgres calls its built-in
+//! functions by number without looking at the catalog, so a replacement takes effect only where the
+//! planner inlines it: it must be an SQL function of one expression that the planner's rules for
+//! inlining admit (no `SET`, no `SECURITY DEFINER`; strict only if its body is). That
+//! is why `nextval` merely calls another function. Everything that reaches a function through an
+//! expression is planned: statements, column defaults (of `COPY`, too), views, triggers, functions
+//! in SQL and PL/pgSQL. Only the protocol's own function call is not.
 //!
-//! Clock keywords (`CURRENT_TIMESTAMP` …) are grammar. In column defaults, views and function bodies they are rewritten here; in
-//! statements the holding gateway does it, by an expression on `now()`. Identity columns have their values drawn by the executor itself,
-//! so they become columns with a default.
+//! Clock keywords (`CURRENT_TIMESTAMP` …) are grammar. They become calls of functions of the same
+//! names: in column defaults, views and function bodies here, in statements by the holding gateway.
+//! The executor itself draws the values of identity columns, so these become columns with a
+//! default.
 //!
-//! A sequence's recorded values are *reserved*: an unpinned `nextval` (an `INSERT` whose result nobody saw) steps over them, or it
-//! would take a value that a recorded transaction is about to insert.
+//! A sequence's recorded values are *reserved*: an unpinned `nextval` (an `INSERT` whose result
+//! nobody saw) steps over them, or it would take a value that a recorded transaction is about to
+//! insert.
 //!
-//! Without the settings everything answers as it always did. Not covered: `setval` followed by `currval` in a pinned transaction;
-//! `OVERRIDING USER VALUE` on what was an identity column; functions with an SQL-standard body; and within one transaction
-//! an unseen `nextval` before a seen one of the same sequence takes the seen one's value.
+//! Without the settings everything answers as it always did. Not covered: `setval` followed by
+//! `currval` in a pinned transaction; `OVERRIDING USER VALUE` on what was an identity column;
+//! functions with an SQL-standard body; and within one transaction an unseen `nextval` before a
+//! seen one of the same sequence takes the seen one's value.
 
 mod keywords;
 
+use chrono::DateTime;
+use hindcast_pg::tokio::Client;
+use hindcast_pg::{quote_identifier, quote_literal};
 use hindcast_trace::{Micros, SequenceValue};
-use tokio_postgres::Client;
-
-use crate::server::{identifier, literal};
 
 pub use keywords::rewrite_clock_keywords;
 
 /// What was pinned, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
-    /// `nextval`, `currval` and `lastval` honour the settings of [`settings`]; so does `now()`. `false`: we are not superuser, and nothing was changed.
+    /// `nextval`, `currval` and `lastval` honour the settings of [`settings`]; so does `now()`.
+    /// `false`: we are not superuser, and nothing was changed.
     pub active: bool,
     /// Identity columns that draw from `nextval` now.
     pub identity_columns: Vec<String>,
@@ -65,19 +71,19 @@ impl std::fmt::Display for Unpinned {
 #[error("cannot {doing} to pin sequences and clocks")]
 pub struct PinError {
     doing: String,
-    source: tokio_postgres::Error,
+    source: hindcast_pg::Error,
 }
 
-fn failed(doing: impl Into<String>) -> impl FnOnce(tokio_postgres::Error) -> PinError {
+fn failed(doing: impl Into<String>) -> impl FnOnce(hindcast_pg::Error) -> PinError {
     let doing = doing.into();
     move |source| PinError { doing, source }
 }
 
-/// Prepares a rewound database, before anybody else connects to it. `reserved` are all sequence values of the recording from the
-/// rewound point on.
+/// Prepares a rewound database, before anybody else connects to it. `reserved` are all sequence
+/// values of the recording from the rewound point on.
 ///
-/// All or nothing, in one transaction. The session must be idle and should be a superuser's; otherwise nothing is pinned, and
-/// the result says so.
+/// All or nothing, in one transaction. The session must be idle and should be a superuser's;
+/// otherwise nothing is pinned, and the result says so.
 pub async fn prepare(
     client: &Client,
     reserved: impl IntoIterator<Item = SequenceValue>,
@@ -89,7 +95,7 @@ pub async fn prepare(
         )
         .await
         .map_err(failed("ask for privileges"))?;
-    if !row.get::<_, bool>(0) {
+    if !row.get::<bool>(0) {
         return Ok(Pinned {
             unpinned: vec![Unpinned {
                 what: "sequences, identity columns, now() and CURRENT_TIMESTAMP".to_owned(),
@@ -98,7 +104,8 @@ pub async fn prepare(
             ..Pinned::default()
         });
     }
-    // Names come out qualified under an empty search_path, and the catalog is open for changes until the end of the transaction.
+    // Names come out qualified under an empty search_path, and the catalog is open for changes
+    // until the end of the transaction.
     let begin = "BEGIN; SET LOCAL search_path = ''; SET LOCAL allow_system_table_mods = on; SET LOCAL check_function_bodies = off; \
                  SET LOCAL transaction_read_only = off; SET LOCAL client_min_messages = warning; SET LOCAL statement_timeout = 0";
     client.batch_execute(begin).await.map_err(failed("begin"))?;
@@ -162,7 +169,8 @@ async fn reserve(
     }
 }
 
-/// The sequence of an identity column stays the same object, for recorded values name it by its number.
+/// The sequence of an identity column stays the same object, for recorded values name it by its
+/// number.
 async fn convert_identity_columns(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
     let doing = || failed("turn identity columns into defaults");
     let rows = client
@@ -184,7 +192,7 @@ async fn convert_identity_columns(client: &Client, pinned: &mut Pinned) -> Resul
         let (table_oid, column_number, table, column): (u32, i16, String, String) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
         let (sequence_oid, sequence): (u32, String) = (row.get(4), row.get(5));
-        let quoted = identifier(&column);
+        let quoted = quote_identifier(&column);
         client
             .batch_execute(&format!(
                 "UPDATE pg_catalog.pg_attribute SET attidentity = '' WHERE attrelid = {table_oid} AND attnum = {column_number}; \
@@ -192,7 +200,7 @@ async fn convert_identity_columns(client: &Client, pinned: &mut Pinned) -> Resul
                  AND objid = {sequence_oid} AND refclassid = 'pg_catalog.pg_class'::regclass AND deptype = 'i'; \
                  ALTER TABLE ONLY {table} ALTER COLUMN {quoted} SET DEFAULT pg_catalog.nextval({}::regclass); \
                  GRANT USAGE ON SEQUENCE {sequence} TO PUBLIC",
-                literal(&sequence)
+                quote_literal(&sequence)
             ))
             .await
             .map_err(doing())?;
@@ -290,7 +298,7 @@ async fn rewrite_functions(client: &Client, pinned: &mut Pinned) -> Result<(), P
         if is_text {
             let statement = format!(
                 "UPDATE pg_catalog.pg_proc SET prosrc = {} WHERE oid = {oid}",
-                literal(&rewritten)
+                quote_literal(&rewritten)
             );
             change(client, what, &statement, pinned).await?;
         } else {
@@ -321,12 +329,12 @@ async fn change(
                 .map_err(failed("go on"))
         }
         Err(error) => {
-            let Some(reason) = error.as_db_error() else {
+            let Some(reason) = error.server() else {
                 return Err(failed(format!("change {what}"))(error));
             };
             let why = format!(
                 "its clock keywords could not be rewritten: {}",
-                reason.message()
+                reason.message
             );
             pinned.unpinned.push(Unpinned { what, why });
             client
@@ -346,10 +354,12 @@ fn note_calls(what: &str, sql: &str, pinned: &mut Pinned) {
     }
 }
 
-/// The settings that make one transaction see recorded sequence values, in order, and a recorded `now()`.
+/// The settings that make one transaction see recorded sequence values, in order, and a recorded
+/// `now()`.
 ///
-/// To be set for the transaction only: as `SET LOCAL name = 'value'` (which takes no snapshot; see [`prelude`]) or with
-/// `set_config(name, value, true)`. Other statements of the transaction use the values up from the front.
+/// To be set for the transaction only: as `SET LOCAL name = 'value'` (which takes no snapshot; see
+/// [`prelude`]) or with `set_config(name, value, true)`. Other statements of the transaction use
+/// the values up from the front.
 pub fn settings(values: &[SequenceValue], now: Option<Micros>) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if !values.is_empty() {
@@ -361,11 +371,12 @@ pub fn settings(values: &[SequenceValue], now: Option<Micros>) -> Vec<(&'static 
     settings
 }
 
-/// [`settings`] as statements for the start of a transaction. They take no snapshot. `None`: there is nothing to set.
+/// [`settings`] as statements for the start of a transaction. They take no snapshot. `None`: there
+/// is nothing to set.
 pub fn prelude(values: &[SequenceValue], now: Option<Micros>) -> Option<String> {
     let statements: Vec<String> = settings(values, now)
         .into_iter()
-        .map(|(name, value)| format!("SET LOCAL {name} = {}", literal(&value)))
+        .map(|(name, value)| format!("SET LOCAL {name} = {}", quote_literal(&value)))
         .collect();
     (!statements.is_empty()).then(|| statements.join("; "))
 }
@@ -407,28 +418,8 @@ fn queues(values: &[SequenceValue]) -> String {
 
 /// In UTC and ISO order, which Postgres reads the same way under every DateStyle and time zone.
 fn timestamp(micros: Micros) -> String {
-    let (seconds, fraction) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01 in eras of 400 years; a year that begins in March ends with its leap day.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{fraction:06}+00",
-        second / 3_600,
-        second / 60 % 60,
-        second % 60
-    )
+    let at = DateTime::from_timestamp_micros(micros).expect("no clock of a server goes so far");
+    at.format("%Y-%m-%d %H:%M:%S%.6f+00").to_string()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! An arena: blocks of all sizes for one thread of the replay heap, or for one shard of the system heap.
+//! An arena: blocks of all sizes for one thread of the replay heap, or for one shard of the system
+//! heap.
 //!
-//! Whoever calls is alone with it. What an arena does is a function of the calls it gets, in their order.
+//! Whoever calls is alone with it. What an arena does is a function of the calls it gets, in their
+//! order.
 
 use std::ptr::null_mut;
 
@@ -21,7 +23,8 @@ const FREED: usize = 0x9e4a_f7ee_dead_b10c;
 /// How far a list is searched for a block that seems to be freed twice.
 const SEARCH_MAX: usize = 100_000;
 
-/// Small blocks that were cut from other arenas, to be passed on when two batches have come together.
+/// Small blocks that were cut from other arenas, to be passed on when two batches have come
+/// together.
 #[derive(Clone, Copy)]
 pub struct Foreign {
     blocks: *mut Block,
@@ -52,15 +55,18 @@ pub struct Arena {
     foreign: [Foreign; CLASSES],
     pub returning: *mut Returning,
     pub returning_units: usize,
-    /// Units that may be taken from memory that was never used before it is asked again what other threads gave back.
+    /// Units that may be taken from memory that was never used before it is asked again what other
+    /// threads gave back.
     pub unasked_units: usize,
     pub runs: Runs,
 }
 
+const _: () = assert!(size_of::<Arena>() <= space::ARENA_BYTES);
+
 impl Arena {
     /// Makes the arena with this number, which was not made before. `None` when memory is short.
     pub fn create(number: usize) -> Option<*mut Arena> {
-        let arena = space::map_arena(number)?;
+        let arena = space::map_arena(number)?.cast::<Arena>();
         // SAFETY: fresh memory, large enough.
         unsafe {
             arena.write(Arena {
@@ -170,7 +176,8 @@ impl Arena {
         self.small[class] = block;
     }
 
-    /// Takes a block that was cut from another arena. When there are two batches of them, returns one to pass on.
+    /// Takes a block that was cut from another arena. When there are two batches of them, returns
+    /// one to pass on.
     ///
     /// # Safety
     /// As [`Arena::pop`].
@@ -214,7 +221,8 @@ impl Arena {
     /// As [`Arena::pop`].
     pub unsafe fn set_aside(&mut self, address: usize, units: usize) {
         let run = address as *mut Returning;
-        // SAFETY: nobody's run any more. Whoever looks at this entry at the same time learns that it is not free.
+        // SAFETY: nobody's run any more. Whoever looks at this entry at the same time learns that
+        // it is not free.
         unsafe {
             space::set_entry(address, Entry::Returning(units));
             run.write(Returning {
@@ -256,8 +264,8 @@ impl Arena {
     /// A run from memory that was never used, of another range if need be. `None`: memory is short.
     ///
     /// # Safety
-    /// As [`Arena::pop`]; `extend` hands out ranges in an order that is the same in replay, and `grow` says whether what it is
-    /// given succeeded in the recording.
+    /// As [`Arena::pop`]; `extend` hands out ranges in an order that is the same in replay, and
+    /// `grow` says whether what it is given succeeded in the recording.
     pub unsafe fn take_fresh(
         &mut self,
         units: usize,
@@ -301,7 +309,8 @@ impl Arena {
         }
     }
 
-    /// Bytes in ranges, free runs and their number, free small blocks and their number. Walks all lists.
+    /// Bytes in ranges, free runs and their number, free small blocks and their number. Walks all
+    /// lists.
     pub fn statistics(&self) -> Statistics {
         let (free_units, free_runs) = self.runs.free_units();
         let mut statistics = Statistics {
@@ -336,7 +345,7 @@ impl Arena {
                     break;
                 }
                 if block == wanted {
-                    super::fatal("free(): double free detected", wanted as usize);
+                    super::fatal::fatal("free(): double free detected", wanted as usize);
                 }
                 // SAFETY: free blocks of ours.
                 block = unsafe { (*block).next };
@@ -363,9 +372,9 @@ pub unsafe fn used_run(address: usize) -> usize {
     match unsafe { space::entry(address & !(UNIT - 1)) } {
         Entry::Used(units) if address.is_multiple_of(UNIT) => units,
         Entry::Free(_) | Entry::Returning(_) if address.is_multiple_of(UNIT) => {
-            super::fatal("free(): double free detected", address)
+            super::fatal::fatal("free(): double free detected", address)
         }
-        _ => super::fatal("free(): invalid pointer", address),
+        _ => super::fatal::fatal("free(): invalid pointer", address),
     }
 }
 

@@ -1,4 +1,5 @@
-//! A small lock: spins, then waits in the kernel. Through raw system calls, and without a thread's state.
+//! A small lock: spins, then waits in the kernel. Through raw system calls, and without a thread's
+//! state.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,8 +12,9 @@ const OVERLOOKED_NS: i64 = 500_000;
 
 /// A lock on a value.
 ///
-/// It is given back with a plain store and a look at the number of waiters, half as dear as an exchange. The processor may look
-/// before it stores, and so overlook one that begins to wait just then; which is why nobody sleeps for long.
+/// It is given back with a plain store and a look at the number of waiters, half as dear as an
+/// exchange. The processor may look before it stores, and so overlook one that begins to wait just
+/// then; which is why nobody sleeps for long.
 pub struct Lock<T> {
     state: AtomicU32,
     waiters: AtomicU32,

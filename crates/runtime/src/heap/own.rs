@@ -1,7 +1,8 @@
 //! The runtime's own memory: never libc's, never the program's.
 //!
-//! Classes of powers of two, a list for each, cut from a range of its own. What runs in a signal handler may find the lock held by
-//! the very code it interrupted; then it gets memory that is never used again. That is rare, and small.
+//! Classes of powers of two, a list for each, cut from a range of its own. What runs in a signal
+//! handler may find the lock held by the very code it interrupted; then it gets memory that is
+//! never used again. That is rare, and small.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::arch::asm;
@@ -85,19 +86,9 @@ fn class_of(layout: Layout) -> usize {
 }
 
 fn map(address: usize, length: usize) -> bool {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
     // SAFETY: room of ours that was not used yet.
-    unsafe {
-        raw::map_at(
-            address,
-            length,
-            libc::PROT_READ | libc::PROT_WRITE,
-            flags,
-            -1,
-            0,
-        )
-    }
-    .is_ok()
+    unsafe { raw::map_memory(address, length, flags) }.is_ok()
 }
 
 impl State {

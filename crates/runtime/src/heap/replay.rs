@@ -1,9 +1,10 @@
 //! The replay heap: addresses that are the same in both runs, without a log.
 //!
-//! Each thread has an arena, so where a block lies depends on what this thread has allocated and freed, and on nothing else. A
-//! block that another thread's arena cut is kept by the thread that frees it. That would let a program grow without bound in
-//! which some threads allocate and others free, so there are three places where memory changes hands. Each is an ordered
-//! acquisition, so that replay sees the same, and each moves 64 KiB or more:
+//! Each thread has an arena, so where a block lies depends on what this thread has allocated and
+//! freed, and on nothing else. A block that another thread's arena cut is kept by the thread that
+//! frees it. That would let a program grow without bound in which some threads allocate and others
+//! free, so there are three places where memory changes hands. Each is an ordered acquisition, so
+//! that replay sees the same, and each moves 64 KiB or more:
 //!
 //! | object | put | taken |
 //! |---|---|---|
@@ -24,9 +25,11 @@ use super::space::{self, Entry, Fresh, REPLAY_ARENAS};
 
 /// Foreign runs of so much are passed on together.
 const RETURN_UNITS: usize = (64 << 10) / UNIT;
-/// So much memory that was never used is taken before the inbox is looked at again, once it was found empty.
+/// So much memory that was never used is taken before the inbox is looked at again, once it was
+/// found empty.
 const UNASKED_UNITS: usize = (256 << 10) / UNIT;
-/// The memory of foreign runs of this length goes back to the kernel at once: nobody knows when their arena's thread looks.
+/// The memory of foreign runs of this length goes back to the kernel at once: nobody knows when
+/// their arena's thread looks.
 const DISCARD_UNITS: usize = (1 << 20) / UNIT;
 
 /// What threads share and acquire in order.
@@ -56,8 +59,8 @@ impl Object {
     }
 }
 
-/// Who makes acquisitions happen in the recorded order, one thread at a time for each object. The steps are short; the only
-/// ones that have others inside are those of [`Object::Commons`].
+/// Who makes acquisitions happen in the recorded order, one thread at a time for each object. The
+/// steps are short; the only ones that have others inside are those of [`Object::Commons`].
 pub trait Turns {
     fn acquire<R>(&mut self, object: Object, step: impl FnOnce(&mut Self) -> R) -> R;
 
@@ -81,8 +84,8 @@ pub trait Turns {
     }
 }
 
-/// Whether the process ever had a second thread. Set by the first before it makes the second, so that every thread
-/// sees the same at the same point of its life.
+/// Whether the process ever had a second thread. Set by the first before it makes the second, so
+/// that every thread sees the same at the same point of its life.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 pub fn set_several(several: bool) {
@@ -109,7 +112,8 @@ struct Arenas {
     idle: [u16; REPLAY_ARENAS],
     idle_count: usize,
     next: usize,
-    /// In a forked child: up to here there may be arenas that the parent's other threads made while it forked.
+    /// In a forked child: up to here there may be arenas that the parent's other threads made
+    /// while it forked.
     stale_until: usize,
 }
 
@@ -141,13 +145,14 @@ macro_rules! shared {
     }};
 }
 
-/// An arena for a thread that begins to use memory. `None`: there are too many threads, or memory is short.
+/// An arena for a thread that begins to use memory. `None`: there are too many threads, or memory
+/// is short.
 pub fn attach(turns: &mut impl Turns) -> Option<*mut Arena> {
     turns.share(Object::Arenas, |_| {
         let arenas = shared!(arenas);
         if arenas.idle_count > 0 {
             arenas.idle_count -= 1;
-            return Some(space::arena_at(usize::from(arenas.idle[arenas.idle_count])));
+            return Some(space::arena_at(usize::from(arenas.idle[arenas.idle_count])).cast());
         }
         let number = arenas.next;
         if number == REPLAY_ARENAS {
@@ -307,7 +312,7 @@ unsafe fn empty_inbox(arena: &mut Arena, turns: &mut impl Turns) -> bool {
         unsafe {
             let next = (*run).next;
             let Entry::Returning(units) = space::entry(run as usize) else {
-                super::fatal("the heap is damaged", run as usize)
+                super::fatal::fatal("the heap is damaged", run as usize)
             };
             arena.runs.give(run as usize, units);
             run = next;
@@ -321,8 +326,8 @@ pub fn arenas_so_far(turns: &mut impl Turns) -> usize {
     turns.share(Object::Arenas, |_| shared!(arenas).next)
 }
 
-/// In a forked child that has one thread, while the parent had several: what the others had is unknown, and nobody's.
-/// `arenas` is what [`arenas_so_far`] said.
+/// In a forked child that has one thread, while the parent had several: what the others had is
+/// unknown, and nobody's. `arenas` is what [`arenas_so_far`] said.
 pub fn after_fork_in_child(arenas: usize) {
     if !are_several() {
         return;
@@ -406,7 +411,7 @@ unsafe fn pass_on(arena: &mut Arena, turns: &mut impl Turns) {
     arena.returning_units = 0;
     while !rest.is_null() {
         let Some(owner) = space::owner_at(rest as usize - space::BASE) else {
-            super::fatal("the heap is damaged", rest as usize)
+            super::fatal::fatal("the heap is damaged", rest as usize)
         };
         let (mut first, mut last) = (null_mut::<Returning>(), null_mut::<Returning>());
         let (mut other, mut run) = (null_mut::<Returning>(), rest);

@@ -1,17 +1,19 @@
 //! Runs of units: blocks above 1 KiB, and the spans that smaller ones are cut from.
 //!
-//! Free runs are kept in bins by length (two levels, sixteen steps to a power of two) and joined with their free neighbours at
-//! once. Everything here is a function of the calls alone: no clock, no counter that another thread moves.
+//! Free runs are kept in bins by length (two levels, sixteen steps to a power of two) and joined
+//! with their free neighbours at once. Everything here is a function of the calls alone: no clock,
+//! no counter that another thread moves.
 
 use super::sizes::{UNIT, UNITS_PER_PAGE};
 use super::space::{self, Entry, Fresh};
 
 const STEPS: usize = 16;
 const LEVELS: usize = 27;
-/// How many runs of a bin are looked at that are of about the right length, before a longer one is cut.
+/// How many runs of a bin are looked at that are of about the right length, before a longer one is
+/// cut.
 const LOOKS: usize = 8;
-/// Free memory that was in use is given back to the kernel when this much has come together and a quarter of what the arena ever
-/// reached, in pieces of at least 64 KiB.
+/// Free memory that was in use is given back to the kernel when this much has come together and a
+/// quarter of what the arena ever reached, in pieces of at least 64 KiB.
 const DISCARD_UNITS: usize = (16 << 20) / UNIT;
 const DISCARD_PIECE_UNITS: usize = (64 << 10) / UNIT;
 
@@ -36,7 +38,8 @@ pub struct Run {
 #[repr(C)]
 pub struct Runs {
     fresh: Fresh,
-    /// Units in free runs that the kernel may have memory for, and at how many something is given back.
+    /// Units in free runs that the kernel may have memory for, and at how many something is given
+    /// back.
     touched: usize,
     discard_at: usize,
     levels: u32,
@@ -123,13 +126,14 @@ impl Runs {
         )
     }
 
-    /// A run that ends in memory that was never used; it may begin with the free run at the end of what was.
-    /// `None` where [`Runs::reach_fresh`] was not called or did not succeed.
+    /// A run that ends in memory that was never used; it may begin with the free run at the end of
+    /// what was. `None` where [`Runs::reach_fresh`] was not called or did not succeed.
     ///
     /// # Safety
     /// As [`Runs::take_free`].
     pub unsafe fn take_fresh(&mut self, units: usize, aligned: usize) -> Option<Run> {
-        // SAFETY: the unit before `next` is in the range: its first page is never handed out. Runs in bins are ours.
+        // SAFETY: the unit before `next` is in the range: its first page is never handed out. Runs
+        // in bins are ours.
         unsafe {
             let next = self.fresh.next;
             let mut begin = next;
@@ -202,7 +206,8 @@ impl Runs {
         }
     }
 
-    /// How many units must be reached with [`Runs::reach_fresh`] to make a used run longer where it lies; 0 if that is no help.
+    /// How many units must be reached with [`Runs::reach_fresh`] to make a used run longer where it
+    /// lies; 0 if that is no help.
     ///
     /// # Safety
     /// As [`Runs::lengthen`].
@@ -445,5 +450,5 @@ unsafe fn space_entry_before(fresh: Fresh) -> Entry {
 
 #[cold]
 fn corrupt(address: usize) -> ! {
-    super::fatal("the heap is damaged", address)
+    super::fatal::fatal("the heap is damaged", address)
 }

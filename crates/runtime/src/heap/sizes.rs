@@ -1,7 +1,7 @@
 //! Sizes of blocks: which are rounded up to which.
 //!
-//! Up to 1 KiB a block has one of 32 classes and comes from a span, 64 KiB of blocks of one class. Above, it is a run of
-//! 256-byte units.
+//! Up to 1 KiB a block has one of 32 classes and comes from a span, 64 KiB of blocks of one class.
+//! Above, it is a run of 256-byte units.
 
 /// Every block is aligned to this at least, and every size a multiple of it.
 pub const ALIGNMENT: usize = 16;
@@ -48,15 +48,16 @@ const CLASS: [u8; SMALL_MAX / ALIGNMENT + 1] = {
     table
 };
 
-/// The class for a block of `size` bytes, which is at most [`SMALL_MAX`]. No bytes take the smallest block.
+/// The class for a block of `size` bytes, which is at most [`SMALL_MAX`]. No bytes take the
+/// smallest block.
 #[inline(always)]
 pub fn class_of(size: usize) -> usize {
     debug_assert!(size <= SMALL_MAX);
     usize::from(CLASS[size.div_ceil(ALIGNMENT)])
 }
 
-/// The class for a block of `size` bytes at a multiple of `alignment`: spans begin at pages, so a class serves if its
-/// size is a multiple of the alignment.
+/// The class for a block of `size` bytes at a multiple of `alignment`: spans begin at pages, so a
+/// class serves if its size is a multiple of the alignment.
 pub fn aligned_class_of(size: usize, alignment: usize) -> Option<usize> {
     (size <= SMALL_MAX && alignment <= SMALL_MAX).then(|| {
         (class_of(size)..CLASSES).find(|class| class_bytes(*class).is_multiple_of(alignment))

@@ -5,12 +5,15 @@
 //! | range 0 | range 1 | .. | 1535 | extensions | shard 0 | .. | 15 | extensions |      16 GiB each
 //! ```
 //!
-//! An arena begins with the range of its own number and takes more from the extensions when that is full. A range is mapped
-//! from its beginning as it is needed, 16 MiB at a time, together with its part of the maps:
+//! An arena begins with the range of its own number and takes more from the extensions when that is
+//! full. A range is mapped from its beginning as it is needed, 16 MiB at a time, together with its
+//! part of the maps:
 //! - the *page map*, a byte for each 4 KiB: the class of the span there, or 0;
-//! - the *unit map*, a word for each 256 bytes: where runs begin, and where free ones end. See [`Entry`].
+//! - the *unit map*, a word for each 256 bytes: where runs begin, and where free ones end. See
+//!   [`Entry`].
 //!
-//! The maps are why a block needs no header, and why looking at a neighbour never reads memory that belongs to the program.
+//! The maps are why a block needs no header, and why looking at a neighbour never reads memory that
+//! belongs to the program.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
@@ -26,7 +29,8 @@ pub const REPLAY_BYTES: usize = addresses::SYSTEM_HEAP - addresses::HEAPS;
 const RANGE_SHIFT: u32 = 34;
 pub const RANGE_BYTES: usize = 1 << RANGE_SHIFT;
 const RANGES: usize = BYTES >> RANGE_SHIFT;
-/// Arenas of the replay heap: that many threads may live at the same time and have one of their own.
+/// Arenas of the replay heap: that many threads may live at the same time and have one of their
+/// own.
 pub const REPLAY_ARENAS: usize = 1536;
 const FIRST_REPLAY_EXTENSION: usize = REPLAY_ARENAS;
 pub const FIRST_SHARD: usize = REPLAY_BYTES >> RANGE_SHIFT;
@@ -40,7 +44,7 @@ const STEP: usize = PAGE * PAGE;
 const UNIT_MAP: usize = addresses::HEAP_TABLES;
 const PAGE_MAP: usize = UNIT_MAP + (1 << 40);
 const ARENAS: usize = PAGE_MAP + (1 << 36);
-const ARENA_BYTES: usize = 16 * 1024;
+pub const ARENA_BYTES: usize = 16 * 1024;
 /// The runtime's own memory.
 pub const OWN: usize = ARENAS + (1 << 36);
 pub const OWN_END: usize = addresses::HEAP_TABLES_END;
@@ -50,11 +54,11 @@ const _: () = {
     assert!(BYTES / PAGE <= 1 << 36);
     assert!(REPLAY_BYTES.is_multiple_of(RANGE_BYTES) && BYTES.is_multiple_of(RANGE_BYTES));
     assert!(FIRST_REPLAY_EXTENSION < FIRST_SHARD && FIRST_SYSTEM_EXTENSION < RANGES);
-    assert!(size_of::<super::arena::Arena>() <= ARENA_BYTES);
     assert!(OWN < OWN_END);
 };
 
-/// Which arena a range belongs to, plus 1. Written before a block of the range is handed out, never changed.
+/// Which arena a range belongs to, plus 1. Written before a block of the range is handed out, never
+/// changed.
 static OWNERS: [AtomicU16; RANGES] = [const { AtomicU16::new(0) }; RANGES];
 
 /// Whether a pointer is into one of the two heaps, and how far.
@@ -77,12 +81,12 @@ pub fn owner_at(offset: usize) -> Option<usize> {
 }
 
 /// Where the state of an arena lies, mapped or not.
-pub fn arena_at(number: usize) -> *mut super::arena::Arena {
+pub fn arena_at(number: usize) -> *mut u8 {
     (ARENAS + number * ARENA_BYTES) as *mut _
 }
 
 /// Maps the state of an arena, zeroed.
-pub fn map_arena(number: usize) -> Option<*mut super::arena::Arena> {
+pub fn map_arena(number: usize) -> Option<*mut u8> {
     map(ARENAS + number * ARENA_BYTES, ARENA_BYTES, false)
         .is_ok()
         .then(|| arena_at(number))
@@ -107,13 +111,15 @@ pub fn forget_arena(number: usize) {
     }
 }
 
-/// The class of the span at an offset, 0 where no span is. Only for what was handed out: elsewhere the map may not be there.
+/// The class of the span at an offset, 0 where no span is. Only for what was handed out: elsewhere
+/// the map may not be there.
 ///
 /// # Safety
 /// The offset lies in mapped memory of a heap.
 #[inline(always)]
 pub unsafe fn class_at(offset: usize) -> usize {
-    // SAFETY: the page map is mapped together with the memory it describes. Atomic because spans beside this one are made meanwhile.
+    // SAFETY: the page map is mapped together with the memory it describes. Atomic because spans
+    // beside this one are made meanwhile.
     usize::from(
         unsafe { AtomicU8::from_ptr((PAGE_MAP + offset / PAGE) as *mut u8) }
             .load(Ordering::Relaxed),
@@ -132,10 +138,12 @@ pub unsafe fn set_class(address: usize, bytes: usize, class: usize) {
     }
 }
 
-/// A word of the unit map. Of a run, the first unit's is set; of a free run, the last unit's as well; all others are `Inside`.
+/// A word of the unit map. Of a run, the first unit's is set; of a free run, the last unit's as
+/// well; all others are `Inside`.
 ///
-/// `Free` is written by the thread that owns the range, and by nobody else ever. That makes joining free neighbours
-/// deterministic without a lock: what another thread does to a run next door never looks like `Free`.
+/// `Free` is written by the thread that owns the range, and by nobody else ever. That makes joining
+/// free neighbours deterministic without a lock: what another thread does to a run next door never
+/// looks like `Free`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     Inside,
@@ -185,9 +193,11 @@ pub unsafe fn set_entry(address: usize, entry: Entry) {
     word(address).store(value, Ordering::Relaxed);
 }
 
-/// Memory of an arena that was never used: `next..mapped` is there, zeroed; `mapped..end` can be mapped.
+/// Memory of an arena that was never used: `next..mapped` is there, zeroed; `mapped..end` can be
+/// mapped.
 ///
-/// The first and the last page of what is mapped are never handed out, so that looking at the neighbours of a run stays in the maps.
+/// The first and the last page of what is mapped are never handed out, so that looking at the
+/// neighbours of a run stays in the maps.
 #[derive(Clone, Copy, Debug)]
 pub struct Fresh {
     pub next: usize,
@@ -213,7 +223,8 @@ impl Fresh {
         }
     }
 
-    /// Another range or several, for an arena whose own is full. To be called in order, as it takes from what all arenas share.
+    /// Another range or several, for an arena whose own is full. To be called in order, as it takes
+    /// from what all arenas share.
     pub fn extension(owner: usize, bytes: usize) -> Option<Fresh> {
         static REPLAY: AtomicU32 = AtomicU32::new(FIRST_REPLAY_EXTENSION as u32);
         static SYSTEM: AtomicU32 = AtomicU32::new(FIRST_SYSTEM_EXTENSION as u32);
@@ -267,7 +278,8 @@ impl Fresh {
             (self.mapped, length),
         ];
         for (done, part) in parts.iter().enumerate() {
-            // Blocks count as promised memory, so that a program that asks for too much learns it as it would from libc.
+            // Blocks count as promised memory, so that a program that asks for too much learns it
+            // as it would from libc.
             let promised = done == 2 && !cfg!(test);
             if let Err(code) = map(part.0, part.1, promised) {
                 for (address, length) in &parts[..done] {
@@ -325,7 +337,8 @@ fn map(address: usize, length: usize, promised: bool) -> Result<(), i32> {
     }
 }
 
-/// Gives the memory of whole pages inside back to the kernel, so that they read as zero. `false`: it is as it was, since it is locked.
+/// Gives the memory of whole pages inside back to the kernel, so that they read as zero. `false`:
+/// it is as it was, since it is locked.
 ///
 /// # Safety
 /// Nobody uses the memory.

@@ -1,8 +1,8 @@
 //! The system heap: an ordinary allocator for system space, in shards with a lock each.
 //!
-//! A thread uses the shard that its address hashes to, or the next one that nobody holds. A block returns to the shard that cut
-//! it. Addresses follow from the order of calls only as long as there is one thread: enough for what libraries allocate
-//! before recording begins.
+//! A thread uses the shard that its address hashes to, or the next one that nobody holds. A block
+//! returns to the shard that cut it. Addresses follow from the order of calls only as long as there
+//! is one thread: enough for what libraries allocate before recording begins.
 
 use std::arch::asm;
 use std::ptr::null_mut;
@@ -104,7 +104,7 @@ fn with_any<R>(mut inner: impl FnMut(&mut Shard) -> R) -> R {
 #[inline]
 fn with_owner<R>(offset: usize, inner: impl FnOnce(&mut Shard) -> R) -> R {
     let Some(owner) = space::owner_at(offset) else {
-        super::fatal("free(): invalid pointer", space::BASE + offset)
+        super::fatal::fatal("free(): invalid pointer", space::BASE + offset)
     };
     let lock = &HEAP[owner - FIRST_SHARD].0;
     if is_single_threaded() {
@@ -196,7 +196,8 @@ pub unsafe fn free(address: usize) {
     }
 }
 
-/// Takes a block of the replay heap that was freed in system space. It stays here: in replay nobody frees it.
+/// Takes a block of the replay heap that was freed in system space. It stays here: in replay nobody
+/// frees it.
 ///
 /// # Safety
 /// As [`free`].

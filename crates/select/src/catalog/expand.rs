@@ -174,7 +174,8 @@ impl<'a> Expansion<'a> {
         let known = self.writes.entry(oid).or_default();
         let before = known.clone();
         known.absorb(effects);
-        // All of what is known is followed again, since triggers and keys look at the columns together.
+        // All of what is known is followed again, since triggers and keys look at the columns
+        // together.
         let effects = known.clone();
         if effects == before {
             return;
@@ -250,7 +251,8 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// What a rule does instead or besides is not looked at closely: everything to everything that it names.
+    /// What a rule does instead or besides is not looked at closely: everything to everything that
+    /// it names.
     fn rules(&mut self, relation: &'a Relation, effects: &Effects) {
         for rule in &relation.rules {
             let applies = match rule.event {
@@ -370,7 +372,8 @@ impl<'a> Expansion<'a> {
     }
 
     fn call_with(&mut self, oid: Oid, transitions: BTreeSet<Name>) {
-        // Functions of Postgres itself are not among the routines. A trigger's function may find different transition tables each time.
+        // Functions of Postgres itself are not among the routines. A trigger's function may find
+        // different transition tables each time.
         let Some(routine) = self.catalog.routines.get(&oid) else {
             return;
         };

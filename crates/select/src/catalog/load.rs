@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tokio_postgres::{Client, Row};
+use hindcast_pg::Row;
+use hindcast_pg::tokio::Client;
 
 use super::{
     Action, Catalog, CatalogError, Event, Kind, Oid, Reference, Relation, Returns, Routine, Rule,
@@ -117,7 +118,7 @@ pub(super) async fn load(client: &Client) -> Result<Catalog, CatalogError> {
     let mut path: Vec<(i32, String)> = Vec::new();
     for row in ask("schemas", SCHEMAS).await? {
         let schema: String = row.get("schema");
-        if let Some(position) = row.get::<_, Option<i32>>("position") {
+        if let Some(position) = row.get::<Option<i32>>("position") {
             path.push((position, schema.clone()));
         }
         schemas.insert(schema);
@@ -139,7 +140,8 @@ pub(super) async fn load(client: &Client) -> Result<Catalog, CatalogError> {
         relations.insert(oid, relation);
     }
     let mut with = |relation: Oid, change: &mut dyn FnMut(&mut Relation)| {
-        // Of what is in the catalog but no table, such as indexes, which are inherited too, nothing needs to be known.
+        // Of what is in the catalog but no table, such as indexes, which are inherited too, nothing
+        // needs to be known.
         if let Some(relation) = relations.get_mut(&relation) {
             change(relation);
         }
@@ -261,7 +263,7 @@ fn routine(row: &Row) -> Routine {
         parameters: parameters.filter(|it| !it.name.is_empty()).collect(),
         body: row.get("body"),
         definition: row.get("definition"),
-        search_path: row.get::<_, Option<String>>("path").map(|path| {
+        search_path: row.get::<Option<String>>("path").map(|path| {
             let schemas = path.split(',').map(|it| it.trim().trim_matches('"'));
             schemas.map(str::to_owned).collect()
         }),
@@ -285,7 +287,7 @@ fn uses(row: &Row) -> Uses {
 }
 
 fn set(row: &Row, column: &str) -> BTreeSet<String> {
-    row.get::<_, Vec<String>>(column).into_iter().collect()
+    row.get::<Vec<String>>(column).into_iter().collect()
 }
 
 fn kind(text: &str) -> Kind {

@@ -1,26 +1,30 @@
 //! From what a statement says to what the database does.
 //!
-//! A view reads its tables, an insert runs triggers and looks into the tables that foreign keys point to, a delete may delete elsewhere, a function
-//! does what its body says. All of that is in the database's catalog, which is read once ([`Catalog::load`]); [`Catalog::expand`] then
-//! follows a statement through it.
+//! A view reads its tables, an insert runs triggers and looks into the tables that foreign keys
+//! point to, a delete may delete elsewhere, a function does what its body says. All of that is in
+//! the database's catalog, which is read once ([`Catalog::load`]); [`Catalog::expand`] then follows
+//! a statement through it.
 //!
-//! Where the catalog itself knows who depends on whom (views, rules, defaults, checks, policies), that is used. Bodies of functions in SQL and
-//! PL/pgSQL are read like statements. Overloaded functions count together, because telling them apart needs types.
+//! Where the catalog itself knows who depends on whom (views, rules, defaults, checks, policies),
+//! that is used. Bodies of functions in SQL and PL/pgSQL are read like statements. Overloaded
+//! functions count together, because telling them apart needs types.
 //!
-//! Three things are taken on trust. Functions of Postgres itself touch no tables (but for those in [`names`]), and neither do functions in other
-//! languages that are declared `IMMUTABLE`, which promises just that. Operators, casts, types' own functions and the checks of domains are not
-//! followed. And the search path is that of the session that loaded the catalog: `SET search_path` is noticed, `set_config` is not, because its literals
-//! are not in recorded texts. If trust was misplaced, a run sees it in the tables that executed types touch; of types that are left out, it is only known
-//! what this module says.
+//! Three things are taken on trust. Functions of Postgres itself touch no tables (but for those in
+//! [`names`]), and neither do functions in other languages that are declared `IMMUTABLE`, which
+//! promises just that. Operators, casts, types' own functions and the checks of domains are not
+//! followed. And the search path is the one of the session that loaded the catalog: `SET
+//! search_path` is noticed, `set_config` is not, because its literals are not in recorded texts. If
+//! trust was misplaced, a run sees it in the tables that executed types touch; of types that are
+//! left out, it is only known what this module says.
 //!
-//! Sequences are no tables: their values are handed out in any order, and a replay hands out the recorded ones.
+//! Sequences are no tables: their values are handed out in any order, and a replay hands out the
+//! recorded ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 
-use tokio_postgres::Client;
+use hindcast_pg::tokio::Client;
 
-use crate::closure::Touches;
 use crate::statement::{Name, Parameter, Returns, Statement};
 
 mod expand;
@@ -58,7 +62,7 @@ pub struct Touched {
 #[error("the database's catalog could not be read ({what})")]
 pub struct CatalogError {
     what: &'static str,
-    source: tokio_postgres::Error,
+    source: hindcast_pg::Error,
 }
 
 type Oid = u32;
@@ -175,7 +179,7 @@ struct Routine {
 }
 
 impl Catalog {
-    /// Reads the catalog. The session's search path should be that of the service.
+    /// Reads the catalog. The session's search path should be the service's.
     pub async fn load(client: &Client) -> Result<Self, CatalogError> {
         load::load(client).await
     }
@@ -183,15 +187,6 @@ impl Catalog {
     /// Follows a statement to the tables that it touches.
     pub fn expand(&self, statement: &Statement) -> Touched {
         self.expand_among(statement, &BTreeSet::new())
-    }
-
-    /// The tables that a script which changes the schema names or touches. They count as written where it alters them; new ones concern nobody yet.
-    pub fn touched_by_script(&self, text: &str) -> Touches {
-        let touched = self.expand(&Statement::of(text));
-        Touches {
-            reads: touched.reads,
-            writes: touched.writes,
-        }
     }
 
     /// The same, where these temporary tables may exist.

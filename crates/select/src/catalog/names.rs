@@ -36,8 +36,9 @@ pub fn is_large_object(function: &str) -> bool {
 /// Where large objects are.
 pub const LARGE_OBJECTS: &str = "pg_catalog.pg_largeobject";
 
-/// Built-in functions that take or give back advisory locks. Whether one is free decides what `pg_try_advisory_lock` says, so they count like a table
-/// that whoever uses any of them writes.
+/// Built-in functions that take or give back advisory locks. Whether one is free decides what
+/// `pg_try_advisory_lock` says, so they count like a table that any statement which uses one of
+/// them writes.
 pub fn is_advisory_lock(function: &str) -> bool {
     function.starts_with("pg_advisory_") || function.starts_with("pg_try_advisory_")
 }
@@ -45,7 +46,8 @@ pub fn is_advisory_lock(function: &str) -> bool {
 /// Never a table's name, which has a schema.
 pub const ADVISORY_LOCKS: &str = "advisory locks";
 
-/// Extensions that come with Postgres or are very common, and whose functions touch no tables, including those that are not `IMMUTABLE`.
+/// Extensions that come with Postgres or are very common, and whose functions touch no tables,
+/// including those that are not `IMMUTABLE`.
 pub fn touches_nothing(extension: &str) -> bool {
     matches!(
         extension,

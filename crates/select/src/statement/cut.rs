@@ -1,7 +1,8 @@
 //! Texts of which only the beginning was kept.
 //!
-//! What makes statements long is nearly always a list of values: rows to insert, ids to look for. Where a text was cut in the middle of such a list, it is taken
-//! to have gone on like that, and to have ended with it.
+//! What makes statements long is nearly always a list of values: rows to insert, ids to look for.
+//! Where a text was cut in the middle of such a list, it is taken to have gone on like that, and to
+//! have ended with it.
 
 /// Parameters that make a list in brackets one that can be expected to go on.
 const LIST_MIN: usize = 50;

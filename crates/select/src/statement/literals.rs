@@ -1,8 +1,10 @@
 //! Texts whose literals were replaced by parameters where the grammar wants literals.
 //!
-//! `x::varchar($1)`, `CURRENT_TIMESTAMP($1)`, `COPY t FROM STDIN DELIMITER $1`: the parser stops at such a parameter and says at which. So a literal is put
-//! back there, and the text is read again. Which one does not matter to what the statement touches, only that it is of a kind that the grammar
-//! allows. A parameter that is the second of two strings in a row, which count as one, is left out.
+//! `x::varchar($1)`, `CURRENT_TIMESTAMP($1)`, `COPY t FROM STDIN DELIMITER $1`: the parser stops at
+//! such a parameter and says at which. So a literal is put back there, and the text is read again.
+//! Which one does not matter to what the statement touches, only that it is of a kind that the
+//! grammar allows. A parameter that is the second of two strings in a row, which count as one, is
+//! left out.
 
 use serde_json::Value;
 
@@ -12,7 +14,8 @@ const CANDIDATES: [&str; 3] = ["1", "'1'", ""];
 /// More are not put back into one text.
 const REPAIRS_MAX: usize = 500;
 
-/// Reads a text by way of `parse`, which is asked again for every literal that has to be put back. Fails as the text itself does.
+/// Reads a text by way of `parse`, which is asked again for every literal that has to be put back.
+/// Fails as the text itself does.
 pub(super) fn restoring(
     text: &str,
     parse: impl Fn(&str) -> Result<Value, String>,
@@ -27,7 +30,8 @@ pub(super) fn restoring(
         let Some(at) = stopped.and_then(|number| position(&text, number)) else {
             break;
         };
-        // The parser reads from left to right: a candidate is right if it gets past this place, to the end or to another parameter.
+        // The parser reads from left to right: a candidate is right if it gets past this place, to
+        // the end or to another parameter.
         let next = CANDIDATES.iter().find_map(|candidate| {
             let mut repaired = text.clone();
             repaired.replace_range(at.clone(), candidate);

@@ -1,8 +1,10 @@
 //! What one statement touches, as far as its text tells.
 //!
-//! The text is read with Postgres' own grammar. Names are as written: the [`catalog`](crate::Catalog) decides which tables they mean, and what else
-//! happens when these are touched. Texts are fingerprints, with literals replaced by `$1`, `$2` …, which the parser allows in most places
-//! for the sake of statistics that show such texts; in the others literals are put back ([`literals`]). What is not read even so is undetermined.
+//! The text is read with Postgres' own grammar. Names are as written: the
+//! [`catalog`](crate::Catalog) decides which tables they mean, and what else happens when these are
+//! touched. Texts are fingerprints, with literals replaced by `$1`, `$2` …, which the parser allows
+//! in most places for the sake of statistics that show such texts; in the others literals are put
+//! back ([`literals`]). What is not read even so is undetermined.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -30,7 +32,7 @@ pub struct Statement {
     /// Tables and views it changes or locks.
     pub writes: BTreeMap<Name, Effects>,
     pub functions: BTreeSet<Name>,
-    /// Temporary tables it makes, which concern nobody else.
+    /// Temporary tables it makes, which concern no other request.
     pub temporary: BTreeSet<Name>,
     /// Schemas it puts on the search path. Whether that changes anything, the catalog knows.
     pub search_path: Option<Vec<String>>,

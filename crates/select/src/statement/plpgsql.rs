@@ -21,7 +21,8 @@ pub(crate) enum Returns {
     Set,
 }
 
-/// The body of a routine in PL/pgSQL. Its true types are replaced, because the parser knows none but the built-in ones and does not need them.
+/// The body of a routine in PL/pgSQL. Its true types are replaced, because the parser knows none
+/// but the built-in ones and does not need them.
 pub(crate) fn routine(parameters: &[Parameter], returns: Returns, body: &str) -> Statement {
     let kind = |parameter: &Parameter| {
         if parameter.composite {
@@ -51,7 +52,8 @@ pub(crate) fn routine(parameters: &[Parameter], returns: Returns, body: &str) ->
     read(&parameters.join(", "), &returns, body)
 }
 
-/// What a trigger's function finds declared. As parameters, because the parser's output for functions that return `trigger` cannot be read.
+/// What a trigger's function finds declared. As parameters, because the parser's output for
+/// functions that return `trigger` cannot be read.
 const TRIGGER_PARAMETERS: &str = "new record, old record, tg_name text, tg_when text, tg_level text, tg_op text, \
      tg_relid oid, tg_relname text, tg_table_name text, tg_table_schema text, tg_nargs int, tg_argv text[]";
 
@@ -79,7 +81,8 @@ fn read(parameters: &str, returns: &str, body: &str) -> Statement {
     found
 }
 
-/// For what it writes about blocks within blocks, the parser does not look after its stack as it does otherwise.
+/// For what it writes about blocks within blocks, the parser does not look after its stack as it
+/// does otherwise.
 const STACK_BYTES: usize = 256 << 20;
 
 fn parse_deep(definition: String) -> Result<Value, String> {
@@ -99,7 +102,8 @@ fn parse_deep(definition: String) -> Result<Value, String> {
         .unwrap_or_else(|_| Err("its code is not understood by the parser".to_owned()))
 }
 
-/// The parser's output leaves out the initial values of variables that have fields, or that it takes to have some; they are read from the text.
+/// The parser's output leaves out the initial values of variables that have fields, or that it
+/// takes to have some; they are read from the text.
 fn record_defaults(functions: &Value, body: &str, found: &mut Statement) {
     let pointer = "/0/PLpgSQL_function/datums";
     let datums = functions.pointer(pointer).and_then(Value::as_array);
@@ -168,7 +172,8 @@ fn expression(value: &Value, found: &mut Statement) {
     });
 }
 
-/// `t%ROWTYPE` becomes `record`: without a database the parser knows no row types, and so no variables of one.
+/// `t%ROWTYPE` becomes `record`: without a database the parser knows no row types, and so no
+/// variables of one.
 fn without_row_types(definition: &str) -> String {
     const ROWTYPE: &str = "%rowtype";
     let lower = definition.to_ascii_lowercase();

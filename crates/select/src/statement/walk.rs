@@ -1,7 +1,8 @@
 //! From a syntax tree to what it touches.
 //!
-//! The tree is walked in its generic form, in which every node says its kind. So a table or a function is found wherever the grammar allows one, and only
-//! the statements that do something to tables, and the names that are no tables, need rules of their own.
+//! The tree is walked in its generic form, in which every node says its kind. So a table or a
+//! function is found wherever the grammar allows one, and only the statements that do something to
+//! tables, and the names that are no tables, need rules of their own.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -81,7 +82,8 @@ impl Walk {
         self.found.undetermined.get_or_insert(reason.into());
     }
 
-    /// All tables that a statement names count as read and written: whoever knows that it only changes the schema can use that.
+    /// All tables that a statement names count as read and written: that is of use where it is
+    /// known to change only the schema.
     fn mentioned(&mut self, body: &Object) {
         self.children(body);
         for name in self.found.reads.clone() {

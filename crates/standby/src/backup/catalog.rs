@@ -152,8 +152,8 @@ fn find(connection: &mut Connection, relation: &Relation) -> Result<Option<Found
             is_enum: row.is_true(11),
         });
     }
-    // Constraints of single partitions count, too: they are met by some rows. Nothing here locks the table, which our own workers may have truncated
-    // in a transaction that is still open.
+    // Constraints of single partitions count, too: they are met by some rows. Nothing here locks
+    // the table, which our own workers may have truncated in a transaction that is still open.
     let rows = connection.query(&format!(
         "WITH RECURSIVE tree AS (SELECT {oid}::oid AS relid UNION ALL \
                 SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.relid JOIN pg_class p ON p.oid = h.inhrelid AND p.relispartition) \

@@ -1,7 +1,8 @@
 //! An epoch: what is written to the backup in one transaction.
 //!
-//! It ends with a transaction of the primary, and is made of steps that are done in order. Within a step tables are
-//! independent of one another: nothing on the backup looks from one into another while the log is applied (foreign keys and triggers rest).
+//! It ends with a transaction of the primary, and is made of steps that are done in order. Within a
+//! step tables are independent of one another: nothing on the backup looks from one into another
+//! while the log is applied (foreign keys and triggers rest).
 
 use std::sync::Arc;
 
@@ -131,7 +132,8 @@ pub struct Work {
 
 #[derive(Debug)]
 pub enum Body {
-    /// `raw` is kept for tables on which the order of changes may matter, and used only when it turns out that it did.
+    /// `raw` is kept for tables on which the order of changes may matter, and used only when it
+    /// turns out that it did.
     Net { net: Net, raw: Option<Raw> },
     /// One after the other: the table has no key, or a row must be moved where it is.
     InOrder(Raw),
@@ -167,7 +169,8 @@ pub enum Step {
     },
 }
 
-/// A piece of an epoch for one worker: all of it, unless a single transaction is larger than an epoch may be.
+/// A piece of an epoch for one worker: all of it, unless a single transaction is larger than an
+/// epoch may be.
 #[derive(Debug)]
 pub struct Part {
     pub steps: Vec<Step>,

@@ -16,7 +16,8 @@ pub enum BackupError {
     /// It copies another server itself.
     #[error("the backup is in recovery: nothing can be written to it")]
     InRecovery,
-    /// A table or what the session may do with it was changed while the log was applied; looking at it again may be enough.
+    /// A table or what the session may do with it was changed while the log was applied; looking at
+    /// it again may be enough.
     #[error("{} changed on the backup while the log was applied", table.as_deref().unwrap_or("a table"))]
     Changed {
         table: Option<String>,
@@ -75,7 +76,8 @@ pub enum BackupError {
 }
 
 impl BackupError {
-    /// Following on from the stored progress, with a new [`Backup`](super::Backup), may succeed without anybody doing anything.
+    /// Following on from the stored progress, with a new [`Backup`](super::Backup), may succeed
+    /// without anybody doing anything.
     pub fn is_transient(&self) -> bool {
         match self {
             BackupError::Connect(error) => error.is_transient(),
@@ -181,7 +183,8 @@ impl BackupError {
             Some(format!("{}.{table}", error.schema.as_deref()?))
         });
         match source.code() {
-            // A column, table, schema, function or type is not there; its type is another; a plan is out of date.
+            // A column, table, schema, function or type is not there; its type is another; a plan
+            // is out of date.
             Some("42703" | "42P01" | "3F000" | "42883" | "42704" | "42804" | "0A000") => {
                 BackupError::Changed { table, lsn, source }
             }

@@ -9,13 +9,13 @@ use crate::pgoutput::Commit;
 
 use super::epoch::{End, Part, Step};
 use super::pending::Pending;
-use super::progress::{self, Progress};
-use super::round::{Round, RoundBuilder};
-use super::worker::{Barrier, Job, PartJob};
+use super::progress::Progress;
+use super::worker::{Barrier, Job};
 use super::{Backup, BackupError, CatchUp, EPOCH_STEPS_MAX, Granularity, InFlight, session};
 
 impl Backup {
-    /// Hands over what is pending if it is time to, and waits for the workers if it is too much. Between transactions only.
+    /// Hands over what is pending if it is time to, and waits for the workers if it is too much.
+    /// Between transactions only.
     pub(super) fn cut_if_due(&mut self, now: Instant) -> Result<(), BackupError> {
         let Some(last) = self.last else {
             return Ok(());
@@ -34,11 +34,8 @@ impl Backup {
             };
         }
         self.collect()?;
-        let round = self.round.as_ref();
-        let changes = self.pending.changes() + round.map_or(0, RoundBuilder::changes);
-        let bytes = self.pending.bytes() + round.map_or(0, RoundBuilder::bytes);
-        let full = changes >= self.options.epoch_rows_max
-            || bytes >= self.options.epoch_bytes_max
+        let full = self.pending.changes() >= self.options.epoch_rows_max
+            || self.pending.bytes() >= self.options.epoch_bytes_max
             || self.pending.steps() >= EPOCH_STEPS_MAX
             || self.options.granularity == Granularity::Single;
         let old = self.pending_since.is_some_and(|since| {
@@ -80,10 +77,6 @@ impl Backup {
         };
         self.last = None;
         self.pending_since = None;
-        if let Some(round) = &mut self.round {
-            let round = std::mem::take(round);
-            return self.hand_over_round(round, end);
-        }
         if self.workers.len() == 1 || self.pending.is_ordered() || self.parts > 0 {
             self.parts = 0;
             return self.hand_over_ordered(last.lsn, Some(end));
@@ -93,7 +86,7 @@ impl Backup {
         let steps = self.pending.take_spread();
         self.in_flight = Some(InFlight::new(steps.len(), changes, bytes, Some(end)));
         for (number, steps) in steps.into_iter().enumerate() {
-            self.workers[number].give(Job::Part(PartJob {
+            self.workers[number].give(Job {
                 part: Part {
                     steps,
                     lsn: last.lsn,
@@ -102,20 +95,7 @@ impl Backup {
                 barrier: Some(Arc::clone(&barrier)),
                 workers: vec![number],
                 workers_total: self.workers.len(),
-            }))?;
-        }
-        Ok(())
-    }
-
-    fn hand_over_round(&mut self, round: RoundBuilder, end: End) -> Result<(), BackupError> {
-        if !std::mem::replace(&mut self.suspended, true) {
-            progress::suspend(&mut self.control, &self.options.slot)?;
-        }
-        let (workers, changes, bytes) = (self.workers.len(), round.changes(), round.bytes());
-        self.in_flight = Some(InFlight::new(workers, changes, bytes, Some(end)));
-        let round: Arc<Round> = Arc::new(round.finish());
-        for worker in &self.workers {
-            worker.give(Job::Round(Arc::clone(&round), end))?;
+            })?;
         }
         Ok(())
     }
@@ -145,12 +125,12 @@ impl Backup {
         bytes: usize,
     ) -> Result<(), BackupError> {
         self.in_flight = Some(InFlight::new(1, changes, bytes, end));
-        self.workers[0].give(Job::Part(PartJob {
+        self.workers[0].give(Job {
             part: Part { steps, lsn, end },
             barrier: None,
             workers,
             workers_total,
-        }))
+        })
     }
 
     /// A transaction is larger than an epoch may be: what there is of it goes first.

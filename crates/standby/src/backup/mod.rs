@@ -1,23 +1,27 @@
 //! Applies the log to a stock Postgres, the backup.
 //!
 //! ```text
-//!  the follower's thread                                      threads of the workers, a connection each
-//!  ┌────────────────────────────────────────────┐            ┌──────────────────────────────────────────────┐
-//!  │ change ─▶ pending: the net change per row  │── epoch ──▶│ BEGIN; DELETE, UPDATE, INSERT with arrays;   │
-//!  │ commit, tick: cut when the workers are idle│            │ progress; counts right? ─ barrier ─▶ COMMIT  │
-//!  │ visible, durable ◀─────────────────────────│◀─ report ──│                                              │
-//!  └────────────────────────────────────────────┘            └──────────────────────────────────────────────┘
+//!  the follower's thread                            threads of the workers, a connection each
+//!  ┌────────────────────────────────┐            ┌────────────────────────────────────────────┐
+//!  │ change ─▶ pending: net changes │── epoch ──▶│ BEGIN; DELETE, UPDATE, INSERT with arrays; │
+//!  │ cut when the workers are idle  │            │ progress; counts right? ─ barrier ─▶ COMMIT│
+//!  │ visible, durable ◀─────────────│◀─ report ──│                                            │
+//!  └────────────────────────────────┘            └────────────────────────────────────────────┘
 //! ```
 //!
-//! While one epoch is written the next one grows, so that epochs are as large as the backup is slow: a row that changes often is written
-//! once per epoch and not once per change. An epoch ends between two transactions of the primary and is one transaction on the backup: with one worker
-//! every reader sees a state that the primary had, whatever its isolation level is, and with several those who import a snapshot.
+//! While one epoch is written the next one grows, so that epochs are as large as the backup is
+//! slow: a row that changes often is written once per epoch and not once per change. An epoch ends
+//! between two transactions of the primary and is one transaction on the backup: with one worker
+//! every reader sees a state that the primary had, whatever its isolation level is, and with
+//! several those who import a snapshot.
 //!
-//! **Nothing is applied twice and nothing is lost** because the progress is written in the epoch's own transaction, and acknowledged
-//! only when the backup has flushed it. **Nothing is applied to the wrong row** because every statement must find exactly the rows that it was made for, and
-//! is rolled back otherwise.
+//! **Nothing is applied twice and nothing is lost** because the progress is written in the epoch's
+//! own transaction, and acknowledged only when the backup has flushed it. **Nothing is applied to
+//! the wrong row** because every statement must find exactly the rows that it was made for, and is
+//! rolled back otherwise.
 //!
-//! Start reading at [`Backup`]; the pure parts are [`net`], [`pending`], [`statements`] and [`orders`], what talks to the backup is [`writer`] and [`catalog`].
+//! Start reading at [`Backup`]; the pure parts are [`net`], [`pending`], [`statements`] and
+//! [`orders`], what talks to the backup is [`writer`] and [`catalog`].
 
 pub mod catalog;
 pub mod epoch;
@@ -27,7 +31,6 @@ pub mod net;
 pub mod orders;
 pub mod pending;
 pub mod progress;
-pub mod round;
 pub mod schema;
 mod session;
 pub mod snapshots;
@@ -52,7 +55,6 @@ pub use error::BackupError;
 
 use epoch::End;
 use pending::Pending;
-use round::RoundBuilder;
 use snapshots::Snapshots;
 use table::Table;
 use worker::{Report, Worker};
@@ -63,10 +65,7 @@ pub enum Granularity {
     /// Rows: the net change of each, in epochs.
     #[default]
     Row,
-    /// Transactions as they were, side by side where they write no common row. Only to measure against: the progress is noted by
-    /// [`Target::drain`](crate::target::Target::drain) and not before, and after a crash the backup must be made anew.
-    Transaction,
-    /// Transactions as they were, one after the other.
+    /// Transactions as they were, one after the other. Only to measure against.
     Single,
 }
 
@@ -76,12 +75,14 @@ pub struct Options {
     /// Whose progress it is.
     pub slot: String,
     pub granularity: Granularity,
-    /// Connections that write. With more than one, readers that want a state of the primary must import a snapshot.
+    /// Connections that write. With more than one, readers that want a state of the primary must
+    /// import a snapshot.
     pub workers: usize,
     /// An epoch is not cut before its first transaction is so old, unless it is large.
     pub epoch_interval: Duration,
-    /// How many changes an epoch has at most, not counting those of the transaction that is under way. A single transaction that is larger is
-    /// written in pieces of this size, and committed as one.
+    /// How many changes an epoch has at most, not counting those of the transaction that is under
+    /// way. A single transaction that is larger is written in pieces of this size, and committed
+    /// as one.
     pub epoch_rows_max: usize,
     /// The same for the memory they take.
     pub epoch_bytes_max: usize,
@@ -89,10 +90,11 @@ pub struct Options {
     pub lock_timeout: Duration,
     /// So many insertions into one table are copied.
     pub copy_rows_min: usize,
-    /// With several workers: readers get a new snapshot that often. Each can be imported for ten seconds, and takes a connection until then.
+    /// With several workers: readers get a new snapshot that often. Each can be imported for ten
+    /// seconds, and takes a connection until then.
     pub snapshot_interval: Duration,
-    /// Everything before the transaction that commits here is made visible before it is looked at: for a second
-    /// attempt at a transaction that does not fit the backup.
+    /// Everything before the transaction that commits here is made visible before it is looked at:
+    /// for a second attempt at a transaction that does not fit the backup.
     pub cut_before: Option<Lsn>,
 }
 
@@ -114,8 +116,9 @@ impl Options {
     }
 }
 
-/// An epoch has at most so many steps that must be done in order, not counting those of its last transaction. Versions that a transaction writes cannot be pruned
-/// while it runs, so a row that is written in each of many steps costs the square of their number.
+/// An epoch has at most so many steps that must be done in order, not counting those of its last
+/// transaction. Versions that a transaction writes cannot be pruned while it runs, so a row that is
+/// written in each of many steps costs the square of their number.
 const EPOCH_STEPS_MAX: usize = 64;
 /// Flushes are asked for no more often than this.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
@@ -124,7 +127,8 @@ const IDLE_NOTE: Duration = Duration::from_secs(10);
 
 /// A stock Postgres that the log is applied to.
 ///
-/// After an error everything since the last commit is gone from the backup, every call fails, and a new one must be opened.
+/// After an error everything since the last commit is gone from the backup, every call fails, and a
+/// new one must be opened.
 pub struct Backup {
     options: Options,
     /// For the catalog, for flushes, for what is not part of an epoch.
@@ -135,11 +139,6 @@ pub struct Backup {
     tables: HashMap<u32, Arc<Table>>,
     serial: u64,
     pending: Pending,
-    /// Transactions that are complete, and the rows of the one under way; only with [`Granularity::Transaction`].
-    round: Option<RoundBuilder>,
-    written: Vec<round::Written>,
-    /// What is noted as progress does not count for the moment; only with [`Granularity::Transaction`].
-    suspended: bool,
     /// When the oldest transaction in `pending` was committed, by our clock.
     pending_since: Option<Instant>,
     transaction: Option<Begin>,
@@ -150,7 +149,8 @@ pub struct Backup {
     parts: usize,
     /// The last transaction in `pending`.
     last: Option<Commit>,
-    /// Workers that are to write the epoch after the first one's position, and no other: the others have it.
+    /// Workers that are to write the epoch after the first one's position, and no other: the
+    /// others have it.
     catching_up: Option<CatchUp>,
     in_flight: Option<InFlight>,
     /// None where one worker writes, and every reader sees whole epochs.
@@ -160,7 +160,8 @@ pub struct Backup {
     received: Lsn,
     visible: Lsn,
     durable: Lsn,
-    /// Epochs that are committed: flushed once the backup's WAL is up to the first, then the log is durable up to the second.
+    /// Epochs that are committed: flushed once the backup's WAL is up to the first, then the log
+    /// is durable up to the second.
     unflushed: VecDeque<(Lsn, Lsn)>,
     flush_polled: Instant,
     idle_noted: Instant,
@@ -209,10 +210,7 @@ impl Backup {
                     .to_owned(),
             });
         }
-        if options.granularity != Granularity::Transaction
-            && progress.is_even()
-            && progress.positions.len() != options.workers
-        {
+        if progress.is_even() && progress.positions.len() != options.workers {
             progress = session::spread(&mut control, &options, &progress)?;
         }
         let catching_up = (!progress.is_even()).then(|| CatchUp {
@@ -244,11 +242,8 @@ impl Backup {
             snapshots,
             pending: match options.granularity {
                 Granularity::Row => Pending::new(partitions),
-                Granularity::Transaction | Granularity::Single => Pending::in_order(),
+                Granularity::Single => Pending::in_order(),
             },
-            round: (options.granularity == Granularity::Transaction).then(RoundBuilder::default),
-            written: Vec::new(),
-            suspended: false,
             pending_since: None,
             options,
             control,
@@ -298,17 +293,18 @@ impl Backup {
             .map_or(self.received, |begin| begin.final_lsn)
     }
 
-    /// Takes note of an error: nothing is done after it.
-    fn checked<T>(&mut self, result: Result<T, BackupError>) -> Result<T, BackupError> {
-        self.stopped |= result.is_err();
-        result
-    }
-
-    fn go_on(&self) -> Result<(), BackupError> {
-        match self.stopped {
-            true => Err(BackupError::Stopped),
-            false => Ok(()),
+    /// Nothing is done after an error.
+    #[inline]
+    fn unless_stopped(
+        &mut self,
+        call: impl FnOnce(&mut Self) -> Result<(), BackupError>,
+    ) -> Result<(), BackupError> {
+        if self.stopped {
+            return Err(BackupError::Stopped);
         }
+        let result = call(self);
+        self.stopped = result.is_err();
+        result
     }
 
     /// Notes a position as progress, without anything to write.
@@ -373,9 +369,7 @@ impl Backup {
         }
         if let Some(end) = flight.end {
             self.visible = end.end_lsn;
-            if self.round.is_none() {
-                self.unflushed.push_back((flight.insert_lsn, end.end_lsn));
-            }
+            self.unflushed.push_back((flight.insert_lsn, end.end_lsn));
             self.status.epochs += 1;
             self.status.epoch_changes = flight.changes;
             if end.commit_time > 0 {
@@ -400,16 +394,6 @@ impl Backup {
 
     /// What is visible becomes durable now. Nothing may be in flight.
     fn flush(&mut self) -> Result<(), BackupError> {
-        if std::mem::take(&mut self.suspended) {
-            self.number += 1;
-            let end = End {
-                number: self.number,
-                commit_lsn: self.visible,
-                end_lsn: self.visible,
-                commit_time: self.status.visible_commit_time.unwrap_or(0),
-            };
-            progress::resume(&mut self.control, &self.options.slot, &end)?;
-        }
         session::flush(&mut self.control).map_err(|error| BackupError::at(self.received, error))?;
         self.unflushed.clear();
         self.durable = self.visible;

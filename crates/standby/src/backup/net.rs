@@ -1,8 +1,9 @@
 //! What a run of changes to a table amounts to, row by row.
 //!
-//! Pure. A row that was updated a thousand times is written once; one that came and went is not written at all. Rows are told
-//! apart by the bytes of their key. Every value is copied once, into one arena; what was overwritten since stays there
-//! until the whole is dropped, which is why its size is watched ([`Net::bytes`]) and not only the number of its rows.
+//! Pure. A row that was updated a thousand times is written once; one that came and went is not
+//! written at all. Rows are told apart by the bytes of their key. Every value is copied once, into
+//! one arena; what was overwritten since stays there until the whole is dropped, which is why its
+//! size is watched ([`Net::bytes`]) and not only the number of its rows.
 //!
 //! ```text
 //!            insert    update            delete
@@ -85,8 +86,8 @@ pub enum Contradiction {
 #[must_use]
 pub enum Applied {
     Done,
-    /// The change moves a row to another key and leaves out values that are not known here. Nothing was done:
-    /// everything before must be written first, then the row be moved where it is.
+    /// The change moves a row to another key and leaves out values that are not known here. Nothing
+    /// was done: everything before must be written first, then the row be moved where it is.
     MustMove,
 }
 
@@ -259,8 +260,9 @@ impl Net {
         Ok(Applied::Done)
     }
 
-    /// Where the log tells the whole row before a change, it must be the row that is pending: a key that may be there twice for a
-    /// moment, as with a primary key that is deferrable on the primary only, would mix rows up.
+    /// Where the log tells the whole row before a change, it must be the row that is pending: a key
+    /// that may be there twice for a moment, as with a primary key that is deferrable on the
+    /// primary only, would mix rows up.
     fn expect_as_left(&self, key: &[u8], before: Option<Tuple<'_>>) -> Result<(), Contradiction> {
         let Some((before, row)) = before.zip(self.find(hash_key(key), key)) else {
             return Ok(());
@@ -386,7 +388,8 @@ impl Net {
         let start = self.rows[row].cells;
         for (column, value) in new.iter().enumerate() {
             if let Datum::Text(bytes) = value {
-                // A value of the same length, as counters and timestamps are, takes the place of the one before.
+                // A value of the same length, as counters and timestamps are, takes the place of
+                // the one before.
                 let cell = self.cells[start + column];
                 if cell.length as usize == bytes.len() {
                     self.arena[cell.start as usize..][..bytes.len()].copy_from_slice(bytes);

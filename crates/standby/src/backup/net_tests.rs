@@ -180,7 +180,8 @@ proptest! {
             match net.apply(Lsn(1), &change).unwrap() {
                 Applied::Done => {}
                 Applied::MustMove => {
-                    // What is pending goes first, then the row itself is moved: the model already knows its values.
+                    // What is pending goes first, then the row itself is moved: the model already
+                    // knows its values.
                     write(&net, &mut written);
                     net = Net::new(3, vec![0]);
                     let Change::Update { old: Old::Key(old), new } = change else { panic!("{change:?}") };

@@ -8,7 +8,7 @@ use crate::pgoutput::{Change, Datum, Old, Tuple};
 
 use super::epoch::Raw;
 use super::error::BackupError;
-use super::net::{Net, read_key, write_key};
+use super::net::{Contradiction, Net, read_key, write_key};
 use super::statements;
 use super::table::Table;
 use super::values::{array, copy_value};
@@ -152,14 +152,16 @@ fn columns(
 pub enum Way {
     /// The net change of each row.
     Net,
-    /// The same, with rows deleted and inserted where they could be updated: all old values are gone before the first new one comes, so that rows may exchange
-    /// values of which there can be only one. Only for tables that have such.
+    /// The same, with rows deleted and inserted where they could be updated: all old values are
+    /// gone before the first new one comes, so that rows may exchange values of which there can be
+    /// only one. Only for tables that have such.
     Replacing,
     /// One change after the other, as the primary made them.
     InOrder,
 }
 
-/// Writes the net changes of a table: deletions, updates, insertions. Insertions of many rows are copied.
+/// Writes the net changes of a table: deletions, updates, insertions. Insertions of many rows are
+/// copied.
 pub fn net_commands<'a>(
     table: &'a Table,
     net: &'a Net,
@@ -315,7 +317,7 @@ fn insert<'a>(
     Ok(())
 }
 
-fn contradiction(table: &Table, lsn: Lsn, source: super::net::Contradiction) -> BackupError {
+pub(super) fn contradiction(table: &Table, lsn: Lsn, source: Contradiction) -> BackupError {
     BackupError::Contradiction {
         table: table.relation.to_string(),
         lsn,
@@ -352,7 +354,7 @@ fn by_key<'a>(
             who: Who::Key(key, lsn),
         })
     };
-    let no_key = || contradiction(table, lsn, super::net::Contradiction::NoKey);
+    let no_key = || contradiction(table, lsn, Contradiction::NoKey);
     match change {
         Change::Insert { .. } => unreachable!("insertions are put together"),
         Change::Delete { old } => {
@@ -424,7 +426,7 @@ fn by_row<'a>(
         ..
     }) = change
     else {
-        return Err(contradiction(table, lsn, super::net::Contradiction::NoKey));
+        return Err(contradiction(table, lsn, Contradiction::NoKey));
     };
     let nulls: Vec<bool> = old.iter().map(|value| value == Datum::Null).collect();
     let mut parameters: Vec<Value> = old

@@ -1,7 +1,7 @@
 //! The epoch that is being put together.
 //!
-//! Pure. Changes come in commit order; what is taken out is a list of steps per worker, or one list for a single worker if the
-//! order between rows of different workers matters.
+//! Pure. Changes come in commit order; what is taken out is a list of steps per worker, or one list
+//! for a single worker if the order between rows of different workers matters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ const CHANGE_BYTES: usize = 64;
 pub struct Pending {
     /// One per worker.
     open: Vec<Open>,
-    /// Steps that come before what is open. There are none unless the epoch must be written by one worker.
+    /// Steps that come before what is open. There are none unless the epoch must be written by one
+    /// worker.
     closed: Vec<Step>,
     /// Changes are kept as they were, instead of what they amount to.
     in_order: bool,

@@ -9,7 +9,8 @@ use super::orders::Command;
 /// Old rows of the progress table are deleted when there are so many of them.
 pub const EPOCHS_KEPT: u64 = 1000;
 
-/// Where each worker is. They are at one epoch or at two successive ones: none begins an epoch before all have committed the one before.
+/// Where each worker is. They are at one epoch or at two successive ones: none begins an epoch
+/// before all have committed the one before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub slot: String,
@@ -130,26 +131,4 @@ pub fn prune(connection: &mut Connection, slot: &str, number: u64) -> Result<(),
             number.saturating_sub(EPOCHS_KEPT)
         ))
         .map(drop)
-}
-
-/// From here on the backup may be anywhere: nothing can go on from what is noted.
-pub fn suspend(connection: &mut Connection, slot: &str) -> Result<(), BackupError> {
-    connection
-        .execute(&format!(
-            "UPDATE hindcast.standby_progress SET workers = 0 WHERE slot = {}",
-            quote_literal(slot)
-        ))
-        .map(drop)
-        .map_err(|error| BackupError::at(Lsn(0), error))
-}
-
-/// The backup is somewhere again.
-pub fn resume(connection: &mut Connection, slot: &str, end: &End) -> Result<(), BackupError> {
-    let Command::Sql(sql) = insert(slot, 0, 1, end) else {
-        panic!("progress is noted by SQL");
-    };
-    connection
-        .execute(&sql)
-        .map(drop)
-        .map_err(|error| BackupError::at(end.end_lsn, error))
 }

@@ -3,10 +3,12 @@
 //! ```text
 //! hindcast.standby           one row per slot: whose backup this is, and what it is doing
 //! hindcast.standby_tables    what the initial copy of a slot copies
-//! hindcast.standby_progress  how far each worker has applied, inserted by the transaction that applied it: an updated row would get ever more
-//!                            versions as long as a reader's snapshot is open. The row with the greatest epoch counts
-//! hindcast.standby_state     a view: what readers see, and whether they may look without a snapshot
-//! hindcast.standby_snapshots snapshots of states that the primary had, for the readers of a backup with several workers
+//! hindcast.standby_progress  how far each worker has applied, inserted by the transaction that
+//!                            applied it: an updated row would get ever more versions as long as a
+//!                            reader's snapshot is open. The row with the greatest epoch counts
+//! hindcast.standby_state     a view: what readers see, and whether that needs a snapshot
+//! hindcast.standby_snapshots snapshots of states that the primary had, for the readers of a backup
+//!                            with several workers
 //! hindcast.standby_snapshot  a function: the newest of them, for SET TRANSACTION SNAPSHOT
 //! ```
 
@@ -75,7 +77,8 @@ pub fn create(connection: &mut Connection) -> Result<(), Error> {
         ))
         .map(drop)
         .inspect_err(|_| {
-            // The error says what happened; a session that cannot roll back says so at its next use.
+            // The error says what happened; a session that cannot roll back says so at its next
+            // use.
             let _ = connection.execute("ROLLBACK");
         })
 }

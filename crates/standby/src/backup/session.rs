@@ -9,8 +9,9 @@ use super::progress::{self, Progress};
 
 /// What a session needs to write what the primary says and nothing else.
 ///
-/// Values come in the forms that the source's session prints; triggers and foreign keys rest as in any replica; batches must find their rows by index
-/// whatever the planner makes of an array of unknown length; nothing of the database's or the role's settings ends the session.
+/// Values come in the forms that the source's session prints; triggers and foreign keys rest as in
+/// any replica; batches must find their rows by index whatever the planner makes of an array of
+/// unknown length; nothing of the database's or the role's settings ends the session.
 const SETTINGS: [(&str, &str, u32); 34] = [
     ("session_replication_role", "replica", 0),
     ("synchronous_commit", "off", 0),

@@ -1,14 +1,16 @@
 //! Snapshots for readers, where several workers write.
 //!
-//! The workers' commits are not one: between two of them an ordinary reader sees half an epoch. Between epochs nothing is written, and a snapshot that
-//! is exported then is a state that the primary had. Readers import it:
+//! The workers' commits are not one: between two of them an ordinary reader sees half an epoch.
+//! Between epochs nothing is written, and a snapshot that is exported then is a state that the
+//! primary had. Readers import it:
 //!
 //! ```sql
 //! SELECT hindcast.standby_snapshot();
 //! BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '00000003-0000001B-1';
 //! ```
 //!
-//! A snapshot can be imported as long as the transaction that exported it is open, hence a connection for each.
+//! A snapshot can be imported as long as the transaction that exported it is open, hence a
+//! connection for each.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The SQL that writes a batch.
 //!
-//! Pure: a table in, a text out. Parameters are arrays, one per column, one element per row; their types are those of
-//! [`Wire::array_sql`](super::values::Wire::array_sql). Columns are named after their place: `u.c3` is the fourth column's new value, `u.k0` the
-//! first column of the key.
+//! Pure: a table in, a text out. Parameters are arrays, one per column, one element per row; their
+//! types are those of [`Wire::array_sql`](super::values::Wire::array_sql). Columns are named after
+//! their place: `u.c3` is the fourth column's new value, `u.k0` the first column of the key.
 
 use super::table::{Column, Table};
 use super::values::Wire;
@@ -75,7 +75,8 @@ pub fn settable(table: &Table, mask: &[usize]) -> (Vec<usize>, Vec<usize>) {
     mask.iter().partition(|column| !fixed.contains(column))
 }
 
-/// Parameters: the key's columns, those of the mask that can be set, those that can not. `None` if there is nothing to set.
+/// Parameters: the key's columns, those of the mask that can be set, those that can not. `None` if
+/// there is nothing to set.
 ///
 /// A row whose identity column would have to change is not found, and the count of rows tells.
 pub fn update(table: &Table, mask: &[usize]) -> Option<String> {
@@ -99,7 +100,8 @@ pub fn update(table: &Table, mask: &[usize]) -> Option<String> {
     Some(sql)
 }
 
-/// Moves rows to other keys. Parameters: the old key's columns, then those of the mask, the new key's among them.
+/// Moves rows to other keys. Parameters: the old key's columns, then those of the mask, the new
+/// key's among them.
 pub fn move_key(table: &Table, mask: &[usize]) -> String {
     format!(
         "UPDATE {} AS t SET {} FROM {} WHERE {}",

@@ -8,10 +8,12 @@ use crate::pgoutput::Relation;
 use super::net::{Net, read_key};
 use super::values::{Wire, integer};
 
-/// Was checked against what the primary says of the table: every column of [`Table::relation`] is there.
+/// Was checked against what the primary says of the table: every column of [`Table::relation`] is
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Another one whenever the table was looked at again: statements are prepared for one of them.
+    /// Another one whenever the table was looked at again: statements are prepared for one of
+    /// them.
     pub serial: u64,
     pub relation: Arc<Relation>,
     /// With its schema, quoted.
@@ -28,7 +30,8 @@ pub struct Table {
     pub constrained: bool,
     /// One of its constraints may be deferred to the end of a transaction.
     pub deferrable: bool,
-    /// There are columns that the primary does not have; a row that is inserted again gets their defaults again.
+    /// There are columns that the primary does not have; a row that is inserted again gets their
+    /// defaults again.
     pub extra_columns: bool,
     /// Keys that are equal have the same text: several workers may write the table.
     pub spreadable: bool,
@@ -56,8 +59,8 @@ impl Table {
         }
     }
 
-    /// Puts rows whose keys are close to one another, and therefore close on disk, next to one another. Which order that is does not matter
-    /// for what is written.
+    /// Puts rows whose keys are close to one another, and therefore close on disk, next to one
+    /// another. Which order that is does not matter for what is written.
     pub fn sort(&self, net: &Net, rows: &mut [u32]) {
         if let [column] = self.key.as_slice()
             && self.columns[*column].wire.is_integer()
@@ -96,7 +99,8 @@ impl Table {
         }
     }
 
-    /// Deleted and inserted again, a row cannot simply be updated: there are columns that an update does not reach.
+    /// Deleted and inserted again, a row cannot simply be updated: there are columns that an update
+    /// does not reach.
     pub fn replaces_by_two(&self) -> bool {
         self.extra_columns || self.fixed().next().is_some()
     }

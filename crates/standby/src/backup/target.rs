@@ -5,13 +5,10 @@ use std::time::Instant;
 
 use hindcast_pg::Lsn;
 
-use crate::pgoutput::{Begin, Change, Commit, Old, Relation, Truncate};
+use crate::pgoutput::{Begin, Change, Commit, Relation, Truncate};
 use crate::target::{Target, TargetStatus};
 
-use super::epoch::Part;
-use super::net::{Contradiction, hash_key, write_key};
-use super::round::{WHOLE_TABLE, Written};
-use super::table::Table;
+use super::orders::contradiction;
 use super::{Backup, BackupError, IDLE_NOTE, catalog};
 
 impl Backup {
@@ -28,7 +25,8 @@ impl Backup {
                 Ok(())
             }
             Err(error) => {
-                // Everything before the transaction that does not fit is made visible, if nothing of it was mixed in.
+                // Everything before the transaction that does not fit is made visible, if nothing
+                // of it was mixed in.
                 if self.transaction.is_some() && self.changes_of_transaction == 0 {
                     self.finish_epoch()?;
                 }
@@ -52,28 +50,12 @@ impl Backup {
             .get(&relation.id)
             .expect("a relation is announced before its changes");
         let lsn = self.position();
-        if self.round.is_some() {
-            match rows_written(table, change) {
-                Ok(rows) => self.written.extend(rows),
-                Err(source) => {
-                    return Err(BackupError::Contradiction {
-                        table: relation.to_string(),
-                        lsn,
-                        source,
-                    });
-                }
-            }
-        }
         self.pending
             .change(table, lsn, change)
-            .map_err(|source| BackupError::Contradiction {
-                table: relation.to_string(),
-                lsn,
-                source,
-            })?;
+            .map_err(|source| contradiction(table, lsn, source))?;
         let full = self.pending.changes() >= self.options.epoch_rows_max
             || self.pending.bytes() >= self.options.epoch_bytes_max;
-        if full && self.catching_up.is_none() && self.round.is_none() {
+        if full && self.catching_up.is_none() {
             self.hand_over_part()?;
         }
         Ok(())
@@ -108,23 +90,13 @@ impl Backup {
             return Ok(());
         }
         let now = Instant::now();
-        if let Some(round) = &mut self.round {
-            // Truncations and the like are steps of their own.
-            let alone = self.pending.is_ordered();
-            let (changes, bytes) = (self.pending.changes(), self.pending.bytes());
-            let part = Part {
-                steps: self.pending.take_ordered(),
-                lsn: commit.lsn,
-                end: None,
-            };
-            round.push(part, self.written.drain(..), alone, changes, bytes);
-        }
         self.last = Some(*commit);
         self.pending_since.get_or_insert(now);
         self.cut_if_due(now)
     }
 
-    /// Writes and commits what is pending, except what belongs to a transaction under way whose changes are mixed in.
+    /// Writes and commits what is pending, except what belongs to a transaction under way whose
+    /// changes are mixed in.
     fn finish_epoch(&mut self) -> Result<(), BackupError> {
         self.wait()?;
         if self.catching_up.is_none()
@@ -137,119 +109,78 @@ impl Backup {
     }
 }
 
-/// Which rows a transaction has in common with others, if they write them.
-fn rows_written(table: &Table, change: &Change<'_>) -> Result<Vec<Written>, Contradiction> {
-    let id = table.relation.id;
-    if !table.spreadable {
-        return Ok(vec![(id, WHOLE_TABLE)]);
-    }
-    let key_of = |tuple, fallback| {
-        let mut key = Vec::new();
-        write_key(&table.key, tuple, fallback, &mut key)?;
-        Ok((id, hash_key(&key)))
-    };
-    match *change {
-        Change::Insert { new }
-        | Change::Update {
-            old: Old::None,
-            new,
-        } => Ok(vec![key_of(new, None)?]),
-        Change::Delete {
-            old: Old::Key(old) | Old::Full(old),
-        } => Ok(vec![key_of(old, None)?]),
-        Change::Update {
-            old: Old::Key(old) | Old::Full(old),
-            new,
-        } => Ok(vec![key_of(old, None)?, key_of(new, Some(old))?]),
-        Change::Delete { old: Old::None } => Err(Contradiction::NoKey),
-    }
-}
-
 impl Target for Backup {
     type Error = BackupError;
 
     fn relation(&mut self, relation: &Arc<Relation>) -> Result<(), BackupError> {
-        self.go_on()?;
-        let result = self.look_up(relation);
-        self.checked(result)
+        self.unless_stopped(|backup| backup.look_up(relation))
     }
 
     fn begin(&mut self, begin: &Begin) -> Result<(), BackupError> {
-        self.go_on()?;
-        if self.options.cut_before == Some(begin.final_lsn) {
-            let result = self.finish_epoch();
-            self.checked(result)?;
-        }
-        self.transaction = Some(*begin);
-        self.changes_of_transaction = 0;
-        // The log is followed from a position; should it begin earlier, what is on the backup already is not applied again.
-        self.skipping = begin.final_lsn < self.received;
-        Ok(())
+        self.unless_stopped(|backup| {
+            if backup.options.cut_before == Some(begin.final_lsn) {
+                backup.finish_epoch()?;
+            }
+            backup.transaction = Some(*begin);
+            backup.changes_of_transaction = 0;
+            // The log is followed from a position; should it begin earlier, what is on the backup
+            // already is not applied again.
+            backup.skipping = begin.final_lsn < backup.received;
+            Ok(())
+        })
     }
 
     fn change(&mut self, relation: &Arc<Relation>, change: &Change<'_>) -> Result<(), BackupError> {
-        self.go_on()?;
-        let result = self.take_change(relation, change);
-        self.checked(result)
+        self.unless_stopped(|backup| backup.take_change(relation, change))
     }
 
     fn truncate(&mut self, relations: &[Arc<Relation>], how: Truncate) -> Result<(), BackupError> {
-        self.go_on()?;
-        let result = self.take_truncate(relations, how);
-        self.checked(result)
+        self.unless_stopped(|backup| backup.take_truncate(relations, how))
     }
 
     fn commit(&mut self, commit: &Commit) -> Result<(), BackupError> {
-        self.go_on()?;
-        let result = self.take_commit(commit);
-        self.checked(result)
+        self.unless_stopped(|backup| backup.take_commit(commit))
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), BackupError> {
-        self.go_on()?;
-        let result = (|| {
-            self.collect()?;
-            self.publish_snapshot(now)?;
-            if self.transaction.is_none() {
-                self.cut_if_due(now)?;
+        self.unless_stopped(|backup| {
+            backup.collect()?;
+            backup.publish_snapshot(now)?;
+            if backup.transaction.is_none() {
+                backup.cut_if_due(now)?;
             }
-            self.poll_flush(now)?;
-            self.prune()
-        })();
-        self.checked(result)
+            backup.poll_flush(now)?;
+            backup.prune()
+        })
     }
 
     fn idle(&mut self, read_to: Lsn, now: Instant) -> Result<(), BackupError> {
-        self.go_on()?;
-        if self.in_flight.is_some()
-            || self.last.is_some()
-            || self.transaction.is_some()
-            || self.catching_up.is_some()
-            || read_to <= self.received
-            || now.saturating_duration_since(self.idle_noted) < IDLE_NOTE
-        {
-            return Ok(());
-        }
-        if self.round.is_some() {
-            return Ok(());
-        }
-        self.idle_noted = now;
-        self.received = read_to;
-        let result = self.note(read_to);
-        self.checked(result)
+        self.unless_stopped(|backup| {
+            if backup.in_flight.is_some()
+                || backup.last.is_some()
+                || backup.transaction.is_some()
+                || backup.catching_up.is_some()
+                || read_to <= backup.received
+                || now.saturating_duration_since(backup.idle_noted) < IDLE_NOTE
+            {
+                return Ok(());
+            }
+            backup.idle_noted = now;
+            backup.received = read_to;
+            backup.note(read_to)
+        })
     }
 
     fn drain(&mut self) -> Result<(), BackupError> {
-        self.go_on()?;
-        let result = (|| {
-            match self.transaction {
-                None => self.finish_epoch()?,
-                // The epoch holds a part of the transaction under way: it is left for the next start.
-                Some(_) => self.wait()?,
+        self.unless_stopped(|backup| {
+            match backup.transaction {
+                None => backup.finish_epoch()?,
+                // The epoch holds a part of the transaction under way: it is left for the next
+                // start.
+                Some(_) => backup.wait()?,
             }
-            self.flush()
-        })();
-        self.checked(result)
+            backup.flush()
+        })
     }
 
     fn received(&self) -> Lsn {

@@ -1,7 +1,8 @@
 //! Values on their way into statements: columns as binary arrays, rows as lines of `COPY`.
 //!
-//! The log carries every value as text. Types whose text can be turned into their binary form without a doubt travel as arrays of
-//! that type, which spares the server the parsing; all others travel as `text[]`, and the statement casts each element.
+//! The log carries every value as text. Types whose text can be turned into their binary form
+//! without a doubt travel as arrays of that type, which spares the server the parsing; all others
+//! travel as `text[]`, and the statement casts each element.
 
 /// How a column's values travel in an array parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,21 +4,14 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use hindcast_pg::{Connection, Interrupter, Lsn};
+use hindcast_pg::{Connection, Interrupter};
 
 use super::epoch::{End, Part};
 use super::error::BackupError;
-use super::round::Round;
 use super::writer::{Committed, Writer, Written};
 
-pub enum Job {
-    Part(PartJob),
-    /// Transactions that other workers take from as well. The epoch ends with the round; nobody's progress is noted.
-    Round(Arc<Round>, End),
-}
-
 /// What a worker is to write.
-pub struct PartJob {
+pub struct Job {
     pub part: Part,
     /// Others write other rows of the same epoch.
     pub barrier: Option<Arc<Barrier>>,
@@ -59,7 +52,8 @@ impl Barrier {
 
     /// Waits for all others. Whether all can commit.
     ///
-    /// It ends because every worker votes: after its statements, which end with an answer, an error, or the connection's interruption.
+    /// It ends because every worker votes: after its statements, which end with an answer, an
+    /// error, or the connection's interruption.
     fn vote(&self, can_commit: bool) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.missing -= 1;
@@ -95,7 +89,8 @@ impl Drop for Vote<'_> {
     }
 }
 
-/// The owner's end of a worker. Dropping it interrupts what the worker is doing, and waits for its end.
+/// The owner's end of a worker. Dropping it interrupts what the worker is doing, and waits for its
+/// end.
 pub struct Worker {
     jobs: Option<Sender<Job>>,
     interrupter: Interrupter,
@@ -150,14 +145,7 @@ impl Drop for Worker {
 
 fn run(mut writer: Writer, queue: &Receiver<Job>, reports: &Sender<Report>) {
     while let Ok(job) = queue.recv() {
-        let result = match &job {
-            Job::Part(job) => perform(&mut writer, job),
-            Job::Round(round, end) => take_part(&mut writer, round, *end),
-        };
-        let report = match result {
-            Ok(report) => report,
-            Err(error) => Report::Failed(error),
-        };
+        let report = perform(&mut writer, &job).unwrap_or_else(Report::Failed);
         // What was written is freed here, and not where the next batch is waited for.
         drop(job);
         let failed = matches!(report, Report::Failed(_));
@@ -167,7 +155,7 @@ fn run(mut writer: Writer, queue: &Receiver<Job>, reports: &Sender<Report>) {
     }
 }
 
-fn perform(writer: &mut Writer, job: &PartJob) -> Result<Report, BackupError> {
+fn perform(writer: &mut Writer, job: &Job) -> Result<Report, BackupError> {
     let vote = Vote(job.barrier.as_deref());
     let result = writer.write(&job.part, &job.workers, job.workers_total);
     let all = vote.cast(result.is_ok());
@@ -180,37 +168,5 @@ fn perform(writer: &mut Writer, job: &PartJob) -> Result<Report, BackupError> {
         return Err(BackupError::Stopped);
     }
     let committed = writer.commit(job.part.lsn)?;
-    Ok(Report::Epoch(end, written, committed))
-}
-
-/// Fails the round, should its owner not come to its end.
-struct Taking<'a>(Option<&'a Round>);
-
-impl Drop for Taking<'_> {
-    fn drop(&mut self) {
-        if let Some(round) = self.0 {
-            round.fail();
-        }
-    }
-}
-
-fn take_part(writer: &mut Writer, round: &Round, end: End) -> Result<Report, BackupError> {
-    let mut taking = Taking(Some(round));
-    let mut written = Written::default();
-    let mut committed = Committed {
-        insert_lsn: Lsn(0),
-        flush_lsn: Lsn(0),
-    };
-    while let Some((number, part)) = round.next() {
-        let one = writer.write(&part, &[], 0)?;
-        committed = writer.commit(part.lsn)?;
-        written.rows += one.rows;
-        written.deferred += one.deferred;
-        round.done(number);
-    }
-    if round.has_failed() {
-        return Err(BackupError::Stopped);
-    }
-    taking.0 = None;
     Ok(Report::Epoch(end, written, committed))
 }

@@ -12,9 +12,11 @@ use super::progress;
 use super::statements;
 use super::table::Table;
 
-/// Answers are collected at least this often: the server must not wait for us to read them while we wait for it to read what we send.
+/// Answers are collected at least this often: the server must not wait for us to read them while we
+/// wait for it to read what we send.
 const RUNS_PER_ROUND_TRIP: usize = 1000;
-/// More prepared statements than a table's usual handful come from ever new combinations of left out columns.
+/// More prepared statements than a table's usual handful come from ever new combinations of left
+/// out columns.
 const STATEMENTS_MAX: usize = 1000;
 const COPY_BYTES: usize = 256 * 1024;
 
@@ -80,7 +82,8 @@ impl Writer {
         }
     }
 
-    /// Writes a part; if the epoch ends with it, the transaction is as good as committed then, with `workers` noted as having come so far.
+    /// Writes a part; if the epoch ends with it, the transaction is as good as committed then, with
+    /// `workers` noted as having come so far.
     ///
     /// # Errors
     /// Everything since the last commit is rolled back.
@@ -125,7 +128,8 @@ impl Writer {
         self.open = None;
         self.savepoint = false;
         self.prepared.clear();
-        // If this fails the connection is gone, and with it the transaction; whoever uses it next is told.
+        // If this fails the connection is gone, and with it the transaction; whoever uses it next
+        // is told.
         let _ = self.connection.execute("ROLLBACK; DEALLOCATE ALL");
     }
 
@@ -156,7 +160,8 @@ impl Writer {
         }
         let mut after = Vec::new();
         if deferrable {
-            // Violations show now, while it can still be said what is wrong, and before other workers commit.
+            // Violations show now, while it can still be said what is wrong, and before other
+            // workers commit.
             after.push(Command::sql("SET CONSTRAINTS ALL IMMEDIATE"));
         }
         if let Some(end) = &part.end {
@@ -225,8 +230,9 @@ impl Writer {
             }
             Err(failure) => failure,
         };
-        // The rows' last states fit together, but not the order in which they were written. Those that were updated may all go first; and the order of the
-        // primary fits in any case, but has each change and not only the last.
+        // The rows' last states fit together, but not the order in which they were written. Those
+        // that were updated may all go first; and the order of the primary fits in any case, but
+        // has each change and not only the last.
         for way in [Way::Replacing, Way::InOrder] {
             let conflict = matches!(&failure, Failure::Server(error) if matches!(error.code(), Some("23505" | "23P01")));
             if !(may_reorder && conflict) {
@@ -292,7 +298,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs commands in as few round trips as possible, and checks what each did. Returns the rows written.
+    /// Runs commands in as few round trips as possible, and checks what each did. Returns the rows
+    /// written.
     fn run(&mut self, commands: &[Command<'_>]) -> Result<u64, Failure> {
         let mut rows = 0;
         let mut start = 0;

@@ -24,8 +24,9 @@ pub struct BackupCopy<'a> {
     pub make_schema: bool,
 }
 
-/// Copies the tables as of the snapshot into a backup, which then can follow from `consistent_point` on. If this fails, the backup stays in
-/// the state `copying`, and the next copy first removes what this one did.
+/// Copies the tables as of the snapshot into a backup, which then can follow from
+/// `consistent_point` on. If this fails, the backup stays in the state `copying`, and the next copy
+/// first removes what this one did.
 ///
 /// # Errors
 /// If a table is neither missing nor fit and empty, if a side fails, or if `control` says stop.
@@ -52,7 +53,8 @@ pub fn to_backup(
                     .collect(),
             });
         }
-        // What an interrupted copy made is not finished: indexes and constraints come after the rows.
+        // What an interrupted copy made is not finished: indexes and constraints come after the
+        // rows.
         Present::All if !schema_made => None,
         present => {
             let url = copy.source.primary;
@@ -123,8 +125,8 @@ fn as_of(
         .collect()
 }
 
-/// A session on the backup in which rows are what they were on the primary: no triggers, no foreign keys. What it commits need not be on disk
-/// before the copy is complete.
+/// A session on the backup in which rows are what they were on the primary: no triggers, no foreign
+/// keys. What it commits need not be on disk before the copy is complete.
 fn writing(url: &DatabaseUrl) -> Result<Connection, InitialError> {
     let mut session = Connection::connect(url, &reading().set("synchronous_commit", "off"))
         .map_err(InitialError::connect(Side::Backup))?;
@@ -137,7 +139,8 @@ fn writing(url: &DatabaseUrl) -> Result<Connection, InitialError> {
     Ok(session)
 }
 
-/// Whether the backup's tables were made by a copy that was interrupted. One that was not interrupted must not be begun again.
+/// Whether the backup's tables were made by a copy that was interrupted. One that was not
+/// interrupted must not be begun again.
 fn was_made(session: &mut Connection, slot: &str) -> Result<bool, InitialError> {
     let rows = session
         .query(&format!(
@@ -213,12 +216,14 @@ fn finish(
     session.execute("COMMIT").map(drop).map_err(&failed)
 }
 
-/// Without statistics the backup would plan its first queries, and ours, as if its tables were empty.
+/// Without statistics the backup would plan its first queries, and ours, as if its tables were
+/// empty.
 fn analyze(session: &mut Connection, tables: &[ReplicatedTable]) -> Result<(), InitialError> {
     for table in tables {
         match session.execute(&format!("ANALYZE {}", table.quoted())) {
             Ok(_) => {}
-            // The rows are there: statistics that somebody else has to gather are no reason to fail.
+            // The rows are there: statistics that somebody else has to gather are no reason to
+            // fail.
             Err(error) if !error.is_connection() && !matches!(error, Error::Interrupted) => {}
             Err(source) => {
                 return Err(InitialError::Copy {
@@ -245,7 +250,8 @@ fn watched<T>(
             let pause = std::time::Duration::from_millis(50);
             while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 if control.is_stopping() {
-                    // An index that is being built would not notice that nobody listens any more. If the server cannot be told, so be it.
+                    // An index that is being built would not notice that nobody listens any more.
+                    // If the server cannot be told, so be it.
                     let _ = cancel.cancel();
                     interrupter.interrupt();
                     return;

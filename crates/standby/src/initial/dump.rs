@@ -1,16 +1,17 @@
 //! The primary's schema: `pg_dump` writes it, the backup executes it.
 //!
-//! In two parts, as `pg_restore` does it: what rows need before they can be copied (types, functions, tables), and what is
-//! cheaper or only possible after them (indexes, constraints, triggers). Owners, privileges, tablespaces, publications and subscriptions stay behind: the backup
-//! may not have what they name.
+//! In two parts, as `pg_restore` does it: what rows need before they can be copied (types,
+//! functions, tables), and what is cheaper or only possible after them (indexes, constraints,
+//! triggers). Owners, privileges, tablespaces, publications and subscriptions stay behind: the
+//! backup may not have what they name.
 
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use hindcast_pg::{Address, Connection, DatabaseUrl, Error, SslMode};
-use hindcast_rewind::cluster::{Binaries, ClusterError};
+use hindcast_cluster::{Binaries, ClusterError};
+use hindcast_pg::{Connection, DatabaseUrl, Error};
 use hindcast_wire::sql::{Dialect, Script};
 
 use super::error::InitialError;
@@ -120,7 +121,11 @@ fn dump(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    environment(&mut command, primary);
+    primary.hand_to(&mut command);
+    command
+        .env("PGAPPNAME", "hindcast standby")
+        .env("LC_MESSAGES", "C")
+        .env_remove("LC_ALL");
     let failed = |source| InitialError::RunPgDump {
         program: program.clone(),
         source,
@@ -171,66 +176,6 @@ fn wait(child: &mut Child, control: &Control) -> std::io::Result<Option<std::pro
     }
 }
 
-/// How to get there, as libpq reads it: nothing of it, the password least of all, belongs on a command line.
-fn environment(command: &mut Command, url: &DatabaseUrl) {
-    let hosts: Vec<(String, String)> = url
-        .addresses
-        .iter()
-        .map(|address| match address {
-            Address::Tcp { host, port } => (host.clone(), port.to_string()),
-            Address::Unix(socket) => {
-                let folder = socket.parent().unwrap_or(socket).display().to_string();
-                let name = socket.file_name().unwrap_or_default().to_string_lossy();
-                let port = name.rsplit('.').next().unwrap_or_default().to_owned();
-                (folder, port)
-            }
-        })
-        .collect();
-    let join =
-        |part: fn(&(String, String)) -> &str| hosts.iter().map(part).collect::<Vec<_>>().join(",");
-    command
-        .env("PGHOST", join(|(host, _)| host))
-        .env("PGPORT", join(|(_, port)| port))
-        .env("PGUSER", url.user())
-        .env("PGDATABASE", url.database())
-        .env("PGAPPNAME", "hindcast standby")
-        .env(
-            "PGCONNECT_TIMEOUT",
-            url.connect_timeout.as_secs().to_string(),
-        )
-        .env("LC_MESSAGES", "C")
-        .env(
-            "PGSSLMODE",
-            match url.ssl_mode {
-                SslMode::Disable => "disable",
-                SslMode::Prefer => "prefer",
-                SslMode::Require => "require",
-                SslMode::VerifyCa => "verify-ca",
-                SslMode::VerifyFull => "verify-full",
-            },
-        );
-    for name in ["PGHOSTADDR", "PGSERVICE", "PGOPTIONS", "LC_ALL"] {
-        command.env_remove(name);
-    }
-    if let Some(password) = url.password() {
-        command.env("PGPASSWORD", password);
-    }
-    for (name, path) in [
-        ("PGSSLROOTCERT", &url.ssl_root_cert),
-        ("PGSSLCERT", &url.ssl_cert),
-        ("PGSSLKEY", &url.ssl_key),
-    ] {
-        if let Some(path) = path {
-            command.env(name, path);
-        }
-    }
-    for (name, value) in &url.others {
-        if name == "options" {
-            command.env("PGOPTIONS", value);
-        }
-    }
-}
-
 /// The statements of a script that is meant for `psql`.
 fn statements(script: &str) -> Vec<String> {
     let script = without_restriction(script);
@@ -242,8 +187,8 @@ fn statements(script: &str) -> Vec<String> {
         .collect()
 }
 
-/// Newer versions of `pg_dump` put `\restrict KEY` in front and `\unrestrict KEY` behind: orders to `psql`. The key is random, so that nothing else in
-/// the script can be such a line.
+/// Newer versions of `pg_dump` put `\restrict KEY` in front and `\unrestrict KEY` behind: orders to
+/// `psql`. The key is random, so that nothing else in the script can be such a line.
 fn without_restriction(script: &str) -> String {
     let Some(key) = script
         .lines()
@@ -321,7 +266,8 @@ impl Fallback {
     }
 }
 
-/// Outside: the transaction is lost. Inside: the statement failed, and the transaction is as it was before.
+/// Outside: the transaction is lost. Inside: the statement failed, and the transaction is as it was
+/// before.
 fn attempt(backup: &mut Connection, statement: &str) -> Result<Result<(), Error>, Error> {
     backup.execute("SAVEPOINT hindcast")?;
     let tried = backup.execute(statement).map(drop);
@@ -383,37 +329,6 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(find(14).is_ok());
-    }
-
-    #[test]
-    fn where_the_primary_is_stays_off_the_command_line() {
-        let check = |url: &str, expected: &[(&str, &str)]| {
-            let mut command = Command::new("pg_dump");
-            environment(&mut command, &url.parse().expect("a URL"));
-            let set: std::collections::HashMap<_, _> = command.get_envs().collect();
-            for (name, value) in expected {
-                let found = set.get(std::ffi::OsStr::new(name)).copied().flatten();
-                assert_eq!(found, Some(std::ffi::OsStr::new(value)), "{name} of {url}");
-            }
-            assert_eq!(command.get_args().count(), 0);
-        };
-        check(
-            "postgres://u:p%40ss@a:1,[::1]:2/d?sslmode=verify-ca&sslrootcert=/ca&options=-cx%3D1",
-            &[
-                ("PGHOST", "a,::1"),
-                ("PGPORT", "1,2"),
-                ("PGUSER", "u"),
-                ("PGPASSWORD", "p@ss"),
-                ("PGDATABASE", "d"),
-                ("PGSSLMODE", "verify-ca"),
-                ("PGSSLROOTCERT", "/ca"),
-                ("PGOPTIONS", "-cx=1"),
-            ],
-        );
-        check(
-            "postgres://u@%2Ftmp%2Fsome.dir:6000/d",
-            &[("PGHOST", "/tmp/some.dir"), ("PGPORT", "6000")],
-        );
     }
 
     #[test]

@@ -1,28 +1,21 @@
 //! What can go wrong before a standby follows, and what to do then.
 
-use std::fmt;
 use std::path::PathBuf;
 
+use hindcast_cluster::ClusterError;
 use hindcast_pg::{ConnectError, Error};
-use hindcast_rewind::cluster::ClusterError;
 
 /// One of the two servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Side {
+    #[error("the primary")]
     Primary,
+    #[error("the backup")]
     Backup,
 }
 
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Side::Primary => "the primary",
-            Side::Backup => "the backup",
-        })
-    }
-}
-
-/// Why there is no copy of the primary. The backup says `copying` until there is one: the next start begins again.
+/// Why there is no copy of the primary. The backup says `copying` until there is one: the next
+/// start begins again.
 #[derive(Debug, thiserror::Error)]
 pub enum InitialError {
     #[error("cannot connect to {side}")]
@@ -102,49 +95,22 @@ pub enum InitialError {
 }
 
 /// Why a backup is not for this standby.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// It is the primary.
+    #[error("it is the primary's own database")]
     Itself,
-    /// It copies another server.
+    #[error("it is in recovery, and nothing can be written to it")]
     InRecovery,
     /// It follows somebody else under this name.
-    OtherPrimary {
-        source: String,
-    },
-    Promoted {
-        slot: String,
-    },
-    /// Another process holds it.
-    InUse {
-        slot: String,
-    },
+    #[error("it is the backup of another primary, {source_url}")]
+    OtherPrimary { source_url: String },
+    #[error("it was promoted (slot {slot}), and is a database of its own since")]
+    Promoted { slot: String },
+    #[error("another process follows into it (slot {slot})")]
+    InUse { slot: String },
     /// It says that it was promoted, or stopped being ours, while we worked.
-    Taken {
-        slot: String,
-    },
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unfit::Itself => write!(f, "it is the primary's own database"),
-            Unfit::InRecovery => write!(f, "it is in recovery, and nothing can be written to it"),
-            Unfit::OtherPrimary { source } => {
-                write!(f, "it is the backup of another primary, {source}")
-            }
-            Unfit::Promoted { slot } => {
-                write!(
-                    f,
-                    "it was promoted (slot {slot}), and is a database of its own since"
-                )
-            }
-            Unfit::InUse { slot } => write!(f, "another process follows into it (slot {slot})"),
-            Unfit::Taken { slot } => {
-                write!(f, "slot {slot} was promoted or removed from it meanwhile")
-            }
-        }
-    }
+    #[error("slot {slot} was promoted or removed from it meanwhile")]
+    Taken { slot: String },
 }
 
 impl InitialError {

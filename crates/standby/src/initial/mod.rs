@@ -4,17 +4,17 @@
 //!  slot made ──▶ snapshot ──┬─▶ schema: types, tables       pg_dump --section=pre-data
 //!                           ├─▶ rows: W × COPY ──▶ COPY     pieces of tables, all at the snapshot
 //!                           └─▶ indexes, constraints        pg_dump --section=post-data
-//!                               progress := consistent point, state := following     (one transaction)
+//!                               progress := consistent point, state := following (one transaction)
 //! ```
 //!
-//! [`to_backup`] copies into a Postgres backup, [`read_rows`] hands rows to whoever wants them, the in-memory store for one. [`state`] is what the
-//! backup says about itself.
+//! [`to_backup`] copies into a Postgres backup, [`read_rows`] hands rows to whoever wants them, the
+//! in-memory store for one. [`state`] is what the backup says about itself.
 //!
-//! Sequences are not copied, and not followed later either: their values are not in the logical log. On the backup they stay where the schema
-//! starts them until [`crate::promote`] sets them.
+//! Sequences are not copied, and not followed later either: their values are not in the logical
+//! log. On the backup they stay where the schema starts them until [`crate::promote`] sets them.
 //!
-//! The invariant: the backup says `following` only if it holds, durably, exactly the snapshot's rows. Whatever happens before leaves it `copying`, and
-//! whoever finds that begins again.
+//! The invariant: the backup says `following` only if it holds, durably, exactly the snapshot's
+//! rows. Whatever happens before leaves it `copying`, and whoever finds that begins again.
 
 mod copy;
 mod dump;
@@ -34,8 +34,9 @@ pub use workers::{Copied, Source};
 use crate::source::ReplicatedTable;
 use crate::status::Control;
 
-/// Hands over all rows of the tables as of the snapshot: `each` is called with a table's place in the list and a row of it, from several threads at once.
-/// Columns are those of the table, in its order.
+/// Hands over all rows of the tables as of the snapshot: `each` is called with a table's place in
+/// the list and a row of it, from several threads at once. Columns are those of the table, in its
+/// order.
 pub fn read_rows<E>(
     source: &Source<'_>,
     tables: &[ReplicatedTable],

@@ -12,7 +12,8 @@ SELECT current_user, r.rolsuper, pg_catalog.has_database_privilege(current_datab
 const ITSELF: &str = "\
 SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()) || ' ' || pg_catalog.pg_postmaster_start_time()::text || ' ' || current_database()";
 
-/// Refuses a backup that is the primary itself, that copies another server, or whose role cannot write as a replica does.
+/// Refuses a backup that is the primary itself, that copies another server, or whose role cannot
+/// write as a replica does.
 pub fn check(backup: &mut Connection, primary: &mut Connection) -> Result<(), InitialError> {
     let failed = InitialError::query(Side::Backup, "see what its role may do");
     let name = |connection: &mut Connection| -> Result<String, Error> {

@@ -48,7 +48,8 @@ impl Fields {
     }
 }
 
-/// Undoes the escapes that COPY TO writes: it uses the short ones only, but all that COPY FROM understands are the same length or shorter in bytes.
+/// Undoes the escapes that COPY TO writes: it uses the short ones only, but all that COPY FROM
+/// understands are the same length or shorter in bytes.
 fn unescape(mut field: &[u8], out: &mut Vec<u8>) {
     while let Some(at) = field.iter().position(|&byte| byte == b'\\') {
         out.extend_from_slice(&field[..at]);

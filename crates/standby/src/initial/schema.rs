@@ -21,8 +21,9 @@ SELECT n.nspname, c.relname, a.attname \
   FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
  WHERE c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''";
 
-/// Compares the tables: all must be there, or none. The session's search path is empty, as it was when `wanted` was read, so that types are
-/// called the same. Without `keys` it does not matter which primary keys there are: they are yet to be made.
+/// Compares the tables: all must be there, or none. The session's search path is empty, as it was
+/// when `wanted` was read, so that types are called the same. Without `keys` it does not matter
+/// which primary keys there are: they are yet to be made.
 pub(super) fn compare(
     backup: &mut Connection,
     wanted: &[ReplicatedTable],
@@ -80,7 +81,8 @@ fn required(backup: &mut Connection) -> Result<Required, Error> {
     Ok(required)
 }
 
-/// What rows of `table` do not find in `other`. That may have more columns, if something else fills them.
+/// What rows of `table` do not find in `other`. That may have more columns, if something else fills
+/// them.
 fn difference(
     table: &ReplicatedTable,
     other: &ReplicatedTable,

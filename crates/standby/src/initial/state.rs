@@ -1,4 +1,5 @@
-//! What a backup says about itself: whose it is, and whether it is being copied, follows, or was promoted.
+//! What a backup says about itself: whose it is, and whether it is being copied, follows, or was
+//! promoted.
 //!
 //! ```text
 //!  (nothing) ──▶ copying ──▶ following ──▶ promoted
@@ -42,12 +43,14 @@ impl Identity {
 pub enum Start {
     /// It knows nothing of this slot.
     Copy,
-    /// A copy was interrupted: its slot is of no use any more, and what it copied is removed by the next one.
+    /// A copy was interrupted: its slot is of no use any more, and what it copied is removed by the
+    /// next one.
     CopyAgain,
     Follow,
 }
 
-/// Looks at a backup, which this changes at most by making the (empty) tables of the schema `hindcast`.
+/// Looks at a backup, which this changes at most by making the (empty) tables of the schema
+/// `hindcast`.
 pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, InitialError> {
     let failed = InitialError::query(Side::Backup, "see what it is a backup of");
     schema::create(backup).map_err(&failed)?;
@@ -70,15 +73,16 @@ pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, Init
             slot: identity.slot.clone(),
         })),
         _ if !ours => Err(InitialError::Unfit(Unfit::OtherPrimary {
-            source: row.string(3),
+            source_url: row.string(3),
         })),
         Some("copying") => Ok(Start::CopyAgain),
         _ => Ok(Start::Follow),
     }
 }
 
-/// Says on the backup that the slot was made for it. Should the copy end before it has begun, the next start finds [`Start::CopyAgain`] and knows
-/// that the slot is its own: to be called directly after the slot was made, and never before, since the next start may remove it.
+/// Says on the backup that the slot was made for it. Should the copy end before it has begun, the
+/// next start finds [`Start::CopyAgain`] and knows that the slot is its own: to be called directly
+/// after the slot was made, and never before, since the next start may remove it.
 pub fn announce(backup: &mut Connection, identity: &Identity) -> Result<(), InitialError> {
     // What an interrupted copy has left to be removed stays noted.
     let sql = format!(
@@ -106,7 +110,8 @@ fn insert(identity: &Identity, schema_made: bool) -> String {
     )
 }
 
-/// The right to follow into a backup under a slot's name: one process has it at a time, for as long as its session lasts.
+/// The right to follow into a backup under a slot's name: one process has it at a time, for as long
+/// as its session lasts.
 pub struct Hold {
     session: Connection,
     slot: String,
@@ -141,7 +146,8 @@ impl Hold {
         }))
     }
 
-    /// Whether it is time to stop. An error means that the hold may be lost, and another may follow.
+    /// Whether it is time to stop. An error means that the hold may be lost, and another may
+    /// follow.
     pub fn stop_requested(&mut self) -> Result<Option<StopRequest>, Error> {
         let rows = self.session.query(&format!(
             "SELECT stop_at FROM hindcast.standby WHERE slot = {} AND stop_requested_at IS NOT NULL",
@@ -157,7 +163,8 @@ impl Hold {
         Ok(Some(StopRequest { at }))
     }
 
-    /// Gives it up, saying that all of the primary's log up to `applied` is applied and durable: what [`StopRequest`] asks for.
+    /// Gives it up, saying that all of the primary's log up to `applied` is applied and durable:
+    /// what [`StopRequest`] asks for.
     pub fn stopped(mut self, applied: Lsn) -> Result<(), Error> {
         self.session
             .execute(&format!(

@@ -41,7 +41,8 @@ pub struct Copied {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Task {
     table: usize,
-    /// The first block and the one after the last; the last piece of a table has no end, since the table may have grown.
+    /// The first block and the one after the last; the last piece of a table has no end, since the
+    /// table may have grown.
     blocks: Option<(u64, Option<u64>)>,
 }
 
@@ -148,8 +149,9 @@ fn copy_to(table: &ReplicatedTable, blocks: Option<(u64, Option<u64>)>) -> Strin
     )
 }
 
-/// A session whose values have a text that depends on nothing but the value. The path is empty so that `regclass` and its like are qualified; row
-/// security that would hide rows is an error; and however long something takes, it is no server's business to end it.
+/// A session whose values have a text that depends on nothing but the value. The path is empty so
+/// that `regclass` and its like are qualified; row security that would hide rows is an error; and
+/// however long something takes, it is no server's business to end it.
 pub(super) fn reading() -> ConnectOptions {
     session("hindcast standby copy")
         .set("search_path", "")
@@ -183,8 +185,9 @@ struct Sizes {
     block_bytes: u64,
 }
 
-/// Keeps the tables from being rewritten as long as the session lasts, and sees that none was since the snapshot: `TRUNCATE` and `VACUUM FULL` do not
-/// respect snapshots, and pieces of a table that were read before and after one would not fit together.
+/// Keeps the tables from being rewritten as long as the session lasts, and sees that none was since
+/// the snapshot: `TRUNCATE` and `VACUUM FULL` do not respect snapshots, and pieces of a table that
+/// were read before and after one would not fit together.
 fn protect(holder: &mut Connection, tables: &[ReplicatedTable]) -> Result<Sizes, InitialError> {
     let failed = InitialError::query(Side::Primary, "look at its tables");
     holder
@@ -248,7 +251,8 @@ fn protect(holder: &mut Connection, tables: &[ReplicatedTable]) -> Result<Sizes,
     }
 }
 
-/// Largest tables first, so that nobody is left with one at the end; pieces of a table one after the other, so that its pages are read in order.
+/// Largest tables first, so that nobody is left with one at the end; pieces of a table one after
+/// the other, so that its pages are read in order.
 fn plan(tables: &[ReplicatedTable], sizes: &Sizes, chunk_bytes: u64) -> Vec<Task> {
     let per_chunk = (chunk_bytes / sizes.block_bytes).max(1);
     let blocks_of = |table: &ReplicatedTable| sizes.blocks.get(&table.oid).copied().unwrap_or(0);
@@ -277,8 +281,8 @@ fn plan(tables: &[ReplicatedTable], sizes: &Sizes, chunk_bytes: u64) -> Vec<Task
     tasks
 }
 
-/// Reads all tables at the snapshot: each of `takers` has a session on the primary beside it, and `take` is called for one piece of a table after the
-/// other. The first failure ends them all.
+/// Reads all tables at the snapshot: each of `takers` has a session on the primary beside it, and
+/// `take` is called for one piece of a table after the other. The first failure ends them all.
 pub(super) fn run<T: Send>(
     source: &Source<'_>,
     tables: &[ReplicatedTable],

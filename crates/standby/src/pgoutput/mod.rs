@@ -1,8 +1,9 @@
 //! Reads the messages of `pgoutput`, the logical decoding plugin that every Postgres has.
 //!
-//! Pure: a message's bytes in, a [`Message`] that borrows from them out. Values are in text form. Versions 1 and 2 of the protocol are understood;
-//! version 2 adds transactions that are streamed before they commit, whose messages carry the transaction's id (`streamed`).
-//! The format: <https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html>.
+//! Pure: a message's bytes in, a [`Message`] that borrows from them out. Values are in text form.
+//! Versions 1 and 2 of the protocol are understood; version 2 adds transactions that are streamed
+//! before they commit, whose messages carry the transaction's id (`streamed`). The format:
+//! <https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html>.
 
 use hindcast_pg::Lsn;
 
@@ -59,7 +60,8 @@ pub enum Datum<'a> {
     Text(&'a [u8]),
 }
 
-/// The values of a row, in the order of [`Relation::columns`]. Was checked to be well formed when it was read.
+/// The values of a row, in the order of [`Relation::columns`]. Was checked to be well formed when
+/// it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple<'a> {
     columns: usize,
@@ -222,7 +224,8 @@ pub enum Message<'a> {
     },
 }
 
-/// A message, and whose it is if it is part of a transaction that is streamed before it ends: the subtransaction's id.
+/// A message, and whose it is if it is part of a transaction that is streamed before it ends: the
+/// subtransaction's id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded<'a> {
     pub streamed: Option<u32>,
@@ -281,66 +284,11 @@ impl Decoder {
                     message: Message::Type,
                 });
             }
-            b'I' => {
-                let relation = input.u32()?;
-                let new = match input.u8()? {
-                    b'N' => input.tuple()?,
-                    other => return malformed(format!("an insert with a tuple of kind {other}")),
-                };
-                Message::Change {
-                    relation,
-                    change: Change::Insert { new },
-                }
-            }
-            b'U' => {
-                let relation = input.u32()?;
-                let (old, kind) = match input.u8()? {
-                    b'K' => (Old::Key(input.tuple()?), input.u8()?),
-                    b'O' => (Old::Full(input.tuple()?), input.u8()?),
-                    kind => (Old::None, kind),
-                };
-                if kind != b'N' {
-                    return malformed(format!("an update with a tuple of kind {kind}"));
-                }
-                let new = input.tuple()?;
-                Message::Change {
-                    relation,
-                    change: Change::Update { old, new },
-                }
-            }
-            b'D' => {
-                let relation = input.u32()?;
-                let old = match input.u8()? {
-                    b'K' => Old::Key(input.tuple()?),
-                    b'O' => Old::Full(input.tuple()?),
-                    other => return malformed(format!("a deletion with a tuple of kind {other}")),
-                };
-                Message::Change {
-                    relation,
-                    change: Change::Delete { old },
-                }
-            }
-            b'T' => {
-                let count = input.u32()? as usize;
-                let options = input.u8()?;
-                let relations = (0..count).map(|_| input.u32()).collect::<Result<_, _>>()?;
-                let how = Truncate {
-                    cascade: options & 1 != 0,
-                    restart_identity: options & 2 != 0,
-                };
-                Message::Truncate { relations, how }
-            }
-            b'M' => {
-                let flags = input.u8()?;
-                input.lsn()?;
-                let prefix = input.text()?;
-                let length = input.u32()? as usize;
-                Message::Custom {
-                    transactional: flags & 1 != 0,
-                    prefix,
-                    content: input.take(length)?,
-                }
-            }
+            b'I' => input.insert()?,
+            b'U' => input.update()?,
+            b'D' => input.deletion()?,
+            b'T' => input.truncate()?,
+            b'M' => input.custom()?,
             b'S' => {
                 let xid = input.u32()?;
                 let first = input.u8()? == 1;
@@ -374,6 +322,65 @@ impl Decoder {
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
+    fn insert(&mut self) -> Result<Message<'a>, Malformed> {
+        let relation = self.u32()?;
+        let new = match self.u8()? {
+            b'N' => self.tuple()?,
+            other => return malformed(format!("an insert with a tuple of kind {other}")),
+        };
+        let change = Change::Insert { new };
+        Ok(Message::Change { relation, change })
+    }
+
+    fn update(&mut self) -> Result<Message<'a>, Malformed> {
+        let relation = self.u32()?;
+        let (old, kind) = match self.u8()? {
+            b'K' => (Old::Key(self.tuple()?), self.u8()?),
+            b'O' => (Old::Full(self.tuple()?), self.u8()?),
+            kind => (Old::None, kind),
+        };
+        if kind != b'N' {
+            return malformed(format!("an update with a tuple of kind {kind}"));
+        }
+        let new = self.tuple()?;
+        let change = Change::Update { old, new };
+        Ok(Message::Change { relation, change })
+    }
+
+    fn deletion(&mut self) -> Result<Message<'a>, Malformed> {
+        let relation = self.u32()?;
+        let old = match self.u8()? {
+            b'K' => Old::Key(self.tuple()?),
+            b'O' => Old::Full(self.tuple()?),
+            other => return malformed(format!("a deletion with a tuple of kind {other}")),
+        };
+        let change = Change::Delete { old };
+        Ok(Message::Change { relation, change })
+    }
+
+    fn truncate(&mut self) -> Result<Message<'a>, Malformed> {
+        let count = self.u32()? as usize;
+        let options = self.u8()?;
+        let relations = (0..count).map(|_| self.u32()).collect::<Result<_, _>>()?;
+        let how = Truncate {
+            cascade: options & 1 != 0,
+            restart_identity: options & 2 != 0,
+        };
+        Ok(Message::Truncate { relations, how })
+    }
+
+    fn custom(&mut self) -> Result<Message<'a>, Malformed> {
+        let flags = self.u8()?;
+        self.lsn()?;
+        let prefix = self.text()?;
+        let length = self.u32()? as usize;
+        Ok(Message::Custom {
+            transactional: flags & 1 != 0,
+            prefix,
+            content: self.take(length)?,
+        })
+    }
+
     #[inline]
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         match self.0.split_at_checked(count) {

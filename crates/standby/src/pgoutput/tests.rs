@@ -419,7 +419,8 @@ fn look_at(message: &Message<'_>) {
 }
 
 proptest! {
-    /// Whatever a server sends, cut off or damaged anywhere, is a message or an error, and what is a message can be looked at.
+    /// Whatever a server sends, cut off or damaged anywhere, is a message or an error, and what is
+    /// a message can be looked at.
     #[test]
     fn decoding_never_panics(
         messages in vec(

@@ -2,7 +2,8 @@
 
 use hindcast_pg::{Connection, Error, quote_identifier};
 
-/// Something about the backup that its new users should know; each query returns one text per finding.
+/// Something about the backup that its new users should know; each query returns one text per
+/// finding.
 const FINDINGS: &[&str] = &[
     "SELECT 'the index ' || indexrelid::regclass || ' is invalid: REINDEX INDEX ' || indexrelid::regclass \
        FROM pg_catalog.pg_index i WHERE NOT indisvalid ORDER BY 1",
@@ -36,7 +37,8 @@ pub(super) struct Digest {
     pub sum: String,
 }
 
-/// The stored columns of a table, `None` if there is no such table. Computed ones need not be compared.
+/// The stored columns of a table, `None` if there is no such table. Computed ones need not be
+/// compared.
 pub(super) fn columns(
     connection: &mut Connection,
     schema: &str,
@@ -53,7 +55,8 @@ pub(super) fn columns(
     Ok((!columns.is_empty()).then_some(columns))
 }
 
-/// The session must have the settings of [`crate::source::session`], and an empty search path: a row's text depends on them.
+/// The session must have the settings of [`crate::source::session`], and an empty search path: a
+/// row's text depends on them.
 pub(super) fn digest(
     connection: &mut Connection,
     schema: &str,

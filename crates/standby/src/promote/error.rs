@@ -5,7 +5,8 @@ use hindcast_pg::{ConnectError, Error, Lsn};
 use crate::initial::Side;
 use crate::source::SlotError;
 
-/// Why a backup was not promoted. It is what it was before; only a follower that was asked to stop may have stopped.
+/// Why a backup was not promoted. It is what it was before; only a follower that was asked to stop
+/// may have stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum PromoteError {
     #[error(transparent)]

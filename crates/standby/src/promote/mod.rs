@@ -1,20 +1,23 @@
 //! Makes a backup a database of its own.
 //!
 //! ```text
-//!  the one who follows: "up to here, then stop" ──▶ it is gone ──▶ anything missing? rows the same?
+//!  the one who follows: "up to here, then stop" ──▶ it is gone ──▶ anything missing? same rows?
 //!       ──▶ sequences, state := promoted ──▶ slot and publication dropped ──▶ report
 //! ```
 //!
-//! Whoever follows is asked through `hindcast.standby` on the backup, and is known to be gone when its advisory lock is: there is no other
-//! channel that would have to work just when things are broken. If the primary can be reached nothing is lost unless the user says so; if it
-//! cannot, the backup is what it is, and the report says what that means.
+//! Whoever follows is asked through `hindcast.standby` on the backup, and is known to be gone when
+//! its advisory lock is: there is no other channel that would have to work just when things are
+//! broken. If the primary can be reached nothing is lost unless the user says so; if it cannot, the
+//! backup is what it is, and the report says what that means.
 //!
-//! Nothing that applies log runs here. What a stopped follower has not applied is not applied: starting it again is how to get it.
+//! Nothing that applies log runs here. What a stopped follower has not applied is not applied:
+//! starting it again is how to get it.
 //!
-//! Sequences are not part of the logical log, so nothing was done for them while following: here they get the primary's values, or without it
-//! values beyond those in their columns.
+//! Sequences are not part of the logical log, so nothing was done for them while following: here
+//! they get the primary's values, or without it values beyond those in their columns.
 //!
-//! The invariant: until the one transaction that says `promoted` the backup can go on being a standby, and after it never again.
+//! The invariant: until the one transaction that says `promoted` the backup can go on being a
+//! standby, and after it never again.
 
 mod checks;
 mod error;
@@ -74,7 +77,8 @@ pub struct PromoteReport {
     pub sequences: Sequences,
     /// Removed from the primary.
     pub dropped: Vec<String>,
-    /// SQL to run on the primary, should it come back: until then it keeps WAL for a standby that is gone.
+    /// SQL to run on the primary, should it come back: until then it keeps WAL for a standby that
+    /// is gone.
     pub to_drop_later: Vec<String>,
     /// What the user should look at.
     pub findings: Vec<String>,
@@ -192,7 +196,8 @@ fn connect_primary(
     }
 }
 
-/// What is asked of the one who follows. Withdrawn when dropped, so that a promotion that failed stops nobody later.
+/// What is asked of the one who follows. Withdrawn when dropped, so that a promotion that failed
+/// stops nobody later.
 struct Request {
     session: Connection,
     slot: String,
@@ -234,7 +239,8 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if !self.fulfilled {
-            // If the backup is gone, the request stays: a follower that finds it stops, which is safe.
+            // If the backup is gone, the request stays: a follower that finds it stops, which is
+            // safe.
             let _ = self.session.execute(&format!(
                 "UPDATE hindcast.standby SET stop_requested_at = NULL, stop_at = NULL WHERE slot = {}",
                 quote_literal(&self.slot)
@@ -243,7 +249,8 @@ impl Drop for Request {
     }
 }
 
-/// Waits until this session has the right to follow, and so nobody else; keeps it until the session ends. Says whether somebody had it.
+/// Waits until this session has the right to follow, and so nobody else; keeps it until the session
+/// ends. Says whether somebody had it.
 fn wait_for_follower(
     backup: &mut Connection,
     options: &PromoteOptions,
@@ -278,7 +285,8 @@ fn wait_for_follower(
     }
 }
 
-/// What the primary has that the backup has not: with `wait` there must be nothing up to `wanted`, and what came later is told.
+/// What the primary has that the backup has not: with `wait` there must be nothing up to `wanted`,
+/// and what came later is told.
 fn look_for_missing(
     primary: &mut Primary,
     known: &Stored,
@@ -339,7 +347,8 @@ fn tables(backup: &mut Connection, known: &Stored) -> Result<Vec<(String, String
         .collect())
 }
 
-/// Compares the rows of all tables; both sides at the same time, since each takes as long as reading everything takes.
+/// Compares the rows of all tables; both sides at the same time, since each takes as long as
+/// reading everything takes.
 fn compare(
     primary: &mut Primary,
     options: &PromoteOptions,
@@ -404,7 +413,8 @@ fn sequences_of(
     sequences::fit(backup, theirs, &schemas).map_err(failed(Side::Backup))
 }
 
-/// Nobody takes snapshots for readers any more, unless the database is somebody else's backup as well; ordinary ones do now.
+/// Nobody takes snapshots for readers any more, unless the database is somebody else's backup as
+/// well; ordinary ones do now.
 const FORGET_SNAPSHOTS: &str = "BEGIN \
     IF NOT EXISTS (SELECT FROM hindcast.standby WHERE state <> 'promoted') THEN \
       DROP FUNCTION IF EXISTS hindcast.standby_snapshot(text); \

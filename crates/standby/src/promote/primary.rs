@@ -1,4 +1,5 @@
-//! The primary of a backup that is being promoted: what it still has, and what is kept for us there.
+//! The primary of a backup that is being promoted: what it still has, and what is kept for us
+//! there.
 
 use std::time::{Duration, Instant};
 
@@ -62,11 +63,13 @@ impl Primary {
         Ok(row.map_or_else(Default::default, |row| (row.string(0), row.string(1))))
     }
 
-    /// Everything that was committed before this was asked ends at or before it, and can be read from the slot: the log is read only as far as it is on disk,
-    /// where transactions with `synchronous_commit = off` come late.
+    /// Everything that was committed before this was asked ends at or before it, and can be read
+    /// from the slot: the log is read only as far as it is on disk, where transactions with
+    /// `synchronous_commit = off` come late.
     pub fn end(&mut self) -> Result<Lsn, PromoteError> {
         let failed = PromoteError::query(Side::Primary, "see where its log ends");
-        // The commit of this message, which is for nobody, waits until all that was written before is on disk.
+        // The commit of this message, which is for nobody, waits until all that was written before
+        // is on disk.
         self.connection
             .execute(
                 "BEGIN READ WRITE; SET LOCAL synchronous_commit = local; \
@@ -81,7 +84,8 @@ impl Primary {
         row.parse(0).map_err(&failed)
     }
 
-    /// Waits until nobody reads the slot, since the primary may notice late that a follower is gone. The inner error: why it cannot be read.
+    /// Waits until nobody reads the slot, since the primary may notice late that a follower is
+    /// gone. The inner error: why it cannot be read.
     pub fn wait_until_free(
         &mut self,
         slot: &str,
@@ -111,7 +115,8 @@ impl Primary {
         }
     }
 
-    /// Looks what the slot's log holds after `applied`, which must be durable on the backup. Nobody may read the slot meanwhile.
+    /// Looks what the slot's log holds after `applied`, which must be durable on the backup. Nobody
+    /// may read the slot meanwhile.
     pub fn missing(
         &mut self,
         slot: &str,
@@ -121,14 +126,16 @@ impl Primary {
         self.end()?;
         let failed = PromoteError::query(Side::Primary, "look at what the slot still has");
         let slot = quote_literal(slot);
-        // What the backup has need not be looked at. The slot says so itself if it was acknowledged.
+        // What the backup has need not be looked at. The slot says so itself if it was
+        // acknowledged.
         self.connection
             .execute(&format!(
                 "SELECT pg_catalog.pg_replication_slot_advance(slot_name, '{applied}') FROM pg_catalog.pg_replication_slots \
                   WHERE slot_name = {slot} AND confirmed_flush_lsn < '{applied}'"
             ))
             .map_err(&failed)?;
-        // Names in the option are separated by commas, so the publication's is quoted as a name first.
+        // Names in the option are separated by commas, so the publication's is quoted as a name
+        // first.
         let rows = self
             .connection
             .query(&format!(

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use hindcast_pg::{Connection, Error, quote_identifier, quote_literal};
 
-/// How many values beyond the greatest one in its column a sequence is set where the primary cannot be asked: values that it gave to
-/// transactions that never arrived are not given again, unless there were more of them.
+/// How many values beyond the greatest one in its column a sequence is set where the primary cannot
+/// be asked: values that it gave to transactions that never arrived are not given again, unless
+/// there were more of them.
 pub const MARGIN: i128 = 1000;
 
 /// A sequence and what it was set to.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hindcast_pg::{Connection, DatabaseUrl, Lsn};
 
 use super::retry::Retry;
-use super::{BackupOptions, Ended, StandbyError, note};
+use super::{BackupOptions, Ended, StandbyError};
 use crate::backup::{self, Backup, BackupError, Granularity};
 use crate::follow::{self, FollowError, Wish, follow};
 use crate::initial::{
@@ -18,7 +18,8 @@ use crate::status::{Control, State};
 /// How often it is asked whether somebody wants to promote.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Copies if there is nothing yet, follows, and goes on when one of the servers was gone, until it is stopped or cannot go on.
+/// Copies if there is nothing yet, follows, and goes on when one of the servers was gone, until it
+/// is stopped or cannot go on.
 pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, StandbyError> {
     let names = Names::new(&options.common.name)?;
     let mut retry = Retry::default();
@@ -27,7 +28,8 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
         match once(options, &names, control, &mut retry, cut_before) {
             Ok(ended) => break ended,
             Err(_) if control.is_stopping() => break Ended::Stopped,
-            // What comes before the transaction that cannot be applied should be there, so that the backup stops exactly where the message says.
+            // What comes before the transaction that cannot be applied should be there, so that the
+            // backup stops exactly where the message says.
             Err(StandbyError::Backup(error))
                 if !error.is_transient()
                     && error.lsn().is_some_and(|lsn| cut_before != Some(lsn)) =>
@@ -70,7 +72,7 @@ fn once(
     let common = &options.common;
     control.update(|status| status.state = State::Starting);
     let primary = preflight(&common.from, &common.tables, &names.slot)?;
-    note(control, &primary.notices);
+    control.note(&primary.notices);
     let mut hold = Hold::take(&options.to, &names.slot)?.ok_or_else(|| {
         InitialError::Unfit(Unfit::InUse {
             slot: names.slot.clone(),
@@ -119,11 +121,11 @@ fn once(
 fn applying(options: &BackupOptions, names: &Names, cut_before: Option<Lsn>) -> backup::Options {
     backup::Options {
         // One after the other is for one.
-        workers: match options.common.granularity {
+        workers: match options.granularity {
             Granularity::Single => 1,
             _ => options.common.workers.unwrap_or(1),
         },
-        granularity: options.common.granularity,
+        granularity: options.granularity,
         epoch_interval: options.epoch_interval,
         epoch_rows_max: options.epoch_rows,
         cut_before,
@@ -161,7 +163,7 @@ fn prepare(
                     format!("{table} is not replicated: it was made, or asked for, after the copy. Make the backup anew to have it, or exclude it")
                 })
                 .collect();
-            note(control, &notices);
+            control.note(&notices);
             return Ok(());
         }
         // Its log begins before what will be copied now.
@@ -181,22 +183,24 @@ fn prepare(
         &common.from,
         names,
         || control.is_stopping(),
-        |waiting| note(control, &[waiting]),
+        |waiting| control.note(&[waiting]),
     )?;
     let copied = initial::announce(&mut connection, &identity)
         .and_then(|()| copy(options, &created, &identity, primary, control));
     drop(created);
     let Err(error) = copied else { return Ok(()) };
-    // The connection may have been lost with the answer to the commit that ends the copy. Only the backup knows what became of it; while
-    // it cannot be asked the slot stays, since it may be the one to go on from, and the next start asks again.
+    // The connection may have been lost with the answer to the commit that ends the copy. Only the
+    // backup knows what became of it; while it cannot be asked the slot stays, since it may be the
+    // one to go on from, and the next start asks again.
     let state = connect(&options.to, Side::Backup)
         .ok()
         .and_then(|mut connection| initial::start(&mut connection, &identity).ok());
     match state {
         Some(Start::Follow) => Ok(()),
         Some(Start::CopyAgain | Start::Copy) => {
-            // Nobody goes on from this slot: the next copy makes its own, and until then the primary should keep nothing for us.
-            // If it cannot be reached either, the next start does it.
+            // Nobody goes on from this slot: the next copy makes its own, and until then the
+            // primary should keep nothing for us. If it cannot be reached either, the next start
+            // does it.
             let _ = slot::remove(&common.from, names);
             Err(error.into())
         }

@@ -2,8 +2,6 @@
 
 use crate::backup::BackupError;
 use crate::initial::{InitialError, Unfit};
-use crate::memory::MemoryError;
-use crate::serve::ServeError;
 use crate::source::{PreflightError, SlotError, SourceError};
 
 /// Each part has errors of its own; this is where they meet.
@@ -19,10 +17,6 @@ pub enum StandbyError {
     Source(#[from] SourceError),
     #[error(transparent)]
     Backup(#[from] BackupError),
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    #[error(transparent)]
-    Serve(#[from] ServeError),
 }
 
 impl StandbyError {
@@ -34,8 +28,6 @@ impl StandbyError {
             StandbyError::Initial(error) => Some(error.hint()),
             StandbyError::Source(error) => error.hint(),
             StandbyError::Backup(error) => Some(error.hint()),
-            StandbyError::Memory(error) => Some(error.hint()),
-            StandbyError::Serve(error) => Some(error.hint()),
         }
     }
 
@@ -47,7 +39,6 @@ impl StandbyError {
             StandbyError::Initial(error) => error.is_transient(),
             StandbyError::Source(error) => error.is_transient(),
             StandbyError::Backup(error) => error.is_transient(),
-            StandbyError::Memory(_) | StandbyError::Serve(_) => false,
         }
     }
 

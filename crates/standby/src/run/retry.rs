@@ -7,7 +7,7 @@ use crate::status::{Control, State};
 
 /// Waits a little longer each time; forgets that when things went well for a while.
 #[derive(Debug, Default)]
-pub(super) struct Retry {
+pub struct Retry {
     attempt: u32,
     /// It was followed at least once.
     has_worked: bool,
@@ -24,8 +24,8 @@ impl Retry {
         self.has_worked = true;
     }
 
-    /// Whether to try again. Somebody who has just started it wants to know at once that a URL is wrong; but a predecessor that was killed may be in the
-    /// way for a moment.
+    /// Whether to try again. Somebody who has just started it wants to know at once that a URL is
+    /// wrong; but a predecessor that was killed may be in the way for a moment.
     pub fn may_help(&self, error: &StandbyError) -> bool {
         match self.has_worked {
             true => error.is_transient(),

@@ -29,7 +29,8 @@ impl BackupStatus {
     }
 }
 
-/// Asks the backup, and the primary if it is given. `None` if the backup knows no standby of that name.
+/// Asks the backup, and the primary if it is given. `None` if the backup knows no standby of that
+/// name.
 pub fn status(
     to: &DatabaseUrl,
     from: Option<&DatabaseUrl>,

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use hindcast_pg::{Connection, DatabaseUrl, Error, Lsn};
 
-use super::stream::session;
+use super::session::session;
 
 /// Asks the primary for its end of WAL now and then, in a session and thread of its own.
 ///
-/// The stream cannot tell: what it calls the end is how far the primary has decoded its log for us, which is far behind the end whenever a large
-/// transaction is being decoded, and just then nothing else comes that would tell.
+/// The stream cannot tell: what it calls the end is how far the primary has decoded its log for us,
+/// which is far behind the end whenever a large transaction is being decoded, and just then nothing
+/// else comes that would tell.
 pub(super) struct EndOfWal(Arc<Shared>);
 
 #[derive(Default)]
@@ -46,7 +47,8 @@ impl EndOfWal {
 }
 
 impl Drop for EndOfWal {
-    /// Does not wait for the thread, which may be waiting for a primary that is gone; it ends with the answer, or with the connection's timeout.
+    /// Does not wait for the thread, which may be waiting for a primary that is gone; it ends with
+    /// the answer, or with the connection's timeout.
     fn drop(&mut self) {
         self.0.stop.store(true, Ordering::Relaxed);
         let (asleep, wake) = &self.0.sleep;

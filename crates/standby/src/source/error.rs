@@ -35,8 +35,9 @@ impl SourceError {
                 source.is_connection() || source.code() == Some("55006")
             }
             SourceError::Lost(Error::Interrupted) => false,
-            // The session is gone, or the primary is short of something (53), was told to end it (57), or has a failing disk (58); anything
-            // else it will say again when it decodes the same again.
+            // The session is gone, or the primary is short of something (53), was told to end it
+            // (57), or has a failing disk (58); anything else it will say again when it decodes the
+            // same again.
             SourceError::Lost(error) => {
                 let class = error.code().unwrap_or("").get(..2);
                 error.is_connection() || matches!(class, Some("53" | "57" | "58"))

@@ -1,8 +1,10 @@
-//! Everything towards the primary: whether it can be followed, what is kept for us there, and its log.
+//! Everything towards the primary: whether it can be followed, what is kept for us there, and its
+//! log.
 
 mod end;
 pub mod error;
 pub mod preflight;
+mod session;
 pub mod slot;
 pub mod spill;
 pub mod stream;
@@ -10,6 +12,7 @@ pub mod tables;
 
 pub use error::SourceError;
 pub use preflight::{PreflightError, Primary, preflight};
+pub use session::session;
 pub use slot::{Names, SlotError};
-pub use stream::{Stream, StreamOptions, session};
+pub use stream::{Stream, StreamOptions};
 pub use tables::{ReplicatedTable, TableColumn, TableFilter};

@@ -6,8 +6,8 @@ use hindcast_pg::{
     ConnectError, ConnectOptions, Connection, DatabaseUrl, Error, quote_identifier, quote_literal,
 };
 
+use super::session::session;
 use super::slot::published;
-use super::stream::session;
 use super::tables::{ReplicatedTable, TableFilter, Tables, tables};
 
 /// A primary that can be followed.
@@ -177,7 +177,8 @@ SELECT current_setting('wal_level'), pg_catalog.pg_is_in_recovery(), (SELECT sys
        current_database(), pg_catalog.has_database_privilege(current_database(), 'CREATE'), \
        EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = ";
 
-/// Looks whether a primary can be followed, and what there is. `slot` is the one that will be used; it may be there already.
+/// Looks whether a primary can be followed, and what there is. `slot` is the one that will be used;
+/// it may be there already.
 pub fn preflight(
     url: &DatabaseUrl,
     filter: &TableFilter,
@@ -261,7 +262,8 @@ pub fn preflight(
     })
 }
 
-/// Whether a role may replicate that does not have the attribute: hosts give that right in ways of their own, so it is tried.
+/// Whether a role may replicate that does not have the attribute: hosts give that right in ways of
+/// their own, so it is tried.
 fn may_replicate(url: &DatabaseUrl, role: &str, senders: u64) -> Result<(), PreflightError> {
     let options = ConnectOptions {
         replication: true,
@@ -277,7 +279,8 @@ fn may_replicate(url: &DatabaseUrl, role: &str, senders: u64) -> Result<(), Pref
     )
 }
 
-/// An update of a table without an identity fails once it is published: not here, on the primary, for its users.
+/// An update of a table without an identity fails once it is published: not here, on the primary,
+/// for its users.
 fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightError> {
     let unmatched = filter.without_match(found);
     if !unmatched.is_empty() {
@@ -297,7 +300,8 @@ fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightErr
     }
 }
 
-/// For a standby that is there already: tables without an identity are no reason to stop, as long as they are never published.
+/// For a standby that is there already: tables without an identity are no reason to stop, as long
+/// as they are never published.
 fn leave_out_new(found: &mut Tables, published: &HashSet<u32>) -> Vec<String> {
     let mut notices = Vec::new();
     found.tables.retain(|table| {

@@ -9,7 +9,7 @@ use hindcast_pg::{
     quote_literal,
 };
 
-use super::stream::session;
+use super::session::session;
 use super::tables::ReplicatedTable;
 
 /// What slot and publication of a standby are called.
@@ -110,7 +110,8 @@ fn refused(doing: &'static str) -> impl Fn(Error) -> SlotError {
     move |source| SlotError::Refused { doing, source }
 }
 
-/// A slot that was just made. As long as this lives, `snapshot` is the state that the slot's log continues.
+/// A slot that was just made. As long as this lives, `snapshot` is the state that the slot's log
+/// continues.
 pub struct Created {
     pub consistent_point: Lsn,
     /// For `SET TRANSACTION SNAPSHOT`.
@@ -123,13 +124,15 @@ fn connect(url: &DatabaseUrl) -> Result<Connection, SlotError> {
     Connection::connect(url, &session("hindcast standby")).map_err(SlotError::Connect)
 }
 
-/// Publishing waits for those who change or maintain one of the tables, but not for ever: better to say so.
+/// Publishing waits for those who change or maintain one of the tables, but not for ever: better to
+/// say so.
 const LOCK_TIMEOUT: &str = "SET lock_timeout = '5s'";
 
 /// Makes the publication hold exactly these tables.
 ///
-/// Tables are named one by one: with `FOR ALL TABLES` a table that somebody makes tomorrow without a primary key could not be updated on the primary.
-/// A publication that is right already is left alone, so that somebody else may have made it.
+/// Tables are named one by one: with `FOR ALL TABLES` a table that somebody makes tomorrow without
+/// a primary key could not be updated on the primary. A publication that is right already is left
+/// alone, so that somebody else may have made it.
 pub fn publish(
     url: &DatabaseUrl,
     names: &Names,
@@ -206,8 +209,9 @@ pub fn create(url: &DatabaseUrl, names: &Names) -> Result<Created, SlotError> {
     create_unless(url, names, || false, |_| {})
 }
 
-/// The same. The primary first waits for the end of all transactions that have written something, and that may take as long as somebody forgets to
-/// commit: `waiting` is told what it waits for, and `stop` is asked now and then whether to give up.
+/// The same. The primary first waits for the end of all transactions that have written something,
+/// and that may take as long as somebody forgets to commit: `waiting` is told what it waits for,
+/// and `stop` is asked now and then whether to give up.
 pub fn create_unless(
     url: &DatabaseUrl,
     names: &Names,
@@ -243,7 +247,8 @@ pub fn create_unless(
         while end.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
             if stop() {
                 stopped = true;
-                // Asked again until it helps; if the primary cannot be reached, creating fails by itself.
+                // Asked again until it helps; if the primary cannot be reached, creating fails by
+                // itself.
                 let _ = token.cancel();
             } else if Instant::now() > look_at {
                 if let Ok(Some(text)) = blockers(url, pid) {
@@ -293,7 +298,7 @@ fn blockers(url: &DatabaseUrl, pid: u32) -> Result<Option<String>, SlotError> {
         ))
         .map_err(&refused)?;
     // The same words as long as it is the same transaction.
-    let blocker = |row: Row<'_>| match (row.text(0), row.text(2)) {
+    let blocker = |row: &Row| match (row.text(0), row.text(2)) {
         // How Postgres writes the holder that has no process.
         (Some("0") | None, _) => "a prepared transaction (pg_prepared_xacts)".to_owned(),
         (Some(pid), Some(since)) => format!("process {pid} ({}, since {since} UTC)", row.string(1)),

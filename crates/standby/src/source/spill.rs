@@ -1,8 +1,9 @@
 //! Transactions that are streamed before they end: they wait here until they commit.
 //!
-//! A transaction begins in memory and moves to a file when it grows. Messages are kept as they came; which of them count is known only at the end, since a
-//! subtransaction may still be rolled back. While a subtransaction runs nobody else of its transaction writes, so whatever came since its
-//! first message is its own or its children's, and rolling it back cuts all of that off.
+//! A transaction begins in memory and moves to a file when it grows. Messages are kept as they
+//! came; which of them count is known only at the end, since a subtransaction may still be rolled
+//! back. While a subtransaction runs nobody else of its transaction writes, so whatever came since
+//! its first message is its own or its children's, and rolling it back cuts all of that off.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -50,7 +51,8 @@ struct Waiting {
     tail: Vec<u8>,
     file: Option<File>,
     filed: u64,
-    /// Where each subtransaction began, in order, and which place in that order each has. There may be a million of them.
+    /// Where each subtransaction began, in order, and which place in that order each has. There
+    /// may be a million of them.
     begun: Vec<(u32, u64)>,
     places: HashMap<u32, usize>,
 }
@@ -101,7 +103,8 @@ impl Spill {
         kept.map_err(|source| self.error(source))
     }
 
-    /// Makes sure that many transactions together do not take too much memory either. Looks at all of them: not for every message.
+    /// Makes sure that many transactions together do not take too much memory either. Looks at all
+    /// of them: not for every message.
     pub fn settle(&mut self) -> Result<(), SpillError> {
         let mut all: usize = self.open.values().map(|waiting| waiting.tail.len()).sum();
         while all > self.limits.all {
@@ -373,7 +376,8 @@ mod tests {
         RollbackAll,
     }
 
-    /// A transaction as its author sees it: open subtransactions, with the ids of those that were released into them, and what is left of its messages.
+    /// A transaction as its author sees it: open subtransactions, with the ids of those that were
+    /// released into them, and what is left of its messages.
     struct Model {
         xid: u32,
         nested: Vec<(Vec<u32>, usize)>,
@@ -393,7 +397,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever several transactions and their subtransactions do, in memory and in files, what was not rolled back comes out in order.
+        /// Whatever several transactions and their subtransactions do, in memory and in files, what
+        /// was not rolled back comes out in order.
         #[test]
         fn what_was_not_rolled_back_comes_out(steps in vec(step(), 0..200), each in 0..200_usize, all in 0..400_usize) {
             let mut spill = Spill::new(&std::env::temp_dir());

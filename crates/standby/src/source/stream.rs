@@ -6,26 +6,28 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use hindcast_pg::{
-    ConnectOptions, Connection, CopyBoth, DatabaseUrl, Error, Interrupter, Lsn, quote_identifier,
-    quote_literal,
+    Connection, CopyBoth, DatabaseUrl, Error, Interrupter, Lsn, quote_identifier, quote_literal,
 };
 
 use crate::follow::{Acknowledgement, Event, Log};
 use crate::pgoutput::{Begin, Decoder, Malformed, Message, POSTGRES_EPOCH, Relation};
 use crate::source::end::EndOfWal;
 use crate::source::error::SourceError;
+use crate::source::session::session;
 use crate::source::spill::{Playback, Spill, SpillError};
 use crate::status::now_micros;
 
 /// What a stream is asked for.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
-    /// The primary is told how far we are at least this often, changes or not. It ends sessions that are silent for `wal_sender_timeout` (60 s by default).
+    /// The primary is told how far we are at least this often, changes or not. It ends sessions
+    /// that are silent for `wal_sender_timeout` (60 s by default).
     pub status_interval: Duration,
     /// Receive large transactions while they run. They wait in files of this folder.
     pub stream_into: Option<PathBuf>,
-    /// A primary that says nothing for so long, not even when it is asked to, is lost. Long, because old versions say nothing either while they decode
-    /// a large transaction that is nothing for us.
+    /// A primary that says nothing for so long, not even when it is asked to, is lost. Long,
+    /// because old versions say nothing either while they decode a large transaction that is
+    /// nothing for us.
     pub silence_max: Duration,
 }
 
@@ -71,37 +73,6 @@ const READ_PAUSE: Duration = Duration::from_millis(1);
 struct Playing {
     playback: Playback,
     decoder: Decoder,
-}
-
-/// How values look, whatever the primary's defaults are: exact, and the same for every reader. With nothing else to search, names in values
-/// (`regclass` and its like) come with their schema, and no function of somebody else's can be taken for one of the system's.
-const LOOKS: [(&str, &str); 8] = [
-    ("datestyle", "ISO"),
-    ("intervalstyle", "postgres"),
-    ("extra_float_digits", "3"),
-    ("timezone", "UTC"),
-    ("bytea_output", "hex"),
-    ("lc_monetary", "C"),
-    ("xmlbinary", "base64"),
-    ("search_path", "pg_catalog"),
-];
-
-/// Defaults that are meant for the users of an application. A copy may take hours, and the session that keeps the snapshot for it does nothing meanwhile.
-/// Where row security would hide rows from us, an error is better than a backup without them.
-const PATIENT: [(&str, &str); 5] = [
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("idle_in_transaction_session_timeout", "0"),
-    ("default_transaction_read_only", "off"),
-    ("row_security", "off"),
-];
-
-/// A session in which values look the same whoever asks.
-pub fn session(application_name: &str) -> ConnectOptions {
-    LOOKS.iter().chain(&PATIENT).fold(
-        ConnectOptions::named(application_name),
-        |options, (name, value)| options.set(name, value),
-    )
 }
 
 impl Stream {
@@ -160,9 +131,11 @@ impl Stream {
         })
     }
 
-    /// Ends the session, so that the slot is free when this returns. What was not acknowledged comes again next time.
+    /// Ends the session, so that the slot is free when this returns. What was not acknowledged
+    /// comes again next time.
     pub fn finish(mut self) {
-        /// A primary in the middle of a large transaction sends all of it first. Its session ends as well when we just go, only a little later.
+        /// A primary in the middle of a large transaction sends all of it first. Its session ends
+        /// as well when we just go, only a little later.
         const PATIENCE: Duration = Duration::from_secs(5);
         // A primary that is gone has no session of ours either.
         let _ = self.tell();
@@ -183,8 +156,9 @@ impl Stream {
         self.session.interrupter()
     }
 
-    /// Waits until a millisecond has passed since the last read. A reader that takes each message as it comes makes the primary send each by itself,
-    /// which costs it more than decoding does; on a machine that is busy the two also take turns on a core for each.
+    /// Waits until a millisecond has passed since the last read. A reader that takes each message
+    /// as it comes makes the primary send each by itself, which costs it more than decoding does;
+    /// on a machine that is busy the two also take turns on a core for each.
     fn let_some_come(&mut self) {
         if let Some(early) = READ_PAUSE.checked_sub(self.read_at.elapsed()) {
             std::thread::sleep(early);
@@ -351,8 +325,8 @@ impl Log for Stream {
 
 /// Compares the primary's clock with ours.
 ///
-/// A message takes its time to us, on the way and in buffers, and looks as if the primary's clock were behind by that much. So the fastest message of the last
-/// seconds counts.
+/// A message takes its time to us, on the way and in buffers, and looks as if the primary's clock
+/// were behind by that much. So the fastest message of the last seconds counts.
 #[derive(Debug, Default)]
 struct Clock {
     /// The greatest difference since `since`, and the one of the window before.
@@ -398,7 +372,8 @@ impl Position {
     fn event<'a>(&'a mut self, message: Message<'a>) -> Result<Event<'a>, SourceError> {
         Ok(match message {
             Message::Begin(begin) => {
-                // The primary does not send what is before the start; if one ever did, it would be applied twice.
+                // The primary does not send what is before the start; if one ever did, it would be
+                // applied twice.
                 self.skipping = begin.final_lsn < self.from;
                 match self.skipping {
                     true => Event::Nothing,
@@ -416,7 +391,8 @@ impl Position {
                 let id = relation.id;
                 let known = self.relations.get(&id);
                 match known.is_some_and(|known| **known == relation) {
-                    // Sent again because something about the table was changed that we do not see, or for no reason.
+                    // Sent again because something about the table was changed that we do not see,
+                    // or for no reason.
                     true => Event::Nothing,
                     false => {
                         self.relations.insert(id, Arc::new(relation));

@@ -70,8 +70,9 @@ pub struct ReplicatedTable {
     pub columns: Vec<TableColumn>,
     /// Names of the primary key's columns; empty without one.
     pub primary_key: Vec<String>,
-    /// What tells rows apart in the log, as in `pg_class.relreplident`: `d` the primary key, `i` another index, `f` the whole row; `n` also where the
-    /// index is not there, or may be violated for a while (`DEFERRABLE`), so that the log cannot use it.
+    /// What tells rows apart in the log, as in `pg_class.relreplident`: `d` the primary key, `i`
+    /// another index, `f` the whole row; `n` also where the index is not there, or may be violated
+    /// for a while (`DEFERRABLE`), so that the log cannot use it.
     pub identity: char,
     /// What the primary's statistics say, as do the sizes.
     pub rows_estimate: u64,
@@ -134,7 +135,8 @@ pub struct Tables {
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// Tables of the user: not the system's, not our own. Sizes are those of the statistics: to look at the files is to wait for whoever has a table locked.
+/// Tables of the user: not the system's, not our own. Sizes are those of the statistics: to look at
+/// the files is to wait for whoever has a table locked.
 const TABLES: &str = "\
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
        CASE WHEN c.relreplident = 'd' AND EXISTS (SELECT FROM pg_catalog.pg_index i \

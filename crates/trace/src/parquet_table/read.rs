@@ -4,15 +4,14 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive};
 
-use parquet::basic::Type as PhysicalType;
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 
-use super::{FORMAT_VERSION, Kind, Malformed, Table, VERSION_KEY, schema_of};
+use super::column::Malformed;
+use super::row_reader::{ColumnCursor, RowReader};
+use super::table::{FORMAT_VERSION, Table, VERSION_KEY, schema_of};
 use crate::ReadError;
 use crate::store::Chunks;
 
@@ -72,9 +71,18 @@ struct Group {
     rows_left: usize,
     /// Rows passed over that the columns which did not decide about them have not skipped yet.
     unskipped: usize,
-    /// Whether each row of the decoded batch is wanted, and how many of them were handed out or passed over.
+    /// Whether each row of the decoded batch is wanted, and how many of them were handed out or
+    /// passed over.
     wanted: Vec<bool>,
     next: usize,
+}
+
+/// Whether a file has the columns of a table, but for some at the end, which came to the format
+/// later: they read as empty.
+fn begins_like<T: Table>(schema: &parquet::schema::types::Type) -> bool {
+    let table = schema_of::<T>();
+    let (there, known) = (schema.get_fields(), table.get_fields());
+    there.len() <= known.len() && there.iter().zip(known).all(|(a, b)| a == b)
 }
 
 impl<T: Table> TableReader<T> {
@@ -92,7 +100,7 @@ impl<T: Table> TableReader<T> {
             Some(found) if found > FORMAT_VERSION => Some(format!(
                 "it has format version {found}, this version of hindcast reads up to {FORMAT_VERSION}"
             )),
-            Some(_) if metadata.schema() != schema_of::<T>().as_ref() => Some(format!(
+            Some(_) if !begins_like::<T>(metadata.schema()) => Some(format!(
                 "its columns are not those of a table of {}",
                 T::NAME
             )),
@@ -138,10 +146,7 @@ impl<T: Table> TableReader<T> {
             }
             let wanted = group.wanted[group.next];
             group.next += 1;
-            let row = T::assemble(&mut RowReader {
-                columns: &mut group.columns,
-                next: 0,
-            });
+            let row = T::assemble(&mut RowReader::new(&mut group.columns));
             let row = row.map_err(|Malformed(reason)| ReadError::Damaged {
                 what: self.what.clone(),
                 reason,
@@ -156,8 +161,14 @@ impl<T: Table> TableReader<T> {
         let rows_left = self.file.metadata().row_group(group).num_rows() as usize;
         let reader = self.file.get_row_group(group)?;
         let mut columns = Vec::with_capacity(T::COLUMNS.len());
+        let there = self
+            .file
+            .metadata()
+            .file_metadata()
+            .schema_descr()
+            .num_columns();
         for (index, column) in T::COLUMNS.iter().enumerate() {
-            let left_out = self.selection.lean && column.bulky;
+            let left_out = (self.selection.lean && column.bulky) || index >= there;
             columns.push(match left_out {
                 true => None,
                 false => Some(ColumnCursor::new(
@@ -263,227 +274,25 @@ fn unreadable(what: &str, source: ParquetError) -> ReadError {
     }
 }
 
-/// Yields the values of one row, column after column in declared order.
-pub(crate) struct RowReader<'a> {
-    columns: &'a mut [Option<ColumnCursor>],
-    next: usize,
-}
+#[cfg(test)]
+mod tests {
+    use parquet::schema::types::Type;
 
-impl RowReader<'_> {
-    fn column(&mut self) -> Option<&mut ColumnCursor> {
-        self.next += 1;
-        self.columns[self.next - 1].as_mut()
-    }
+    use super::*;
+    use crate::tables::Recorders;
 
-    pub fn int(&mut self) -> i64 {
-        self.column()
-            .and_then(ColumnCursor::optional_int)
-            .unwrap_or(0)
-    }
-
-    pub fn optional_int(&mut self) -> Option<i64> {
-        self.column()?.optional_int()
-    }
-
-    pub fn bytes(&mut self) -> Vec<u8> {
-        self.optional_bytes().unwrap_or_default()
-    }
-
-    pub fn optional_bytes(&mut self) -> Option<Vec<u8>> {
-        Some(self.column()?.optional_bytes()?.data().to_vec())
-    }
-
-    pub fn text(&mut self) -> Result<String, Malformed> {
-        Ok(self.optional_text()?.unwrap_or_default())
-    }
-
-    pub fn optional_text(&mut self) -> Result<Option<String>, Malformed> {
-        self.optional_bytes().map(text).transpose()
-    }
-
-    /// The value of a column with few distinct values, without allocating one string per row.
-    pub fn word<V>(&mut self, known: impl Fn(&str) -> Option<V>) -> Result<Option<V>, Malformed> {
-        let Some(value) = self.column().and_then(ColumnCursor::optional_bytes) else {
-            return Ok(None);
+    #[test]
+    fn a_file_from_before_a_column_was_added_has_the_table() {
+        let now = schema_of::<Recorders>();
+        let of = |fields: &[parquet::schema::types::TypePtr]| {
+            let root = Type::group_type_builder(Recorders::NAME);
+            root.with_fields(fields.to_vec()).build().unwrap()
         };
-        let word = str::from_utf8(value.data()).ok().and_then(known);
-        word.map(Some).ok_or_else(|| {
-            Malformed(format!(
-                "{:?} is not a known word",
-                String::from_utf8_lossy(value.data())
-            ))
-        })
+        let fields = now.get_fields();
+        assert!(begins_like::<Recorders>(&now));
+        assert!(begins_like::<Recorders>(&of(&fields[..fields.len() - 1])));
+        assert!(!begins_like::<Recorders>(&of(&fields[1..])));
+        let later = [fields, &fields[..1]].concat();
+        assert!(!begins_like::<Recorders>(&of(&later)));
     }
-
-    pub fn ints(&mut self) -> Vec<i64> {
-        let mut values = Vec::new();
-        if let Some(column) = self.column() {
-            for _ in 0..column.list_length() {
-                values.push(column.next_int());
-            }
-        }
-        values
-    }
-
-    pub fn byte_strings(&mut self) -> Vec<Vec<u8>> {
-        let mut values = Vec::new();
-        if let Some(column) = self.column() {
-            for _ in 0..column.list_length() {
-                values.push(column.next_bytes().data().to_vec());
-            }
-        }
-        values
-    }
-}
-
-pub(crate) fn text(bytes: Vec<u8>) -> Result<String, Malformed> {
-    String::from_utf8(bytes).map_err(|_| Malformed("text that is not UTF-8".to_owned()))
-}
-
-/// A decoded batch of one column and the position in it.
-struct ColumnCursor {
-    values: Values,
-    definition: Vec<i16>,
-    repetition: Vec<i16>,
-    nullable: bool,
-    unsigned_32: bool,
-    next_value: usize,
-    next_level: usize,
-}
-
-enum Values {
-    Int32(ColumnReaderImpl<Int32Type>, Vec<i32>),
-    Int64(ColumnReaderImpl<Int64Type>, Vec<i64>),
-    Bytes(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
-}
-
-impl ColumnCursor {
-    fn new(reader: ColumnReader, kind: Kind) -> Self {
-        let values = match kind {
-            Kind::UInt32 | Kind::UInt16 => Values::Int32(typed(reader), Vec::new()),
-            Kind::Int64 | Kind::UInt64 | Kind::Timestamp => {
-                Values::Int64(typed(reader), Vec::new())
-            }
-            Kind::Text | Kind::Binary => Values::Bytes(typed(reader), Vec::new()),
-        };
-        Self {
-            values,
-            definition: Vec::new(),
-            repetition: Vec::new(),
-            nullable: false,
-            unsigned_32: matches!(kind, Kind::UInt32 | Kind::UInt16),
-            next_value: 0,
-            next_level: 0,
-        }
-    }
-
-    fn fill(&mut self, rows: usize) -> Result<(), ParquetError> {
-        self.rewind();
-        self.definition.clear();
-        self.repetition.clear();
-        let (definition, repetition) = (&mut self.definition, &mut self.repetition);
-        let read = match &mut self.values {
-            Values::Int32(reader, values) => fill(reader, values, rows, definition, repetition)?,
-            Values::Int64(reader, values) => fill(reader, values, rows, definition, repetition)?,
-            Values::Bytes(reader, values) => fill(reader, values, rows, definition, repetition)?,
-        };
-        self.nullable = !self.definition.is_empty();
-        if read != rows {
-            return Err(ParquetError::EOF(format!(
-                "{rows} rows expected, {read} found"
-            )));
-        }
-        Ok(())
-    }
-
-    fn skip(&mut self, rows: usize) -> Result<(), ParquetError> {
-        let skipped = match &mut self.values {
-            _ if rows == 0 => 0,
-            Values::Int32(reader, _) => reader.skip_records(rows)?,
-            Values::Int64(reader, _) => reader.skip_records(rows)?,
-            Values::Bytes(reader, _) => reader.skip_records(rows)?,
-        };
-        if skipped != rows {
-            return Err(ParquetError::EOF(format!(
-                "{rows} rows to skip, {skipped} found"
-            )));
-        }
-        Ok(())
-    }
-
-    fn rewind(&mut self) {
-        self.next_value = 0;
-        self.next_level = 0;
-    }
-
-    fn is_null(&mut self) -> bool {
-        if !self.nullable {
-            return false;
-        }
-        self.next_level += 1;
-        self.definition[self.next_level - 1] == 0
-    }
-
-    fn optional_int(&mut self) -> Option<i64> {
-        (!self.is_null()).then(|| self.next_int())
-    }
-
-    fn optional_bytes(&mut self) -> Option<&ByteArray> {
-        match self.is_null() {
-            true => None,
-            false => Some(self.next_bytes()),
-        }
-    }
-
-    fn list_length(&mut self) -> usize {
-        let start = self.next_level;
-        self.next_level += 1;
-        while self.repetition.get(self.next_level) == Some(&1) {
-            self.next_level += 1;
-        }
-        match self.definition[start] {
-            0 => 0,
-            _ => self.next_level - start,
-        }
-    }
-
-    fn next_int(&mut self) -> i64 {
-        self.next_value += 1;
-        match &self.values {
-            Values::Int64(_, values) => values[self.next_value - 1],
-            Values::Int32(_, values) if self.unsigned_32 => {
-                i64::from(values[self.next_value - 1] as u32)
-            }
-            Values::Int32(_, values) => i64::from(values[self.next_value - 1]),
-            Values::Bytes(..) => unreachable!("an integer from a column of bytes"),
-        }
-    }
-
-    fn next_bytes(&mut self) -> &ByteArray {
-        let Values::Bytes(_, values) = &self.values else {
-            unreachable!("bytes from a column of integers")
-        };
-        self.next_value += 1;
-        &values[self.next_value - 1]
-    }
-}
-
-fn typed<D: DataType>(reader: ColumnReader) -> ColumnReaderImpl<D> {
-    debug_assert!(matches!(
-        D::get_physical_type(),
-        PhysicalType::INT32 | PhysicalType::INT64 | PhysicalType::BYTE_ARRAY
-    ));
-    get_typed_column_reader(reader)
-}
-
-fn fill<D: DataType>(
-    reader: &mut ColumnReaderImpl<D>,
-    values: &mut Vec<D::T>,
-    rows: usize,
-    definition: &mut Vec<i16>,
-    repetition: &mut Vec<i16>,
-) -> Result<usize, ParquetError> {
-    values.clear();
-    let (records, _, _) = reader.read_records(rows, Some(definition), Some(repetition), values)?;
-    Ok(records)
 }

@@ -1,20 +1,22 @@
 //! The reading side.
 //!
-//! Opening reads the manifests and the small tables. Requests and transactions are streamed: segments are opened when
-//! the stream reaches them and row groups decoded in batches, so memory does not grow with the trace.
+//! Opening reads the manifests and the small tables. Requests and transactions are streamed:
+//! segments are opened when the stream reaches them and row groups decoded in batches, so memory
+//! does not grow with the trace.
 
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::parquet_table::{FORMAT_VERSION, Selection, Table, TableReader};
+use crate::parquet_table::{Selection, Table, TableReader, TableSummary};
 use crate::segment::{
-    self, Claim, FORMAT, Lock, Manifest, SegmentEnd, TRACE_FILE, TraceFile, parse_segment_name,
+    self, Claim, FORMAT, Lock, Manifest, Marker, SegmentEnd, TRACE_FILE, TraceFile,
+    parse_segment_name, refuse_newer, segment_name,
 };
 use crate::store::Store;
 use crate::tables;
@@ -70,7 +72,8 @@ fn plain(ids: RangeInclusive<Id>) -> RangeInclusive<u64> {
     ids.start().0..=ids.end().0
 }
 
-/// A transaction and its place in its request: what a replay needs to know about all of them at once.
+/// A transaction and its place in its request: what a replay needs to know about all of them at
+/// once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexEntry {
     /// How many transactions of the same request began before it; 0 for ghosts.
@@ -85,7 +88,20 @@ pub struct Trace {
     segments: Vec<Arc<Segment>>,
     small: Small,
     recording: Vec<u16>,
+    pruned: Vec<Pruned>,
     warnings: Vec<String>,
+}
+
+/// What was removed of a recorder's part of a trace; there is a [`Gap`] for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pruned {
+    pub recorder: u16,
+    pub requests: u64,
+    pub transactions: u64,
+    /// From the first arrival to the last thing that was recorded.
+    pub from: Micros,
+    pub until: Micros,
+    pub ids: Option<RangeInclusive<RequestId>>,
 }
 
 /// Requests in order of arrival; those of one recorder in order of their ids.
@@ -143,26 +159,48 @@ impl Iterator for Index {
 impl Trace {
     /// Opens a trace for reading, including what running recorders on this machine have flushed.
     ///
-    /// Blocks; callable from any thread, though one that drives asynchronous tasks should not be held up.
+    /// Blocks; callable from any thread, though one that drives asynchronous tasks should not be
+    /// held up.
     pub fn open(location: &Location) -> Result<Trace, OpenError> {
-        let store = Store::new(location)?;
-        check_version(&store)?;
-        Opening {
-            store,
-            segments: Vec::new(),
-            small: Small::default(),
-            recording: Vec::new(),
-            warnings: Vec::new(),
-        }
-        .run()
+        Self::open_with(location, None)
     }
 
-    /// Turns the write-ahead files that crashed recorders left on this machine into segments; returns how many.
+    /// [`Trace::open`] for a trace that may be encrypted. It takes the secret key; without
+    /// encryption the key is not looked at.
+    pub fn open_with(location: &Location, key: Option<&Key>) -> Result<Trace, OpenError> {
+        let store = admit(Store::new(location)?, key, Access::Read)?;
+        // What is pruned while it is opened is gone the next time.
+        let mut attempts = 5;
+        loop {
+            attempts -= 1;
+            let before = store.list("pruned")?;
+            let opening = Opening {
+                store: store.clone(),
+                segments: Vec::new(),
+                small: Small::default(),
+                recording: Vec::new(),
+                pruned: Vec::new(),
+                warnings: Vec::new(),
+            };
+            match opening.run() {
+                Err(_) if attempts > 0 && store.list("pruned")? != before => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Turns the write-ahead files that crashed recorders left on this machine into segments;
+    /// returns how many.
     ///
-    /// Not necessary for reading them here. Worth it when the trace is in a store and is to be read elsewhere.
+    /// Not necessary for reading them here. Worth it when the trace is in a store and is to be read
+    /// elsewhere.
     pub fn recover(location: &Location) -> Result<usize, OpenError> {
-        let store = Store::new(location)?;
-        check_version(&store)?;
+        Self::recover_with(location, None)
+    }
+
+    /// [`Trace::recover`] for a trace that may be encrypted. It takes the secret key.
+    pub fn recover_with(location: &Location, key: Option<&Key>) -> Result<usize, OpenError> {
+        let store = admit(Store::new(location)?, key, Access::Read)?;
         let mut recovered = 0;
         for folder in wal_folders(&store, &read_claims(&store)?) {
             recovered += segment::recover_folder(&store, &folder)?;
@@ -193,6 +231,11 @@ impl Trace {
     /// In order of their beginnings, crashes included.
     pub fn gaps(&self) -> &[Gap] {
         &self.small.gaps
+    }
+
+    /// What was removed, by recorder.
+    pub fn pruned(&self) -> &[Pruned] {
+        &self.pruned
     }
 
     /// In order of their ids, each once.
@@ -264,10 +307,11 @@ impl Trace {
         Transactions(TraceStream::new(&self.store, &self.segments, filter.into()))
     }
 
-    /// The transactions of a range, each with its position in its request: lean whatever the filter says.
+    /// The transactions of a range, each with its position in its request: lean whatever the filter
+    /// says.
     ///
-    /// Positions count from the first transaction that the filter takes, so it should take requests whole. Grows by a
-    /// few bytes per request.
+    /// Positions count from the first transaction that the filter takes, so it should take requests
+    /// whole. Grows by a few bytes per request.
     pub fn index(&self, filter: TransactionFilter) -> Index {
         let selection = Selection {
             lean: true,
@@ -307,8 +351,52 @@ impl Trace {
     }
 }
 
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// Refuses what is not a trace, one of a later version, and a key that does not fit.
+pub(crate) fn admit(store: Store, key: Option<&Key>, access: Access) -> Result<Store, OpenError> {
+    let location = || store.location().to_string();
+    let Some(encryption) = check_version(&store)?.encryption else {
+        return match (key, access) {
+            (Some(_), Access::Write) => Err(OpenError::NotEncrypted {
+                location: location(),
+            }),
+            _ => Ok(store),
+        };
+    };
+    let public = Key::parse(&store.shown(TRACE_FILE), &encryption.public_key);
+    let public = public.map_err(|error| OpenError::Damaged {
+        what: store.shown(TRACE_FILE),
+        reason: error.to_string(),
+    })?;
+    let needed = public.id();
+    match key {
+        None => Err(OpenError::Encrypted {
+            location: location(),
+            needed,
+        }),
+        Some(key) if key.id() != needed => Err(OpenError::OtherKey {
+            location: location(),
+            needed,
+            given: key.id(),
+        }),
+        Some(key) if key.secret().is_none() && access == Access::Read => {
+            Err(OpenError::OnlyPublic {
+                location: location(),
+                needed,
+            })
+        }
+        Some(key) => Ok(store.sealed_with(key.clone())),
+    }
+}
+
 /// Refuses what is not a trace, or one of a later version.
-pub(crate) fn check_version(store: &Store) -> Result<(), OpenError> {
+fn check_version(store: &Store) -> Result<TraceFile, OpenError> {
     let what = store.shown(TRACE_FILE);
     let Some(bytes) = store.read(TRACE_FILE)? else {
         return Err(OpenError::NotATrace {
@@ -323,19 +411,8 @@ pub(crate) fn check_version(store: &Store) -> Result<(), OpenError> {
             reason: format!("it is not a {FORMAT} file"),
         });
     }
-    newer(&json, &store.location().to_string())?;
-    parse::<TraceFile>(&what, &bytes).map(drop)
-}
-
-fn newer(json: &serde_json::Value, what: &str) -> Result<(), OpenError> {
-    match json["version"].as_u64() {
-        Some(found) if found > u64::from(FORMAT_VERSION) => Err(OpenError::Newer {
-            what: what.to_owned(),
-            found: u32::try_from(found).unwrap_or(u32::MAX),
-            supported: FORMAT_VERSION,
-        }),
-        _ => Ok(()),
-    }
+    refuse_newer(&json, &store.location().to_string())?;
+    parse(&what, &bytes)
 }
 
 fn parse<T: serde::de::DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, OpenError> {
@@ -345,7 +422,7 @@ fn parse<T: serde::de::DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, 
     })
 }
 
-fn read_claims(store: &Store) -> Result<BTreeMap<u16, Claim>, OpenError> {
+pub(crate) fn read_claims(store: &Store) -> Result<BTreeMap<u16, Claim>, OpenError> {
     let names = store
         .list("claims")?
         .into_iter()
@@ -362,7 +439,7 @@ fn read_claims(store: &Store) -> Result<BTreeMap<u16, Claim>, OpenError> {
 }
 
 /// Where this recorder keeps its write-ahead files, whether that can be seen from here or not.
-fn wal_folder_of(store: &Store, claim: &Claim) -> Option<PathBuf> {
+pub(crate) fn wal_folder_of(store: &Store, claim: &Claim) -> Option<PathBuf> {
     claim
         .wal_folder
         .clone()
@@ -377,11 +454,17 @@ fn wal_folders(store: &Store, claims: &BTreeMap<u16, Claim>) -> BTreeSet<PathBuf
         .collect()
 }
 
+/// The folders on this machine that may hold write-ahead files of the trace.
+pub(crate) fn wal_folders_of(store: &Store) -> Result<BTreeSet<PathBuf>, OpenError> {
+    Ok(wal_folders(store, &read_claims(store)?))
+}
+
 struct Opening {
     store: Store,
     segments: Vec<Arc<Segment>>,
     small: Small,
     recording: Vec<u16>,
+    pruned: Vec<Pruned>,
     warnings: Vec<String>,
 }
 
@@ -396,17 +479,35 @@ struct Traces {
 
 impl Opening {
     fn run(mut self) -> Result<Trace, OpenError> {
-        // In this order whatever moves from a write-ahead file into a segment meanwhile is seen in one of them:
-        // a file found and opened can still be read when it has been removed.
+        // In this order whatever moves from a write-ahead file into a segment meanwhile is seen in
+        // one of them: a file found and opened can still be read when it has been removed.
         let mut recorders = BTreeMap::new();
-        for (number, claim) in read_claims(&self.store)? {
+        let claims = read_claims(&self.store)?;
+        let folders = wal_folders(&self.store, &claims).into_iter();
+        let folders = self
+            .store
+            .folder()
+            .map(Path::to_owned)
+            .into_iter()
+            .chain(folders);
+        let exposed = exposure::first_exposed(folders);
+        self.warnings.extend(exposed.map(|found| found.to_string()));
+        for (number, claim) in claims {
             let traces = self.look_for_wals(claim)?;
             recorders.insert(number, traces);
         }
-        let mut manifests = self.read_manifests()?;
+        let mut manifests = read_manifests(&self.store)?;
+        // Markers after manifests: what disappears between the two has one.
+        let mut markers = segment::read_markers(&self.store)?;
+        for marker in markers.values() {
+            if let Some(of_recorder) = manifests.get_mut(&marker.recorder) {
+                of_recorder.retain(|segment, _| *segment > marker.through);
+            }
+            self.add_pruned(marker)?;
+        }
         for (number, traces) in recorders {
             let of_recorder = manifests.remove(&number).unwrap_or_default();
-            self.add_recorder(number, traces, of_recorder)?;
+            self.add_recorder(number, traces, of_recorder, markers.remove(&number))?;
         }
         // Segments whose claims are gone are still segments.
         for of_recorder in manifests.into_values() {
@@ -431,7 +532,7 @@ impl Opening {
                 .remove(&traces.claim.recorder)
                 .unwrap_or_default()
             {
-                if let Some(wal) = Wal::open(&path)? {
+                if let Some(wal) = Wal::open(&path, self.store.keyring())? {
                     traces.wals.insert(segment, wal);
                 }
             }
@@ -439,37 +540,22 @@ impl Opening {
         Ok(traces)
     }
 
-    fn read_manifests(&self) -> Result<BTreeMap<u16, BTreeMap<u32, Manifest>>, OpenError> {
-        let names = self
-            .store
-            .list("segments")?
-            .into_iter()
-            .filter(|name| parse_segment_name(name).is_some());
-        let names: Vec<String> = names.map(|name| format!("segments/{name}")).collect();
-        let mut manifests: BTreeMap<u16, BTreeMap<u32, Manifest>> = BTreeMap::new();
-        for (name, bytes) in names.iter().zip(self.store.read_all(&names)?) {
-            let Some(bytes) = bytes else { continue };
-            let what = self.store.shown(name);
-            newer(&parse(&what, &bytes)?, &what)?;
-            let manifest: Manifest = parse(&what, &bytes)?;
-            manifests
-                .entry(manifest.recorder)
-                .or_default()
-                .insert(manifest.segment, manifest);
-        }
-        Ok(manifests)
-    }
-
     fn add_recorder(
         &mut self,
         recorder: u16,
         mut traces: Traces,
         manifests: BTreeMap<u32, Manifest>,
+        marker: Option<Marker>,
     ) -> Result<(), OpenError> {
-        let mut ended = manifests
-            .values()
-            .any(|manifest| manifest.end != SegmentEnd::Rolled);
-        let last_manifest = manifests.values().map(|manifest| manifest.until).max();
+        let ends = manifests.values().map(|manifest| manifest.end);
+        let mut ended = ends
+            .chain(marker.iter().map(|marker| marker.end))
+            .any(|end| end != SegmentEnd::Rolled);
+        let untils = manifests.values().map(|manifest| manifest.until);
+        let last_manifest = untils.chain(marker.iter().map(|marker| marker.until)).max();
+        if let Some(marker) = marker {
+            traces.wals.retain(|segment, _| *segment > marker.through);
+        }
         for manifest in manifests.values() {
             traces.wals.remove(&manifest.segment);
             self.add_segment(manifest)?;
@@ -512,26 +598,29 @@ impl Opening {
             self.recording.push(recorder);
         } else if !ended && (last_manifest.is_some() || !traces.visible) {
             let from = last_manifest.unwrap_or(traces.claim.claimed);
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(from, |since| since.as_micros() as Micros);
-            self.small.gaps.push(Gap {
-                from,
-                to: now.max(from),
-                cause: GapCause::Crashed { recorder },
-            });
-            let Claim {
-                host, wal_folder, ..
-            } = &traces.claim;
-            let place = wal_folder.as_ref().map_or_else(
-                || "the trace's folder `wal`".to_owned(),
-                |path| path.display().to_string(),
-            );
-            self.warnings.push(format!(
-                "recorder {recorder} on host {host:?} has not closed the trace; what it has not yet made into segments is in {place} there, and missing here"
-            ));
+            self.add_unclosed(recorder, from, &traces.claim);
         }
         Ok(())
+    }
+
+    /// A recorder that has not closed the trace, and whose write-ahead files are not here.
+    fn add_unclosed(&mut self, recorder: u16, from: Micros, claim: &Claim) {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(from, |since| since.as_micros() as Micros);
+        self.small.gaps.push(Gap {
+            from,
+            to: now.max(from),
+            cause: GapCause::Crashed { recorder },
+        });
+        let host = &claim.host;
+        let place = claim.wal_folder.as_ref().map_or_else(
+            || "the trace's folder `wal`".to_owned(),
+            |path| path.display().to_string(),
+        );
+        self.warnings.push(format!(
+            "recorder {recorder} on host {host:?} has not closed the trace; what it has not yet made into segments is in {place} there, and missing here"
+        ));
     }
 
     fn add_segment(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
@@ -545,11 +634,36 @@ impl Opening {
             requests_checked: AtomicBool::new(false),
             transactions_checked: AtomicBool::new(false),
         }));
-        read_small::<tables::Recorders>(&self.store, manifest, &mut self.small.recorders)?;
-        read_small::<tables::Bases>(&self.store, manifest, &mut self.small.bases)?;
-        read_small::<tables::Shapes>(&self.store, manifest, &mut self.small.shapes)?;
-        read_small::<tables::Gaps>(&self.store, manifest, &mut self.small.gaps)?;
-        read_small::<tables::FinalStates>(&self.store, manifest, &mut self.small.final_states)
+        let files = segment_name(manifest.recorder, manifest.segment);
+        read_small_tables(&self.store, &files, &manifest.tables, &mut self.small)
+    }
+
+    fn add_pruned(&mut self, marker: &Marker) -> Result<(), OpenError> {
+        let recorder = marker.recorder;
+        self.small.gaps.push(Gap {
+            from: marker.from,
+            to: marker.until,
+            cause: GapCause::Pruned {
+                recorder,
+                requests: marker.requests,
+                transactions: marker.transactions,
+            },
+        });
+        let ids = marker.first_request.zip(marker.last_request);
+        self.pruned.push(Pruned {
+            recorder,
+            requests: marker.requests,
+            transactions: marker.transactions,
+            from: marker.from,
+            until: marker.until,
+            ids: ids.map(|(first, last)| Id(first)..=Id(last)),
+        });
+        read_small_tables(
+            &self.store,
+            &marker.carried,
+            &marker.tables,
+            &mut self.small,
+        )
     }
 
     fn add_wal(&mut self, recorder: u16, number: u32, mut wal: Wal) {
@@ -584,6 +698,7 @@ impl Opening {
             segments,
             small,
             recording,
+            pruned,
             warnings,
         } = self;
         Ok(Trace {
@@ -591,23 +706,58 @@ impl Opening {
             segments,
             small,
             recording,
+            pruned,
             warnings,
         })
     }
 }
 
+pub(crate) fn read_manifests(
+    store: &Store,
+) -> Result<BTreeMap<u16, BTreeMap<u32, Manifest>>, OpenError> {
+    let names = store
+        .list("segments")?
+        .into_iter()
+        .filter(|name| parse_segment_name(name).is_some());
+    let names: Vec<String> = names.map(|name| format!("segments/{name}")).collect();
+    let mut manifests: BTreeMap<u16, BTreeMap<u32, Manifest>> = BTreeMap::new();
+    for (name, bytes) in names.iter().zip(store.read_all(&names)?) {
+        let Some(bytes) = bytes else { continue };
+        let what = store.shown(name);
+        refuse_newer(&parse(&what, &bytes)?, &what)?;
+        let manifest: Manifest = parse(&what, &bytes)?;
+        manifests
+            .entry(manifest.recorder)
+            .or_default()
+            .insert(manifest.segment, manifest);
+    }
+    Ok(manifests)
+}
+
+/// Adds what the small tables of a segment hold.
+pub(crate) fn read_small_tables(
+    store: &Store,
+    files: &str,
+    tables: &BTreeMap<String, TableSummary>,
+    small: &mut Small,
+) -> Result<(), OpenError> {
+    read_small::<tables::Recorders>(store, files, tables, &mut small.recorders)?;
+    read_small::<tables::Bases>(store, files, tables, &mut small.bases)?;
+    read_small::<tables::Shapes>(store, files, tables, &mut small.shapes)?;
+    read_small::<tables::Gaps>(store, files, tables, &mut small.gaps)?;
+    read_small::<tables::FinalStates>(store, files, tables, &mut small.final_states)
+}
+
 fn read_small<T: Table>(
     store: &Store,
-    manifest: &Manifest,
+    files: &str,
+    tables: &BTreeMap<String, TableSummary>,
     rows: &mut Vec<T::Row>,
 ) -> Result<(), OpenError> {
-    let Some(summary) = manifest.tables.get(T::NAME) else {
+    let Some(summary) = tables.get(T::NAME) else {
         return Ok(());
     };
-    let chunks = store.open(&segment::table_name::<T>(
-        manifest.recorder,
-        manifest.segment,
-    ))?;
+    let chunks = store.open(&segment::table_name::<T>(files))?;
     chunks.check(summary.bytes, &summary.xxh3)?;
     let mut table = TableReader::<T>::open(chunks, Selection::default())?;
     while let Some(row) = table.next_row()? {

@@ -5,8 +5,9 @@
 //! segments of recorder 1 ──by id──▶ RecorderStream ─┴─by time──▶ TraceStream
 //! ```
 //!
-//! A request that took long is in a later segment than its neighbours, so segments of one recorder overlap and are merged.
-//! One is opened when the merge reaches its lowest id, and closed at its end: few are open at the same time.
+//! A request that took long is in a later segment than its neighbours, so segments of one recorder
+//! overlap and are merged. One is opened when the merge reaches its lowest id, and closed at its
+//! end: few are open at the same time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 use crate::parquet_table::{Selection, Table, TableReader, TableSummary};
-use crate::segment::table_name;
-use crate::store::Store;
+use crate::segment::{is_pruned, segment_name, table_name};
+use crate::store::{Chunks, Store};
 use crate::tables::{Requests, Transactions};
 use crate::wal::{Wal, WalIndex};
 use crate::{ReadError, Request, Response, Transaction};
@@ -190,7 +191,8 @@ impl<T: Streamed> RecorderStream<T> {
             if let Some(head) = rows.next_row()? {
                 self.open.push(Reverse(OpenSegment { head, rows }));
             }
-            // The same record twice, if a write that was reported as failed had reached the disk after all.
+            // The same record twice, if a write that was reported as failed had reached the disk
+            // after all.
             if self.last != Some(T::id(&head)) {
                 self.last = Some(T::id(&head));
                 return Ok(Some(head));
@@ -240,6 +242,18 @@ enum Rows<T: Streamed> {
     },
 }
 
+fn open_table<T: Table>(store: &Store, segment: &Segment) -> Result<Chunks, ReadError> {
+    let name = table_name::<T>(&segment_name(segment.recorder, segment.number));
+    store.open(&name).map_err(
+        |error| match is_pruned(store, segment.recorder, segment.number) {
+            Ok(true) => ReadError::Pruned {
+                what: store.shown(&name),
+            },
+            _ => error.into(),
+        },
+    )
+}
+
 impl<T: Streamed> Rows<T> {
     fn open(
         store: &Store,
@@ -248,7 +262,7 @@ impl<T: Streamed> Rows<T> {
     ) -> Result<Self, ReadError> {
         match &segment.source {
             Source::Files => {
-                let chunks = store.open(&table_name::<T>(segment.recorder, segment.number))?;
+                let chunks = open_table::<T>(store, &segment)?;
                 if !T::checked(&segment).load(Memory::Relaxed) {
                     let TableSummary { bytes, xxh3, .. } = T::summary(&segment);
                     chunks.check(*bytes, xxh3)?;

@@ -1,7 +1,8 @@
 //! The tables of a trace: their columns, and how a record becomes a row and back.
 //!
-//! `shred` and `assemble` of a table stand next to each other and go through its columns in the same order.
-//! What the columns mean is told in `docs/trace-format.md`; a test keeps the two in step.
+//! `shred` and `assemble` of a table stand next to each other and go through its columns in the
+//! same order. What the columns mean is told in `docs/trace-format.md`; a test keeps the two in
+//! step.
 
 mod requests;
 mod small;
@@ -13,8 +14,8 @@ pub(crate) use transactions::Transactions;
 
 use crate::parquet_table::Malformed;
 
-/// HTTP knows no encoding for header values but ISO 8859-1, in which every byte is a character: so any value
-/// can be kept as text, and reads well where it is ASCII, which is nearly always.
+/// HTTP knows no encoding for header values but ISO 8859-1, in which every byte is a character: so
+/// any value can be kept as text, and reads well where it is ASCII, which is nearly always.
 fn latin1_to_text(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| char::from(byte)).collect()
 }

@@ -1,11 +1,10 @@
 //! The tables that hold few rows: read whole when a trace is opened.
 
 use super::missing;
-use super::transactions::{isolation_of, isolation_word};
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table, text};
 use crate::{
-    Base, BaseKind, FinalState, Gap, GapCause, Id, Record, Recorder, Shape, ShapeId, Snapshot,
-    TableDigest, Xid,
+    Base, BaseKind, FinalState, Gap, GapCause, Id, Isolation, Record, Recorder, Shape, ShapeId,
+    Snapshot, TableDigest, Xid,
 };
 
 /// `shapes`: what kinds of transactions were made of.
@@ -86,13 +85,33 @@ impl Table for Gaps {
                 Some(reason),
             ),
             GapCause::Crashed { recorder } => ("crashed", None, None, Some(*recorder), None, None),
-            GapCause::Unaccounted { .. } => ("unaccounted", None, None, None, None, None),
+            GapCause::Unaccounted { wrote, .. } => {
+                let wrote = Some(wrote).filter(|wrote| !wrote.is_empty());
+                ("unaccounted", None, None, None, None, wrote)
+            }
             GapCause::Unobserved { session, reason } => {
                 ("unobserved", None, None, None, Some(*session), Some(reason))
             }
+            GapCause::Pruned {
+                recorder,
+                requests,
+                transactions,
+            } => (
+                "pruned",
+                Some(*requests),
+                Some(*transactions),
+                Some(*recorder),
+                None,
+                None,
+            ),
+            GapCause::Unexplained { reason, .. } => {
+                ("unexplained", None, None, None, None, Some(reason))
+            }
         };
         let xids = match &row.cause {
-            GapCause::Unaccounted { xids } => xids.as_slice(),
+            GapCause::Unaccounted { xids, .. } | GapCause::Unexplained { xids, .. } => {
+                xids.as_slice()
+            }
             _ => &[],
         };
         columns.bytes(cause.as_bytes());
@@ -122,10 +141,19 @@ impl Table for Gaps {
                 transactions,
                 reason,
             },
+            "pruned" => GapCause::Pruned {
+                recorder: recorder.ok_or_else(|| missing("a recorder"))? as u16,
+                requests,
+                transactions,
+            },
             "crashed" => GapCause::Crashed {
                 recorder: recorder.ok_or_else(|| missing("a recorder"))? as u16,
             },
-            "unaccounted" => GapCause::Unaccounted { xids },
+            "unaccounted" => GapCause::Unaccounted {
+                xids,
+                wrote: reason,
+            },
+            "unexplained" => GapCause::Unexplained { xids, reason },
             "unobserved" => GapCause::Unobserved {
                 session: Id(session.ok_or_else(|| missing("a session"))? as u64),
                 reason,
@@ -239,6 +267,7 @@ impl Table for Recorders {
         Column::new("system_identifier", Kind::UInt64, Packing::Plain),
         Column::new("raised_isolation", Kind::Text, Packing::Plain).optional(),
         Column::new("hindcast_version", Kind::Text, Packing::Plain),
+        Column::new("redacted", Kind::Text, Packing::Plain).list(),
     ];
 
     fn pick(record: Record) -> Option<Recorder> {
@@ -261,9 +290,10 @@ impl Table for Recorders {
         columns.int(row.system_identifier as i64);
         columns.optional_bytes(
             row.raised_isolation
-                .map(|isolation| isolation_word(isolation).as_bytes()),
+                .map(|isolation| isolation.name().as_bytes()),
         );
         columns.bytes(row.hindcast_version.as_bytes());
+        columns.byte_strings(row.redacted.iter());
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Recorder, Malformed> {
@@ -278,8 +308,13 @@ impl Table for Recorders {
             database: columns.text()?,
             server_version: columns.text()?,
             system_identifier: columns.int() as u64,
-            raised_isolation: columns.word(isolation_of)?,
+            raised_isolation: columns.word(Isolation::named)?,
             hindcast_version: columns.text()?,
+            redacted: columns
+                .byte_strings()
+                .into_iter()
+                .map(text)
+                .collect::<Result<_, _>>()?,
         })
     }
 }

@@ -85,7 +85,7 @@ impl Table for Transactions {
         );
         columns.int(row.began);
         columns.int(row.ended.wrapping_sub(row.began));
-        columns.bytes(isolation_word(row.isolation).as_bytes());
+        columns.bytes(row.isolation.name().as_bytes());
         shred_snapshot(row.snapshot.as_ref(), columns);
         columns.optional_int(row.xid.map(|xid| xid.0 as i64));
         columns.ints(row.subxids.iter().map(|xid| xid.0 as i64));
@@ -127,7 +127,7 @@ impl Table for Transactions {
         let began = columns.int();
         let ended = began.wrapping_add(columns.int());
         let isolation = columns
-            .word(isolation_of)?
+            .word(Isolation::named)?
             .ok_or_else(|| missing("an isolation"))?;
         let snapshot = assemble_snapshot(columns);
         let xid = columns.optional_int().map(|xid| Xid(xid as u64));
@@ -179,8 +179,9 @@ impl Table for Transactions {
     }
 }
 
-/// `xmax` as it is; the ids in progress, and `xmin`, as distances below it: small numbers that repeat. `xmin` is
-/// nearly always the lowest id in progress, or `xmax` if there is none, and is then left out.
+/// `xmax` as it is; the ids in progress, and `xmin`, as distances below it: small numbers that
+/// repeat. `xmin` is nearly always the lowest id in progress, or `xmax` if there is none, and is
+/// then left out.
 fn shred_snapshot(snapshot: Option<&Snapshot>, columns: &mut RowWriter<'_>) {
     let below = |xid: Xid, snapshot: &Snapshot| snapshot.xmax.0.wrapping_sub(xid.0) as i64;
     columns.optional_int(snapshot.map(|snapshot| snapshot.xmax.0 as i64));
@@ -238,22 +239,5 @@ fn attribution_word(attribution: Attribution) -> &'static str {
         Attribution::Comment => "comment",
         Attribution::ApplicationName => "application_name",
         Attribution::Alone => "alone",
-    }
-}
-
-pub(super) fn isolation_word(isolation: Isolation) -> &'static str {
-    match isolation {
-        Isolation::ReadCommitted => "read committed",
-        Isolation::RepeatableRead => "repeatable read",
-        Isolation::Serializable => "serializable",
-    }
-}
-
-pub(super) fn isolation_of(word: &str) -> Option<Isolation> {
-    match word {
-        "read committed" => Some(Isolation::ReadCommitted),
-        "repeatable read" => Some(Isolation::RepeatableRead),
-        "serializable" => Some(Isolation::Serializable),
-        _ => None,
     }
 }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::store::Store;
 use crate::wal::{WalHeader, WalWriter, add_to_batch};
 use crate::{CloseError, Record, segment};
 
-use super::{Counts, Ending, Shared, now};
+use super::shared::{Counts, Ending, Shared, now};
 
 /// How soon a failed write is tried again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -16,6 +17,7 @@ const RETRY_WHEN_CLOSING: Duration = Duration::from_millis(100);
 
 pub(super) struct Flusher {
     shared: Arc<Shared>,
+    store: Store,
     wal_folder: PathBuf,
     wal: WalWriter,
     wal_started: Instant,
@@ -27,11 +29,12 @@ pub(super) struct Flusher {
 }
 
 impl Flusher {
-    pub fn new(shared: Arc<Shared>, wal_folder: PathBuf, wal: WalWriter) -> Self {
+    pub fn new(shared: Arc<Shared>, store: Store, wal_folder: PathBuf, wal: WalWriter) -> Self {
         let now = Instant::now();
         let next_flush = now + shared.options.flush_interval;
         Self {
             shared,
+            store,
             wal_folder,
             wal,
             wal_started: now,
@@ -94,7 +97,8 @@ impl Flusher {
         }
         let now = now();
         if self.batch.is_empty() {
-            // Only tells a reader until when nothing happened; the next batch will show whether there is a problem.
+            // Only tells a reader until when nothing happened; the next batch will show whether
+            // there is a problem.
             let _ = self.wal.note_time(now);
             return true;
         }
@@ -164,7 +168,8 @@ impl Flusher {
             add_to_batch(&Record::Closed { at: now() }, &mut self.batch);
             flushed = self.flush_all(patience);
         }
-        // Without its end the file is one of a crashed recorder, which is for a later recovery to say.
+        // Without its end the file is one of a crashed recorder, which is for a later recovery to
+        // say.
         if !flushed {
             self.shared.segments.abandon();
             let state = self.shared.lock();
@@ -186,7 +191,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// Goes on with a new file and hands the old one over. Where no new file can be created the old one just grows.
+    /// Goes on with a new file and hands the old one over. Where no new file can be created the old
+    /// one just grows.
     fn roll_if_due(&mut self) {
         let options = &self.shared.options;
         let due = self.wal.bytes() >= options.roll_bytes_max as u64
@@ -201,7 +207,7 @@ impl Flusher {
             ..header
         };
         let path = segment::wal_path(&self.wal_folder, next.recorder, next.segment);
-        if let Ok(wal) = WalWriter::create(path, next) {
+        if let Ok(wal) = WalWriter::create(path, next, self.store.keyring()) {
             let finished = mem::replace(&mut self.wal, wal);
             self.wal_started = Instant::now();
             self.shared

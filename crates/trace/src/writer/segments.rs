@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::segment::{Lock, finish_wal, recover_folder};
 use crate::store::Store;
 
-use super::WriterStatus;
+use super::options::WriterStatus;
 
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ struct Finished {
 
 #[derive(Clone, Copy)]
 enum End {
-    /// Leave what is waiting to whoever recovers it.
+    /// Leave what is waiting to a later recovery.
     Abandoned,
     /// Finish, but do not try for longer than this.
     Closing { until: Instant },
@@ -116,7 +116,7 @@ impl Segments {
         recorder: u16,
         lock: Lock,
     ) -> Result<(), String> {
-        // Somebody else's leftovers: worth trying once, and never worth troubling this recorder.
+        // Leftovers of other recorders: worth trying once, and never worth troubling this one.
         let _ = recover_folder(store, wal_folder);
         let mut retry = RETRY_MIN;
         while let Some(finished) = self.next() {

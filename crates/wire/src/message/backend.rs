@@ -93,7 +93,8 @@ pub fn parameter_status(out: &mut BytesMut, name: &[u8], value: &[u8]) {
     });
 }
 
-/// The process and the secret key of a `BackendKeyData`: four bytes, or up to 256 since protocol 3.2.
+/// The process and the secret key of a `BackendKeyData`: four bytes, or up to 256 since protocol
+/// 3.2.
 pub fn parse_backend_key_data(body: &[u8]) -> Result<(u32, &[u8]), Malformed> {
     let mut body = Body::new(body);
     let process = body.u32("the process is cut off")?;
@@ -123,8 +124,8 @@ pub fn authentication(out: &mut BytesMut, kind: u32, data: &[u8]) {
     });
 }
 
-/// The offer of SASL mechanisms without those that bind to a channel, which cannot cross a host that ends TLS;
-/// `None` if there is none among them.
+/// The offer of SASL mechanisms without those that bind to a channel, which cannot cross a host
+/// that ends TLS; `None` if there is none among them.
 pub fn without_channel_binding(body: &[u8]) -> Option<BytesMut> {
     let (kind, mechanisms) = parse_authentication(body).ok()?;
     if kind != SASL
@@ -156,7 +157,8 @@ pub struct Column<'a> {
     pub table: u32,
     pub attribute: i16,
     pub type_oid: u32,
-    /// 0 is text, 1 is binary. Always 0 in the description of a statement, whatever its portals ask for.
+    /// 0 is text, 1 is binary. Always 0 in the description of a statement, whatever its portals
+    /// ask for.
     pub format: u16,
 }
 

@@ -70,7 +70,8 @@ impl<'a> Startup<'a> {
             .last()
     }
 
-    /// Whether the session is to speak the replication protocol, which is another language than SQL sessions speak.
+    /// Whether the session is to speak the replication protocol, which is another language than SQL
+    /// sessions speak.
     pub fn is_replication(&self) -> bool {
         self.get("replication").is_some_and(|value| {
             !["false", "off", "no", "0", "f", "n", ""]

@@ -1,7 +1,7 @@
 //! Builders and parsers for the few messages that are looked into.
 //!
-//! Builders append one whole message to a buffer. Parsers take a message's body and borrow from it; they return [`Malformed`] and
-//! never panic, whatever the bytes.
+//! Builders append one whole message to a buffer. Parsers take a message's body and borrow from it;
+//! they return [`Malformed`] and never panic, whatever the bytes.
 
 pub mod backend;
 pub mod frontend;

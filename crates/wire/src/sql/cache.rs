@@ -6,20 +6,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::Script;
 use super::lexer::{Dialect, Encoding};
+use super::script::Script;
 use crate::limits;
 
 const SHARDS: usize = 16;
+/// A place in the map, of which some are free, and the counters of an `Arc`.
+const ENTRY_BYTES: usize = 2 * size_of::<(u128, Arc<Script>)>() + 2 * size_of::<usize>();
 
-/// Remembers the scripts of texts seen before, so that a repeated text is not read twice. Shared by all sessions of a host.
+/// Remembers the scripts of texts seen before, so that a repeated text is not read twice. Shared by
+/// all sessions of a host.
 ///
-/// Bounded: each shard has two generations. What is used moves to the young one; when that is full, the old one is
-/// forgotten and the young one grows old.
+/// Bounded: each shard has two generations. What is used moves to the young one; when that is full,
+/// the old one is forgotten and the young one grows old.
 #[derive(Debug)]
 pub struct ScriptCache {
     shards: [Mutex<Shard>; SHARDS],
-    /// Of the texts in one generation of one shard.
+    /// Of what one generation of one shard takes.
     generation_bytes_max: usize,
 }
 
@@ -59,7 +62,7 @@ impl Default for ScriptCache {
 }
 
 impl ScriptCache {
-    /// Keeps the scripts of at most this many bytes of texts.
+    /// Keeps scripts that take at most about this many bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             shards: Default::default(),
@@ -75,16 +78,11 @@ impl ScriptCache {
         let key = xxh3_128_with_seed(text, seed(dialect));
         let shard = &self.shards[(key >> 64) as usize % SHARDS];
         let lock = || shard.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(script) = lock().find(key, text.len(), self.generation_bytes_max) {
+        if let Some(script) = lock().find(key, self.generation_bytes_max) {
             return script;
         }
         let script = Arc::new(Script::of(text, dialect));
-        lock().insert(
-            key,
-            Arc::clone(&script),
-            text.len(),
-            self.generation_bytes_max,
-        );
+        lock().insert(key, Arc::clone(&script), self.generation_bytes_max);
         script
     }
 
@@ -103,18 +101,17 @@ impl ScriptCache {
 }
 
 impl Shard {
-    fn find(&mut self, key: u128, bytes: usize, bytes_max: usize) -> Option<Arc<Script>> {
+    fn find(&mut self, key: u128, bytes_max: usize) -> Option<Arc<Script>> {
         if let Some(script) = self.young.scripts.get(&key) {
             return Some(Arc::clone(script));
         }
         let script = self.old.scripts.remove(&key)?;
-        self.insert(key, Arc::clone(&script), bytes, bytes_max);
+        self.insert(key, Arc::clone(&script), bytes_max);
         Some(script)
     }
 
-    fn insert(&mut self, key: u128, script: Arc<Script>, bytes: usize, bytes_max: usize) {
-        // An entry costs more than its text: count the least it takes.
-        let bytes = bytes + 256;
+    fn insert(&mut self, key: u128, script: Arc<Script>, bytes_max: usize) {
+        let bytes = ENTRY_BYTES + script.bytes();
         if self.young.bytes + bytes > bytes_max {
             self.old = std::mem::take(&mut self.young);
         }
@@ -166,5 +163,22 @@ mod tests {
             ));
         }
         assert!(cache.len() <= 1024, "{}", cache.len());
+    }
+
+    #[test]
+    fn what_counts_is_what_a_script_takes_and_not_its_text() {
+        // As pgbench sends them: short, and no two alike.
+        let text = |round: u32| {
+            format!(
+                "UPDATE pgbench_accounts SET abalance = abalance + {round} WHERE aid = {round};"
+            )
+        };
+        let one = Script::of(text(1).as_bytes(), Dialect::default()).bytes();
+        assert!(one > 4 * text(1).len(), "{one}");
+        let cache = ScriptCache::new(1 << 20);
+        for round in 0..20_000 {
+            cache.get(text(round).as_bytes(), Dialect::default());
+        }
+        assert!(cache.len() * one <= 1 << 20, "{}", cache.len());
     }
 }

@@ -4,41 +4,54 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::lexer::{Token, TokenKind};
-use super::{ADVISORY, Company, Fingerprint, Kind, SequenceColumn, Statement};
-use crate::Isolation;
+use super::statement::{ADVISORY, Company, Fingerprint, Kind, SequenceColumn, Statement};
+use hindcast_model::Isolation;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The tokens of one statement, without spaces and comments.
-struct Words<'a> {
+pub(super) struct Words<'a> {
     text: &'a [u8],
     tokens: &'a [Token],
 }
 
 impl<'a> Words<'a> {
-    fn at(&self, index: usize) -> &'a [u8] {
+    pub fn new(text: &'a [u8], tokens: &'a [Token]) -> Self {
+        Self { text, tokens }
+    }
+
+    /// Whether this is a fingerprint that was cut.
+    pub fn are_cut(&self) -> bool {
+        self.text.ends_with("…".as_bytes())
+    }
+
+    pub fn indices(&self) -> std::ops::Range<usize> {
+        0..self.tokens.len()
+    }
+
+    pub fn at(&self, index: usize) -> &'a [u8] {
         self.tokens
             .get(index)
             .map_or(&[], |token| token.text(self.text))
     }
 
     /// Whether the word at `index` is this keyword, given in lower case.
-    fn is(&self, index: usize, keyword: &str) -> bool {
+    pub fn is(&self, index: usize, keyword: &str) -> bool {
         self.tokens
             .get(index)
             .is_some_and(|token| token.kind == TokenKind::Word)
             && self.at(index).eq_ignore_ascii_case(keyword.as_bytes())
     }
 
-    fn any(&self, index: usize, keywords: &[&str]) -> bool {
+    pub fn any(&self, index: usize, keywords: &[&str]) -> bool {
         keywords.iter().any(|keyword| self.is(index, keyword))
     }
 
-    fn kind(&self, index: usize) -> Option<TokenKind> {
+    pub fn kind(&self, index: usize) -> Option<TokenKind> {
         self.tokens.get(index).map(|token| token.kind)
     }
 
     /// Indices of tokens outside of parentheses.
-    fn top_level(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn top_level(&self) -> impl Iterator<Item = usize> + '_ {
         let mut depth = 0usize;
         self.tokens
             .iter()
@@ -54,11 +67,11 @@ impl<'a> Words<'a> {
             })
     }
 
-    fn find_top(&self, keyword: &str) -> Option<usize> {
+    pub fn find_top(&self, keyword: &str) -> Option<usize> {
         self.top_level().find(|&index| self.is(index, keyword))
     }
 
-    fn find(&self, keyword: &str) -> Option<usize> {
+    pub fn find(&self, keyword: &str) -> Option<usize> {
         (0..self.tokens.len()).find(|&index| self.is(index, keyword))
     }
 
@@ -77,6 +90,33 @@ impl<'a> Words<'a> {
             }
         }
         Some(value)
+    }
+
+    /// A name as Postgres stores it: folded to lower case unless quoted.
+    pub fn name(&self, index: usize) -> Box<[u8]> {
+        let text = self.at(index);
+        match text
+            .strip_prefix(b"\"")
+            .and_then(|text| text.strip_suffix(b"\""))
+        {
+            Some(quoted) => {
+                let mut name = Vec::with_capacity(quoted.len());
+                let mut bytes = quoted.iter();
+                while let Some(&byte) = bytes.next() {
+                    name.push(byte);
+                    if byte == b'"' {
+                        bytes.next();
+                    }
+                }
+                name.into()
+            }
+            None => text.to_ascii_lowercase().into(),
+        }
+    }
+
+    /// Whether it is a name in escapes, `U&"…"`.
+    pub fn is_escaped(&self, index: usize) -> bool {
+        self.kind(index) == Some(TokenKind::QuotedName) && !self.at(index).starts_with(b"\"")
     }
 }
 
@@ -146,11 +186,12 @@ fn starts_with(word: &[u8], prefix: &[u8]) -> bool {
         .is_some_and(|head| head.eq_ignore_ascii_case(prefix))
 }
 
-/// As `PlannedStmtRequiresSnapshot` in Postgres decides, except that what only touches the session is counted among those that do not.
+/// As `PlannedStmtRequiresSnapshot` in Postgres decides, except that what only touches the session
+/// is counted among those that do not.
 fn takes_snapshot(kind: &Kind) -> bool {
     match kind {
         Kind::Prepare | Kind::Declare => true,
-        Kind::Lock | Kind::Notify | Kind::Cursor => false,
+        Kind::Lock | Kind::Notify | Kind::Cursor | Kind::Discard { .. } => false,
         _ => kind.may_write(),
     }
 }
@@ -189,8 +230,9 @@ fn kind(words: &Words<'_>) -> Kind {
         b"prepare" => Kind::Prepare,
         b"execute" => Kind::Execute,
         b"set" => set(words),
-        b"reset" => Kind::Set,
+        b"reset" | b"load" => Kind::Set,
         b"show" => Kind::Show,
+        b"checkpoint" => Kind::Checkpoint,
         b"discard" => Kind::Discard {
             all: words.is(1, "all"),
         },
@@ -203,12 +245,11 @@ fn kind(words: &Words<'_>) -> Kind {
             let name = if words.is(next, "all") {
                 None
             } else {
-                Some(name(words, next))
+                Some(words.name(next))
             };
             Kind::Deallocate { name }
         }
         b"listen" | b"unlisten" => Kind::Listen,
-        b"load" => Kind::Set,
         b"notify" => Kind::Notify,
         b"lock" => Kind::Lock,
         b"declare" => Kind::Declare,
@@ -264,28 +305,6 @@ fn gid(words: &Words<'_>, index: usize) -> Box<[u8]> {
         .string(index)
         .unwrap_or_else(|| words.at(index).to_vec())
         .into()
-}
-
-/// A name as Postgres stores it: folded to lower case unless quoted.
-fn name(words: &Words<'_>, index: usize) -> Box<[u8]> {
-    let text = words.at(index);
-    match text
-        .strip_prefix(b"\"")
-        .and_then(|text| text.strip_suffix(b"\""))
-    {
-        Some(quoted) => {
-            let mut name = Vec::with_capacity(quoted.len());
-            let mut bytes = quoted.iter();
-            while let Some(&byte) = bytes.next() {
-                name.push(byte);
-                if byte == b'"' {
-                    bytes.next();
-                }
-            }
-            name.into()
-        }
-        None => text.to_ascii_lowercase().into(),
-    }
 }
 
 fn set(words: &Words<'_>) -> Kind {
@@ -351,15 +370,14 @@ fn company(words: &Words<'_>, kind: &Kind) -> Company {
         | Kind::RollbackPrepared { .. }
         | Kind::Discard { all: true } => Company::Refused,
         Kind::Utility => match &words.at(0).to_ascii_lowercase()[..] {
-            b"vacuum" | b"cluster" | b"reindex" | b"analyze" | b"analyse" | b"checkpoint" => {
-                Company::Refused
-            }
+            b"vacuum" | b"cluster" | b"reindex" | b"analyze" | b"analyse" => Company::Refused,
             b"create" | b"drop" | b"alter"
                 if words.any(1, &["database", "tablespace", "system", "subscription"]) =>
             {
                 Company::Refused
             }
-            // CREATE [UNIQUE] INDEX, DROP INDEX, ALTER TABLE … DETACH PARTITION; REFRESH MATERIALIZED VIEW CONCURRENTLY is fine.
+            // CREATE [UNIQUE] INDEX, DROP INDEX, ALTER TABLE … DETACH PARTITION; REFRESH
+            // MATERIALIZED VIEW CONCURRENTLY is fine.
             b"create" | b"drop" | b"alter" if concurrently() => Company::Refused,
             _ => Company::Any,
         },
@@ -385,7 +403,8 @@ fn is_row_lock(words: &Words<'_>, at: usize) -> bool {
             || (words.is(at + 1, "no") && words.is(at + 2, "key") && words.is(at + 3, "update")))
 }
 
-/// The tables that a `LOCK` names, or that a query reads from: which of these it locks, its text does not always tell.
+/// The tables that a `LOCK` names, or that a query reads from: which of these it locks, its text
+/// does not always tell.
 fn lock_targets(words: &Words<'_>) -> Vec<u32> {
     let mut targets = Vec::new();
     let mut index = 1;
@@ -405,7 +424,7 @@ fn lock_targets(words: &Words<'_>) -> Vec<u32> {
                 index += 2;
             }
             // By the last part of its name, so that `t`, `public.t` and `"t"` are the same.
-            targets.push(xxh3_64(&name(words, index)) as u32);
+            targets.push(xxh3_64(&words.name(index)) as u32);
             // Further tables follow behind commas, perhaps after an alias.
             expect_table = false;
             let alias = if words.is(index + 1, "as") { 2 } else { 1 };
@@ -465,7 +484,7 @@ fn sequence_columns(words: &Words<'_>) -> Vec<SequenceColumn> {
             None | Some(TokenKind::Comma) => "nextval".to_owned(),
             Some(TokenKind::Word) if !aliased && words.is(alias, "from") => "nextval".to_owned(),
             Some(TokenKind::Word | TokenKind::QuotedName) => {
-                String::from_utf8_lossy(&name(words, alias)).into_owned()
+                String::from_utf8_lossy(&words.name(alias)).into_owned()
             }
             _ => continue,
         };

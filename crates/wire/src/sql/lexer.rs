@@ -1,7 +1,7 @@
 //! Postgres' lexical rules, as far as they decide where things end.
 //!
-//! What looks like a keyword, a semicolon or a comment counts only outside of strings, quoted names, dollar-quoted bodies and nested
-//! comments. Nothing is interpreted and nothing is copied.
+//! What looks like a keyword, a semicolon or a comment counts only outside of strings, quoted
+//! names, dollar-quoted bodies and nested comments. Nothing is interpreted and nothing is copied.
 
 /// The settings of a session that change how its texts are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +27,8 @@ pub enum Encoding {
     SingleByte,
     /// Several bytes per character, none of them ASCII.
     Euc,
-    /// The second byte of a character may look like ASCII, a quote or a backslash even (SJIS, BIG5, GBK, UHC, GB18030, JOHAB).
+    /// The second byte of a character may look like ASCII, a quote or a backslash even (SJIS, BIG5,
+    /// GBK, UHC, GB18030, JOHAB).
     Trailing,
 }
 
@@ -124,7 +125,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Whether the text ended within a string, a quoted name or a comment. The server refuses such texts.
+    /// Whether the text ended within a string, a quoted name or a comment. The server refuses such
+    /// texts.
     pub fn is_unterminated(&self) -> bool {
         self.unterminated
     }
@@ -434,7 +436,8 @@ mod tests {
 
     #[test]
     fn a_second_byte_that_looks_like_a_quote_is_none() {
-        // 表 in SJIS is 0x95 0x5c; a character ending in 0x27 does not exist there, in GB18030 a digit may follow.
+        // 表 in SJIS is 0x95 0x5c; a character ending in 0x27 does not exist there, in GB18030 a
+        // digit may follow.
         let text = b"'\x95\\' x";
         let kinds = |encoding| {
             Lexer::new(

@@ -1,8 +1,8 @@
 //! Changes to statement texts, and the way back for error positions.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
-use super::lexer::{Dialect, Encoding, Lexer, Token, TokenKind};
+use super::lexer::Encoding;
 
 /// Changes to one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,8 @@ impl Edits {
         self.0.is_empty()
     }
 
-    /// Replaces `removed` bytes at `at` of the original text. Edits must not overlap; of two at one place the first comes first.
+    /// Replaces `removed` bytes at `at` of the original text. Edits must not overlap; of two at one
+    /// place the first comes first.
     pub fn replace(&mut self, at: usize, removed: usize, inserted: &[u8]) {
         let index = self.0.partition_point(|edit| edit.at <= at);
         let fits = index == 0 || self.0[index - 1].at + self.0[index - 1].removed <= at;
@@ -45,7 +46,7 @@ impl Edits {
     }
 
     /// Appends the changed text.
-    pub fn apply(&self, text: &[u8], out: &mut BytesMut) {
+    pub fn apply(&self, text: &[u8], out: &mut impl BufMut) {
         let mut copied = 0;
         for edit in &self.0 {
             out.put_slice(&text[copied..edit.at]);
@@ -99,7 +100,8 @@ struct Shift {
 }
 
 impl PositionMap {
-    /// Positions count from 1, as in the server's errors. One within inserted text becomes that of the edit.
+    /// Positions count from 1, as in the server's errors. A position within inserted text becomes
+    /// the position of the edit.
     pub fn to_original(&self, position: u32) -> u32 {
         let at = position.saturating_sub(1);
         match self.shifts.iter().rev().find(|shift| shift.changed <= at) {
@@ -118,107 +120,12 @@ impl PositionMap {
         })
     }
 
-    /// One behind the last character of the original text: where the server reports an unexpected end.
+    /// One behind the last character of the original text: where the server reports an unexpected
+    /// end.
     pub fn end(&self) -> u32 {
         self.characters + 1
     }
 }
-
-/// Replaces the clock's keywords (`CURRENT_TIMESTAMP`, `CURRENT_DATE`, …), which cannot be redefined, by expressions
-/// on `now()`, which can. Result columns keep their names.
-pub fn clock_edits(text: &[u8], dialect: Dialect) -> Edits {
-    let mut edits = Edits::new();
-    if !text.windows(5).any(|window| {
-        window.eq_ignore_ascii_case(b"curre") || window.eq_ignore_ascii_case(b"local")
-    }) {
-        return edits;
-    }
-    let tokens: Vec<Token> = Lexer::new(text, dialect)
-        .filter(|token| !matches!(token.kind, TokenKind::Space | TokenKind::Comment))
-        .collect();
-    let is = |index: usize, keyword: &str| {
-        tokens.get(index).is_some_and(|token: &Token| {
-            token.kind == TokenKind::Word
-                && token.text(text).eq_ignore_ascii_case(keyword.as_bytes())
-        })
-    };
-    // For every open parenthesis, and outside of all: whether we are in a select list.
-    let mut in_select_list = vec![false];
-    for (index, token) in tokens.iter().enumerate() {
-        match token.kind {
-            TokenKind::Open => in_select_list.push(false),
-            TokenKind::Close if in_select_list.len() > 1 => drop(in_select_list.pop()),
-            TokenKind::Semicolon => in_select_list = vec![false],
-            TokenKind::Word => {
-                let innermost = in_select_list
-                    .last_mut()
-                    .expect("the outermost entry is never popped");
-                if is(index, "select") || is(index, "returning") {
-                    *innermost = true;
-                } else if [
-                    "from",
-                    "where",
-                    "union",
-                    "except",
-                    "intersect",
-                    "group",
-                    "order",
-                    "limit",
-                    "into",
-                ]
-                .iter()
-                .any(|keyword| is(index, keyword))
-                {
-                    *innermost = false;
-                }
-                let Some((keyword, plain, with_precision)) =
-                    CLOCKS.iter().find(|(keyword, ..)| is(index, keyword))
-                else {
-                    continue;
-                };
-                let qualified = index > 0 && tokens[index - 1].text(text) == b".";
-                if qualified || is(index.wrapping_sub(1), "as") {
-                    continue;
-                }
-                let precision = tokens
-                    .get(index + 1)
-                    .is_some_and(|next| next.kind == TokenKind::Open);
-                let expression = if precision { with_precision } else { plain };
-                let begins = index > 0
-                    && (tokens[index - 1].kind == TokenKind::Comma
-                        || ["select", "all", "distinct", "returning"]
-                            .iter()
-                            .any(|word| is(index - 1, word)));
-                let next = index + 1 + if precision { 3 } else { 0 };
-                let ends = match tokens.get(next) {
-                    None => true,
-                    Some(next_token) => {
-                        matches!(
-                            next_token.kind,
-                            TokenKind::Comma | TokenKind::Close | TokenKind::Semicolon
-                        ) || is(next, "from")
-                    }
-                };
-                edits.replace(token.start, token.end - token.start, expression.as_bytes());
-                if *innermost && begins && ends {
-                    let end = tokens[next - 1].end;
-                    edits.insert(end, format!(" AS \"{keyword}\"").as_bytes());
-                }
-            }
-            _ => {}
-        }
-    }
-    edits
-}
-
-/// Keyword, replacement, and replacement where a precision follows.
-const CLOCKS: [(&str, &str, &str); 5] = [
-    ("current_timestamp", "now()", "now()::timestamptz"),
-    ("localtimestamp", "now()::timestamp", "now()::timestamp"),
-    ("current_date", "now()::date", "now()::date"),
-    ("current_time", "now()::timetz", "now()::timetz"),
-    ("localtime", "now()::time", "now()::time"),
-];
 
 #[cfg(test)]
 mod tests {
@@ -226,9 +133,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn apply(edits: &Edits, text: &str) -> String {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         edits.apply(text.as_bytes(), &mut out);
-        String::from_utf8(out.to_vec()).unwrap()
+        String::from_utf8(out).unwrap()
     }
 
     #[test]
@@ -252,40 +159,6 @@ mod tests {
         assert!(map.is_behind(changed.find(";SELECT 8").unwrap() as u32 + 1));
         assert!(!map.is_behind(25));
         assert_eq!(map.end(), original.len() as u32 + 1);
-    }
-
-    #[test]
-    fn the_clock_is_read_through_a_function_that_can_be_replaced() {
-        for (text, expected) in [
-            (
-                "INSERT INTO t VALUES (1, CURRENT_TIMESTAMP)",
-                "INSERT INTO t VALUES (1, now())",
-            ),
-            (
-                "SELECT current_timestamp, a FROM t",
-                "SELECT now() AS \"current_timestamp\", a FROM t",
-            ),
-            (
-                "SELECT CURRENT_TIMESTAMP(3)",
-                "SELECT now()::timestamptz(3) AS \"current_timestamp\"",
-            ),
-            ("SELECT CURRENT_TIMESTAMP AS x", "SELECT now() AS x"),
-            ("SELECT CURRENT_DATE - 1", "SELECT now()::date - 1"),
-            (
-                "SELECT a FROM t WHERE b < LOCALTIMESTAMP",
-                "SELECT a FROM t WHERE b < now()::timestamp",
-            ),
-            (
-                "SELECT 'CURRENT_TIMESTAMP', x.current_date, f(1, current_date)",
-                "SELECT 'CURRENT_TIMESTAMP', x.current_date, f(1, now()::date)",
-            ),
-            ("SELECT 1", "SELECT 1"),
-        ] {
-            assert_eq!(
-                apply(&clock_edits(text.as_bytes(), Dialect::default()), text),
-                expected
-            );
-        }
     }
 
     proptest! {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::limits;
 use expect_test::{Expect, expect};
 
 fn script(text: &str) -> Script {

@@ -1,57 +1,28 @@
 //! Which request a statement belongs to, by its comment.
 //!
-//! [sqlcommenter](https://google.github.io/sqlcommenter/spec/) appends `/*key='value',…,traceparent='00-…-…-01'*/`. Such a comment is different for
-//! every request, so it has to go before the text reaches the server, where it would defeat every cache that is keyed by text.
+//! [sqlcommenter](https://google.github.io/sqlcommenter/spec/) appends
+//! `/*key='value',…,traceparent='00-…-…-01'*/`. Such a comment is different for every request, so
+//! it has to go before the text reaches the server, where it would defeat every cache that is keyed
+//! by text.
 
 use std::ops::Range;
 
-use super::lexer::{Dialect, Lexer, TokenKind};
+use hindcast_model::Traceparent;
 
-/// The trace-id of a W3C `traceparent`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TraceId {
-    pub high: u64,
-    pub low: u64,
-}
+use super::lexer::{Dialect, Lexer, TokenKind};
 
 /// A comment that names a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceComment {
-    pub trace: TraceId,
-    /// What to take out of the text: the whole comment if it holds nothing but keys and values, else its `traceparent`.
+    pub trace: Traceparent,
+    /// What to take out of the text: the whole comment if it holds nothing but keys and values,
+    /// else its `traceparent`.
     pub range: Range<usize>,
     /// The comment separates two tokens that would run together without it: leave a space.
     pub separates: bool,
 }
 
-const KEY: &[u8] = b"traceparent";
-
-/// `00-` 32 hexadecimal digits `-` 16 of them `-` 2 of them.
-pub fn parse_traceparent(text: &[u8]) -> Option<TraceId> {
-    let dashes =
-        text.len() == 55 && text.starts_with(b"00-") && text[35] == b'-' && text[52] == b'-';
-    if !dashes {
-        return None;
-    }
-    let trace = TraceId {
-        high: hex(&text[3..19])?,
-        low: hex(&text[19..35])?,
-    };
-    hex(&text[36..52])?;
-    hex(&text[53..55])?;
-    (trace != TraceId { high: 0, low: 0 }).then_some(trace)
-}
-
-fn hex(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0, |value: u64, &digit| {
-        let digit = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        Some(value << 4 | u64::from(digit))
-    })
-}
+const KEY: &[u8] = Traceparent::KEY.as_bytes();
 
 /// The first comment of a text that carries a `traceparent`.
 ///
@@ -102,15 +73,20 @@ pub fn trace_comment(text: &[u8], dialect: Dialect) -> Option<TraceComment> {
 }
 
 /// `traceparent='…'` within a comment, with a comma that belongs to it.
-fn find_value(comment: &[u8]) -> Option<(Range<usize>, TraceId)> {
+fn find_value(comment: &[u8]) -> Option<(Range<usize>, Traceparent)> {
     memchr::memmem::find_iter(comment, KEY).find_map(|start| {
         let rest = &comment[start + KEY.len()..];
         let open = rest
             .iter()
             .take_while(|byte| matches!(byte, b'=' | b':' | b' ' | b'\'' | b'"'))
             .count();
-        let trace = parse_traceparent(rest.get(open..open + 55)?)?;
-        let mut end = start + KEY.len() + open + 55;
+        let value = &rest[open..];
+        let length = value
+            .iter()
+            .position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-')
+            .unwrap_or(value.len());
+        let trace = Traceparent::parse(&value[..length])?;
+        let mut end = start + KEY.len() + open + length;
         if matches!(comment.get(end), Some(b'\'' | b'"')) {
             end += 1;
         }
@@ -187,7 +163,7 @@ mod tests {
                         &text[..found.range.start],
                         &text[found.range.end..]
                     ),
-                    Some(found.trace.low),
+                    Some(found.trace.request.0),
                 )
             }
         }
@@ -240,18 +216,16 @@ mod tests {
 
     #[test]
     fn only_well_formed_traceparents_count() {
-        assert_eq!(
-            parse_traceparent(PARENT.as_bytes()),
-            Some(TraceId {
-                high: 0x0123_4567_89ab_cdef,
-                low: 255
-            })
+        check(
+            "SELECT 1 /*traceparent='01-0123456789abcdef00000000000000ff-00f067aa0ba902b7-01-more'*/",
+            "SELECT 1",
         );
-        assert_eq!(parse_traceparent(&PARENT.as_bytes()[1..]), None);
-        assert_eq!(parse_traceparent(PARENT.to_uppercase().as_bytes()), None);
-        assert_eq!(
-            parse_traceparent(b"00-00000000000000000000000000000000-00f067aa0ba902b7-01"),
-            None
-        );
+        for text in [
+            "SELECT 1 /*traceparent='$TP-more'*/",
+            "SELECT 1 /*traceparent='00-0123456789abcdef00000000000000ff-0000000000000000-01'*/",
+            "SELECT 1 /*traceparent='00-0123456789ABCDEF00000000000000FF-00f067aa0ba902b7-01'*/",
+        ] {
+            assert_eq!(strip(text).1, None, "{text}");
+        }
     }
 }

@@ -3,14 +3,15 @@
 use super::lexer::{Dialect, Lexer, Token, TokenKind};
 use super::rewrite::Edits;
 
-/// What a statement that may lock rows begins with. `CREATE POLICY … FOR UPDATE`, for one, means something else.
+/// What a statement that may lock rows begins with. `CREATE POLICY … FOR UPDATE`, for one, means
+/// something else.
 const LOCKERS: [&str; 12] = [
     "select", "with", "values", "table", "insert", "update", "delete", "merge", "declare", "copy",
     "explain", "prepare",
 ];
 
-/// Removes `FOR UPDATE` and its like, and turns the mode of a `LOCK TABLE` into the one that is in nobody's way. The server answers as it
-/// would have.
+/// Removes `FOR UPDATE` and its like, and turns the mode of a `LOCK TABLE` into the mode that
+/// conflicts with no other. The server answers as it would have.
 pub fn lock_edits(text: &[u8], dialect: Dialect) -> Edits {
     let mut edits = Edits::new();
     let may_lock = text
@@ -72,7 +73,8 @@ impl Words<'_> {
     }
 }
 
-/// `FOR { UPDATE | NO KEY UPDATE | SHARE | KEY SHARE } [ OF table [, …] ] [ NOWAIT | SKIP LOCKED ]`, wherever it stands.
+/// `FOR { UPDATE | NO KEY UPDATE | SHARE | KEY SHARE } [ OF table [, …] ] [ NOWAIT | SKIP LOCKED
+/// ]`, wherever it stands.
 fn remove_row_locks(words: &Words<'_>, edits: &mut Edits) {
     const STRENGTHS: [&[&str]; 4] = [
         &["for", "update"],
@@ -89,7 +91,8 @@ fn remove_row_locks(words: &Words<'_>, edits: &mut Edits) {
         let start = words.tokens[index].start;
         index += strength.len();
         if words.is(index, "of") {
-            // Names, dots and commas: what follows the list is none of these, but for the keywords below.
+            // Names, dots and commas: what follows the list is none of these, but for the keywords
+            // below.
             index += 1;
             loop {
                 index += 1;

@@ -139,7 +139,8 @@ pub fn faithful() -> Report {
     }
 }
 
-/// Moodle's first attempt: check and insert in one transaction. Under snapshot isolation the race is still there.
+/// Moodle's first attempt: check and insert in one transaction. Under snapshot isolation the race
+/// is still there.
 pub fn moodle_merge() -> Report {
     let mut report = faithful();
     report.change.app = "./forum --variant merged".to_owned();
@@ -575,6 +576,7 @@ pub fn selected() -> Report {
             "dynamic SQL in refresh_counters".to_owned(),
         )],
     });
+    let (xids, wrote) = (vec![Xid(812), Xid(815)], "public.mdl_user".to_owned());
     report.remarks = vec![
         Remark::ModifiedFound {
             types: strings(&["POST /subscribe"]),
@@ -584,9 +586,7 @@ pub fn selected() -> Report {
             gap: Gap {
                 from: 1_795_233_601_123_456,
                 to: 1_795_233_602_123_456,
-                cause: GapCause::Unaccounted {
-                    xids: vec![Xid(812), Xid(815)],
-                },
+                cause: GapCause::Unaccounted { xids, wrote },
             },
         },
         Remark::GhostFailed {

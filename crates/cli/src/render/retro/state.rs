@@ -106,7 +106,8 @@ fn rows_in(row: &RowChange) -> u64 {
     }
 }
 
-/// How many blocks of each list are shown, of what there is room for: each list gets its first before any gets its second.
+/// How many blocks of each list are shown, of what there is room for: each list gets its first
+/// before any gets its second.
 fn shares(lists: &[Vec<Vec<String>>], room: &Room) -> Vec<usize> {
     let mut shares = vec![0; lists.len()];
     let mut left = room.row_lines;

@@ -159,7 +159,8 @@ pub fn judge(check: &Check) -> (Judgement, String) {
             };
             (Judgement::Changed, text)
         }
-        // A check of a table that the migration made cannot be asked before, and the other way round.
+        // A check of a table that the migration made cannot be asked before, and the other way
+        // round.
         (Answer::Failed { .. }, Answer::Failed { .. }) => {
             (Judgement::Unknown, "failed before and after".to_owned())
         }
@@ -438,7 +439,8 @@ pub fn request_counts(report: &Report) -> String {
     )
 }
 
-/// What makes the report less than complete, and what to do about it. Remarks that say the same of many are one.
+/// What makes the report less than complete, and what to do about it. Remarks that say the same of
+/// many are one.
 pub fn remarks(remarks: &[Remark]) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     let mut not_sent: Vec<(&str, Id, u64)> = Vec::new();

@@ -1,6 +1,5 @@
 //! One section of the page each.
 
-use std::fmt::Write;
 use std::ops::Range;
 
 use hindcast_retro::report::{
@@ -9,9 +8,10 @@ use hindcast_retro::report::{
     ValueChange,
 };
 use hindcast_trace::Id;
+use maud::{Markup, html};
 
-use super::{Cell, Long, Page, escaped};
-use crate::render::format::{count, thousands};
+use super::{Cell, Described, Long, Section, Text, note, table};
+use crate::render::format::{count, cut, thousands};
 use crate::render::retro::{times, words};
 use words::Judgement;
 
@@ -20,271 +20,222 @@ const OPEN: usize = 8;
 /// Characters of a changed value up to which it is shown from its beginning.
 const EXCERPT: usize = 160;
 
-pub(super) fn checks(page: &mut Page, checks: &[Check]) {
-    if checks.is_empty() {
-        return;
-    }
-    page.section("checks", "Checks");
-    for (i, check) in checks.iter().enumerate() {
-        let (judgement, text) = words::judge(check);
-        let (class, word) = match judgement {
-            Judgement::Gone => ("gone", "gone"),
-            Judgement::New => ("new", "new"),
-            Judgement::Still => ("still", "still there"),
-            Judgement::Changed => ("changed", "changed"),
-            Judgement::Clean => ("gone", "clean"),
-            Judgement::Unknown => ("unknown", "not known"),
-        };
-        html!(
-            page,
-            "<article>\n<h3>Check {} <span class=\"badge {class}\">{word}</span> <small>{}</small></h3>\n<pre>{}</pre>\n<div class=\"pair\">\n",
-            i + 1,
-            escaped(&text),
-            Long(check.sql.trim())
-        );
-        for (title, answer) in [("Before", &check.before), ("After", &check.after)] {
-            html!(page, "<div><h4>{title}</h4>\n");
-            self::answer(page, answer);
-            html!(page, "</div>\n");
+pub(super) fn checks(checks: &[Check]) -> Option<Section> {
+    let body = html! {
+        @for (i, check) in checks.iter().enumerate() {
+            @let (judgement, text) = words::judge(check);
+            @let (class, word) = match judgement {
+                Judgement::Gone => ("gone", "gone"),
+                Judgement::New => ("new", "new"),
+                Judgement::Still => ("still", "still there"),
+                Judgement::Changed => ("changed", "changed"),
+                Judgement::Clean => ("gone", "clean"),
+                Judgement::Unknown => ("unknown", "not known"),
+            };
+            article {
+                h3 { "Check " (i + 1) " " (badge(class, word)) " " small { (Text(&text)) } }
+                pre { (Long(check.sql.trim())) }
+                div.pair {
+                    @for (title, answer) in [("Before", &check.before), ("After", &check.after)] {
+                        div { h4 { (title) } (self::answer(answer)) }
+                    }
+                }
+            }
         }
-        html!(page, "</div>\n</article>\n");
-    }
-    page.end();
+    };
+    (!checks.is_empty()).then(|| Section {
+        id: "checks",
+        title: "Checks".to_owned(),
+        body,
+    })
 }
 
-fn answer(page: &mut Page, answer: &Answer) {
+fn badge(class: &str, text: &str) -> Markup {
+    html! { span class={ "badge " (class) } { (text) } }
+}
+
+fn error(text: &str) -> Markup {
+    html! { p.error { (Long(text)) } }
+}
+
+fn answer(answer: &Answer) -> Markup {
     match answer {
-        Answer::Rows { count: 0, .. } => page.note("no rows"),
+        Answer::Rows { count: 0, .. } => note("no rows"),
         Answer::Rows {
             columns,
             rows,
             count: n,
         } => {
             let headings: Vec<&str> = columns.iter().map(String::as_str).collect();
-            page.table("rows", &headings);
-            for row in rows {
-                html!(page, "<tr>");
-                for value in row {
-                    html!(page, "<td>{}</td>", Cell(value.as_deref()));
-                }
-                html!(page, "</tr>\n");
+            let shown = html! {
+                @for row in rows { tr { @for value in row { td { (Cell(value.as_deref())) } } } }
+            };
+            html! {
+                (table("rows", &headings, shown))
+                (left_out(n.saturating_sub(rows.len() as u64), "row"))
             }
-            page.end_table();
-            left_out(page, n.saturating_sub(rows.len() as u64), "row");
         }
-        Answer::Failed { error } => html!(page, "<p class=\"error\">{}</p>\n", Long(error)),
-        Answer::NotAsked => page.note("not asked: there is no original final state"),
+        Answer::Failed { error } => self::error(error),
+        Answer::NotAsked => note("not asked: there is no original final state"),
     }
 }
 
-fn left_out(page: &mut Page, n: u64, noun: &str) {
-    if n > 0 {
-        page.note(&format!("… and {}", count(n, &format!("more {noun}"))));
-    }
+fn left_out(n: u64, noun: &str) -> Markup {
+    html! { @if n > 0 { (note(&format!("… and {}", count(n, &format!("more {noun}"))))) } }
 }
 
-pub(super) fn types(page: &mut Page, report: &Report) {
-    if report.types.len() < 2 {
-        return;
-    }
-    page.section("types", "Request types");
-    page.table(
-        "numbers",
-        &[
-            "type",
-            "requests",
-            "executed",
-            "responses changed",
-            "transactions changed",
-        ],
-    );
-    for kind in &report.types {
-        html!(page, "<tr><td>{}</td>", Long(&kind.name));
-        for n in [
-            kind.requests,
-            kind.executed,
-            kind.responses_changed,
-            kind.transactions_changed,
-        ] {
-            html!(
-                page,
-                "<td{}>{}</td>",
-                if n == 0 { " class=\"zero\"" } else { "" },
-                thousands(n)
-            );
+fn number(n: u64) -> Markup {
+    html! { td class=[(n == 0).then_some("zero")] { (thousands(n)) } }
+}
+
+pub(super) fn types(report: &Report) -> Option<Section> {
+    let headings = [
+        "type",
+        "requests",
+        "executed",
+        "responses changed",
+        "transactions changed",
+    ];
+    let rows = html! {
+        @for kind in &report.types {
+            tr {
+                td { (Long(&kind.name)) }
+                (number(kind.requests))
+                (number(kind.executed))
+                (number(kind.responses_changed))
+                (number(kind.transactions_changed))
+            }
         }
-        html!(page, "</tr>\n");
-    }
-    page.end_table();
-    page.end();
+    };
+    (report.types.len() >= 2).then(|| Section {
+        id: "types",
+        title: "Request types".to_owned(),
+        body: table("numbers", &headings, rows),
+    })
 }
 
-pub(super) fn responses(page: &mut Page, report: &Report) {
-    let responses = &report.responses;
+pub(super) fn responses(report: &Report, described: &Described) -> Option<Section> {
+    let (responses, changed) = (&report.responses, report.counts.responses_changed);
     if responses.groups.is_empty() && responses.noise.is_empty() {
-        return;
+        return None;
     }
-    page.section(
-        "responses",
-        &format!(
-            "Responses: {} changed",
-            thousands(report.counts.responses_changed)
-        ),
-    );
-    groups(page, &responses.groups, "");
-    if !responses.changed.is_empty() {
-        html!(page, "<h3>One by one</h3>\n");
-        let open = if responses.changed.len() <= OPEN {
-            " open"
-        } else {
-            ""
-        };
-        for change in &responses.changed {
-            response(page, change, open);
+    let link = |id: Id| {
+        html! { @if described.0.contains(&id) { a href={ "#r" (id) } { (id) } } @else { (id) } }
+    };
+    let one_by_one = &responses.changed;
+    let body = html! {
+        (groups(&responses.groups, link))
+        @if !one_by_one.is_empty() {
+            h3 { "One by one" }
+            @for change in one_by_one { (response(change, one_by_one.len() <= OPEN)) }
+            (left_out(changed.saturating_sub(one_by_one.len() as u64), "response"))
         }
-        let described = responses.changed.len() as u64;
-        left_out(
-            page,
-            report.counts.responses_changed.saturating_sub(described),
-            "response",
-        );
-    }
-    if !responses.noise.is_empty() {
-        html!(
-            page,
-            "<h3>Different only in clocks, sequence values or randomness</h3>\n"
-        );
-        groups(page, &responses.noise, "");
-    }
-    page.end();
+        @if !responses.noise.is_empty() {
+            h3 { "Different only in clocks, sequence values or randomness" }
+            (groups(&responses.noise, link))
+        }
+    };
+    Some(Section {
+        id: "responses",
+        title: format!("Responses: {} changed", thousands(changed)),
+        body,
+    })
 }
 
-fn groups(page: &mut Page, groups: &[Group<Id>], prefix: &str) {
-    if groups.is_empty() {
-        return;
-    }
-    page.table("groups", &["times", "what", "first", "last"]);
-    for group in groups {
-        let number = |id: Id| match id.0 {
-            // Added transactions have no number.
-            0 => String::new(),
-            _ if prefix.is_empty() && page.described.contains(&id) => {
-                format!("<a href=\"#r{id}\">{id}</a>")
+fn groups(groups: &[Group<Id>], number: impl Fn(Id) -> Markup) -> Markup {
+    // Added transactions have no number.
+    let number = |id: Id| html! { td { @if id.0 != 0 { (number(id)) } } };
+    let rows = html! {
+        @for group in groups {
+            tr {
+                td { (thousands(group.count)) }
+                td { (Long(&group.what)) }
+                (number(group.first))
+                (number(group.last))
             }
-            _ => format!("{prefix}{id}"),
-        };
-        let (first, last) = (number(group.first), number(group.last));
-        html!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{first}</td><td>{last}</td></tr>\n",
-            thousands(group.count),
-            Long(&group.what)
-        );
+        }
+    };
+    html! {
+        @if !groups.is_empty() { (table("groups", &["times", "what", "first", "last"], rows)) }
     }
-    page.end_table();
 }
 
-fn response(page: &mut Page, change: &ResponseChange, open: &str) {
+fn response(change: &ResponseChange, open: bool) -> Markup {
     let status = |status: Option<u16>| status.map_or("none".to_owned(), |s| s.to_string());
     let (before, after) = (status(change.status.0), status(change.status.1));
-    let statuses = if before == after {
-        before.clone()
-    } else {
-        format!("<del>{before}</del> <ins>{after}</ins>")
-    };
-    html!(
-        page,
-        "<details class=\"item\" id=\"r{}\"{open}>\n<summary><b>request {}</b> {} {statuses}</summary>\n",
-        change.request,
-        change.request,
-        escaped(&crate::render::format::cut(&change.of, 100))
-    );
-    if let Some(error) = &change.error {
-        html!(page, "<p class=\"error\">{}</p>\n", Long(error));
-    }
-    match &change.body {
-        Some(BodyChange::Json { changes, more }) => {
-            value_changes(page, "body", changes);
-            left_out(page, *more, "difference");
+    html! {
+        details.item id={ "r" (change.request) } open[open] {
+            summary {
+                b { "request " (change.request) } " " (Text(&cut(&change.of, 100))) " "
+                @if before == after { (before) } @else { del { (before) } " " ins { (after) } }
+            }
+            @if let Some(error) = &change.error { (self::error(error)) }
+            @match &change.body {
+                Some(BodyChange::Json { changes, more }) => {
+                    (value_changes("body", changes))
+                    (left_out(*more, "difference"))
+                }
+                Some(BodyChange::Text { at, before, after }) => {
+                    p.note { "The body differs from byte " (thousands(*at)) " on:" }
+                    div.pair { pre.before { (Long(before)) } pre.after { (Long(after)) } }
+                }
+                Some(BodyChange::Unkept { before_bytes, after_bytes, after }) => {
+                    p.note {
+                        "Another body: " (thousands(*before_bytes)) " bytes before, which were not kept; "
+                        (thousands(*after_bytes)) " bytes after:"
+                    }
+                    pre { (Long(after)) }
+                }
+                None => {}
+            }
+            @if !change.headers.is_empty() { (value_changes("header", &change.headers)) }
         }
-        Some(BodyChange::Text { at, before, after }) => {
-            html!(
-                page,
-                "<p class=\"note\">The body differs from byte {} on:</p>\n",
-                thousands(*at)
-            );
-            pair(page, before, after);
-        }
-        Some(BodyChange::Unkept {
-            before_bytes,
-            after_bytes,
-            after,
-        }) => {
-            html!(
-                page,
-                "<p class=\"note\">Another body: {} bytes before, which were not kept; {} bytes after:</p>\n<pre>{}</pre>\n",
-                thousands(*before_bytes),
-                thousands(*after_bytes),
-                Long(after)
-            );
-        }
-        None => {}
     }
-    if !change.headers.is_empty() {
-        value_changes(page, "header", &change.headers);
-    }
-    html!(page, "</details>\n");
 }
 
-fn value_changes(page: &mut Page, what: &str, changes: &[ValueChange]) {
-    page.table("changes", &[what, "before", "after"]);
-    for change in changes {
-        html!(page, "<tr><th>{}</th>", Long(&change.name));
-        for (value, class) in [(&change.before, "before"), (&change.after, "after")] {
-            match value {
-                Some(value) => html!(page, "<td class=\"{class}\">{}</td>", Long(value)),
-                None => html!(page, "<td><i class=\"null\">absent</i></td>"),
+fn value_changes(what: &str, changes: &[ValueChange]) -> Markup {
+    let value = |value: &Option<String>, class| {
+        html! {
+            @if let Some(value) = value { td class=(class) { (Long(value)) } }
+            @else { td { i.null { "absent" } } }
+        }
+    };
+    let rows = html! {
+        @for change in changes {
+            tr {
+                th { (Long(&change.name)) }
+                (value(&change.before, "before"))
+                (value(&change.after, "after"))
             }
         }
-        html!(page, "</tr>\n");
-    }
-    page.end_table();
+    };
+    table("changes", &[what, "before", "after"], rows)
 }
 
-fn pair(page: &mut Page, before: &str, after: &str) {
-    html!(
-        page,
-        "<div class=\"pair\"><pre class=\"before\">{}</pre><pre class=\"after\">{}</pre></div>\n",
-        Long(before),
-        Long(after)
-    );
-}
-
-pub(super) fn transactions(page: &mut Page, report: &Report) {
-    let transactions = &report.transactions;
-    if transactions.groups.is_empty() && transactions.changed.is_empty() {
-        return;
+pub(super) fn transactions(report: &Report, described: &Described) -> Option<Section> {
+    let (groups, changed) = (&report.transactions.groups, &report.transactions.changed);
+    if groups.is_empty() && changed.is_empty() {
+        return None;
     }
     let different = words::transactions_different(&report.counts);
-    page.section(
-        "transactions",
-        &format!("Transactions: {} different", thousands(different)),
-    );
-    groups(page, &transactions.groups, "t");
-    if !transactions.changed.is_empty() {
-        html!(page, "<h3>One by one</h3>\n");
-        page.table("items transactions", &["transaction", "of", "what"]);
-        for alike in alike(&transactions.changed) {
-            transaction(page, &alike);
+    let rows = html! { @for alike in alike(changed) { (transaction(&alike, described)) } };
+    let body = html! {
+        (self::groups(groups, |id| html! { "t" (id) }))
+        @if !changed.is_empty() {
+            h3 { "One by one" }
+            (table("items transactions", &["transaction", "of", "what"], rows))
+            (left_out(different.saturating_sub(changed.len() as u64), "transaction"))
         }
-        page.end_table();
-        let described = transactions.changed.len() as u64;
-        left_out(page, different.saturating_sub(described), "transaction");
-    }
-    page.end();
+    };
+    Some(Section {
+        id: "transactions",
+        title: format!("Transactions: {} different", thousands(different)),
+        body,
+    })
 }
 
-/// Those that changed in the same way, in the order of the first of each: a changed statement changes every transaction that has it.
+/// Those that changed in the same way, in the order of the first of each: a changed statement
+/// changes every transaction that has it.
 fn alike(changes: &[TransactionChange]) -> Vec<Vec<&TransactionChange>> {
     let mut lists: Vec<Vec<&TransactionChange>> = Vec::new();
     for change in changes {
@@ -299,309 +250,234 @@ fn alike(changes: &[TransactionChange]) -> Vec<Vec<&TransactionChange>> {
     lists
 }
 
-fn transaction(page: &mut Page, alike: &[&TransactionChange]) {
-    let name = |change: &TransactionChange| change.transaction.map(|id| format!("t{id}"));
-    let request = |page: &Page, change: &TransactionChange| {
-        change.request.map(|request| page.request(request))
+fn transaction(alike: &[&TransactionChange], described: &Described) -> Markup {
+    let name =
+        |change: &TransactionChange| html! { @if let Some(id) = change.transaction { "t" (id) } };
+    let request = |change: &TransactionChange| {
+        html! { @if let Some(request) = change.request { (described.request(request)) } }
     };
     let change = alike[0];
-    let first = request(page, change).unwrap_or_default();
-    if alike.len() == 1 {
-        html!(
-            page,
-            "<tr><td>{}</td><td>{}<br>{first}</td><td>",
-            name(change).unwrap_or("—".to_owned()),
-            Long(&change.of)
-        );
-    } else {
-        html!(
-            page,
-            "<tr><td>{} ×</td><td>{}<details><summary>{first} and {} more</summary>",
-            thousands(alike.len() as u64),
-            Long(&change.of),
-            thousands(alike.len() as u64 - 1)
-        );
-        for change in alike {
-            let parts: Vec<String> = [name(change), request(page, change)]
-                .into_iter()
-                .flatten()
-                .collect();
-            html!(page, "{}<br>", parts.join(" of "));
+    html! {
+        tr {
+            @if let [_] = alike {
+                td { @if change.transaction.is_some() { (name(change)) } @else { "—" } }
+                td { (Long(&change.of)) br; (request(change)) }
+            } @else {
+                td { (thousands(alike.len() as u64)) " ×" }
+                td {
+                    (Long(&change.of))
+                    details {
+                        summary { (request(change)) " and " (thousands(alike.len() as u64 - 1)) " more" }
+                        @for change in alike {
+                            (name(change))
+                            @if change.transaction.is_some() && change.request.is_some() { " of " }
+                            (request(change))
+                            br;
+                        }
+                    }
+                }
+            }
+            td { (what_changed(&change.kind)) }
         }
-        html!(page, "</details></td><td>");
     }
-    match &change.kind {
-        TransactionChangeKind::Added {
+}
+
+fn what_changed(kind: &TransactionChangeKind) -> Markup {
+    use TransactionChangeKind as K;
+    match kind {
+        K::Added {
             statements,
             error,
             retry,
-        } => {
-            let (class, word) = if *retry {
-                ("added", "retry")
-            } else {
-                ("added", "added")
-            };
-            html!(page, "<span class=\"badge {class}\">{word}</span>");
-            self::statements(page, "", statements, 0..0);
-            if let Some(error) = error {
-                html!(page, "<p class=\"error\">{}</p>", Long(error));
-            }
-        }
-        TransactionChangeKind::Deleted { into } => {
-            html!(page, "<span class=\"badge deleted\">deleted</span>");
-            if let Some(into) = into {
-                html!(page, " its writes moved into t{into}");
-            }
-        }
-        TransactionChangeKind::Statements { before, after } => {
-            html!(
-                page,
-                "<span class=\"badge changed\">other statements</span>"
-            );
-            html!(page, "<div class=\"pair\">");
+        } => html! {
+            (badge("added", if *retry { "retry" } else { "added" }))
+            (self::statements("", statements, 0..0))
+            @if let Some(error) = error { (self::error(error)) }
+        },
+        K::Deleted { into } => html! {
+            (badge("deleted", "deleted"))
+            @if let Some(into) = into { " its writes moved into t" (into) }
+        },
+        K::Statements { before, after } => {
             let (start, end) = words::common_ends(before, after);
-            self::statements(page, "before", before, start..before.len() - end);
-            self::statements(page, "after", after, start..after.len() - end);
-            html!(page, "</div>");
+            html! {
+                (badge("changed", "other statements"))
+                div.pair {
+                    (statements("before", before, start..before.len() - end))
+                    (statements("after", after, start..after.len() - end))
+                }
+            }
         }
-        TransactionChangeKind::Results {
+        K::Results {
             before_rows,
             after_rows,
-        } => {
-            html!(page, "<span class=\"badge changed\">other results</span> ");
-            if before_rows == after_rows {
-                html!(page, "{}, others", count(*after_rows, "row"));
-            } else {
-                html!(
-                    page,
-                    "{} before, {} after",
-                    count(*before_rows, "row"),
-                    thousands(*after_rows)
-                );
+        } => html! {
+            (badge("changed", "other results")) " "
+            (count(*before_rows, "row"))
+            @if before_rows == after_rows { ", others" }
+            @else { " before, " (thousands(*after_rows)) " after" }
+        },
+        K::NewlyFailing { error } => html! { (badge("new", "fails now")) (self::error(error)) },
+        K::NewlySucceeding { error } => html! {
+            (badge("gone", "succeeds now"))
+            @if let Some(error) = error { " it failed with" (self::error(error)) }
+        },
+        K::FailsOtherwise { before, after } => html! {
+            (badge("still", "fails otherwise"))
+            div.pair {
+                @for (error, class) in [(before, "before"), (after, "after")] {
+                    pre class=(class) { (Long(error.as_deref().unwrap_or("ROLLBACK"))) }
+                }
             }
-        }
-        TransactionChangeKind::NewlyFailing { error } => {
-            html!(
-                page,
-                "<span class=\"badge new\">fails now</span><p class=\"error\">{}</p>",
-                Long(error)
-            );
-        }
-        TransactionChangeKind::NewlySucceeding { error } => {
-            html!(page, "<span class=\"badge gone\">succeeds now</span>");
-            if let Some(error) = error {
-                html!(
-                    page,
-                    " it failed with<p class=\"error\">{}</p>",
-                    Long(error)
-                );
-            }
-        }
-        TransactionChangeKind::FailsOtherwise { before, after } => {
-            html!(page, "<span class=\"badge still\">fails otherwise</span>");
-            html!(page, "<div class=\"pair\">");
-            for (error, class) in [(before, "before"), (after, "after")] {
-                html!(
-                    page,
-                    "<pre class=\"{class}\">{}</pre>",
-                    Long(error.as_deref().unwrap_or("ROLLBACK"))
-                );
-            }
-            html!(page, "</div>");
-        }
+        },
     }
-    html!(page, "</td></tr>\n");
 }
 
 /// With a class there is another side, which has those outside of `changed` as well.
-fn statements(page: &mut Page, class: &str, statements: &[String], changed: Range<usize>) {
-    html!(page, "<ol class=\"statements {class}\">");
-    for (i, statement) in statements.iter().enumerate() {
-        let kept = !class.is_empty() && !changed.contains(&i);
-        html!(
-            page,
-            "<li{}>{}</li>",
-            if kept { " class=\"kept\"" } else { "" },
-            Long(statement)
-        );
+fn statements(class: &str, statements: &[String], changed: Range<usize>) -> Markup {
+    let kept = |i| (!class.is_empty() && !changed.contains(&i)).then_some("kept");
+    html! {
+        ol class={ "statements " (class) } {
+            @for (i, statement) in statements.iter().enumerate() { li class=[kept(i)] { (Long(statement)) } }
+        }
     }
-    html!(page, "</ol>");
 }
 
-pub(super) fn state(page: &mut Page, report: &Report) {
+pub(super) fn state(report: &Report, described: &Described) -> Section {
     let state = &report.state;
     if let Baseline::None { reason } = &state.against {
-        page.section("state", "Final state: not compared");
-        html!(
-            page,
-            "<p>{}</p>\n<p class=\"note\">--original COMMAND makes an original final state to compare with; --compare-with URL names one.</p>\n",
-            Long(reason)
-        );
-        page.end();
-        return;
+        let body = html! {
+            p { (Long(reason)) }
+            (note("--original COMMAND makes an original final state to compare with; --compare-with URL names one."))
+        };
+        return Section {
+            id: "state",
+            title: "Final state: not compared".to_owned(),
+            body,
+        };
     }
-    let mut title = match state.tables.len() as u64 {
-        0 => "Final state: no table different".to_owned(),
-        n => format!("Final state: {} different", count(n, "table")),
+    let different = match state.tables.len() as u64 {
+        0 => "no table".to_owned(),
+        n => count(n, "table"),
     };
-    if state.tables_same > 0 {
-        let _ = write!(title, ", {} the same", thousands(state.tables_same));
-    }
-    page.section("state", &title);
-    if state.tables.len() > 3 {
-        table_list(page, &state.tables);
-    }
-    for (i, table) in state.tables.iter().enumerate() {
-        self::table(page, i, table, i < OPEN);
-    }
-    if !state.incomparable.is_empty() {
-        html!(page, "<h3>Not comparable</h3>\n");
-        page.table("items", &["table", "why"]);
-        for (table, reason) in &state.incomparable {
-            html!(
-                page,
-                "<tr><td>{}</td><td>{}</td></tr>\n",
-                Long(table),
-                Long(reason)
-            );
+    let same = match state.tables_same {
+        0 => String::new(),
+        n => format!(", {} the same", thousands(n)),
+    };
+    let incomparable = html! {
+        @for (table, reason) in &state.incomparable { tr { td { (Long(table)) } td { (Long(reason)) } } }
+    };
+    let body = html! {
+        @if state.tables.len() > 3 { (table_list(&state.tables)) }
+        @for (i, table) in state.tables.iter().enumerate() { (changed_table(i, table, described)) }
+        @if !state.incomparable.is_empty() {
+            h3 { "Not comparable" }
+            (table("items", &["table", "why"], incomparable))
         }
-        page.end_table();
+    };
+    Section {
+        id: "state",
+        title: format!("Final state: {different} different{same}"),
+        body,
     }
-    page.end();
 }
 
-fn table_list(page: &mut Page, tables: &[TableChange]) {
-    page.table(
-        "numbers",
-        &["table", "added", "removed", "changed", "of these noise"],
-    );
-    for (i, table) in tables.iter().enumerate() {
-        html!(
-            page,
-            "<tr><td><a href=\"#table{}\">{}</a></td>",
-            i + 1,
-            escaped(&crate::render::format::cut(&table.table, 100))
-        );
-        for n in [table.added, table.removed, table.changed, table.noise] {
-            html!(
-                page,
-                "<td{}>{}</td>",
-                if n == 0 { " class=\"zero\"" } else { "" },
-                thousands(n)
-            );
+fn table_list(tables: &[TableChange]) -> Markup {
+    let headings = ["table", "added", "removed", "changed", "of these noise"];
+    let rows = html! {
+        @for (i, table) in tables.iter().enumerate() {
+            tr {
+                td { a href={ "#table" (i + 1) } { (Text(&cut(&table.table, 100))) } }
+                (number(table.added)) (number(table.removed)) (number(table.changed)) (number(table.noise))
+            }
         }
-        html!(page, "</tr>\n");
-    }
-    page.end_table();
+    };
+    table("numbers", &headings, rows)
 }
 
-fn table(page: &mut Page, number: usize, table: &TableChange, open: bool) {
-    html!(
-        page,
-        "<details class=\"item\" id=\"table{}\"{}>\n<summary><b>{}</b>",
-        number + 1,
-        if open { " open" } else { "" },
-        escaped(&crate::render::format::cut(&table.table, 100))
-    );
-    for (n, class, what) in [
+fn changed_table(i: usize, table: &TableChange, described: &Described) -> Markup {
+    let badges = [
         (table.added, "gone", "added"),
         (table.removed, "new", "removed"),
         (table.changed, "changed", "changed"),
-    ] {
-        if n > 0 {
-            html!(
-                page,
-                " <span class=\"badge {class}\">{} {what}</span>",
-                thousands(n)
-            );
+    ];
+    let differing = (table.added + table.removed + table.changed).saturating_sub(table.noise);
+    let shown = table.rows.iter().map(|row| match row.kind {
+        RowChangeKind::Count { before, after, .. } => before.abs_diff(after),
+        _ => 1,
+    });
+    let shown = shown.fold(0, u64::saturating_add);
+    html! {
+        details.item id={ "table" (i + 1) } open[i < OPEN] {
+            summary {
+                b { (Text(&cut(&table.table, 100))) }
+                @for (n, class, what) in badges {
+                    @if n > 0 { " " (badge(class, &format!("{} {what}", thousands(n)))) }
+                }
+            }
+            @if table.key.is_empty() {
+                (note("The table has no primary key: rows are told apart by all they hold."))
+            }
+            @if table.noise > 0 {
+                p.note {
+                    (thousands(table.noise)) " of these "
+                    (if table.noise == 1 { "differs" } else { "differ" })
+                    " only in clocks, sequence values or randomness"
+                    (if table.noise_columns.is_empty() { "." } else { ": " })
+                    (Long(&table.noise_columns.join("; ")))
+                }
+            }
+            @if table.not_paired > 0 {
+                p.note {
+                    (thousands(table.not_paired))
+                    " more could be the same under another number; that was not looked into."
+                }
+            }
+            @if !table.columns_changed.is_empty() {
+                (note("Columns that were not compared:"))
+                (value_changes("column", &table.columns_changed))
+            }
+            @if !table.rows.is_empty() { (rows(table, described)) }
+            (left_out(differing.saturating_sub(shown), "row"))
         }
     }
-    html!(page, "</summary>\n");
-    if table.key.is_empty() {
-        page.note("The table has no primary key: rows are told apart by all they hold.");
-    }
-    if table.noise > 0 {
-        html!(
-            page,
-            "<p class=\"note\">{} of these {} only in clocks, sequence values or randomness{}{}</p>\n",
-            thousands(table.noise),
-            if table.noise == 1 {
-                "differs"
-            } else {
-                "differ"
-            },
-            if table.noise_columns.is_empty() {
-                "."
-            } else {
-                ": "
-            },
-            Long(&table.noise_columns.join("; "))
-        );
-    }
-    if table.not_paired > 0 {
-        page.note(&format!(
-            "{} more could be the same under another number; that was not looked into.",
-            thousands(table.not_paired)
-        ));
-    }
-    if !table.columns_changed.is_empty() {
-        html!(
-            page,
-            "<p class=\"note\">Columns that were not compared:</p>\n"
-        );
-        value_changes(page, "column", &table.columns_changed);
-    }
-    if !table.rows.is_empty() {
-        rows(page, table);
-    }
-    let differing = (table.added + table.removed + table.changed).saturating_sub(table.noise);
-    let described = table
-        .rows
-        .iter()
-        .map(|row| match row.kind {
-            RowChangeKind::Count { before, after, .. } => before.abs_diff(after),
-            _ => 1,
-        })
-        .fold(0, u64::saturating_add);
-    left_out(page, differing.saturating_sub(described), "row");
-    html!(page, "</details>\n");
 }
 
 /// The rows as the table has them, so that what is the same shows next to what is not.
-fn rows(page: &mut Page, table: &TableChange) {
+fn rows(changed: &TableChange, described: &Described) -> Markup {
     let mut headings = vec![""];
-    headings.extend(table.columns.iter().map(String::as_str));
+    headings.extend(changed.columns.iter().map(String::as_str));
     headings.extend(["originally by", "now by"]);
-    page.table("rows", &headings);
-    for row in &table.rows {
-        let (class, sign) = match &row.kind {
-            RowChangeKind::Added { .. } => ("added", "+".to_owned()),
-            RowChangeKind::Removed { .. } => ("removed", "−".to_owned()),
-            RowChangeKind::Changed { .. } => ("edited", "~".to_owned()),
-            RowChangeKind::Count { before, after, .. } => (
-                if after > before { "added" } else { "removed" },
-                format!("{}× → {}×", thousands(*before), thousands(*after)),
-            ),
-        };
-        html!(page, "<tr class=\"{class}\"><td class=\"sign\">{sign}</td>");
-        match &row.kind {
-            RowChangeKind::Added { row }
-            | RowChangeKind::Removed { row }
-            | RowChangeKind::Count { row, .. } => cells(page, table.columns.len(), row),
-            RowChangeKind::Changed { before, after } => {
-                changed_cells(page, table.columns.len(), before, after);
+    let columns = changed.columns.len();
+    let shown = html! {
+        @for row in &changed.rows {
+            @let (class, sign) = sign(&row.kind);
+            tr class=(class) {
+                td.sign { (sign) }
+                @match &row.kind {
+                    RowChangeKind::Added { row } | RowChangeKind::Removed { row }
+                    | RowChangeKind::Count { row, .. } => { (cells(columns, row)) }
+                    RowChangeKind::Changed { before, after } => { (changed_cells(columns, before, after)) }
+                }
+                @for (cause, verb) in causes(row) {
+                    td.cause { @if let Some(cause) = cause { (self::cause(cause, verb, described)) } }
+                }
             }
         }
-        for (cause, verb) in causes(row) {
-            html!(page, "<td class=\"cause\">");
-            if let Some(cause) = cause {
-                self::cause(page, cause, verb);
-            }
-            html!(page, "</td>");
-        }
-        html!(page, "</tr>\n");
+    };
+    table("rows", &headings, shown)
+}
+
+fn sign(kind: &RowChangeKind) -> (&'static str, String) {
+    match kind {
+        RowChangeKind::Added { .. } => ("added", "+".to_owned()),
+        RowChangeKind::Removed { .. } => ("removed", "−".to_owned()),
+        RowChangeKind::Changed { .. } => ("edited", "~".to_owned()),
+        RowChangeKind::Count { before, after, .. } => (
+            if after > before { "added" } else { "removed" },
+            format!("{}× → {}×", thousands(*before), thousands(*after)),
+        ),
     }
-    page.end_table();
 }
 
 /// Each with a verb, where it is not the obvious one.
@@ -614,153 +490,112 @@ fn causes(row: &RowChange) -> [(&Option<Cause>, &'static str); 2] {
     [(&row.before_by, verbs[0]), (&row.after_by, verbs[1])]
 }
 
-fn cells(page: &mut Page, columns: usize, row: &RowText) {
-    for i in 0..columns {
-        match row.get(i) {
-            Some(value) => html!(page, "<td>{}</td>", Cell(value.as_deref())),
-            None => html!(page, "<td></td>"),
+fn cells(columns: usize, row: &RowText) -> Markup {
+    html! {
+        @for i in 0..columns { td { @if let Some(value) = row.get(i) { (Cell(value.as_deref())) } } }
+    }
+}
+
+fn changed_cells(columns: usize, before: &RowText, after: &RowText) -> Markup {
+    html! { @for i in 0..columns { (changed_cell(before.get(i), after.get(i))) } }
+}
+
+fn changed_cell(before: Option<&Option<String>>, after: Option<&Option<String>>) -> Markup {
+    match (before, after) {
+        (Some(before), Some(after)) if before == after => {
+            html! { td.kept { (Cell(after.as_deref())) } }
+        }
+        (Some(Some(before)), Some(Some(after))) => {
+            // What is long and the same up to the difference would hide it.
+            let (before, after) = words::excerpts(before, after, EXCERPT);
+            html! { td { del { (Cell(Some(&before))) } ins { (Cell(Some(&after))) } } }
+        }
+        (before, after) => html! {
+            td {
+                @if let Some(before) = before { del { (Cell(before.as_deref())) } }
+                @if let Some(after) = after { ins { (Cell(after.as_deref())) } }
+            }
+        },
+    }
+}
+
+fn cause(cause: &Cause, verb: &str, described: &Described) -> Markup {
+    html! {
+        @if !verb.is_empty() && *cause != Cause::Unknown { i { (verb) } " " }
+        @match cause {
+            Cause::Transaction { request, transaction, of, statement } => {
+                (Long(of))
+                @if let Some(request) = request { ", " (described.request(*request)) }
+                @if let Some(transaction) = transaction { " (t" (transaction) ")" }
+                @if let Some(statement) = statement { br; code { (Long(statement)) } }
+            }
+            Cause::Migration => { "the migration" }
+            Cause::Before => { "before the range began" }
+            Cause::Unknown => { i.null { "unknown" } }
         }
     }
 }
 
-fn changed_cells(page: &mut Page, columns: usize, before: &RowText, after: &RowText) {
-    for i in 0..columns {
-        match (before.get(i), after.get(i)) {
-            (Some(before), Some(after)) if before == after => {
-                html!(page, "<td class=\"kept\">{}</td>", Cell(after.as_deref()));
+pub(super) fn selection(selection: &Selection) -> Section {
+    let (executed, left_out) = (selection.executed.len(), selection.left_out.len());
+    let types = count((executed + left_out) as u64, "request type");
+    let executed_rows = html! {
+        @for kind in &selection.executed {
+            tr {
+                td { (Long(&kind.name)) }
+                td { (thousands(kind.requests)) }
+                td { (Long(&kind.why)) }
+                td { (Long(&kind.reads.join(", "))) }
+                td { (Long(&kind.writes.join(", "))) }
             }
-            (Some(Some(before)), Some(Some(after))) => {
-                // What is long and the same up to the difference would hide it.
-                let (before, after) = words::excerpts(before, after, EXCERPT);
-                html!(
-                    page,
-                    "<td><del>{}</del><ins>{}</ins></td>",
-                    Cell(Some(&before)),
-                    Cell(Some(&after))
-                );
-            }
-            (before, after) => {
-                html!(page, "<td>");
-                if let Some(before) = before {
-                    html!(page, "<del>{}</del>", Cell(before.as_deref()));
+        }
+    };
+    let left_out_rows = html! {
+        @for kind in &selection.left_out {
+            tr { td { (Long(&kind.name)) } td { (thousands(kind.requests)) } td { (Long(&kind.why)) } }
+        }
+    };
+    let undetermined = html! {
+        @for (statement, reason) in &selection.undetermined {
+            tr { td { code { (Long(statement)) } } td { (Long(reason)) } }
+        }
+    };
+    let body = html! {
+        (table("items", &["executed", "requests", "why", "reads", "writes"], executed_rows))
+        @if left_out > 0 { (table("items", &["left out", "requests", "why"], left_out_rows)) }
+        dl.facts {
+            @if !selection.tables_touched.is_empty() {
+                dt { "touched" }
+                dd {
+                    (Long(&selection.tables_touched.join(", ")))
+                    ", as the database counted; all in the closure"
                 }
-                if let Some(after) = after {
-                    html!(page, "<ins>{}</ins>", Cell(after.as_deref()));
+            }
+            @if selection.restarts > 0 {
+                dt { "began again" }
+                dd {
+                    (times(selection.restarts))
+                    ": what the statements touched was more than could be told from them"
                 }
-                html!(page, "</td>");
             }
         }
+        @if !selection.undetermined.is_empty() {
+            (table("items", &["taken to touch everything", "why"], undetermined))
+        }
+    };
+    Section {
+        id: "selection",
+        title: format!("Selection: {executed} of {types} executed"),
+        body,
     }
 }
 
-fn cause(page: &mut Page, cause: &Cause, verb: &str) {
-    if !verb.is_empty() && *cause != Cause::Unknown {
-        html!(page, "<i>{verb}</i> ");
-    }
-    match cause {
-        Cause::Transaction {
-            request,
-            transaction,
-            of,
-            statement,
-        } => {
-            let request = request.map(|request| page.request(request));
-            html!(page, "{}", Long(of));
-            if let Some(request) = request {
-                html!(page, ", {request}");
-            }
-            if let Some(transaction) = transaction {
-                html!(page, " (t{transaction})");
-            }
-            if let Some(statement) = statement {
-                html!(page, "<br><code>{}</code>", Long(statement));
-            }
-        }
-        Cause::Migration => html!(page, "the migration"),
-        Cause::Before => html!(page, "before the range began"),
-        Cause::Unknown => html!(page, "<i class=\"null\">unknown</i>"),
-    }
-}
-
-pub(super) fn selection(page: &mut Page, selection: &Selection) {
-    page.section(
-        "selection",
-        &format!(
-            "Selection: {} of {} executed",
-            selection.executed.len(),
-            count(
-                (selection.executed.len() + selection.left_out.len()) as u64,
-                "request type"
-            )
-        ),
-    );
-    page.table("items", &["executed", "requests", "why", "reads", "writes"]);
-    for kind in &selection.executed {
-        html!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-            Long(&kind.name),
-            thousands(kind.requests),
-            Long(&kind.why),
-            Long(&kind.reads.join(", ")),
-            Long(&kind.writes.join(", "))
-        );
-    }
-    page.end_table();
-    if !selection.left_out.is_empty() {
-        page.table("items", &["left out", "requests", "why"]);
-        for kind in &selection.left_out {
-            html!(
-                page,
-                "<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                Long(&kind.name),
-                thousands(kind.requests),
-                Long(&kind.why)
-            );
-        }
-        page.end_table();
-    }
-    html!(page, "<dl class=\"facts\">\n");
-    if !selection.tables_touched.is_empty() {
-        html!(
-            page,
-            "<dt>touched</dt><dd>{}, as the database counted; all in the closure</dd>\n",
-            Long(&selection.tables_touched.join(", "))
-        );
-    }
-    if selection.restarts > 0 {
-        html!(
-            page,
-            "<dt>began again</dt><dd>{}: what the statements touched was more than could be told from them</dd>\n",
-            times(selection.restarts)
-        );
-    }
-    html!(page, "</dl>\n");
-    if !selection.undetermined.is_empty() {
-        page.table("items", &["taken to touch everything", "why"]);
-        for (statement, reason) in &selection.undetermined {
-            html!(
-                page,
-                "<tr><td><code>{}</code></td><td>{}</td></tr>\n",
-                Long(statement),
-                Long(reason)
-            );
-        }
-        page.end_table();
-    }
-    page.end();
-}
-
-pub(super) fn remarks(page: &mut Page, report: &Report) {
+pub(super) fn remarks(report: &Report) -> Option<Section> {
     let remarks = words::remarks(&report.remarks);
-    if remarks.is_empty() {
-        return;
-    }
-    page.section("remarks", "Remarks");
-    html!(page, "<ul class=\"remarks\">\n");
-    for remark in remarks {
-        html!(page, "<li>{}</li>\n", Long(&remark));
-    }
-    html!(page, "</ul>\n");
-    page.end();
+    let body = html! { ul.remarks { @for remark in &remarks { li { (Long(remark)) } } } };
+    (!remarks.is_empty()).then(|| Section {
+        id: "remarks",
+        title: "Remarks".to_owned(),
+        body,
+    })
 }

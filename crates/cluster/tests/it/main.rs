@@ -1,0 +1,3 @@
+//! The integration tests of `hindcast-cluster`: one program, a module per subject.
+
+mod cluster;

@@ -1,0 +1,3 @@
+//! The integration tests of `hindcast-exec`: one program, a module per subject.
+
+mod supervision;

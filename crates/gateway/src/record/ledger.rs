@@ -1,0 +1,101 @@
+//! What sessions tell the settler.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hindcast_trace::{Micros, SessionId, Transaction};
+
+/// It looks here once per tick: waking it for every transaction would cost more than all the rest
+/// of recording one.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// Ids of what is in the trace.
+    accounted: Mutex<Vec<u64>>,
+    /// Ids that snapshots showed as running; kept only where functions open subtransactions.
+    running: Mutex<Vec<u64>>,
+    /// The answers to their `COMMIT` were lost: to be recorded once the server has told how they
+    /// ended.
+    uncertain: Mutex<Vec<Transaction>>,
+    unasked: Mutex<Vec<Unasked>>,
+    /// Functions of this database catch exceptions, so transactions use more ids than the wire can
+    /// see.
+    functions_catch: AtomicBool,
+}
+
+/// What sessions told.
+pub(super) struct Told {
+    pub accounted: Vec<u64>,
+    pub running: Vec<u64>,
+    pub uncertain: Vec<Transaction>,
+    pub unasked: Vec<Unasked>,
+}
+
+/// A statement of a recorded session that may have committed under ids that could not be asked for:
+/// it refuses to share its transaction with a question, or it commits inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unasked {
+    pub session: SessionId,
+    /// The process id of the session's backend, as the server told it to the client.
+    pub backend: u32,
+    /// Its kind: `VACUUM`, `CREATE INDEX CONCURRENTLY`, `CALL`, `end of session`.
+    pub what: &'static str,
+    /// When the gateway forwarded it, and when it was answered, by the gateway's clock.
+    pub began: Micros,
+    pub ended: Micros,
+    /// Its ids are among these: from the `xmax` of a snapshot that was taken before it up to the
+    /// `xmax` of one that was taken after it. An empty range says that it used none. `None`: only
+    /// the time is known.
+    pub ids: Option<Range<u64>>,
+}
+
+impl Ledger {
+    pub fn set_functions_catch(&self, catch: bool) {
+        self.functions_catch.store(catch, Ordering::Relaxed);
+    }
+
+    pub fn account(&self, transaction: &Transaction) {
+        if transaction.xid.is_some() || !transaction.subxids.is_empty() {
+            let ids = transaction.xid.iter().chain(&transaction.subxids);
+            locked(&self.accounted).extend(ids.map(|xid| xid.0));
+        }
+        if self.functions_catch()
+            && let Some(snapshot) = &transaction.snapshot
+        {
+            locked(&self.running).extend(snapshot.in_progress.iter().map(|xid| xid.0));
+        }
+    }
+
+    pub fn uncertain(&self, transaction: Transaction) {
+        self.account(&transaction);
+        locked(&self.uncertain).push(transaction);
+    }
+
+    /// A transaction of ours, in a client's session, committed under this id.
+    pub fn own(&self, xid: u64) {
+        locked(&self.accounted).push(xid);
+    }
+
+    /// Its ids will turn up without a record.
+    pub fn unasked(&self, unasked: Unasked) {
+        locked(&self.unasked).push(unasked);
+    }
+
+    pub fn functions_catch(&self) -> bool {
+        self.functions_catch.load(Ordering::Relaxed)
+    }
+
+    /// Takes what has been told since the last time.
+    pub fn take(&self) -> Told {
+        Told {
+            accounted: std::mem::take(&mut locked(&self.accounted)),
+            running: std::mem::take(&mut locked(&self.running)),
+            uncertain: std::mem::take(&mut locked(&self.uncertain)),
+            unasked: std::mem::take(&mut locked(&self.unasked)),
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,287 @@
+//! What transactions did, gathered from records.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::record::{
+    CUSTOM, GENERIC, HEAP, HEAP2, RELATION_MAP, Record, Relfile, SEQUENCE, STORAGE, TRANSACTION,
+    XLOG,
+};
+use super::{Bytes, Format};
+
+/// Relations that are told apart in one transaction.
+const RELATIONS_MAX: usize = 1000;
+/// Between Postgres' epoch and that of Unix, in microseconds.
+const POSTGRES_EPOCH: i64 = 946_684_800_000_000;
+
+/// What a transaction wrote in the database that is asked about, and whether it wrote elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::record) struct Effects {
+    /// Relations in which it inserted, updated or deleted rows, and sequences that it advanced.
+    pub rows: BTreeSet<Relfile>,
+    /// Relations that it created, or wrote page by page, as an index is built or a table rewritten.
+    pub built: BTreeSet<Relfile>,
+    /// Files that it gave up when it committed: of dropped, truncated or rewritten relations.
+    pub dropped: BTreeSet<Relfile>,
+    /// Wrote in other databases, or in what all of them share.
+    pub elsewhere: bool,
+    /// There were more relations than are kept apart.
+    pub more: bool,
+}
+
+/// How a transaction committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::record) struct Commit {
+    /// The transaction itself; not the id of a subtransaction.
+    pub top: u64,
+    /// By the server's clock, in microseconds since 1970.
+    pub at: i64,
+}
+
+/// What is known of the transactions in a stretch of WAL. Ids are 64 bits wide, epoch included.
+#[derive(Debug)]
+pub(in crate::record) struct Facts {
+    format: Format,
+    /// The database that is asked about.
+    database: u32,
+    /// Some id of about the same time, to widen ids by.
+    near: u64,
+    effects: HashMap<u64, Effects>,
+    /// Of committed transactions and their subtransactions.
+    commits: HashMap<u64, Commit>,
+    subtransactions: HashMap<u64, Vec<u64>>,
+}
+
+/// A 32-bit id at full width, given another of about the same time.
+pub(in crate::record) fn widen(xid: u32, near: u64) -> u64 {
+    let distance = xid.wrapping_sub(near as u32) as i32;
+    near.saturating_add_signed(i64::from(distance))
+}
+
+/// What a record means for the one who wrote it.
+enum Means {
+    Rows,
+    Built,
+    Nothing,
+}
+
+impl Facts {
+    pub fn new(format: Format, database: u32, near: u64) -> Self {
+        Self {
+            format,
+            database,
+            near,
+            effects: HashMap::new(),
+            commits: HashMap::new(),
+            subtransactions: HashMap::new(),
+        }
+    }
+
+    pub fn commit(&self, xid: u64) -> Option<Commit> {
+        self.commits.get(&xid).copied()
+    }
+
+    /// Of a transaction with its subtransactions.
+    pub fn effects(&self, top: u64) -> Effects {
+        let subtransactions = self.subtransactions.get(&top).into_iter().flatten();
+        let mut all = Effects::default();
+        for one in std::iter::once(&top)
+            .chain(subtransactions)
+            .filter_map(|xid| self.effects.get(xid))
+        {
+            all.rows.extend(&one.rows);
+            all.built.extend(&one.built);
+            all.dropped.extend(&one.dropped);
+            all.elsewhere |= one.elsewhere;
+            all.more |= one.more;
+        }
+        all
+    }
+
+    /// Takes a record into account.
+    ///
+    /// Row locks, hints, pruning, vacuuming and statistics in `pg_class` are no writing: any
+    /// transaction that only reads may do these. Index entries are none either, since the rows
+    /// that they lead to are.
+    pub fn note(&mut self, record: &Record<'_>) {
+        if record.manager == TRANSACTION {
+            self.end(record);
+            return;
+        }
+        if record.xid == 0 {
+            return;
+        }
+        let xid = widen(record.xid, self.near);
+        let operation = record.info & 0x70;
+        let means = match (record.manager, operation) {
+            // Inserted, deleted, updated; not: locked, confirmed, in place.
+            (HEAP, 0x00 | 0x10 | 0x20 | 0x40) => Means::Rows,
+            // Several inserted at once; not: pruned, frozen, all visible, locked.
+            (HEAP2, 0x50) => Means::Rows,
+            (SEQUENCE | GENERIC | CUSTOM..=255, _) => Means::Rows,
+            // A page as a whole; not the one that goes with a hint.
+            (XLOG, _) if record.info & 0xF0 == 0xB0 => Means::Built,
+            _ => Means::Nothing,
+        };
+        let mut data = Bytes(record.data);
+        let created = match (record.manager, operation) {
+            (STORAGE, 0x10) => relfile(&mut data),
+            // Which catalog has which files, in one database; its number is never asked for.
+            (RELATION_MAP, _) => data.u32().map(|database| Relfile {
+                tablespace: 0,
+                database,
+                node: 0,
+            }),
+            _ => None,
+        };
+        if let Some(relation) = created {
+            self.add(xid, relation, |effects| &mut effects.built);
+        }
+        for relation in record.relations {
+            match means {
+                Means::Rows => self.add(xid, *relation, |effects| &mut effects.rows),
+                Means::Built => self.add(xid, *relation, |effects| &mut effects.built),
+                Means::Nothing => {}
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        xid: u64,
+        relation: Relfile,
+        set: impl FnOnce(&mut Effects) -> &mut BTreeSet<Relfile>,
+    ) {
+        let here = relation.database == self.database;
+        let effects = self.effects.entry(xid).or_default();
+        if !here {
+            effects.elsewhere = true;
+            return;
+        }
+        let set = set(effects);
+        let full = set.len() >= RELATIONS_MAX;
+        if !full {
+            set.insert(relation);
+        }
+        effects.more |= full;
+    }
+
+    fn end(&mut self, record: &Record<'_>) {
+        let operation = record.info & 0x70;
+        let committed = match operation {
+            0x00 | 0x30 => true,
+            0x20 | 0x40 => false,
+            _ => return,
+        };
+        let Some(end) = End::read(self.format, record) else {
+            return;
+        };
+        let low = end.prepared.unwrap_or(record.xid);
+        if low == 0 {
+            return;
+        }
+        let top = widen(low, self.near);
+        let subtransactions = end.subtransactions.iter();
+        let subtransactions: Vec<u64> = subtransactions.map(|xid| widen(*xid, self.near)).collect();
+        if !committed {
+            for xid in std::iter::once(&top).chain(&subtransactions) {
+                self.effects.remove(xid);
+            }
+            return;
+        }
+        for relation in end.dropped {
+            self.add(top, relation, |effects| &mut effects.dropped);
+        }
+        let at = end.at.saturating_add(POSTGRES_EPOCH);
+        for xid in std::iter::once(&top).chain(&subtransactions) {
+            self.commits.insert(*xid, Commit { top, at });
+        }
+        if !subtransactions.is_empty() {
+            self.subtransactions.insert(top, subtransactions);
+        }
+    }
+}
+
+fn relfile(data: &mut Bytes<'_>) -> Option<Relfile> {
+    Some(Relfile {
+        tablespace: data.u32()?,
+        database: data.u32()?,
+        node: data.u32()?,
+    })
+}
+
+/// What the record of a commit or an abort says (`ParseCommitRecord`).
+#[derive(Default)]
+struct End {
+    /// Microseconds since 2000.
+    at: i64,
+    subtransactions: Vec<u32>,
+    dropped: Vec<Relfile>,
+    /// Of the transaction, where another session ends a prepared one.
+    prepared: Option<u32>,
+}
+
+/// Bits of `xinfo`: which parts follow.
+const HAS_DATABASE: u32 = 1;
+const HAS_SUBTRANSACTIONS: u32 = 1 << 1;
+const HAS_FILES: u32 = 1 << 2;
+const HAS_INVALIDATIONS: u32 = 1 << 3;
+const HAS_PREPARED: u32 = 1 << 4;
+const HAS_STATISTICS: u32 = 1 << 8;
+/// `XLOG_XACT_HAS_INFO`: there is an `xinfo`.
+const HAS_INFO: u8 = 0x80;
+
+impl End {
+    fn read(format: Format, record: &Record<'_>) -> Option<Self> {
+        let mut data = Bytes(record.data);
+        let mut end = Self {
+            at: data.u64()? as i64,
+            ..Self::default()
+        };
+        if record.info & HAS_INFO == 0 {
+            return Some(end);
+        }
+        let info = data.u32()?;
+        if info & HAS_DATABASE != 0 {
+            data.take(8)?;
+        }
+        if info & HAS_SUBTRANSACTIONS != 0 {
+            let mut ids = Bytes(list(&mut data, 4)?);
+            end.subtransactions = std::iter::from_fn(|| ids.u32()).collect();
+        }
+        if info & HAS_FILES != 0 {
+            let mut files = Bytes(list(&mut data, 12)?);
+            end.dropped = std::iter::from_fn(|| relfile(&mut files)).collect();
+        }
+        if format.major >= 15 && info & HAS_STATISTICS != 0 {
+            list(&mut data, 12)?;
+        }
+        let is_commit = matches!(record.info & 0x70, 0x00 | 0x30);
+        if is_commit && info & HAS_INVALIDATIONS != 0 {
+            list(&mut data, 16)?;
+        }
+        if info & HAS_PREPARED != 0 {
+            end.prepared = Some(data.u32()?);
+        }
+        Some(end)
+    }
+}
+
+/// The elements of an array with its length in front.
+fn list<'a>(data: &mut Bytes<'a>, element_bytes: usize) -> Option<&'a [u8]> {
+    let count = data.u32()? as usize;
+    data.take(count.checked_mul(element_bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_widened_to_the_nearest() {
+        let epoch = 1u64 << 32;
+        assert_eq!(widen(700, 690), 700);
+        assert_eq!(widen(u32::MAX, epoch + 5), epoch - 1);
+        assert_eq!(widen(5, epoch - 1), epoch + 5);
+        assert_eq!(widen(u32::MAX, 5), 0, "before the first id there is none");
+    }
+}

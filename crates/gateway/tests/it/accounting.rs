@@ -1,0 +1,338 @@
+//! Who wrote past the gateway: noticed when it happened, and not said when it did not.
+
+use std::time::{Duration, Instant};
+
+use crate::common::stage::*;
+use crate::common::*;
+use hindcast_cluster::{Cluster, Options};
+use hindcast_gateway::record::{self, Recording};
+use hindcast_pg::tokio::Client;
+use hindcast_trace::GapCause;
+
+async fn xid(client: &Client, sql: &str) -> u64 {
+    client.batch_execute("BEGIN").await.unwrap();
+    client.batch_execute(sql).await.unwrap();
+    let row = client
+        .query_one("SELECT pg_current_xact_id()::text", &[])
+        .await
+        .unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+    row.get::<String>(0).parse().unwrap()
+}
+
+async fn missed(stage: &Stage, count: u64) {
+    until("it is missed", async || {
+        stage.recording.status().unaccounted >= count
+    })
+    .await;
+}
+
+fn wrote(recorded: &Recorded) -> Vec<(Vec<u64>, String)> {
+    let told = recorded.gaps.iter().map(|cause| match cause {
+        GapCause::Unaccounted { xids, wrote } => {
+            (xids.iter().map(|xid| xid.0).collect(), wrote.clone())
+        }
+        other => panic!("{other:?}"),
+    });
+    told.collect()
+}
+
+#[tokio::test]
+async fn a_delete_past_the_gateway_is_noticed_after_any_maintenance() {
+    let stage = Stage::new().await;
+    let direct = stage.cluster.connect("postgres").await.unwrap();
+    direct
+        .batch_execute("INSERT INTO note (text) SELECT 'n' || i FROM generate_series(1, 100) i")
+        .await
+        .unwrap();
+    missed(&stage, 1).await;
+    let mut deleted = 0;
+    for maintenance in ["VACUUM", "ANALYZE", "VACUUM ANALYZE note"] {
+        direct.batch_execute(maintenance).await.unwrap();
+        let row = direct
+            .query_one(
+                "WITH gone AS (DELETE FROM note WHERE id = (SELECT max(id) FROM note) RETURNING id) \
+                 SELECT pg_current_xact_id()::text FROM gone",
+                &[],
+            )
+            .await
+            .unwrap();
+        deleted += 1;
+        missed(&stage, 1 + deleted).await;
+        let id: u64 = row.get::<String>(0).parse().unwrap();
+        assert!(id > 0);
+    }
+    let (summary, recorded) = stage.end().await;
+    let wrote = wrote(&recorded);
+    assert_eq!(wrote.len(), 4, "{wrote:?}");
+    assert_eq!(wrote[0].1, "public.note, public.note_id_seq");
+    assert!(
+        wrote[1..]
+            .iter()
+            .all(|(xids, to)| xids.len() == 1 && to == "public.note")
+    );
+    assert_eq!(summary.status.unexplained, 0);
+}
+
+#[tokio::test]
+async fn what_changes_nothing_here_is_no_gap() {
+    let stage = Stage::new().await;
+    let sql = |database: &str, text: &str| stage.cluster.sql(database, text).unwrap();
+    sql("postgres", "CREATE DATABASE other");
+    sql(
+        "other",
+        "CREATE TABLE t AS SELECT 1 AS x; UPDATE t SET x = 2; VACUUM FULL t",
+    );
+    sql(
+        "other",
+        "CREATE TEMP TABLE own (x int); INSERT INTO own VALUES (1)",
+    );
+    sql("postgres", "CREATE ROLE someone");
+    sql(
+        "postgres",
+        "BEGIN; LOCK TABLE note; SELECT * FROM counter FOR UPDATE; COMMIT",
+    );
+    sql(
+        "postgres",
+        "BEGIN; INSERT INTO note (text) VALUES ('undone'); ROLLBACK",
+    );
+    sql("postgres", "ANALYZE");
+    sql("postgres", "VACUUM");
+    let end = sql("postgres", "SELECT pg_current_xact_id()::text").parse::<u64>();
+    assert!(end.is_ok());
+    let (summary, recorded) = stage.end().await;
+    assert_eq!(recorded.gaps, []);
+    assert_eq!(summary.status.unexplained, 0);
+}
+
+#[tokio::test]
+async fn a_change_of_the_schema_past_the_gateway_is_one() {
+    let stage = Stage::new().await;
+    stage.cluster.sql("postgres", "TRUNCATE counter").unwrap();
+    missed(&stage, 1).await;
+    stage
+        .cluster
+        .sql(
+            "postgres",
+            "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        )
+        .unwrap();
+    missed(&stage, 2).await;
+    let (_, recorded) = stage.end().await;
+    let wrote = wrote(&recorded);
+    assert_eq!(wrote[0].1, "public.counter, the schema");
+    assert_eq!(wrote[1].1, "the schema");
+}
+
+#[tokio::test]
+async fn what_our_own_sessions_do_and_cannot_be_asked_about_is_no_gap() {
+    let stage = Stage::new().await;
+    let client = connect(stage.pg(), "postgres").await;
+    for sql in [
+        "VACUUM FULL note",
+        "CREATE INDEX CONCURRENTLY ON note (text)",
+        "REINDEX TABLE CONCURRENTLY note",
+        "CLUSTER note USING note_pkey",
+        "CREATE PROCEDURE in_steps() LANGUAGE plpgsql AS $$ BEGIN \
+           INSERT INTO note (text) VALUES ('one'); COMMIT; \
+           INSERT INTO note (text) VALUES ('two'); COMMIT; END $$",
+        "CALL in_steps()",
+        "CREATE TEMP TABLE own (x int)",
+        "DISCARD ALL",
+        "CREATE TEMP TABLE own (x int)",
+    ] {
+        client.batch_execute(sql).await.unwrap();
+    }
+    drop(client);
+    let (summary, recorded) = stage.end().await;
+    assert_eq!(recorded.unaccounted(), [0; 0], "{:?}", recorded.gaps);
+    assert_eq!(summary.status.unexplained, 0, "{:?}", recorded.gaps);
+}
+
+const GRANT: &str = "ALTER ROLE \"recorder\" REPLICATION";
+
+#[tokio::test]
+async fn without_the_right_to_read_wal_it_cannot_be_told() {
+    let cluster = cluster_with(Options::throw_away().set("synchronous_commit", "on")).await;
+    cluster.sql("postgres", SCHEMA).unwrap();
+    cluster
+        .sql(
+            "postgres",
+            "CREATE ROLE recorder LOGIN; GRANT pg_read_all_data TO recorder; CREATE DATABASE other",
+        )
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let url = cluster.url("postgres").replace("postgres@", "recorder@");
+    let recording = record::start(options(&url, 1, folder.path()))
+        .await
+        .unwrap();
+    assert!(
+        recording
+            .started()
+            .warnings
+            .iter()
+            .any(|warning| warning.contains(GRANT)),
+        "{:?}",
+        recording.started().warnings
+    );
+    cluster.sql("other", "CREATE TABLE t (x int)").unwrap();
+    cluster
+        .sql("postgres", "DELETE FROM counter WHERE k = 1")
+        .unwrap();
+    cluster
+        .sql("postgres", "INSERT INTO note (text) VALUES ('left a row')")
+        .unwrap();
+    until("all three are seen", async || {
+        let status = recording.status();
+        (status.unexplained, status.unaccounted) == (2, 1)
+    })
+    .await;
+    let summary = recording.stop().await;
+    let because = summary.status.unexplained_because.unwrap();
+    assert!(because.contains(GRANT), "{because}");
+    let recorded = Recorded::read(folder.path()).await;
+    let doubts = recorded
+        .gaps
+        .iter()
+        .filter(|cause| cause.is_doubt())
+        .count();
+    assert_eq!((doubts, recorded.gaps.len() - doubts), (doubts, 1));
+    assert!(matches!(
+        recorded.gaps.iter().find(|cause| !cause.is_doubt()),
+        Some(GapCause::Unaccounted { xids, wrote }) if xids.len() == 1 && wrote == "public.note"
+    ));
+}
+
+#[tokio::test]
+async fn what_a_table_without_wal_holds_cannot_be_told() {
+    let stage = Stage::new().await;
+    stage
+        .cluster
+        .sql("postgres", "CREATE UNLOGGED TABLE scratch (x int)")
+        .unwrap();
+    missed(&stage, 1).await;
+    stage
+        .cluster
+        .sql("postgres", "INSERT INTO scratch VALUES (1)")
+        .unwrap();
+    until("it is doubted", async || {
+        stage.recording.status().unexplained == 1
+    })
+    .await;
+    let because = stage.recording.status().unexplained_because.unwrap();
+    assert!(because.contains("unlogged"), "{because}");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_began_before_the_recording_is_judged_by_its_end() {
+    let cluster = cluster_with(Options::throw_away().set("synchronous_commit", "on")).await;
+    cluster.sql("postgres", SCHEMA).unwrap();
+    let direct = cluster.connect("postgres").await.unwrap();
+    direct
+        .batch_execute("BEGIN; INSERT INTO note (text) VALUES ('long')")
+        .await
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(&cluster.url("postgres"), 1, folder.path());
+    let recording = record::start(options).await.unwrap();
+    let row = direct
+        .query_one("SELECT pg_current_xact_id()::text", &[])
+        .await
+        .unwrap();
+    direct.batch_execute("COMMIT").await.unwrap();
+    until("it is missed", async || recording.status().unaccounted == 1).await;
+    recording.stop().await;
+    let recorded = Recorded::read(folder.path()).await;
+    let id: u64 = row.get::<String>(0).parse().unwrap();
+    assert_eq!(recorded.unaccounted(), [id]);
+}
+
+/// A request's worth of work on a connection of its own: a temporary table, and a row.
+async fn work(recording: &Recording, number: u64) {
+    let client = connect(&recording.started().pg_listen, "app").await;
+    client
+        .batch_execute(&format!(
+            "CREATE TEMP TABLE own AS SELECT {number} AS x; \
+             INSERT INTO note (text) SELECT 'n' || x FROM own; \
+             UPDATE counter SET n = n + 1 WHERE k = {}",
+            number % 10 + 1
+        ))
+        .await
+        .unwrap();
+}
+
+async fn neighbours(cluster: &Cluster, end: Instant) {
+    let other = cluster.connect("other").await.unwrap();
+    while Instant::now() < end {
+        other
+            .batch_execute("INSERT INTO t VALUES (1); CREATE TEMP TABLE IF NOT EXISTS own (x int); DELETE FROM t WHERE x = 0")
+            .await
+            .unwrap();
+    }
+}
+
+async fn maintenance(recording: &Recording, end: Instant) {
+    let client = connect(&recording.started().pg_listen, "postgres").await;
+    while Instant::now() < end {
+        for sql in ["ANALYZE note", "VACUUM counter", "VACUUM ANALYZE"] {
+            client.batch_execute(sql).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// For `HINDCAST_ACCOUNTING_SECONDS`, or 3.
+#[tokio::test]
+async fn a_service_with_temporary_tables_beside_busy_neighbours_has_no_gap_but_the_one_made() {
+    let seconds = std::env::var("HINDCAST_ACCOUNTING_SECONDS");
+    let seconds = seconds.ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let cluster = cluster_with(
+        Options::throw_away()
+            .set("synchronous_commit", "on")
+            .set("autovacuum_naptime", "1s")
+            .set("autovacuum_vacuum_threshold", "20")
+            .set("autovacuum_analyze_threshold", "20"),
+    )
+    .await;
+    cluster.sql("postgres", SCHEMA).unwrap();
+    cluster
+        .sql(
+            "postgres",
+            "GRANT ALL ON SCHEMA public TO app; CREATE DATABASE other",
+        )
+        .unwrap();
+    cluster.sql("other", "CREATE TABLE t (x int)").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(&cluster.url("postgres"), 1, folder.path());
+    let recording = record::start(options).await.unwrap();
+
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let requests = async {
+        let mut number = 0;
+        while Instant::now() < end {
+            number += 1;
+            work(&recording, number).await;
+        }
+        number
+    };
+    let (number, (), ()) = tokio::join!(
+        requests,
+        neighbours(&cluster, end),
+        maintenance(&recording, end)
+    );
+    assert!(number > 10, "{number} requests");
+    let direct = cluster.connect("postgres").await.unwrap();
+    let id = xid(&direct, "DELETE FROM note WHERE id = 1").await;
+    until("it is missed", async || recording.status().unaccounted > 0).await;
+    let summary = recording.stop().await;
+    let recorded = Recorded::read(folder.path()).await;
+    assert_eq!(
+        recorded.gaps.len(),
+        1,
+        "after {number} requests: {:?}",
+        recorded.gaps
+    );
+    assert_eq!(wrote(&recorded), [(vec![id], "public.note".to_owned())]);
+    assert_eq!(summary.status.unexplained, 0);
+}

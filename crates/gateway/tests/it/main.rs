@@ -1,0 +1,13 @@
+//! The integration tests of `hindcast-gateway`: one program, a module per subject.
+
+mod accounting;
+mod asking;
+mod catalog;
+mod common;
+mod faults;
+mod final_state;
+mod full_disk;
+mod ingress;
+mod pg_host;
+mod recording;
+mod redaction;

@@ -1,0 +1,73 @@
+//! Interfaces of one's own, built.
+
+use hindcast_interpose::{build, interfaces_folder, write_headers};
+
+#[test]
+fn the_headers_that_are_carried_along_are_those_of_the_tree() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write_headers(folder.path()).expect("writable");
+    for name in ["hindcast.h", "hindcast_runtime.h"] {
+        let carried = std::fs::read(folder.path().join(name)).expect("written");
+        assert_eq!(
+            carried,
+            std::fs::read(interfaces_folder().join(name)).expect("in the tree")
+        );
+    }
+}
+
+#[test]
+fn an_interface_of_ones_own_is_one_library_with_its_functions() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let header = folder.path().join("dice.h");
+    std::fs::write(
+        &header,
+        "#include \"hindcast.h\"\n\
+         typedef struct dice dice;\n\
+         dice *dice_new(int sides);\n\
+         int dice_roll(dice *d, out bsize(result * sizeof(int)) int *values, unsigned long count) fails(minus1) alias(dice_throw);\n\
+         xpointer(thread) const char *dice_name(dice *d);\n\
+         void dice_each(dice *d, callback(later) void (*seen)(void *data, int n, instr const char *text), void *data);\n\
+         double dice_average(const dice *d);\n\
+         by_hand int dice_printf(const char *format, ...);\n",
+    )
+    .expect("writable");
+    let built = build(&header, folder.path()).expect("a C compiler, and good code");
+    assert_eq!(built.stubs, 5);
+    let data = std::fs::read(&built.library).expect("there");
+    use object::{Object, ObjectSymbol};
+    let library = object::File::parse(&*data).expect("ELF");
+    let mut defined: Vec<_> = library
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition())
+        .filter_map(|symbol| {
+            symbol
+                .name()
+                .ok()
+                .filter(|name| name.starts_with("dice"))
+                .map(str::to_owned)
+        })
+        .collect();
+    defined.sort();
+    assert_eq!(
+        defined,
+        [
+            "dice_average",
+            "dice_each",
+            "dice_name",
+            "dice_new",
+            "dice_roll",
+            "dice_throw"
+        ]
+    );
+}
+
+#[test]
+fn a_header_without_functions_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let header = folder.path().join("nothing.h");
+    std::fs::write(&header, "#include \"hindcast.h\"\n").expect("writable");
+    let error = build(&header, folder.path())
+        .expect_err("nothing to interpose")
+        .to_string();
+    assert!(error.contains("declares no function"), "{error}");
+}

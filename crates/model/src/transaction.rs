@@ -1,0 +1,154 @@
+//! Facts about one database transaction.
+
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A 64-bit Postgres transaction id (`xid8`), epoch included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Xid(pub u64);
+
+impl fmt::Display for Xid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for Xid {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        text.parse().map(Self)
+    }
+}
+
+/// What `pg_current_snapshot()` returns: every committed transaction below `xmax` that is not in
+/// `in_progress` is visible.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub xmin: Xid,
+    pub xmax: Xid,
+    /// Ascending.
+    pub in_progress: Vec<Xid>,
+}
+
+impl Snapshot {
+    /// Whether a transaction with this id is visible if it committed.
+    pub fn sees(&self, xid: Xid) -> bool {
+        xid < self.xmax && self.in_progress.binary_search(&xid).is_err()
+    }
+}
+
+/// A text that is no [`Snapshot`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a snapshot like 10:20:12,15")]
+pub struct SnapshotError(String);
+
+/// `xmin:xmax:xip,xip`, as Postgres writes it.
+impl FromStr for Snapshot {
+    type Err = SnapshotError;
+
+    fn from_str(text: &str) -> Result<Self, SnapshotError> {
+        let parse = || {
+            let (xmin, rest) = text.split_once(':')?;
+            let (xmax, list) = rest.split_once(':')?;
+            let list = list.split(',').filter(|xid| !xid.is_empty());
+            Some(Self {
+                xmin: xmin.parse().ok()?,
+                xmax: xmax.parse().ok()?,
+                in_progress: list.map(|xid| xid.parse().ok()).collect::<Option<_>>()?,
+            })
+        };
+        parse().ok_or_else(|| SnapshotError(text.to_owned()))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Isolation {
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+impl Isolation {
+    /// As Postgres calls it in settings: `repeatable read`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
+        }
+    }
+
+    /// The level with this name. Postgres runs READ UNCOMMITTED as READ COMMITTED.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "read committed" | "read uncommitted" => Some(Self::ReadCommitted),
+            "repeatable read" => Some(Self::RepeatableRead),
+            "serializable" => Some(Self::Serializable),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    Committed,
+    Aborted,
+    /// `PREPARE TRANSACTION`; the later `COMMIT PREPARED` is a transaction of its own.
+    Prepared {
+        gid: String,
+    },
+    /// The answer to `COMMIT` was lost and `pg_xact_status` could not settle it.
+    Unknown,
+}
+
+/// How a transaction was attributed to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Attribution {
+    /// A `traceparent` in a SQL comment.
+    Comment,
+    /// `SET application_name = '<traceparent>'`.
+    ApplicationName,
+    /// Exactly one request was in flight.
+    Alone,
+}
+
+/// A statement that locks rows, tables or keys other than by writing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    /// Index of the statement within its transaction.
+    pub statement: u32,
+    /// Hash of what is locked, as far as the text tells: table name, or one hash for all advisory
+    /// locks.
+    pub target: u32,
+    /// Position in the order in which such statements completed at this recorder.
+    pub completed: u64,
+}
+
+/// A sequence value that the client saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SequenceValue {
+    /// `pg_class.oid` of the sequence.
+    pub sequence: u32,
+    pub value: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_are_read() {
+        let read = |text: &str| text.parse::<Snapshot>().ok();
+        let snapshot = read("10:20:10,14").unwrap();
+        assert_eq!((snapshot.xmin, snapshot.xmax), (Xid(10), Xid(20)));
+        assert_eq!(snapshot.in_progress, [Xid(10), Xid(14)]);
+        assert_eq!(read("10:10:").unwrap().in_progress, []);
+        for text in ["10:x:", "10:20", "10:20:1,y", ""] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The integration tests of `hindcast-pg`: one program, a module per subject.
+
+mod client;
+mod connection;

@@ -1,0 +1,107 @@
+//! What is to be done for one batch of the client's messages, step by step.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use hindcast_order::Tx;
+use hindcast_trace::RequestId;
+use hindcast_wire::frame::Frame;
+use hindcast_wire::message::frontend as client;
+
+use super::answers::{Expect, Owner};
+use super::own::Own;
+use crate::transaction::Ask;
+
+/// One thing to do for a batch.
+#[derive(Debug)]
+pub(super) enum Step {
+    Send {
+        bytes: Bytes,
+        expect: Vec<(Expect, Owner)>,
+    },
+    /// Statements of ours.
+    Own(Own),
+    /// Everything sent so far has been answered.
+    Settle,
+    Hold(Ask),
+    /// Serve the recorded answers from here on, beginning with these messages of the client.
+    /// Nothing follows it.
+    Serve {
+        tx: Tx,
+        frames: Vec<Frame>,
+        /// The client has had this many completions of the `Query` that comes first: it was split.
+        completed: usize,
+    },
+    /// The client's autocommitted transaction is over: give it its `ReadyForQuery`.
+    Ready,
+    /// Tell the context that others need not wait for what the open transaction does up to its
+    /// commit.
+    Ran,
+}
+
+/// Steps that are still to be taken, and messages that will make up the next one.
+///
+/// When the last step is taken, everything that was sent has been answered.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub steps: VecDeque<Step>,
+    bytes: BytesMut,
+    expect: Vec<(Expect, Owner)>,
+    /// The session is read-only while this is carried out, and was not before.
+    pub secluded: bool,
+}
+
+impl Plan {
+    /// Adds a message to what is sent next.
+    pub fn message(
+        &mut self,
+        expect: impl IntoIterator<Item = (Expect, Owner)>,
+        write: impl FnOnce(&mut BytesMut),
+    ) {
+        write(&mut self.bytes);
+        self.expect.extend(expect);
+    }
+
+    /// Sends what there is.
+    pub fn send(&mut self) {
+        if !self.bytes.is_empty() {
+            self.steps.push_back(Step::Send {
+                bytes: self.bytes.split().freeze(),
+                expect: std::mem::take(&mut self.expect),
+            });
+        }
+    }
+
+    /// Sends what there is, in the middle of a batch, and has it answered: whether it worked must
+    /// be known before what follows.
+    pub fn send_and_settle(&mut self) {
+        if !self.bytes.is_empty() {
+            client::flush(&mut self.bytes);
+            self.send();
+            self.steps.push_back(Step::Settle);
+        }
+    }
+
+    pub fn own(&mut self, own: Own) {
+        self.steps.push_back(Step::Own(own));
+    }
+
+    pub fn hold(&mut self, ask: Ask) {
+        self.steps.push_back(Step::Hold(ask));
+    }
+
+    pub fn settle(&mut self) {
+        self.steps.push_back(Step::Settle);
+    }
+}
+
+/// A `Query` that is run a statement at a time.
+#[derive(Debug)]
+pub(super) struct Split {
+    pub rest: VecDeque<Bytes>,
+    /// The request that its text names.
+    pub request: Option<RequestId>,
+    pub failed: bool,
+    /// How many of its statements the client was told to be complete.
+    pub completed: usize,
+}

@@ -1,0 +1,260 @@
+//! The client's transaction, as far as it went.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use hindcast_order::Tx;
+use hindcast_trace::{RequestId, ShapeId};
+use hindcast_wire::digest::{ResultDigest, ShapeHasher};
+use hindcast_wire::message::backend::{self as server, Fields};
+use hindcast_wire::sql::{self, Statement};
+
+use crate::shapes::only_reads;
+use crate::transaction::{Claim, Ended, EndedAs, error_text};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The client's own `BEGIN`.
+    Explicit,
+    /// Autocommitted, in a `BEGIN` of ours.
+    Wrapped,
+    /// Autocommitted and left as it is.
+    Direct,
+}
+
+/// Whether it is known which recorded transaction this is.
+#[derive(Debug)]
+enum Standing {
+    /// It has had no statement that takes a snapshot.
+    Unclaimed {
+        /// What a comment said, as on `BEGIN`: a named statement that follows may have none.
+        request: Option<RequestId>,
+        /// The client's messages so far: if it turns out to have aborted, their recorded answers
+        /// are passed over.
+        sent: Vec<u8>,
+    },
+    Claimed(Claim),
+}
+
+/// What a commit of ours came to.
+#[derive(Debug, Default)]
+pub(super) struct OwnCommit {
+    pub worked: bool,
+    /// What the client is told.
+    pub error: Option<Bytes>,
+}
+
+/// An open transaction.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub kind: Kind,
+    standing: Standing,
+    digest: ResultDigest,
+    shape: ShapeHasher,
+    /// Statements sent so far.
+    statements: u32,
+    /// Statements answered so far.
+    answered: u32,
+    error: Option<String>,
+    /// Of the last statement that was answered: `COMMIT` at the end of a transaction that
+    /// committed.
+    last_tag: Bytes,
+    /// Lock steps whose completion is to be reported, by statement, in order.
+    locks: VecDeque<u32>,
+    /// The statement that takes the snapshot, where none of ours did before it.
+    snapshot_at: Option<u32>,
+    /// It must not write or lock before it is permitted; see
+    /// [`Ask::Act`](crate::transaction::Ask::Act).
+    pub acts_late: bool,
+    /// It has set savepoints, so rows may carry ids of subtransactions.
+    pub savepoints: bool,
+    /// It only read so far, as far as its texts tell. Of changed code only.
+    pub only_read: bool,
+    /// Texts of its statements; of changed code only.
+    pub texts: Vec<String>,
+    pub own_commit: OwnCommit,
+}
+
+/// What an answer says of a transaction.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    pub took_snapshot: bool,
+    /// A lock step was completed by this statement.
+    pub locked: Option<u32>,
+}
+
+impl Open {
+    /// The client has begun it.
+    pub fn unclaimed(request: Option<RequestId>) -> Self {
+        let sent = Vec::new();
+        Self::new(Kind::Explicit, Standing::Unclaimed { request, sent })
+    }
+
+    pub fn claimed(kind: Kind, claim: Claim) -> Self {
+        Self::new(kind, Standing::Claimed(claim))
+    }
+
+    fn new(kind: Kind, standing: Standing) -> Self {
+        Self {
+            kind,
+            standing,
+            digest: ResultDigest::new(),
+            shape: ShapeHasher::new(),
+            statements: 0,
+            answered: 0,
+            error: None,
+            last_tag: Bytes::new(),
+            locks: VecDeque::new(),
+            snapshot_at: None,
+            acts_late: false,
+            savepoints: false,
+            only_read: true,
+            texts: Vec::new(),
+            own_commit: OwnCommit::default(),
+        }
+    }
+
+    pub fn claim(&self) -> Option<Claim> {
+        match self.standing {
+            Standing::Unclaimed { .. } => None,
+            Standing::Claimed(claim) => Some(claim),
+        }
+    }
+
+    pub fn set_claim(&mut self, claim: Claim) {
+        self.standing = Standing::Claimed(claim);
+    }
+
+    /// The request that was named before it was claimed.
+    pub fn request(&self) -> Option<RequestId> {
+        match self.standing {
+            Standing::Unclaimed { request, .. } => request,
+            Standing::Claimed(_) => None,
+        }
+    }
+
+    /// The client sent this message before it is known which transaction this is.
+    pub fn note_sent(&mut self, tag: Option<u8>, named: Option<RequestId>) {
+        if let Standing::Unclaimed { request, sent } = &mut self.standing {
+            sent.extend(tag);
+            *request = request.or(named);
+        }
+    }
+
+    /// What the client sent before it was known which transaction this is.
+    pub fn into_sent(self) -> Vec<u8> {
+        match self.standing {
+            Standing::Unclaimed { sent, .. } => sent,
+            Standing::Claimed(_) => Vec::new(),
+        }
+    }
+
+    /// The recorded transaction that it stands for and is run as.
+    pub fn run(&self) -> Option<Tx> {
+        match self.claim() {
+            Some(Claim::Run(tx)) => Some(tx),
+            _ => None,
+        }
+    }
+
+    /// Its claim, if what becomes of it is of interest.
+    pub fn followed(&self) -> Option<Claim> {
+        self.claim()
+            .filter(|claim| matches!(claim, Claim::Run(_) | Claim::Added(_)))
+    }
+
+    /// Its own statement takes the snapshot: so many come before it in what is sent next.
+    pub fn takes_snapshot_after(&mut self, before: u32) {
+        self.snapshot_at = Some(self.statements + before);
+    }
+
+    /// A statement is about to be sent. Returns its index.
+    pub fn note_statement(&mut self, statement: &Statement, changed_code: bool) -> u32 {
+        self.shape.add(&statement.fingerprint);
+        if changed_code {
+            self.texts.push(statement.fingerprint.text.clone());
+            self.only_read &= only_reads(statement);
+            self.savepoints |= statement.kind == sql::Kind::Savepoint;
+        }
+        let index = self.statements;
+        self.statements += 1;
+        index
+    }
+
+    /// The statement with this index locks, and it is to be told when it has.
+    pub fn note_lock(&mut self, statement: u32) {
+        self.locks.push_back(statement);
+    }
+
+    /// The server has answered something.
+    pub fn note_answer(
+        &mut self,
+        tag: u8,
+        body: &[u8],
+        ordered: bool,
+        error: Option<&Fields<'_>>,
+    ) -> Noted {
+        let mut noted = Noted::default();
+        let answers_one = matches!(tag, server::COMMAND_COMPLETE | server::ERROR_RESPONSE);
+        if answers_one && self.snapshot_at.is_some_and(|at| at <= self.answered) {
+            self.snapshot_at = None;
+            noted.took_snapshot = true;
+        }
+        match (tag, error) {
+            (server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE, _) => {
+                self.digest.row(ordered, body)
+            }
+            // An empty query is no statement, so its answer says nothing.
+            (server::COMMAND_COMPLETE, _) => {
+                let command = body.strip_suffix(b"\0").unwrap_or(body);
+                self.digest.complete(command);
+                self.last_tag = Bytes::copy_from_slice(command);
+                if self.locks.front() == Some(&self.answered) {
+                    noted.locked = self.locks.pop_front();
+                }
+                self.answered += 1;
+            }
+            (_, Some(fields)) => {
+                self.digest.error(fields.sqlstate());
+                self.error.get_or_insert_with(|| error_text(body));
+            }
+            _ => {}
+        }
+        noted
+    }
+
+    /// A statement of ours has failed in it.
+    pub fn note_own_error(&mut self, message: &[u8]) {
+        let body = message.get(5..).unwrap_or_default();
+        self.error.get_or_insert_with(|| error_text(body));
+    }
+
+    /// Whether it committed, now that the server is idle.
+    pub fn has_committed(&self) -> bool {
+        match self.kind {
+            Kind::Direct => self.error.is_none(),
+            Kind::Wrapped => self.own_commit.worked && self.error.is_none(),
+            // COMMIT of a failed transaction is answered with ROLLBACK. An error inside a savepoint
+            // that was rolled back to does not make it fail; then a later statement succeeded.
+            Kind::Explicit => {
+                let ends_well = ["COMMIT", "PREPARE TRANSACTION"];
+                self.last_tag != "ROLLBACK"
+                    && (self.error.is_none() || ends_well.iter().any(|tag| self.last_tag == tag))
+            }
+        }
+    }
+
+    pub fn into_ended(self) -> Ended {
+        let fate = match self.has_committed() {
+            true => EndedAs::Committed,
+            false => EndedAs::RolledBack { error: self.error },
+        };
+        Ended {
+            shape: ShapeId(self.shape.value()),
+            digest: self.digest.value(),
+            rows: self.digest.rows(),
+            fate,
+            statements: self.texts,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The holding gateway: gives every session of the service a [`Holder`].
+
+use std::sync::{Arc, PoisonError};
+
+use bytes::BytesMut;
+use hindcast_gateway::pg::{Driver, Flow, Host, Refusal, SessionStart};
+use hindcast_order::Tx;
+use hindcast_trace::{Isolation, RequestId};
+use hindcast_wire::Wires;
+
+use crate::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use crate::shared::Shared;
+use crate::transaction::{Ask, Claim, Ended};
+
+/// A session of the service.
+pub struct ServiceContext {
+    shared: Arc<Shared>,
+    pid: Option<i32>,
+}
+
+impl Drop for ServiceContext {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid {
+            self.shared.leave(pid);
+        }
+    }
+}
+
+impl Context for ServiceContext {
+    fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim {
+        self.shared.monitor.with(|c| c.claim(request, opening))
+    }
+    fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {
+        self.shared.pins(tx)
+    }
+    fn recorded_answers(&self, tx: Tx) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(self.shared.extras(tx)?.server_bytes)
+    }
+    fn alone(&self) -> Option<RequestId> {
+        self.shared.monitor.with(|c| c.alone())
+    }
+    fn took_snapshot(&mut self, tx: Tx) {
+        self.shared.monitor.with(|c| c.took_snapshot(tx));
+    }
+    fn locked(&mut self, tx: Tx, statement: u32) {
+        self.shared.monitor.with(|c| c.locked(tx, statement));
+    }
+    fn ran(&mut self, tx: Tx) {
+        self.shared.monitor.with(|c| c.ran(tx));
+    }
+    fn ended(&mut self, claim: Claim, ended: Ended) {
+        self.shared.monitor.with(|c| c.ended(claim, &ended));
+    }
+    fn served(&mut self, tx: Tx, complete: bool) {
+        self.shared.monitor.with(|c| c.served(tx, complete));
+    }
+    fn lost(&mut self, claim: Claim) {
+        self.shared.monitor.with(|c| c.lost(claim));
+    }
+    fn outside_write_refused(&mut self, statement: &str) {
+        let refused = &self.shared.refused;
+        let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+        *refused.entry(statement.to_owned()).or_default() += 1;
+    }
+    fn backend(&mut self, pid: i32) {
+        self.pid = Some(pid);
+    }
+    fn entered(&mut self, claim: Option<Claim>) {
+        self.shared.enter(self.pid, claim);
+    }
+    fn wrote(&mut self, claim: Claim, ids: Vec<u64>, statements: &[String]) {
+        self.shared.wrote(claim, &ids, statements);
+    }
+    fn yielded(&mut self) -> bool {
+        self.shared.yielded(self.pid)
+    }
+}
+
+impl ServiceContext {
+    fn permission(&self, ask: Ask) -> Flow {
+        let monitor = &self.shared.monitor;
+        if monitor.permits(ask) {
+            // The host calls back at once.
+            return Flow::Wait(Box::pin(std::future::ready(())));
+        }
+        Flow::Wait(Box::pin(monitor.permission(ask)))
+    }
+}
+
+pub struct HoldingHost {
+    pub shared: Arc<Shared>,
+    pub options: HoldOptions,
+    /// The rewound database, whatever the service asks for.
+    pub database: String,
+    pub allow_outside_writes: bool,
+    /// What transactions get that do not ask for an isolation, if that is not up to the database.
+    pub isolation: Option<Isolation>,
+}
+
+pub struct HoldingDriver {
+    holder: Holder,
+    context: ServiceContext,
+}
+
+impl Host for HoldingHost {
+    type Driver = HoldingDriver;
+
+    fn open(&self, start: &mut SessionStart) -> Result<HoldingDriver, Refusal> {
+        let parameters = &mut start.parameters;
+        parameters.set("database", &self.database);
+        // Nothing of a replay needs to survive a crash (R³ §3.5).
+        parameters.set("synchronous_commit", "off");
+        // Changed code may write in any request; it is made read-only where it is outside of one.
+        if !self.allow_outside_writes && self.options.code == Code::Recorded {
+            parameters.set("default_transaction_read_only", "on");
+        }
+        if let Some(isolation) = self.isolation
+            && !parameters.chooses("default_transaction_isolation")
+        {
+            let level = match isolation {
+                Isolation::ReadCommitted => "read committed",
+                Isolation::RepeatableRead => "repeatable read",
+                Isolation::Serializable => "serializable",
+            };
+            parameters.set("default_transaction_isolation", level);
+        }
+        Ok(HoldingDriver {
+            holder: Holder::new(self.options.clone()),
+            context: ServiceContext {
+                shared: Arc::clone(&self.shared),
+                pid: None,
+            },
+        })
+    }
+}
+
+impl HoldingDriver {
+    fn flow(&self, next: Next) -> Flow {
+        match next {
+            Next::Continue => Flow::Continue,
+            Next::Wait(ask) => self.context.permission(ask),
+            Next::Close => Flow::Close,
+        }
+    }
+}
+
+impl Driver for HoldingDriver {
+    fn on_client(&mut self, input: &mut BytesMut, wires: &mut Wires) -> Flow {
+        let next = self.holder.on_client(input, wires, &mut self.context);
+        self.flow(next)
+    }
+    fn on_server(&mut self, input: &mut BytesMut, wires: &mut Wires) -> Flow {
+        let next = self.holder.on_server(input, wires, &mut self.context);
+        self.flow(next)
+    }
+    fn on_permission(&mut self, wires: &mut Wires) -> Flow {
+        let next = self.holder.on_permission(wires, &mut self.context);
+        self.flow(next)
+    }
+    fn on_client_gone(&mut self, _wires: &mut Wires) {
+        self.holder.on_gone(&mut self.context);
+    }
+    fn on_server_gone(&mut self, _wires: &mut Wires) {
+        self.holder.on_gone(&mut self.context);
+    }
+    fn idle(&self) -> bool {
+        self.holder.is_idle()
+    }
+}

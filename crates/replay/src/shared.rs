@@ -1,0 +1,275 @@
+//! What all sessions of a run share: the monitor, the recording, and who waits for whom in the
+//! database.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hindcast_order::{Request, Tx};
+use hindcast_trace::{SequenceValue, ShapeId};
+
+use crate::hold::{Code, Pins, Unreadable};
+use crate::monitor::Monitor;
+use crate::recording::{Extras, Recording};
+use crate::transaction::{Ask, Claim};
+
+pub struct Shared {
+    pub monitor: Monitor,
+    pub recording: Arc<Recording>,
+    /// Shapes that only read; see [`Pins::reads_only`].
+    reading: HashSet<ShapeId>,
+    /// Writes outside any request that were refused, by statement.
+    pub refused: Mutex<BTreeMap<String, u64>>,
+    code: Code,
+    /// Of changed code.
+    sessions: Mutex<Sessions>,
+}
+
+/// The sessions of changed code, and which of them waits for which in the database.
+#[derive(Debug, Default)]
+struct Sessions {
+    /// By server process.
+    by_pid: HashMap<i32, Session>,
+    /// Which waited when the database was last asked, and for which.
+    blocked: Vec<(i32, Vec<i32>)>,
+    /// A session that waits for one which is held at its commit is to give way, whether or not the
+    /// order says so.
+    all_yield: bool,
+    /// Requests for which values were drawn that were recorded of another of their transactions.
+    redrawn: HashSet<Request>,
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    claim: Option<Claim>,
+    /// It was told to give way.
+    yields: bool,
+}
+
+impl Shared {
+    pub fn new(
+        monitor: Monitor,
+        recording: Arc<Recording>,
+        reading: HashSet<ShapeId>,
+        code: Code,
+    ) -> Self {
+        Self {
+            monitor,
+            recording,
+            reading,
+            refused: Mutex::default(),
+            code,
+            sessions: Mutex::default(),
+        }
+    }
+
+    /// Reads what only some transactions have. If that fails the run is over.
+    pub fn extras(&self, tx: Tx) -> Result<Extras, Unreadable> {
+        self.recording.extras(tx).map_err(|error| {
+            self.monitor.with(|coordinator| coordinator.fail(error));
+            Unreadable
+        })
+    }
+
+    pub fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {
+        if self.code != Code::Recorded {
+            return self.pins_of_changed(tx);
+        }
+        let recorded = self.recording.transaction(tx);
+        let isolation = Some(recorded.isolation);
+        if self.only_reads(tx) {
+            return Ok(Pins {
+                isolation,
+                reads_only: true,
+                ..Pins::default()
+            });
+        }
+        Ok(Pins {
+            isolation,
+            now: recorded.now,
+            sequence_values: self.sequence_values(tx)?,
+            ..Pins::default()
+        })
+    }
+
+    /// Changed code may write where the recorded one only read. What writing moved here from a
+    /// later transaction of the request is to draw the values that were drawn there.
+    fn pins_of_changed(&self, tx: Tx) -> Result<Pins, Unreadable> {
+        let recorded = self.recording.transaction(tx);
+        let acts_late = self.recording.lost_a_conflict(tx);
+        let own = recorded
+            .request
+            .map(|(request, _)| (request, self.recording.own(request)));
+        let alone = [tx];
+        let of_request = own.map_or(&alone[..], |(_, own)| own);
+        if of_request.iter().all(|&one| self.only_reads(one)) {
+            return Ok(Pins {
+                reads_only: true,
+                acts_late,
+                ..Pins::default()
+            });
+        }
+        let redrawn = own.is_some_and(|(request, _)| self.sessions().redrawn.contains(&request));
+        let mut sequence_values = Vec::new();
+        if !recorded.wrote {
+            for &later in of_request.iter().skip_while(|&&one| one != tx) {
+                sequence_values.extend(self.sequence_values(later)?);
+            }
+        } else if !redrawn {
+            sequence_values = self.sequence_values(tx)?;
+        }
+        Ok(Pins {
+            now: recorded.now,
+            sequence_values,
+            acts_late,
+            ..Pins::default()
+        })
+    }
+
+    fn only_reads(&self, tx: Tx) -> bool {
+        let recorded = self.recording.transaction(tx);
+        !recorded.wrote && self.reading.contains(&recorded.shape)
+    }
+
+    fn sequence_values(&self, tx: Tx) -> Result<Vec<SequenceValue>, Unreadable> {
+        Ok(self.extras(tx)?.sequence_values)
+    }
+
+    pub fn wrote(&self, claim: Claim, ids: &[u64], statements: &[String]) {
+        if let Claim::Run(tx) = claim
+            && !self.recording.transaction(tx).wrote
+            && let Some((request, _)) = self.recording.transaction(tx).request
+        {
+            self.sessions().redrawn.insert(request);
+        }
+        self.monitor
+            .with(|coordinator| coordinator.wrote(claim, ids, statements));
+    }
+
+    pub fn enter(&self, pid: Option<i32>, claim: Option<Claim>) {
+        if let Some(pid) = pid {
+            let session = Session {
+                claim,
+                yields: false,
+            };
+            self.sessions().by_pid.insert(pid, session);
+        }
+    }
+
+    /// Whether the session was told to give way. It is asked once, when its statement was
+    /// cancelled.
+    pub fn yielded(&self, pid: Option<i32>) -> bool {
+        let mut sessions = self.sessions();
+        let session = pid.and_then(|pid| sessions.by_pid.get_mut(&pid));
+        let yields = session.is_some_and(|session| std::mem::take(&mut session.yields));
+        drop(sessions);
+        if yields {
+            self.monitor.with(|coordinator| coordinator.note_yielded());
+        }
+        yields
+    }
+
+    /// Which session waits for which in the database. Returns those that have to give way.
+    pub fn note_blocked(&self, blocked: Vec<(i32, Vec<i32>)>) -> Vec<i32> {
+        let complete: HashSet<Tx> = self
+            .monitor
+            .waiting()
+            .into_iter()
+            .filter_map(|ask| match ask {
+                Ask::Commit(tx) => Some(tx),
+                _ => None,
+            })
+            .collect();
+        let mut sessions = self.sessions();
+        let all = std::mem::take(&mut sessions.all_yield);
+        let waits: HashMap<i32, &[i32]> = blocked
+            .iter()
+            .map(|(pid, holders)| (*pid, &holders[..]))
+            .collect();
+        let claim_of = |pid: i32| sessions.by_pid.get(&pid).and_then(|session| session.claim);
+        let held = |holder: &i32| match claim_of(*holder) {
+            Some(Claim::Run(tx)) if complete.contains(&tx) => Some(tx),
+            _ => None,
+        };
+        let must_yield = |pid: i32, holders: &[i32]| {
+            let mut holders = holders.iter().filter_map(held);
+            claim_of(pid).is_some_and(|claim| {
+                holders.any(|holder| {
+                    all || self
+                        .monitor
+                        .with(|coordinator| coordinator.must_yield(claim, holder))
+                })
+            })
+        };
+        let waits_in_vain = |behind: bool| {
+            let in_the_way = |pid, direct: &[i32]| match behind {
+                true => in_the_way(pid, &waits),
+                false => direct.to_vec(),
+            };
+            let waiting = blocked.iter();
+            waiting
+                .filter(|(pid, direct)| must_yield(*pid, &in_the_way(*pid, direct)))
+                .map(|(pid, _)| *pid)
+                .collect::<Vec<i32>>()
+        };
+        // When one gives way, those behind it may go on. If none does, it is up to those behind.
+        let mut in_vain = waits_in_vain(false);
+        if in_vain.is_empty() {
+            in_vain = waits_in_vain(true);
+        }
+        let mut yielding = Vec::new();
+        for pid in in_vain {
+            if let Some(session) = sessions.by_pid.get_mut(&pid)
+                && !std::mem::replace(&mut session.yields, true)
+            {
+                yielding.push(pid);
+            }
+        }
+        sessions.blocked = blocked;
+        yielding
+    }
+
+    /// The transactions that wait in the database.
+    pub fn blocked(&self) -> Vec<Claim> {
+        let sessions = self.sessions();
+        let of = |pid: &i32| sessions.by_pid.get(pid).and_then(|session| session.claim);
+        sessions
+            .blocked
+            .iter()
+            .filter_map(|(pid, _)| of(pid))
+            .collect()
+    }
+
+    /// Sessions that wait for one which is held at its commit give way. False if there are none.
+    pub fn make_all_yield(&self) -> bool {
+        let mut sessions = self.sessions();
+        let there_are = !sessions.blocked.is_empty() && !sessions.all_yield;
+        sessions.all_yield = there_are;
+        there_are
+    }
+
+    /// The session with this server process has ended.
+    pub fn leave(&self, pid: i32) {
+        self.sessions().by_pid.remove(&pid);
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        // It is changed in single steps.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All sessions that one waits for, also those that only stand before it in the queue for a lock
+/// and wait themselves.
+fn in_the_way(pid: i32, waits: &HashMap<i32, &[i32]>) -> Vec<i32> {
+    let mut found = Vec::new();
+    let mut ahead = vec![pid];
+    while let Some(one) = ahead.pop() {
+        for &holder in waits.get(&one).copied().unwrap_or_default() {
+            if holder != pid && !found.contains(&holder) {
+                found.push(holder);
+                ahead.push(holder);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,95 @@
+//! A transaction under replay, as its session and the coordinator speak of it: what it asks, which
+//! recorded one it stands for, how it ended.
+
+use hindcast_order::Tx;
+use hindcast_trace::ShapeId;
+use hindcast_wire::message::backend::Fields;
+
+/// Something that may have to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    Snapshot(Tx),
+    /// The statement with this index within its transaction.
+    Lock(Tx, u32),
+    /// To write or lock, for a transaction of changed code that aborted originally.
+    Act(Tx),
+    Commit(Tx),
+}
+
+impl Ask {
+    pub fn tx(self) -> Tx {
+        match self {
+            Self::Snapshot(tx) | Self::Lock(tx, _) | Self::Act(tx) | Self::Commit(tx) => tx,
+        }
+    }
+}
+
+/// A transaction that no recorded one corresponds to, numbered in the order in which they began.
+pub type AddedId = u32;
+
+/// What a transaction of the service turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Claim {
+    /// Run it under the schedule: it committed originally, or the code is changed.
+    Run(Tx),
+    /// It aborted originally: answer from the recording.
+    Serve(Tx),
+    /// The request had no such transaction: run it without a schedule, or not at all if the replay
+    /// has stopped.
+    Extra,
+    /// The request of changed code had no such transaction: run it as it comes.
+    Added(AddedId),
+    /// It belongs to no request that is replayed.
+    Outside,
+}
+
+/// How a transaction ended in the replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub shape: ShapeId,
+    pub digest: u32,
+    pub rows: u64,
+    pub fate: EndedAs,
+    /// Of changed code: the fingerprints of its statements.
+    pub statements: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndedAs {
+    Committed,
+    /// With the error that made it fail, if there was one.
+    RolledBack {
+        error: Option<String>,
+    },
+}
+
+impl Ended {
+    /// The session went away in the middle of it.
+    pub fn lost() -> Self {
+        Self {
+            shape: ShapeId(0),
+            digest: 0,
+            rows: 0,
+            fate: EndedAs::RolledBack {
+                error: Some("the service closed the connection in the middle of it".to_owned()),
+            },
+            statements: Vec::new(),
+        }
+    }
+}
+
+/// `duplicate key value … (23505)`, from the body of an `ErrorResponse`.
+pub fn error_text(body: &[u8]) -> String {
+    match Fields::parse(body) {
+        Ok(fields) => {
+            let text = |field| {
+                fields
+                    .get(field)
+                    .map(String::from_utf8_lossy)
+                    .unwrap_or_default()
+            };
+            format!("{} ({})", text(b'M'), text(b'C'))
+        }
+        Err(_) => "an error that cannot be read".to_owned(),
+    }
+}

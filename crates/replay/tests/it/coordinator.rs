@@ -1,0 +1,433 @@
+//! The coordinator as scripts: a recording, what a replay of it does, and what the coordinator
+//! makes of that.
+//!
+//! A recording is written like this. Transactions come in the order in which they began and are
+//! numbered from 0; `sees 101-100` is a snapshot with `xmax` 101 and 100 in progress, `locks 1@5`
+//! an advisory lock of statement 1 that was the fifth to complete.
+//!
+//! ```text
+//! request 1 0..100
+//! tx 1 10..20 xid 100 sees 100: UPDATE t SET a = $1; COMMIT
+//! tx ghost 30..40 aborted sees 101-100: SELECT a FROM t
+//! ```
+//!
+//! Then come questions and facts, one a line, and in the output behind each: the answer, what
+//! differs now, and how many steps of the recording that was.
+
+mod changed;
+mod recorded;
+
+use std::sync::Arc;
+
+use expect_test::Expect;
+use hindcast_order::retroaction::Retroaction;
+use hindcast_order::{Request, Schedule, Tx};
+use hindcast_replay::changes::Changes;
+use hindcast_replay::coordinator::Coordinator;
+use hindcast_replay::recording::Scope;
+use hindcast_replay::shapes::Shapes;
+use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs};
+use hindcast_replay::{Plan, Recording};
+use hindcast_trace::{
+    self as trace, Attribution, Digest, Id, Isolation, Location, Outcome, Record, ShapeId,
+    Snapshot, Trace, Writer, WriterOptions, Xid,
+};
+use hindcast_wire::sql::{ADVISORY, Dialect, Script};
+
+/// A recording on disk, as its lines say.
+#[derive(Default)]
+pub struct Written {
+    records: Vec<Record>,
+    shapes: Vec<Vec<String>>,
+    transactions: u64,
+}
+
+impl Written {
+    pub fn of(text: &str) -> Self {
+        let mut written = Self::default();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (what, rest) = line.split_once(' ').expect("what, and the rest");
+            match what {
+                "request" => written.request(rest),
+                "tx" => written.transaction(rest),
+                _ => panic!("neither request nor tx: {line}"),
+            }
+        }
+        written
+    }
+
+    fn request(&mut self, words: &str) {
+        let mut words = words.split_whitespace();
+        let id = Id(words.next().expect("an id").parse().expect("a number"));
+        let (arrived, ended) = period(words.next().expect("a period"));
+        let response = match words.next() {
+            Some(_) => trace::Response::Broken {
+                reason: "the client went away".to_owned(),
+            },
+            None => trace::Response::Answered {
+                status: 200,
+                headers: Vec::new(),
+                body_digest: Digest::of(b""),
+                body_bytes: 0,
+                body: Some(Vec::new()),
+            },
+        };
+        self.records.push(Record::Request(trace::Request {
+            id,
+            arrived,
+            ended,
+            method: "GET".to_owned(),
+            target: format!("/{id}"),
+            headers: Vec::new(),
+            body: Vec::new(),
+            caller_traceparent: None,
+            response,
+        }));
+    }
+
+    fn transaction(&mut self, line: &str) {
+        let (words, statements) = line.split_once(": ").expect("statements");
+        let mut words = words.split_whitespace();
+        let of = words.next().expect("a request");
+        let (began, ended) = period(words.next().expect("a period"));
+        let statements: Vec<String> = statements.split("; ").map(str::to_owned).collect();
+        let number = self.transactions;
+        self.transactions += 1;
+        let mut transaction = trace::Transaction {
+            id: Id(number),
+            session: Id(number),
+            request: of.parse().ok().map(|id| (Id(id), Attribution::Comment)),
+            began,
+            ended,
+            isolation: Isolation::RepeatableRead,
+            snapshot: None,
+            xid: None,
+            subxids: Vec::new(),
+            outcome: Outcome::Committed,
+            now: None,
+            shape: self.shape(&statements),
+            result_digest: Digest(number as u32),
+            result_rows: 1,
+            locks: Vec::new(),
+            sequence_values: Vec::new(),
+            server_bytes: None,
+            client_bytes: None,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().expect("a value");
+            match word {
+                "xid" => transaction.xid = Some(xid(value())),
+                "sees" => transaction.snapshot = Some(snapshot(value())),
+                "read-committed" => transaction.isolation = Isolation::ReadCommitted,
+                "alone" => transaction.request = Some((Id(number_of(of)), Attribution::Alone)),
+                "aborted" => {
+                    transaction.outcome = Outcome::Aborted;
+                    transaction.server_bytes = Some(Vec::new());
+                }
+                // With an answer of the server's, `sqlstate`.
+                "failed" => {
+                    transaction.outcome = Outcome::Aborted;
+                    let mut bytes = bytes::BytesMut::new();
+                    let sqlstate = value().as_bytes();
+                    hindcast_wire::message::backend::error_response(
+                        &mut bytes, b"ERROR", sqlstate, b"failed",
+                    );
+                    transaction.server_bytes = Some(bytes.to_vec());
+                }
+                "locks" => {
+                    let (statement, completed) = value().split_once('@').expect("when");
+                    transaction.locks.push(trace::Lock {
+                        statement: number_of(statement) as u32,
+                        target: ADVISORY,
+                        completed: number_of(completed),
+                    });
+                }
+                _ => panic!("what is {word}?"),
+            }
+        }
+        self.records.push(Record::Transaction(transaction));
+    }
+
+    fn shape(&mut self, statements: &[String]) -> ShapeId {
+        let known = self.shapes.iter().position(|known| known == statements);
+        let at = known.unwrap_or_else(|| {
+            self.shapes.push(statements.to_vec());
+            self.shapes.len() - 1
+        });
+        ShapeId(at as u32)
+    }
+
+    pub fn trace(self, folder: &std::path::Path) -> Trace {
+        let location = Location::folder(folder);
+        let (writer, _) = Writer::create(&location, WriterOptions::default()).unwrap();
+        for (statements, id) in self.shapes.into_iter().zip(0..) {
+            let id = ShapeId(id);
+            writer.record(Record::Shape(trace::Shape { id, statements }));
+        }
+        for record in self.records {
+            writer.record(record);
+        }
+        writer.close().unwrap();
+        Trace::open(&location).unwrap()
+    }
+}
+
+fn number_of(word: &str) -> u64 {
+    word.parse()
+        .unwrap_or_else(|_| panic!("{word} is no number"))
+}
+
+fn period(word: &str) -> (i64, i64) {
+    let (from, to) = word.split_once("..").expect("from..to");
+    (number_of(from) as i64, number_of(to) as i64)
+}
+
+fn xid(word: &str) -> Xid {
+    Xid(number_of(word))
+}
+
+fn snapshot(word: &str) -> Snapshot {
+    let mut words = word.split('-');
+    let xmax = xid(words.next().expect("xmax"));
+    let in_progress: Vec<Xid> = words.map(xid).collect();
+    Snapshot {
+        xmin: in_progress.first().copied().unwrap_or(xmax),
+        xmax,
+        in_progress,
+    }
+}
+
+struct Replay {
+    coordinator: Coordinator,
+    recording: Arc<Recording>,
+    shapes: Vec<Vec<String>>,
+    shown: String,
+}
+
+enum How {
+    Recorded { sequential: bool },
+    Changed,
+}
+
+impl Replay {
+    fn new(recording: &str, how: How) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let written = Written::of(recording);
+        let known = written.shapes.clone();
+        let trace = written.trace(folder.path());
+        let plan = Arc::new(Plan::new(&trace, None, None, None).unwrap());
+        let shapes = Arc::new(Shapes::of(&trace));
+        let scope = Scope {
+            changed: matches!(how, How::Changed),
+            ..Scope::ALL
+        };
+        let (recording, levels, locks) = Recording::load(&trace, &plan, &shapes, &scope).unwrap();
+        let recording = Arc::new(recording);
+        let coordinator = match how {
+            How::Recorded { sequential } => Coordinator::new(
+                Arc::clone(&recording),
+                plan,
+                Schedule::new(levels, locks),
+                shapes,
+                sequential,
+                true,
+            ),
+            How::Changed => Coordinator::changed(
+                Arc::clone(&recording),
+                plan,
+                Retroaction::new(levels, recording.past()),
+                Changes::default(),
+                shapes,
+            ),
+        };
+        Self {
+            coordinator,
+            recording,
+            shapes: known,
+            shown: String::new(),
+        }
+    }
+
+    fn run(&mut self, script: &str) {
+        for line in script
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+        {
+            let steps = self.coordinator.steps();
+            let (divergences, differing) = (self.divergences().len(), self.differing().len());
+            let answer = self.act(line);
+            self.shown += line;
+            if !answer.is_empty() {
+                self.shown += &format!(" => {answer}");
+            }
+            match self.coordinator.steps() - steps {
+                0 => {}
+                steps => self.shown += &format!(" +{steps}"),
+            }
+            self.shown += "\n";
+            for new in &self.divergences()[divergences..] {
+                self.shown += &format!("    {new}\n");
+            }
+            for new in &self.differing()[differing..] {
+                self.shown += &format!("    {new}\n");
+            }
+        }
+    }
+
+    fn divergences(&self) -> Vec<String> {
+        let all = self.coordinator.divergences();
+        all.map(|one| {
+            let at = |id: Option<Id>| id.map_or("-".to_owned(), |id| id.to_string());
+            let (request, transaction) = (one.position.request, one.position.transaction);
+            format!("{} {} {:?}", at(request), at(transaction), one.kind)
+        })
+        .collect()
+    }
+
+    fn differing(&self) -> Vec<String> {
+        let Some(changes) = self.coordinator.changes() else {
+            return Vec::new();
+        };
+        let all = changes.differing.iter();
+        all.map(|one| format!("{:?} {:?} {:?}", one.tx, one.request, one.kind))
+            .collect()
+    }
+
+    fn request(&self, id: &str) -> Request {
+        self.recording
+            .find(Id(number_of(id)))
+            .expect("it is recorded")
+    }
+
+    fn act(&mut self, line: &str) -> String {
+        let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (first, second) = rest.split_once(' ').unwrap_or((rest, ""));
+        let tx = || Tx(number_of(first) as u32);
+        let coordinator = &mut self.coordinator;
+        match what {
+            "claim" => {
+                let script = Script::of(second.as_bytes(), Dialect::default());
+                let opening = script.statements[0].fingerprint.hash;
+                let request = first.parse().ok().map(Id);
+                return format!("{:?}", coordinator.claim(request, opening));
+            }
+            "may" => {
+                let (tx, statement) = second.split_once(' ').unwrap_or((second, "0"));
+                let tx = Tx(number_of(tx) as u32);
+                let ask = match first {
+                    "snapshot" => Ask::Snapshot(tx),
+                    "lock" => Ask::Lock(tx, number_of(statement) as u32),
+                    "act" => Ask::Act(tx),
+                    "commit" => Ask::Commit(tx),
+                    _ => panic!("may what? {first}"),
+                };
+                return if coordinator.may(ask) { "yes" } else { "no" }.to_owned();
+            }
+            "snapshot" => coordinator.took_snapshot(tx()),
+            "locked" => coordinator.locked(tx(), number_of(second) as u32),
+            "ran" => coordinator.ran(tx()),
+            "ended" => {
+                let (claim, ended) = self.ended(first, second);
+                self.coordinator.ended(claim, &ended);
+            }
+            "served" => coordinator.served(tx(), second == "whole"),
+            "lost" => coordinator.lost(claim(first)),
+            "sent" => {
+                let request = self.request(first);
+                self.coordinator.request_sent(request);
+            }
+            "answered" => {
+                let request = self.request(first);
+                self.coordinator.request_ended(request);
+            }
+            "alone" => {
+                let request = self.request(first);
+                return self.coordinator.must_be_alone(request).to_string();
+            }
+            "begun" => {
+                let request = self.request(first);
+                return self.coordinator.has_begun(request).to_string();
+            }
+            "ghost" => return coordinator.claim_ghost(tx()).to_string(),
+            "ghost-over" => coordinator.ghost_over(tx()),
+            "ghost-failed" => coordinator.ghost_failed(tx(), second.to_owned()),
+            "wrote" => {
+                let statements = [second.to_owned()];
+                coordinator.wrote(claim(first), &[700], &statements);
+            }
+            "must-yield" => {
+                let holder = Tx(number_of(second) as u32);
+                return coordinator.must_yield(claim(first), holder).to_string();
+            }
+            "let-go" => {
+                let asks: Vec<Ask> = rest
+                    .split_whitespace()
+                    .map(|tx| Ask::Commit(Tx(number_of(tx) as u32)))
+                    .collect();
+                coordinator.let_go(&asks);
+            }
+            "stop" => coordinator.stop(),
+            "finished" => return coordinator.is_finished().to_string(),
+            "counts" => return format!("{:?}", coordinator.counts()),
+            "changes" => {
+                let changes = coordinator.changes().expect("the code is changed");
+                let outdated = changes.outdated().is_some();
+                return format!("{:?}, outdated: {outdated}", changes.counts);
+            }
+            _ => panic!("no such thing: {line}"),
+        }
+        String::new()
+    }
+
+    /// `0` or `added-0`, and then nothing, `results`, `statements SQL`, `error text` or
+    /// `rolled-back`.
+    fn ended(&self, of: &str, how: &str) -> (Claim, Ended) {
+        let claim = claim(of);
+        let (how, rest) = how.split_once(' ').unwrap_or((how, ""));
+        let (shape, digest) = match claim {
+            Claim::Run(tx) => {
+                let recorded = self.recording.transaction(tx);
+                (recorded.shape, recorded.digest.0)
+            }
+            _ => (ShapeId(99), 0),
+        };
+        let statements = self.shapes.get(shape.0 as usize).cloned();
+        let mut ended = Ended {
+            shape,
+            digest,
+            rows: 1,
+            fate: EndedAs::Committed,
+            statements: statements.unwrap_or_default(),
+        };
+        match how {
+            "" => {}
+            "results" => (ended.digest, ended.rows) = (digest + 1000, 2),
+            "statements" => {
+                ended.shape = ShapeId(99);
+                ended.statements = rest.split("; ").map(str::to_owned).collect();
+            }
+            "error" => {
+                let error = Some(rest.to_owned());
+                ended.fate = EndedAs::RolledBack { error };
+            }
+            "rolled-back" => ended.fate = EndedAs::RolledBack { error: None },
+            _ => panic!("ended how? {how}"),
+        }
+        (claim, ended)
+    }
+}
+
+fn claim(word: &str) -> Claim {
+    match word.strip_prefix("added-") {
+        Some(id) => Claim::Added(number_of(id) as u32),
+        None => Claim::Run(Tx(number_of(word) as u32)),
+    }
+}
+
+#[track_caller]
+fn check(how: How, recording: &str, script: &str, expected: Expect) {
+    let mut replay = Replay::new(recording, how);
+    replay.run(script);
+    expected.assert_eq(&replay.shown);
+}

@@ -1,0 +1,350 @@
+//! The recorded code: whatever is otherwise than recorded is a divergence.
+
+use expect_test::expect;
+
+use super::{How, check};
+
+const RECORDED: How = How::Recorded { sequential: false };
+
+#[test]
+fn a_snapshot_waits_for_what_it_saw_and_a_commit_for_those_who_did_not_see_it() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 5..90
+         tx 1 10..20 xid 100 sees 100: UPDATE t SET a = $1; COMMIT
+         tx 2 15..25 sees 100: SELECT a FROM t
+         tx 2 30..35 sees 101: SELECT b FROM t",
+        "sent 1
+         sent 2
+         claim 1 UPDATE t SET a = 7
+         may snapshot 0
+         snapshot 0
+         may commit 0
+         claim 2 SELECT a FROM t
+         may snapshot 1
+         may snapshot 2
+         snapshot 1
+         may commit 0
+         ended 1
+         ended 0
+         claim 2 SELECT b FROM t
+         may snapshot 2
+         snapshot 2
+         ended 2
+         answered 1
+         answered 2
+         finished
+         counts",
+        expect![[r#"
+            sent 1 +1
+            sent 2 +1
+            claim 1 UPDATE t SET a = 7 => Run(Tx(0)) +1
+            may snapshot 0 => yes
+            snapshot 0 +1
+            may commit 0 => no
+            claim 2 SELECT a FROM t => Run(Tx(1)) +1
+            may snapshot 1 => yes
+            may snapshot 2 => no
+            snapshot 1 +1
+            may commit 0 => yes
+            ended 1 +1
+            ended 0 +1
+            claim 2 SELECT b FROM t => Run(Tx(2)) +1
+            may snapshot 2 => yes
+            snapshot 2 +1
+            ended 2 +1
+            answered 1 +1
+            answered 2 +1
+            finished => true
+            counts => Counts { transactions: 3, transactions_done: 3, served: 0, ghosts: 0, read_committed: 0, divergences: 0 }
+        "#]],
+    );
+}
+
+#[test]
+fn transactions_are_known_by_their_first_statement_and_else_by_their_place() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 sees 100: SELECT a FROM t
+         tx 1 30..40 sees 100: SELECT b FROM t
+         tx 1 50..60 sees 100: SELECT c FROM t",
+        "begun 1
+         claim 1 SELECT b FROM t
+         begun 1
+         claim 1 SELECT d FROM t
+         claim 1 SELECT c FROM t
+         claim 1 SELECT c FROM t
+         claim 2 SELECT a FROM t
+         claim none SELECT a FROM t",
+        expect![[r#"
+            begun 1 => false
+            claim 1 SELECT b FROM t => Run(Tx(1)) +1
+            begun 1 => true
+            claim 1 SELECT d FROM t => Run(Tx(0)) +1
+            claim 1 SELECT c FROM t => Run(Tx(2)) +1
+            claim 1 SELECT c FROM t => Extra
+                1 - ExtraTransaction { recorded: 3 }
+            claim 2 SELECT a FROM t => Outside
+            claim none SELECT a FROM t => Outside
+        "#]],
+    );
+}
+
+#[test]
+fn an_aborted_one_is_served_and_nobody_waits_for_it() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 xid 100 sees 100 aborted: UPDATE t SET a = $1
+         tx 1 30..40 xid 101 sees 101: UPDATE t SET a = $1",
+        "sent 1
+         claim 1 UPDATE t SET a = 1
+         served 0 whole
+         claim 1 UPDATE t SET a = 1
+         may snapshot 1
+         snapshot 1
+         may commit 1
+         ended 1
+         answered 1
+         finished",
+        expect![[r#"
+            sent 1 +1
+            claim 1 UPDATE t SET a = 1 => Serve(Tx(0)) +1
+            served 0 whole +1
+            claim 1 UPDATE t SET a = 1 => Run(Tx(1)) +1
+            may snapshot 1 => yes
+            snapshot 1 +1
+            may commit 1 => yes
+            ended 1 +1
+            answered 1 +1
+            finished => true
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_served_in_part_diverges() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 sees 100 aborted: SELECT a FROM t",
+        "claim 1 SELECT a FROM t
+         served 0 part",
+        expect![[r#"
+            claim 1 SELECT a FROM t => Serve(Tx(0)) +1
+            served 0 part +1
+                1 0 ServedDiffers
+        "#]],
+    );
+}
+
+#[test]
+fn other_statements_results_and_failures_diverge() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 sees 100: SELECT a FROM t
+         tx 1 30..40 sees 100 read-committed: SELECT b FROM t
+         tx 1 50..60 sees 100: SELECT c FROM t
+         tx 1 70..80 sees 100: SELECT d FROM t
+         tx 1 90..95 sees 100: SELECT e FROM t",
+        "ended 0 statements SELECT x FROM t
+         ended 1 results
+         ended 2 error no (23505)
+         ended 3 rolled-back
+         lost 4
+         counts",
+        expect![[r#"
+            ended 0 statements SELECT x FROM t +1
+                1 0 OtherStatements { expected: ShapeId(0), actual: ShapeId(99) }
+            ended 1 results +1
+                1 1 OtherResults { expected_rows: 1, actual_rows: 2, expected_digest: 00000001, actual_digest: 000003e9, read_committed: true }
+            ended 2 error no (23505) +1
+                1 2 Failed { error: Some("no (23505)") }
+            ended 3 rolled-back +1
+                1 3 Failed { error: None }
+            lost 4 +1
+                1 4 ConnectionLost
+            counts => Counts { transactions: 5, transactions_done: 5, served: 0, ghosts: 0, read_committed: 1, divergences: 5 }
+        "#]],
+    );
+}
+
+#[test]
+fn what_a_request_did_not_begin_is_missing_unless_it_came_after_the_response() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100 broken
+         tx 1 10..20 sees 100: SELECT a FROM t
+         tx 2 10..20 sees 100: SELECT a FROM t
+         tx 1 30..40 xid 100 sees 100: UPDATE t SET a = $1
+         tx 1 150..160 sees 101: SELECT b FROM t",
+        "sent 1
+         sent 2
+         answered 1
+         answered 2
+         finished
+         claim 1 SELECT b FROM t
+         may snapshot 3
+         ended 3
+         finished",
+        expect![[r#"
+            sent 1 +1
+            sent 2 +1
+            answered 1 +1
+                1 0 MissingTransaction
+            answered 2 +1
+            finished => false
+            claim 1 SELECT b FROM t => Run(Tx(3)) +1
+            may snapshot 3 => yes
+            ended 3 +1
+            finished => true
+        "#]],
+    );
+}
+
+#[test]
+fn after_the_end_nothing_is_compared() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 sees 100: SELECT a FROM t",
+        "stop
+         ended 0 results
+         claim 1 SELECT a FROM t
+         claim 1 SELECT a FROM t
+         counts",
+        expect![[r#"
+            stop
+            ended 0 results +1
+            claim 1 SELECT a FROM t => Run(Tx(0)) +1
+            claim 1 SELECT a FROM t => Extra
+            counts => Counts { transactions: 1, transactions_done: 1, served: 0, ghosts: 0, read_committed: 0, divergences: 0 }
+        "#]],
+    );
+}
+
+#[test]
+fn advisory_locks_are_taken_in_their_order() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 sees 100 locks 1@2: SELECT a FROM t; SELECT pg_advisory_xact_lock($1)
+         tx 2 10..20 sees 100 locks 1@1: SELECT a FROM t; SELECT pg_advisory_xact_lock($1)",
+        "may lock 0 1
+         may lock 1 1
+         locked 1 1
+         may lock 0 1
+         locked 0 1",
+        expect![[r#"
+            may lock 0 1 => no
+            may lock 1 1 => yes
+            locked 1 1 +1
+            may lock 0 1 => yes
+            locked 0 1 +1
+        "#]],
+    );
+}
+
+#[test]
+fn in_sequence_one_runs_after_the_other() {
+    check(
+        How::Recorded { sequential: true },
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 xid 100 sees 100: UPDATE t SET a = $1
+         tx 2 12..22 xid 101 sees 100: UPDATE t SET b = $1
+         tx 2 30..40 sees 102: SELECT a FROM t",
+        "may snapshot 0
+         may snapshot 1
+         may snapshot 2
+         snapshot 0
+         ran 0
+         may commit 0
+         may snapshot 1
+         snapshot 1
+         ran 1
+         may commit 0
+         may commit 1
+         ended 0
+         may commit 1
+         ended 1
+         may snapshot 2",
+        expect![[r#"
+            may snapshot 0 => yes
+            may snapshot 1 => no
+            may snapshot 2 => no
+            snapshot 0 +1
+            ran 0 +1
+            may commit 0 => no
+            may snapshot 1 => yes
+            snapshot 1 +1
+            ran 1 +1
+            may commit 0 => yes
+            may commit 1 => no
+            ended 0 +1
+            may commit 1 => yes
+            ended 1 +1
+            may snapshot 2 => yes
+        "#]],
+    );
+}
+
+#[test]
+fn ghosts_run_unless_they_aborted() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx ghost 10..20 xid 100 sees 100: UPDATE t SET a = $1
+         tx ghost 30..40 sees 101 aborted: SELECT a FROM t
+         tx ghost 50..60: SET x = $1
+         tx ghost 70..80 xid 101 sees 101: UPDATE t SET a = $1",
+        "ghost 0
+         snapshot 0
+         ended 0
+         ghost 1
+         ghost 2
+         ghost-over 2
+         ghost 3
+         ghost-failed 3 the connection was lost
+         answered 1
+         finished
+         counts",
+        expect![[r#"
+            ghost 0 => true +1
+            snapshot 0 +1
+            ended 0 +1
+            ghost 1 => false +1
+            ghost 2 => true +1
+            ghost-over 2 +1
+            ghost 3 => true +1
+            ghost-failed 3 the connection was lost +1
+                - 3 Failed { error: Some("the connection was lost") }
+            answered 1 +1
+            finished => true
+            counts => Counts { transactions: 4, transactions_done: 3, served: 0, ghosts: 4, read_committed: 0, divergences: 1 }
+        "#]],
+    );
+}
+
+#[test]
+fn a_request_whose_transactions_were_known_by_being_alone_must_be_alone() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 sees 100 alone: SELECT a FROM t
+         tx 1 30..40 sees 100: SELECT b FROM t",
+        "alone 1
+         claim 1 SELECT a FROM t
+         alone 1",
+        expect![[r#"
+            alone 1 => true
+            claim 1 SELECT a FROM t => Run(Tx(0)) +1
+            alone 1 => false
+        "#]],
+    );
+}

@@ -1,0 +1,374 @@
+//! Sessions under replay as scripts: what the client sends, what the server gets, what has to wait,
+//! and what the context is told.
+//!
+//! A line that begins with `>` is the client's: messages in `wire`'s notation, several in one piece
+//! with `|` between them. The server of these tests answers at once, and every step is permitted at
+//! once; lines with `@` change that (see [`Session::set`]). `{5}` in a text is a comment that names
+//! request 5.
+//!
+//! In the output `»` goes to the server, `«` to the client, `?` is a step that needs permission,
+//! and `!` is what the context hears. Statements of the holder's own are shown in brackets, with
+//! `*` where they are prepared first.
+
+mod batches;
+mod changed;
+mod copy;
+mod extended;
+#[path = "../../../wire/tests/it/support/notation.rs"]
+mod notation;
+mod served;
+mod server;
+mod session;
+mod simple;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use expect_test::Expect;
+use hindcast_order::Tx;
+use hindcast_replay::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs};
+use hindcast_trace::{Id, Isolation, RequestId, SequenceValue};
+use hindcast_wire::Direction;
+use hindcast_wire::Wires;
+use hindcast_wire::sql::ScriptCache;
+
+use server::Server;
+
+const TRACE_PREFIX: u64 = 0xaa;
+
+/// Knows what the script says, and writes down what it hears.
+struct Told {
+    claim: Claim,
+    pins: Pins,
+    recorded: Option<Vec<u8>>,
+    alone: Option<RequestId>,
+    yields: bool,
+    unreadable: bool,
+    heard: RefCell<Vec<String>>,
+}
+
+impl Told {
+    fn hear(&self, what: String) {
+        self.heard.borrow_mut().push(what);
+    }
+
+    fn readable(&self) -> Result<(), Unreadable> {
+        match self.unreadable {
+            true => Err(Unreadable),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Context for Told {
+    fn claim(&mut self, request: Option<RequestId>, _opening: u64) -> Claim {
+        let request = request.map_or("none".to_owned(), |request| request.to_string());
+        self.hear(format!("claim of request {request}: {:?}", self.claim));
+        self.claim
+    }
+    fn pins(&self, _tx: Tx) -> Result<Pins, Unreadable> {
+        self.readable()?;
+        Ok(self.pins.clone())
+    }
+    fn recorded_answers(&self, _tx: Tx) -> Result<Option<Vec<u8>>, Unreadable> {
+        self.readable()?;
+        Ok(self.recorded.clone())
+    }
+    fn alone(&self) -> Option<RequestId> {
+        self.alone
+    }
+    fn took_snapshot(&mut self, tx: Tx) {
+        self.hear(format!("{} took its snapshot", tx.0));
+    }
+    fn locked(&mut self, tx: Tx, statement: u32) {
+        self.hear(format!("{} locked by statement {statement}", tx.0));
+    }
+    fn ran(&mut self, tx: Tx) {
+        self.hear(format!("{} ran", tx.0));
+    }
+    fn ended(&mut self, claim: Claim, ended: Ended) {
+        let fate = match ended.fate {
+            EndedAs::Committed => "committed".to_owned(),
+            EndedAs::RolledBack { error: None } => "rolled back".to_owned(),
+            EndedAs::RolledBack { error: Some(error) } => format!("rolled back: {error}"),
+        };
+        let mut said = format!(
+            "{claim:?} {fate}, shape {:08x}, digest {:08x}, {} rows",
+            ended.shape.0, ended.digest, ended.rows,
+        );
+        for statement in &ended.statements {
+            said += &format!("; {statement}");
+        }
+        self.hear(said);
+    }
+    fn served(&mut self, tx: Tx, complete: bool) {
+        let how = if complete { "whole" } else { "in part" };
+        self.hear(format!("{} was served {how}", tx.0));
+    }
+    fn lost(&mut self, claim: Claim) {
+        self.hear(format!("{claim:?} lost"));
+    }
+    fn outside_write_refused(&mut self, statement: &str) {
+        self.hear(format!("refused: {statement}"));
+    }
+    fn backend(&mut self, pid: i32) {
+        self.hear(format!("backend {pid}"));
+    }
+    fn entered(&mut self, claim: Option<Claim>) {
+        self.hear(format!("in {claim:?}"));
+    }
+    fn wrote(&mut self, claim: Claim, ids: Vec<u64>, statements: &[String]) {
+        self.hear(format!(
+            "{claim:?} wrote as {ids:?}: {}",
+            statements.join("; ")
+        ));
+    }
+    fn yielded(&mut self) -> bool {
+        std::mem::take(&mut self.yields)
+    }
+}
+
+struct Session {
+    holder: Holder,
+    told: Told,
+    server: Server,
+    wires: Wires,
+    /// Steps are not permitted by themselves.
+    held: bool,
+    shown: String,
+}
+
+impl Session {
+    fn new(code: Code, running: bool) -> Self {
+        let options = HoldOptions {
+            trace_id_prefixes: vec![TRACE_PREFIX],
+            scripts: Arc::new(ScriptCache::default()),
+            pinned: true,
+            code,
+        };
+        Self {
+            holder: match running {
+                true => Holder::running(options),
+                false => Holder::new(options),
+            },
+            told: Told {
+                claim: Claim::Run(Tx(3)),
+                pins: Pins::default(),
+                recorded: None,
+                alone: None,
+                yields: false,
+                unreadable: false,
+                heard: RefCell::default(),
+            },
+            server: Server::default(),
+            wires: Wires::default(),
+            held: false,
+            shown: String::new(),
+        }
+    }
+
+    fn run(&mut self, script: &str) {
+        let lines = script.lines().map(str::trim);
+        for line in lines.filter(|line| !line.is_empty()) {
+            match line.split_at(1) {
+                (">", messages) => {
+                    let mut input = BytesMut::new();
+                    for message in messages.split(" | ") {
+                        notation::client(&with_comments(message.trim()), &mut input);
+                    }
+                    let next = self
+                        .holder
+                        .on_client(&mut input, &mut self.wires, &mut self.told);
+                    self.go_on(next);
+                }
+                ("<", message) => self.answer(&[message.trim()]),
+                ("@", setting) => self.set(setting.trim()),
+                _ => panic!("what is this? {line}"),
+            }
+        }
+    }
+
+    fn set(&mut self, setting: &str) {
+        let (name, value) = setting.split_once(' ').unwrap_or((setting, ""));
+        match name {
+            "claim" => {
+                let (what, number) = value.split_once(' ').unwrap_or((value, "0"));
+                let number = number.parse().expect("a number");
+                self.told.claim = match what {
+                    "run" => Claim::Run(Tx(number)),
+                    "serve" => Claim::Serve(Tx(number)),
+                    "added" => Claim::Added(number),
+                    "extra" => Claim::Extra,
+                    "outside" => Claim::Outside,
+                    _ => panic!("no such claim: {what}"),
+                };
+            }
+            "pins" => self.told.pins = pins(value),
+            "alone" => self.told.alone = value.parse().ok().map(Id),
+            // What the aborted transaction was answered originally.
+            "recorded" => {
+                let mut bytes = BytesMut::new();
+                for message in value.split(" | ") {
+                    notation::server(message, &mut bytes);
+                }
+                self.told.recorded = Some(bytes.to_vec());
+            }
+            // The recording cannot be read from here on.
+            "unreadable" => self.told.unreadable = true,
+            // The next cancelled statement was cancelled by us.
+            "yields" => self.told.yields = true,
+            // Statements, or what prepares them, fail if their text holds this word: word,
+            // sqlstate, message.
+            "fail" | "fail-parse" => self.server.fail(name == "fail-parse", value),
+            "suspend" => self.server.suspend = true,
+            "hold" => self.held = true,
+            "permit" => {
+                let next = self.holder.on_permission(&mut self.wires, &mut self.told);
+                self.go_on(next);
+            }
+            "gone" => self.holder.on_gone(&mut self.told),
+            "idle" => self.shown += &format!("idle: {}\n", self.holder.is_idle()),
+            _ => panic!("no such setting: {setting}"),
+        }
+        self.show();
+    }
+
+    /// Until the server has answered everything, or something has to wait.
+    fn go_on(&mut self, mut next: Next) {
+        loop {
+            self.show();
+            match next {
+                Next::Wait(ask) => {
+                    self.shown += &format!("? {}\n", show_ask(ask));
+                    if self.held {
+                        return;
+                    }
+                    next = self.holder.on_permission(&mut self.wires, &mut self.told);
+                    continue;
+                }
+                Next::Close => {
+                    self.shown += "closed\n";
+                    return;
+                }
+                Next::Continue => {}
+            }
+            let Some(answers) = self.server.next() else {
+                return;
+            };
+            next = self.take(&answers);
+        }
+    }
+
+    fn answer(&mut self, messages: &[&str]) {
+        let messages: Vec<String> = messages.iter().map(|&message| message.to_owned()).collect();
+        let next = self.take(&messages);
+        self.go_on(next);
+    }
+
+    fn take(&mut self, messages: &[String]) -> Next {
+        let mut input = BytesMut::new();
+        for message in messages {
+            notation::server(message, &mut input);
+        }
+        self.holder
+            .on_server(&mut input, &mut self.wires, &mut self.told)
+    }
+
+    fn show(&mut self) {
+        for line in self.told.heard.get_mut().drain(..) {
+            self.shown += &format!("! {line}\n");
+        }
+        for line in notation::show(Direction::FromServer, &mut self.wires.to_client) {
+            self.shown += &format!("« {line}\n");
+        }
+        let mut to_server = self.wires.to_server.split();
+        if to_server.first() == Some(&0) {
+            let startup = notation::show_startup(&to_server);
+            self.shown += &format!("» {startup}\n");
+            return;
+        }
+        let lines = notation::show(Direction::FromClient, &mut to_server);
+        let mut rest = &lines[..];
+        while let [first, behind @ ..] = rest {
+            let prepares = first.starts_with("P hindcast_");
+            let own = if prepares { behind } else { rest };
+            rest = match own {
+                [bind, execute, close, sync, behind @ ..]
+                    if bind.starts_with("B hindcast hindcast_") =>
+                {
+                    assert_eq!((&execute[..], &close[..], &sync[..]), OWN_ENDS);
+                    let what = bind["B hindcast hindcast_".len()..].trim_end();
+                    let star = if prepares { "*" } else { "" };
+                    self.shown += &format!("» [{what}{star}]\n");
+                    behind
+                }
+                _ => {
+                    self.shown += &format!("» {first}\n");
+                    behind
+                }
+            };
+        }
+        self.server.receive(lines);
+    }
+}
+
+/// What follows the `Bind` of a statement of the holder's own.
+const OWN_ENDS: (&str, &str, &str) = ("E hindcast", "C P hindcast", "S");
+
+fn show_ask(ask: Ask) -> String {
+    match ask {
+        Ask::Snapshot(tx) => format!("snapshot of {}", tx.0),
+        Ask::Lock(tx, statement) => format!("lock of {} by statement {statement}", tx.0),
+        Ask::Act(tx) => format!("act of {}", tx.0),
+        Ask::Commit(tx) => format!("commit of {}", tx.0),
+    }
+}
+
+fn pins(words: &str) -> Pins {
+    let mut pins = Pins::default();
+    for word in words.split_whitespace() {
+        match word.split_once('=').unwrap_or((word, "")) {
+            ("reads-only", _) => pins.reads_only = true,
+            ("acts-late", _) => pins.acts_late = true,
+            ("read-committed", _) => pins.isolation = Some(Isolation::ReadCommitted),
+            ("now", at) => pins.now = at.parse().ok(),
+            ("sequence", value) => pins.sequence_values.push(SequenceValue {
+                sequence: 500,
+                value: value.parse().expect("a value"),
+            }),
+            _ => panic!("no such pin: {word}"),
+        }
+    }
+    pins
+}
+
+/// `{5}` is a comment that names request 5.
+fn with_comments(text: &str) -> String {
+    let Some((before, rest)) = text.split_once('{') else {
+        return text.to_owned();
+    };
+    let (request, after) = rest.split_once('}').expect("a closing brace");
+    let comment = traceparent(request.parse().expect("a request"));
+    format!(
+        "{before}/*traceparent='{comment}'*/{}",
+        with_comments(after)
+    )
+}
+
+fn traceparent(request: u64) -> String {
+    format!("00-{TRACE_PREFIX:016x}{request:016x}-00000000000000ff-01")
+}
+
+#[track_caller]
+fn check(script: &str, expected: Expect) {
+    check_code(Code::Recorded, script, expected);
+}
+
+#[track_caller]
+fn check_code(code: Code, script: &str, expected: Expect) {
+    let mut session = Session::new(code, true);
+    session.run(script);
+    expected.assert_eq(&session.shown);
+}

@@ -1,0 +1,501 @@
+//! The extended protocol: prepared names and portals.
+
+use expect_test::expect;
+
+use super::check;
+
+#[test]
+fn a_statement_by_itself_is_wrapped_whatever_it_was_prepared_with() {
+    check(
+        "> P - INSERT INTO t VALUES ($1) {5} | D S - | S
+         > B - - 1 | E - | S
+         @ idle",
+        expect![[r#"
+            » P - INSERT INTO t VALUES ($1)
+            » D S -
+            » S
+            « 1
+            « t
+            « n
+            « Z I
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » B - - 1
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 2
+            « C INSERT 0 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 5ab1b73a, digest 31fb68fc, 0 rows
+            « Z I
+            idle: true
+        "#]],
+    );
+}
+
+#[test]
+fn a_batch_of_one_flight_is_wrapped() {
+    check(
+        "> P - INSERT INTO t VALUES ($1) {5} | B - - 1 | D P - | E - | S",
+        expect![[r#"
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » P - INSERT INTO t VALUES ($1)
+            » B - - 1
+            » D P -
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 1
+            « 2
+            « n
+            « C INSERT 0 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 5ab1b73a, digest 31fb68fc, 0 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn what_only_reads_is_sent_as_it_is() {
+    check(
+        "@ pins reads-only
+         > P - SELECT a FROM t {5} | B - - | D P - | E - | S",
+        expect![[r#"
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » P - SELECT a FROM t
+            » B - -
+            » D P -
+            » E -
+            » S
+            « 1
+            « 2
+            « T a
+            « D x
+            « C SELECT 1
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn the_comment_of_a_prepared_statement_counts_once() {
+    check(
+        "> P s SELECT a FROM t {5} | S
+         > B - s | E - | S
+         > B - s | E - | S",
+        expect![[r#"
+            » P s SELECT a FROM t
+            » S
+            « 1
+            « Z I
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » B - s
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 2
+            « D x
+            « C SELECT 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin]
+            » [snapshot]
+            » B - s
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 2
+            « D x
+            « C SELECT 1
+            ! 3 ran
+            ? commit of 3
+            » [commit]
+            ! in None
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn a_comment_that_is_prepared_and_used_in_one_batch() {
+    check(
+        "> P s SELECT a FROM t {5} | B - s | E - | S
+         > B - s | E - | S
+         > B - s | E - | S",
+        expect![[r#"
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » P s SELECT a FROM t
+            » B - s
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 1
+            « 2
+            « D x
+            « C SELECT 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin]
+            » [snapshot]
+            » B - s
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 2
+            « D x
+            « C SELECT 1
+            ! 3 ran
+            ? commit of 3
+            » [commit]
+            ! in None
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin]
+            » [snapshot]
+            » B - s
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 2
+            « D x
+            « C SELECT 1
+            ! 3 ran
+            ? commit of 3
+            » [commit]
+            ! in None
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn a_portal_counts_as_its_statement() {
+    check(
+        "> P s SELECT a FROM t {5} | B p s | B q s | S
+         > E p | S
+         > E q | S",
+        expect![[r#"
+            » P s SELECT a FROM t
+            » B p s
+            » B q s
+            » S
+            « 1
+            « 2
+            « 2
+            « Z I
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » E p
+            » S
+            ! 3 took its snapshot
+            « D x
+            « C SELECT 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin]
+            » [snapshot]
+            » E q
+            » S
+            ! 3 took its snapshot
+            « D x
+            « C SELECT 1
+            ! 3 ran
+            ? commit of 3
+            » [commit]
+            ! in None
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn a_transaction_over_several_batches() {
+    check(
+        "> P b BEGIN {5} | B - b | E - | S
+         > P s SELECT a FROM t | D S s | S
+         > B - s | E - | S
+         > P - COMMIT | B - - | E - | S",
+        expect![[r#"
+            » P b BEGIN
+            » B - b
+            » E -
+            » S
+            « 1
+            « 2
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [write*]
+            » [snapshot*]
+            » P s SELECT a FROM t
+            » D S s
+            » S
+            ! 3 took its snapshot
+            « 1
+            « t
+            « T a
+            « Z T
+            » B - s
+            » E -
+            » S
+            « 2
+            « D x
+            « C SELECT 1
+            « Z T
+            » P - COMMIT
+            » B - -
+            » H
+            « 1
+            ! 3 ran
+            « 2
+            ? commit of 3
+            » E -
+            » S
+            « C COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 7877900d, digest 641466f1, 1 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn a_portal_is_read_in_pieces() {
+    check(
+        "@ suspend
+         > P s SELECT a FROM t | B p s | E p 1 | H
+         > E p | S
+         > C P p | C S s | S",
+        expect![[r#"
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » P s SELECT a FROM t
+            » B p s
+            » E p
+            » H
+            ! 3 took its snapshot
+            « 1
+            « 2
+            « D x
+            « C SELECT 1
+            » E p
+            » S
+            « D x
+            « C SELECT 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 5eab4193, digest 948cec62, 2 rows
+            « Z I
+            » C P p
+            » C S s
+            » S
+            « 3
+            « 3
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn a_name_that_is_not_known_is_the_servers_to_refuse() {
+    check(
+        "> B - nothing | E - | S
+         > E nothing | S
+         > D S nothing | S",
+        expect![[r#"
+            » B - nothing
+            » E -
+            » S
+            « E 26000 there is no such thing
+            « Z I
+            » E nothing
+            » S
+            « E 26000 there is no such thing
+            « Z I
+            » D S nothing
+            » S
+            « t
+            « n
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn an_unnamed_statement_is_replaced() {
+    check(
+        "> P - SELECT a FROM t | S
+         > P - INSERT INTO t VALUES (1) | B - - | E - | S
+         > B - - | E - | S",
+        expect![[r#"
+            » P - SELECT a FROM t
+            » S
+            « 1
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » P - INSERT INTO t VALUES (1)
+            » B - -
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 1
+            « 2
+            « C INSERT 0 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 5ab1b73a, digest 31fb68fc, 0 rows
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin]
+            » [snapshot]
+            » B - -
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 2
+            « C INSERT 0 1
+            ! 3 ran
+            ? commit of 3
+            » [commit]
+            ! in None
+            ! Run(Tx(3)) committed, shape 5ab1b73a, digest 31fb68fc, 0 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn two_executions_in_a_batch_are_one_transaction() {
+    check(
+        "> P s INSERT INTO t VALUES ($1) | S
+         > B - s 1 | E - | B - s 2 | E - | S",
+        expect![[r#"
+            » P s INSERT INTO t VALUES ($1)
+            » S
+            « 1
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » B - s 1
+            » E -
+            » B - s 2
+            » E -
+            » S
+            ! 3 took its snapshot
+            « 2
+            « C INSERT 0 1
+            « 2
+            « C INSERT 0 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape ffd420c2, digest a564c6b6, 0 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn a_statement_that_must_be_alone() {
+    check(
+        "> P - VACUUM t | B - - | E - | S
+         > P - VACUUM t | H
+         > B - - | E - | S",
+        expect![[r#"
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [read_write*]
+            » P - VACUUM t
+            » B - -
+            » E -
+            » S
+            « 1
+            « 2
+            « C VACUUM
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape d8288423, digest 29d1fc58, 0 rows
+            « Z I
+            » [read_only*]
+            » P - VACUUM t
+            » H
+            « 1
+            ! claim of request none: Run(Tx(3))
+            » S
+            ? snapshot of 3
+            » [read_write]
+            » B - -
+            » E -
+            » S
+            « 2
+            « C VACUUM
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape d8288423, digest 29d1fc58, 0 rows
+            « Z I
+            » [read_only]
+        "#]],
+    );
+}

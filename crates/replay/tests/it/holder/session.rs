@@ -1,0 +1,360 @@
+//! How a session begins, waits and ends, and what passes through it.
+
+use expect_test::expect;
+use hindcast_replay::hold::Code;
+
+use super::{Session, check, traceparent};
+
+#[test]
+fn a_request_is_known_by_comment_then_by_name_then_by_being_alone() {
+    check(
+        "@ pins reads-only
+         @ alone 7
+         > Q SELECT a FROM t
+         < S application_name 00-00000000000000aa0000000000000006-00000000000000ff-01
+         > Q SELECT a FROM t
+         > Q SELECT a FROM t {5}
+         < S application_name something
+         > Q SELECT a FROM t
+         > Q BEGIN {4}
+         > Q SELECT a FROM t {5}
+         > Q COMMIT",
+        expect![[r#"
+            ! claim of request 7: Run(Tx(3))
+            ? snapshot of 3
+            » Q SELECT a FROM t
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « T a
+            « D x
+            « C SELECT 1
+            « Z I
+            « S application_name 00-00000000000000aa0000000000000006-00000000000000ff-01
+            ! claim of request 6: Run(Tx(3))
+            ? snapshot of 3
+            » Q SELECT a FROM t
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « T a
+            « D x
+            « C SELECT 1
+            « Z I
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » Q SELECT a FROM t
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « T a
+            « D x
+            « C SELECT 1
+            « Z I
+            « S application_name something
+            ! claim of request 7: Run(Tx(3))
+            ? snapshot of 3
+            » Q SELECT a FROM t
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+            « T a
+            « D x
+            « C SELECT 1
+            « Z I
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 4: Run(Tx(3))
+            ? snapshot of 3
+            » Q SELECT a FROM t
+            ! 3 took its snapshot
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 7877900d, digest 641466f1, 1 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_held_is_not_sent_before_it_is_permitted() {
+    check(
+        "@ hold
+         > Q INSERT INTO t VALUES (1) {5}
+         > Q SELECT a FROM t
+         @ idle
+         @ permit
+         @ permit
+         @ permit",
+        expect![[r#"
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            idle: false
+            » [begin*]
+            » [snapshot*]
+            » Q INSERT INTO t VALUES (1)
+            ! 3 took its snapshot
+            ! 3 ran
+            « C INSERT 0 1
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 5ab1b73a, digest 31fb68fc, 0 rows
+            ! claim of request none: Run(Tx(3))
+            « Z I
+            ? snapshot of 3
+            » [begin]
+            » [snapshot]
+            » Q SELECT a FROM t
+            ! 3 took its snapshot
+            ! 3 ran
+            « T a
+            « D x
+            « C SELECT 1
+            ? commit of 3
+        "#]],
+    );
+}
+
+#[test]
+fn an_empty_query_is_answered() {
+    check(
+        "> Q
+         > Q ;",
+        expect![[r#"
+            » Q 
+            « I
+            « Z I
+            » Q ;
+            « I
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn a_function_call_is_sent_as_it_is() {
+    check(
+        "> F 7
+         @ idle",
+        expect![[r#"
+            » F 7
+            « V
+            « Z I
+            idle: true
+        "#]],
+    );
+}
+
+#[test]
+fn a_client_that_says_goodbye_is_let_go() {
+    check(
+        "> X
+         @ gone
+         @ idle",
+        expect![[r#"
+            » X
+            ! in None
+            idle: true
+        "#]],
+    );
+}
+
+#[test]
+fn a_session_that_goes_away_in_a_transaction_has_lost_it() {
+    check(
+        "> Q BEGIN
+         > Q SELECT a FROM t
+         @ gone
+         @ idle",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [write*]
+            » [snapshot*]
+            » Q SELECT a FROM t
+            ! 3 took its snapshot
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ! Run(Tx(3)) lost
+            ! in None
+            idle: true
+        "#]],
+    );
+}
+
+#[test]
+fn a_client_that_goes_away_while_it_waits_has_lost_its_transaction() {
+    check(
+        "@ hold
+         > Q INSERT INTO t VALUES (1)
+         @ gone
+         @ idle",
+        expect![[r#"
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            ! Run(Tx(3)) lost
+            ! in None
+            idle: true
+        "#]],
+    );
+}
+
+#[test]
+fn all_prepared_statements_go_and_ours_with_them() {
+    check(
+        "> Q INSERT INTO t VALUES (1)
+         > Q DISCARD ALL
+         > Q INSERT INTO t VALUES (1)",
+        expect![[r#"
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » Q INSERT INTO t VALUES (1)
+            ! 3 took its snapshot
+            ! 3 ran
+            « C INSERT 0 1
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 5ab1b73a, digest 31fb68fc, 0 rows
+            « Z I
+            » Q DISCARD ALL
+            « C DISCARD
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            » Q INSERT INTO t VALUES (1)
+            ! 3 took its snapshot
+            ! 3 ran
+            « C INSERT 0 1
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 5ab1b73a, digest 31fb68fc, 0 rows
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
+fn notices_and_parameters_pass_through() {
+    check(
+        "< N 01000 a notice
+         < S default_transaction_read_only on
+         < S TimeZone UTC",
+        expect![[r#"
+            « N 01000 a notice
+            « S default_transaction_read_only off
+            « S TimeZone UTC
+        "#]],
+    );
+}
+
+#[test]
+fn a_session_starts_between_client_and_server() {
+    let mut session = Session::new(Code::Recorded, false);
+    let name = traceparent(6);
+    session.run(&format!(
+        "> startup user=u database=d application_name={name}
+         < R 3
+         > p secret
+         < R
+         < S server_version 15.4
+         < S default_transaction_read_only on
+         < K abcd
+         < Z I
+         @ pins reads-only
+         > Q SELECT a FROM t"
+    ));
+    expect![[r#"
+        » startup user=u database=d application_name=00-00000000000000aa0000000000000006-00000000000000ff-01
+        « R
+        » p secret
+        « R
+        « S server_version 15.4
+        « S default_transaction_read_only off
+        ! backend 7
+        « K
+        « Z I
+        ! claim of request 6: Run(Tx(3))
+        ? snapshot of 3
+        » Q SELECT a FROM t
+        ! in None
+        ! 3 took its snapshot
+        ! Run(Tx(3)) committed, shape c4728aa3, digest a9c69739, 1 rows
+        « T a
+        « D x
+        « C SELECT 1
+        « Z I
+    "#]].assert_eq(&session.shown);
+}
+
+#[test]
+fn what_is_no_message_closes_the_session() {
+    for script in ["> raw Q\0\0\0\0x", "< raw Z\0\0\0\0I"] {
+        let mut session = Session::new(Code::Recorded, true);
+        session.run(script);
+        assert_eq!(session.shown, "closed\n");
+    }
+}
+
+#[test]
+fn a_session_whose_recording_cannot_be_read_is_closed() {
+    check(
+        "> Q BEGIN
+         > Q SELECT a FROM t
+         @ unreadable
+         > Q COMMIT
+         > Q INSERT INTO t VALUES (1)",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [write*]
+            » [snapshot*]
+            » Q SELECT a FROM t
+            ! 3 took its snapshot
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 7877900d, digest 641466f1, 1 rows
+            « C COMMIT
+            « Z I
+            ! claim of request none: Run(Tx(3))
+            closed
+        "#]],
+    );
+    check(
+        "@ claim serve 4
+         @ unreadable
+         > Q INSERT INTO t VALUES (1)",
+        expect![[r#"
+            ! claim of request none: Serve(Tx(4))
+            closed
+        "#]],
+    );
+}

@@ -1,0 +1,6 @@
+//! The integration tests of `hindcast-replay`: one program, a module per subject.
+
+mod common;
+mod coordinator;
+mod faithful;
+mod holder;

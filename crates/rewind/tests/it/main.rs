@@ -1,0 +1,5 @@
+//! The integration tests of `hindcast-rewind`: one program, a module per subject.
+
+mod backup;
+mod pins;
+mod template;

@@ -1,0 +1,109 @@
+//! Condition variables.
+//!
+//! What a wait does to the order of threads is that it gives the mutex away and takes it again,
+//! which is an acquisition of the mutex like any other. Who signalled whom is nowhere logged: the
+//! waiter's acquisition comes after those that were made while it slept. So replay never sleeps on
+//! a condition: it unlocks, awaits the turn of the acquisition, and locks. A wait that timed out
+//! with nobody else taking the mutex is a relaxed acquisition (section 4.1.1 of the paper
+//! on relaxed total ordering), preceded by its result.
+//!
+//! Signals and broadcasts are executed in both runs, since threads that are not ours may wait; in
+//! replay nobody else does.
+
+// SAFETY, of each `unsafe` here that has no reason of its own: a function has the contract of
+// libc's function of the same name, the caller keeps it, and `real` is that function.
+
+use std::ffi::c_int;
+
+use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, timespec};
+
+use super::mutex;
+use crate::mechanism::signals;
+use crate::mechanism::sync::{
+    self, Step, after_timeout, before_wait, real, record_failure, waiting,
+};
+use crate::state::mode::{Mode, mode};
+use crate::state::thread::{self, Current};
+
+fn wait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    function: &'static str,
+    thread: &mut Current,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    before_wait(thread);
+    let result = if mode() == Mode::Record {
+        let result = waiting(thread, real);
+        if result != 0 {
+            record_failure(thread, result);
+        }
+        if holds_mutex(result) {
+            // SAFETY: the wait has taken the mutex again.
+            unsafe { mutex::record(thread, mutex) };
+        }
+        result
+    } else {
+        replay(thread, condition, mutex, function)
+    };
+    if result == libc::ETIMEDOUT {
+        after_timeout(thread);
+    }
+    signals::leave(thread);
+    result
+}
+
+/// Whether the wait came to give the mutex away and took it again. Errors of use are found before
+/// that.
+fn holds_mutex(result: c_int) -> bool {
+    matches!(result, 0 | libc::ETIMEDOUT | libc::EOWNERDEAD | libc::EINTR)
+}
+
+fn replay(
+    thread: &mut Current,
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    function: &'static str,
+) -> c_int {
+    let step = Step::new(function, condition);
+    // Whoever made the mutex free for this thread's result may need it first, so let go of it
+    // before looking. A wait that failed at once is the exception, and the only event that the
+    // thread's own log can have without the mutex.
+    let early = sync::failure_if(thread, step, |code| !holds_mutex(code));
+    if let Some(code) = early {
+        return code;
+    }
+    // SAFETY: the program's mutex, which it holds, as the interface demands.
+    unsafe { real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int)(mutex) };
+    let result = sync::failure(thread, step).unwrap_or(0);
+    sync::pass(thread, step, |thread| {
+        // SAFETY: as above.
+        unsafe { mutex::lock_now(thread, mutex) };
+    });
+    result
+}
+
+// Programs bind to the second version of these symbols; without asking for it one would get the
+// first, whose condition variables have another layout. Ours have no version and serve whoever asks
+// for any.
+
+takers! { wait:
+    pthread_cond_wait @ c"GLIBC_2.3.2" (condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t), mutex;
+    pthread_cond_timedwait @ c"GLIBC_2.3.2" (condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec), mutex;
+    pthread_cond_clockwait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec), mutex;
+}
+
+// These run in system space, because waking is a system call. Nothing is logged, so no signal is
+// delivered. To destroy a variable is to wait until whoever was woken is out of it.
+macro_rules! wakers {
+    ($($name:ident)*) => {$(
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(condition: *mut pthread_cond_t) -> c_int {
+            let real = real!($name @ c"GLIBC_2.3.2": fn(*mut pthread_cond_t) -> c_int);
+            // SAFETY: the program's condition variable.
+            thread::in_system_space(|| unsafe { real(condition) })
+        }
+    )*};
+}
+
+wakers! { pthread_cond_signal pthread_cond_broadcast pthread_cond_destroy }

@@ -1,0 +1,121 @@
+//! Semaphores.
+//!
+//! A post is an acquisition before its effect can be seen, a wait one after it has seen the effect
+//! of a post. Replay repeats the order of the two, in which no wait can come before its post; so it
+//! never sleeps on a semaphore. The real value is kept up to date for threads that are not ours.
+
+// SAFETY, of each `unsafe` here that has no reason of its own: a function has the contract of
+// libc's function of the same name, the caller keeps it, and `real` is that function.
+
+use std::ffi::c_int;
+
+use libc::{clockid_t, sem_t, timespec};
+
+use crate::mechanism::signals;
+use crate::mechanism::sync::{
+    self, Outcome, Step, after_timeout, await_turn, before_wait, publish, real, record,
+    record_failure, unexpected, waiting,
+};
+use crate::raw::{errno, set_errno};
+use crate::state::mode::{Mode, mode};
+use crate::state::thread::{self, Current};
+
+fn acquire(
+    semaphore: *mut sem_t,
+    function: &'static str,
+    thread: &mut Current,
+    mut real: impl FnMut() -> c_int,
+) -> c_int {
+    before_wait(thread);
+    let result = if mode() == Mode::Record {
+        let mut result = waiting(thread, &mut real);
+        while result != 0 && errno() == libc::EINTR && signals::deliver_and_restart(thread) {
+            result = waiting(thread, &mut real);
+        }
+        match result {
+            0 => record(thread, semaphore as u64),
+            _ => {
+                let code = errno();
+                record_failure(thread, code);
+                set_errno(code);
+            }
+        }
+        result
+    } else {
+        match await_turn(thread, Step::new(function, semaphore)) {
+            Outcome::Acquires => {
+                let before = errno();
+                // SAFETY: the program's semaphore. In one that is shared with another process the
+                // post may have been the other's.
+                unsafe { real!(sem_trywait: fn(*mut sem_t) -> c_int)(semaphore) };
+                set_errno(before);
+                publish(thread);
+                0
+            }
+            Outcome::Fails(code) => {
+                set_errno(code);
+                -1
+            }
+        }
+    };
+    if result != 0 && errno() == libc::ETIMEDOUT {
+        after_timeout(thread);
+        set_errno(libc::ETIMEDOUT);
+    }
+    signals::leave(thread);
+    result
+}
+
+takers! { acquire:
+    sem_wait(semaphore: *mut sem_t);
+    sem_timedwait(semaphore: *mut sem_t, until: *const timespec);
+    sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, until: *const timespec);
+    sem_trywait(semaphore: *mut sem_t);
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
+    let real = real!(sem_post: fn(*mut sem_t) -> c_int);
+    let Some(thread) = &mut thread::enter() else {
+        return unsafe { real(semaphore) };
+    };
+    if mode() == Mode::Record {
+        record(thread, semaphore as u64);
+    } else {
+        let step = Step::new("sem_post", semaphore);
+        match await_turn(thread, step) {
+            Outcome::Acquires => {}
+            Outcome::Fails(_) => unexpected(thread, step),
+        }
+    }
+    // A value that is too large already is the same in both runs: it is counted in the same order.
+    let result = unsafe { real(semaphore) };
+    if mode() == Mode::Replay {
+        publish(thread);
+    }
+    signals::leave(thread);
+    result
+}
+
+/// The value depends on what other threads have come to, so it is logged.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sem_getvalue(semaphore: *mut sem_t, value: *mut c_int) -> c_int {
+    let real = real!(sem_getvalue: fn(*mut sem_t, *mut c_int) -> c_int);
+    let Some(thread) = &mut thread::enter() else {
+        return unsafe { real(semaphore, value) };
+    };
+    let result = if mode() == Mode::Record {
+        let result = unsafe { real(semaphore, value) };
+        record_failure(thread, unsafe { *value });
+        result
+    } else {
+        let step = Step::new("sem_getvalue", semaphore);
+        let Some(seen) = sync::failure(thread, step) else {
+            unexpected(thread, step)
+        };
+        unsafe { *value = seen };
+        0
+    };
+    signals::leave(thread);
+    result
+}

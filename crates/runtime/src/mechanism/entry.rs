@@ -1,0 +1,127 @@
+//! How a thread, and the one thread of a forked child, begins.
+
+use std::sync::atomic::Ordering;
+
+use hindcast_execlog::Board;
+use hindcast_execlog::board::State;
+
+use crate::mechanism::detach::{self, Reason};
+use crate::mechanism::{divergence, folder, heap, instructions, sync};
+use crate::state::log::{Reader, Unreadable, Writer};
+use crate::state::mode::{Mode, mode, set_mode};
+use crate::state::recording::{self, board, config, with_header};
+use crate::state::thread::{self, Current};
+use crate::{raw, syscall};
+
+/// Sets up the calling thread with its state: its log, its line on the board, its traps. Leaves it
+/// in system space.
+pub fn enter_thread(thread: &mut Current) {
+    thread::set_current(thread.as_ptr());
+    // SAFETY: no arguments.
+    thread.kernel_id.store(
+        unsafe { syscall!(libc::SYS_gettid) } as u32,
+        Ordering::Relaxed,
+    );
+    open_log(thread);
+    take_slot(thread);
+    arm(thread);
+    sync::mutex::thread_starting(thread);
+    heap::thread_starting(thread);
+}
+
+fn open_log(thread: &mut Current) {
+    let process = config().process;
+    let number = thread.number;
+    match mode() {
+        Mode::Record => {
+            if let Err(code) = thread.writer.create(number, detach::log_is_full) {
+                detach::log_is_full(code);
+            }
+            with_header(|header| header.threads.fetch_max(number + 1, Ordering::AcqRel));
+        }
+        Mode::Replay => {
+            match thread.reader.open(process.as_str(), number) {
+                // The process ended between the creation of the thread and its first step: an empty
+                // log.
+                Err(Unreadable::Missing(libc::ENOENT)) if number != 0 => {}
+                Err(why) => divergence::unusable(
+                    format_args!("{}/t{number}: {why}", process.as_str()),
+                    why.hint(),
+                ),
+                Ok(()) => {}
+            }
+            if config().break_thread == u64::from(number) {
+                thread.reader.stop_before(config().break_event);
+            }
+        }
+        Mode::Off => {}
+    }
+}
+
+fn take_slot(thread: &mut Current) {
+    if mode() != Mode::Replay {
+        return;
+    }
+    thread.slot = board().and_then(Board::take_slot);
+    if let Some(slot) = thread.slot {
+        // SAFETY: no arguments.
+        slot.pid.store(
+            unsafe { syscall!(libc::SYS_getpid) } as u32,
+            Ordering::Relaxed,
+        );
+        slot.thread.store(thread.number, Ordering::Relaxed);
+        let name = (&raw const slot.process).cast_mut();
+        // SAFETY: the slot is this thread's alone; the launcher reads it after `state` says that it
+        // is in use.
+        unsafe { (*name).set(config().process.as_str()) };
+    }
+    thread.show(State::Running, 0);
+}
+
+/// Makes system calls from replay space of the calling thread trap, and the instructions that say
+/// what time or which processor it is.
+pub fn arm(thread: &mut Current) {
+    const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
+    const PR_SYS_DISPATCH_ON: usize = 1;
+    if mode() == Mode::Off {
+        return;
+    }
+    let (text, length) = raw::text_range();
+    // SAFETY: the selector byte lives as long as the process.
+    let result = unsafe {
+        syscall!(
+            libc::SYS_prctl,
+            PR_SET_SYSCALL_USER_DISPATCH,
+            PR_SYS_DISPATCH_ON,
+            text,
+            length,
+            thread.selector.as_ptr()
+        )
+    };
+    if raw::error_of(result).is_some() {
+        detach::detach(Reason::Other("this kernel has no Syscall User Dispatch"));
+    }
+    instructions::arm(thread);
+}
+
+/// In the child of a fork, on its only thread, which is in system space: the child's own folder and
+/// log.
+pub fn after_fork(thread: &mut Current, process: &str) {
+    thread::forget_others(thread);
+    recording::set_process(process);
+    if let Err(reason) = folder::open(mode()) {
+        if mode() == Mode::Replay {
+            divergence::unusable(
+                format_args!("the folder {process} of the recording: {reason}"),
+                "",
+            );
+        }
+        set_mode(Mode::Off);
+        thread.enter_system();
+        return;
+    }
+    thread.writer = Writer::closed();
+    thread.reader = Reader::closed();
+    thread.at_end.store(false, Ordering::Relaxed);
+    enter_thread(thread);
+}

@@ -1,0 +1,121 @@
+//! The folder of this process in the recording.
+
+use hindcast_execlog::ProcessHeader;
+use hindcast_execlog::config::descriptors;
+
+use crate::mechanism::files;
+use crate::state::log::{Path, take_room};
+use crate::state::mode::{Mode, mode};
+use crate::state::{recording, thread};
+use crate::{raw, syscall};
+
+/// Maps the file `process` of this process's folder: recording makes it, replay reads it.
+pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
+    let process = recording::config().process;
+    let length = size_of::<ProcessHeader>();
+    let (open_flags, map_flags) = match mode {
+        Mode::Record => (
+            libc::O_RDWR | libc::O_CREAT | libc::O_EXCL,
+            libc::MAP_SHARED,
+        ),
+        _ => (libc::O_RDONLY, libc::MAP_PRIVATE),
+    };
+    if mode == Mode::Record {
+        let folder = Path::new(process.as_str(), format_args!(""));
+        // SAFETY: a C string.
+        unsafe {
+            syscall!(
+                libc::SYS_mkdirat,
+                descriptors::FOLDER,
+                folder.as_c_str().as_ptr(),
+                0o700
+            )
+        };
+    }
+    let path = Path::new(process.as_str(), format_args!("process"));
+    let file = raw::open_at(descriptors::FOLDER, path.as_c_str(), open_flags, 0o600)
+        .map_err(ErrorNumber)?;
+    if mode == Mode::Record {
+        let folder = Path::new(process.as_str(), format_args!(""));
+        let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0)
+            .map_err(ErrorNumber)?;
+        files::allowing_ours(|| {
+            files::put_at(folder, descriptors::PROCESS, libc::O_CLOEXEC);
+            // What is said of all numbers of ours must be true of each: none of them can become the
+            // program's.
+            for number in descriptors::LIBRARY..descriptors::END {
+                if files::identity(number).is_none() {
+                    files::put_at(folder, number, libc::O_CLOEXEC);
+                }
+            }
+        });
+        raw::close(folder);
+        // SAFETY: a descriptor and numbers.
+        unsafe { syscall!(libc::SYS_ftruncate, file, length) };
+    }
+    let address = take_room(length).ok_or(ErrorNumber(libc::ENOMEM))?;
+    // SAFETY: room taken just now.
+    let mapped = unsafe { raw::map_file(address, length, map_flags, file, 0) };
+    raw::close(file);
+    let header = mapped.map_err(ErrorNumber)?.cast::<ProcessHeader>();
+    if mode == Mode::Record {
+        // SAFETY: no arguments.
+        let pid = unsafe { syscall!(libc::SYS_getpid) } as u32;
+        // SAFETY: room for one.
+        unsafe { header.write(ProcessHeader::new(pid, recording::config().parent.as_str())) };
+    }
+    recording::set_header(header);
+    Ok(())
+}
+
+pub struct ErrorNumber(i32);
+
+impl std::fmt::Display for ErrorNumber {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            libc::ENOENT => write!(formatter, "is not there"),
+            libc::EEXIST => write!(formatter, "is there already"),
+            code => write!(formatter, "error {code}"),
+        }
+    }
+}
+
+/// The process is about to become another user: the logs become that user's, so that they can grow
+/// and new ones be made.
+pub fn hand_over(user: u32) {
+    if mode() != Mode::Record {
+        return;
+    }
+    let give = |file: &std::ffi::CStr| {
+        // SAFETY: a C string. Where it is not allowed the process was not privileged to begin with.
+        unsafe {
+            syscall!(
+                libc::SYS_fchownat,
+                descriptors::PROCESS,
+                file.as_ptr(),
+                user,
+                -1i32,
+                libc::AT_SYMLINK_NOFOLLOW
+            )
+        }
+    };
+    give(c".");
+    give(c"process");
+    for thread in thread::all() {
+        give(Path::new(".", format_args!("t{}", thread.number)).as_c_str());
+    }
+}
+
+/// Whether the recording has a folder of this name.
+pub fn is_recorded(process: &str) -> bool {
+    let path = Path::new(process, format_args!("process"));
+    // SAFETY: a C string.
+    unsafe {
+        syscall!(
+            libc::SYS_faccessat,
+            descriptors::FOLDER,
+            path.as_c_str().as_ptr(),
+            libc::R_OK
+        ) == 0
+    }
+}

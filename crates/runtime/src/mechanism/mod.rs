@@ -1,0 +1,15 @@
+//! How a step of the program is recorded or replayed, wherever it came in.
+
+pub mod call;
+pub mod detach;
+pub mod divergence;
+pub mod echo;
+pub mod entry;
+pub mod files;
+pub mod folder;
+pub mod heap;
+pub mod instructions;
+pub mod log;
+pub mod lookup;
+pub mod signals;
+pub mod sync;

@@ -1,0 +1,126 @@
+//! The recording that this process is part of: what the launcher asked for, the board on which the
+//! launcher looks, and the file `process` of the process's folder.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use hindcast_execlog::config::Run;
+use hindcast_execlog::files::End;
+use hindcast_execlog::{Board, Config, ProcessHeader};
+
+use super::mode::{Mode, mode};
+
+/// Where the three lie that the launcher sees. They are mapped for ever.
+struct Recording {
+    config: AtomicPtr<Config>,
+    board: AtomicPtr<Board>,
+    header: AtomicPtr<ProcessHeader>,
+    /// Somebody writes a text into the header.
+    busy: AtomicBool,
+}
+
+static RECORDING: Recording = Recording {
+    config: AtomicPtr::new(std::ptr::null_mut()),
+    board: AtomicPtr::new(std::ptr::null_mut()),
+    header: AtomicPtr::new(std::ptr::null_mut()),
+    busy: AtomicBool::new(false),
+};
+
+/// At init: what the launcher left for this process.
+pub fn set(config: *mut Config, board: *mut Board) {
+    RECORDING.config.store(config, Ordering::Release);
+    RECORDING.board.store(board, Ordering::Release);
+}
+
+/// The process has a folder, and this is its file.
+pub fn set_header(header: *mut ProcessHeader) {
+    RECORDING.header.store(header, Ordering::Release);
+}
+
+/// In a forked child, on its only thread: its folder is this one.
+pub fn set_process(process: &str) {
+    let config = RECORDING.config.load(Ordering::Acquire);
+    // SAFETY: set before anything was recorded. Only this thread exists, and it holds no reference
+    // to the configuration.
+    unsafe {
+        (*config).parent = (*config).process;
+        (*config).process.set(process);
+    }
+}
+
+/// What the launcher wants. A default that says `Off` before init.
+pub fn config() -> &'static Config {
+    static NONE: std::sync::LazyLock<Config> = std::sync::LazyLock::new(|| Config::new(Run::Off));
+    // SAFETY: set once, changed only in a forked child before it has a second thread.
+    unsafe { RECORDING.config.load(Ordering::Acquire).as_ref() }.unwrap_or(&NONE)
+}
+
+pub fn replaying() -> bool {
+    mode() == Mode::Replay
+}
+
+pub fn board() -> Option<&'static Board> {
+    // SAFETY: mapped for ever; all of it that changes is atomic or has one writer.
+    unsafe { RECORDING.board.load(Ordering::Acquire).as_ref() }
+}
+
+/// The process's file, if it is open. Texts in it are written rarely and one at a time.
+pub fn with_header<R>(change: impl FnOnce(&mut ProcessHeader) -> R) -> Option<R> {
+    let header = RECORDING.header.load(Ordering::Acquire);
+    if header.is_null() {
+        return None;
+    }
+    while RECORDING.busy.swap(true, Ordering::Acquire) {
+        std::hint::spin_loop();
+    }
+    // SAFETY: mapped for ever, and `busy` admits one.
+    let result = change(unsafe { &mut *header });
+    RECORDING.busy.store(false, Ordering::Release);
+    Some(result)
+}
+
+/// Notes how the process ended.
+pub fn ended(end: End, code: u32) {
+    if mode() == Mode::Record {
+        with_header(|header| {
+            header.code.store(code, Ordering::Release);
+            header.end.store(end as u32, Ordering::Release);
+        });
+    }
+}
+
+/// In replay, why recording of this process ended before the process did.
+pub fn recorded_reason() -> &'static str {
+    // SAFETY: the mapping is private and nobody writes texts in replay.
+    unsafe { RECORDING.header.load(Ordering::Acquire).as_ref() }
+        .map_or("", |header| header.reason.as_str())
+}
+
+/// In replay, whether the recorded process came to its end by itself.
+pub fn ended_by_itself() -> bool {
+    // SAFETY: as above.
+    let end =
+        unsafe { RECORDING.header.load(Ordering::Acquire).as_ref() }.map(|header| header.end().0);
+    matches!(end, Some(End::Exited | End::Signalled | End::Executed))
+}
+
+/// Something that a person should know about this recording. Each text is kept once.
+pub fn warn(text: std::fmt::Arguments<'_>) {
+    if mode() != Mode::Record {
+        return;
+    }
+    let mut line = hindcast_execlog::Text::<400>::new();
+    let _ = std::fmt::Write::write_fmt(&mut line, text);
+    with_header(|header| {
+        if !header
+            .warnings
+            .as_str()
+            .lines()
+            .any(|known| known == line.as_str())
+        {
+            let _ = std::fmt::Write::write_fmt(
+                &mut header.warnings,
+                format_args!("{}\n", line.as_str()),
+            );
+        }
+    });
+}

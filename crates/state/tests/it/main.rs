@@ -1,0 +1,3 @@
+//! The integration tests of `hindcast-state`: one program, a module per subject.
+
+mod state;

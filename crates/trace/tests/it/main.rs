@@ -1,0 +1,13 @@
+//! The integration tests of `hindcast-trace`: one program, a module per subject.
+
+mod common;
+mod damaged;
+mod disk_full;
+mod duckdb;
+mod encrypted;
+mod kill;
+mod memory;
+mod prune;
+mod recording;
+mod round_trip;
+mod torn;

@@ -1,0 +1,185 @@
+//! Reads a text into statements.
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::classify;
+use super::lexer::{Dialect, Lexer, Token, TokenKind};
+use super::statement::{Fingerprint, Statement};
+use crate::limits;
+
+/// What the allocator and an `Arc` add to the parts of a statement.
+const ALLOCATIONS_BYTES: usize = 64;
+
+/// The statements of one text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Script {
+    /// As many as the server will find: empty ones do not count.
+    pub statements: Vec<Statement>,
+    /// The text ends within a string, a quoted name or a comment; the server will refuse all of
+    /// it.
+    pub unterminated: bool,
+    /// It names a setting that decides how texts are read (see [`Dialect`]).
+    pub changes_dialect: bool,
+}
+
+impl Script {
+    /// About how much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let own = |statement: &Statement| {
+            let sequences = statement.sequences.iter();
+            let names = sequences.map(|column| column.column.len() + column.sequence.len());
+            size_of_val(&*statement.locks)
+                + size_of_val(&*statement.sequences)
+                + names.sum::<usize>()
+                + size_of::<Fingerprint>()
+                + statement.fingerprint.text.capacity()
+                + ALLOCATIONS_BYTES
+        };
+        size_of::<Self>()
+            + self.statements.capacity() * size_of::<Statement>()
+            + self.statements.iter().map(own).sum::<usize>()
+    }
+
+    /// Reads a text. Never fails: what is not SQL is a [`Kind::Utility`] statement for the server
+    /// to refuse.
+    pub fn of(text: &[u8], dialect: Dialect) -> Self {
+        let mut lexer = Lexer::new(text, dialect);
+        let (mut statements, mut tokens) = (Vec::new(), Vec::new());
+        let (mut parens, mut bodies) = (0usize, 0usize);
+        let (mut changes_dialect, mut omitted) = (false, 0u64);
+        for token in lexer.by_ref() {
+            changes_dialect |= names_dialect(token, text);
+            match token.kind {
+                TokenKind::Space | TokenKind::Comment => continue,
+                TokenKind::Semicolon if parens == 0 && bodies == 0 => {
+                    statements.extend(statement(text, &tokens, omitted));
+                    tokens.clear();
+                    omitted = 0;
+                    continue;
+                }
+                TokenKind::Open => parens += 1,
+                TokenKind::Close => parens = parens.saturating_sub(1),
+                // The body of a function in standard SQL has semicolons of its own: BEGIN ATOMIC …;
+                // …; END
+                TokenKind::Word if parens == 0 && classify::creates_routine(text, &tokens) => {
+                    match token.text(text) {
+                        word if word.eq_ignore_ascii_case(b"begin") => bodies += 1,
+                        word if word.eq_ignore_ascii_case(b"case") && bodies > 0 => bodies += 1,
+                        word if word.eq_ignore_ascii_case(b"end") => {
+                            bodies = bodies.saturating_sub(1)
+                        }
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+            tokens.push(token);
+            if tokens.len() >= 2 * limits::STATEMENT_TOKENS_MAX {
+                thin(&mut tokens);
+                omitted += 1;
+            }
+        }
+        statements.extend(statement(text, &tokens, omitted));
+        Self {
+            statements,
+            unterminated: lexer.is_unterminated(),
+            changes_dialect,
+        }
+    }
+}
+
+/// `tokens` without spaces and comments; `None` if there are none. `omitted`: how often some were
+/// left out.
+fn statement(text: &[u8], tokens: &[Token], omitted: u64) -> Option<Statement> {
+    let (first, last) = (tokens.first()?, tokens.last()?);
+    let range = first.start..last.end;
+    let mut statement = classify::classify(text, tokens, range);
+    statement.fingerprint = Arc::new(fingerprint(text, tokens, omitted));
+    Some(statement)
+}
+
+fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
+    // Constants are numbered behind the statement's own parameters, as pg_stat_statements does.
+    let mut next = tokens
+        .iter()
+        .filter(|token| token.kind == TokenKind::Parameter)
+        .map(|token| number(&token.text(text)[1..]))
+        .max()
+        .unwrap_or(0);
+    let mut normal = Vec::with_capacity(tokens.last().map_or(0, |last| last.end - tokens[0].start));
+    let mut previous_end = tokens.first().map_or(0, |token| token.start);
+    for token in tokens {
+        if token.start > previous_end {
+            normal.push(b' ');
+        }
+        previous_end = token.end;
+        if matches!(token.kind, TokenKind::String | TokenKind::Number) {
+            next = next.saturating_add(1);
+            normal.push(b'$');
+            normal.extend_from_slice(next.to_string().as_bytes());
+        } else {
+            normal.extend_from_slice(token.text(text));
+        }
+    }
+    let hash = xxh3_64(&normal).wrapping_add(omitted);
+    let text = if normal.len() <= limits::FINGERPRINT_BYTES_MAX {
+        String::from_utf8_lossy(&normal).into_owned()
+    } else {
+        // A character cut in two at the end becomes a replacement character, which does no harm
+        // here.
+        String::from_utf8_lossy(&normal[..limits::FINGERPRINT_BYTES_MAX]).into_owned() + "…"
+    };
+    Fingerprint { hash, text }
+}
+
+/// `SET client_encoding`, `set_config('standard_conforming_strings', …)`, `SET NAMES`, and code
+/// that has one of these in it.
+fn names_dialect(token: Token, text: &[u8]) -> bool {
+    let text = token.text(text);
+    match token.kind {
+        TokenKind::Word => ["standard_conforming_strings", "client_encoding", "names"]
+            .iter()
+            .any(|name| text.eq_ignore_ascii_case(name.as_bytes())),
+        TokenKind::String | TokenKind::QuotedName => ["standard_conforming", "client_encoding"]
+            .iter()
+            .any(|name| memchr::memmem::find(text, name.as_bytes()).is_some()),
+        _ => false,
+    }
+}
+
+/// Drops tokens from the middle of a statement that has very many of them (rows of values), keeping
+/// parentheses balanced.
+fn thin(tokens: &mut Vec<Token>) {
+    let middle = limits::STATEMENT_TOKENS_MAX / 2..tokens.len() - limits::STATEMENT_TOKENS_MAX / 4;
+    let at = Token {
+        kind: TokenKind::Symbol,
+        start: tokens[middle.start].start,
+        end: tokens[middle.start].start,
+    };
+    let of = |kind| {
+        tokens[middle.clone()]
+            .iter()
+            .filter(|token| token.kind == kind)
+            .count()
+    };
+    let (opened, closed) = (of(TokenKind::Open), of(TokenKind::Close));
+    let kind = if opened > closed {
+        TokenKind::Open
+    } else {
+        TokenKind::Close
+    };
+    let balance = opened
+        .abs_diff(closed)
+        .min(limits::STATEMENT_TOKENS_MAX / 8);
+    tokens.splice(middle, std::iter::repeat_n(Token { kind, ..at }, balance));
+}
+
+fn number(digits: &[u8]) -> u32 {
+    digits.iter().fold(0u32, |value, digit| {
+        value
+            .saturating_mul(10)
+            .saturating_add(u32::from(digit - b'0'))
+    })
+}

@@ -1,0 +1,8 @@
+//! The integration tests of `hindcast-wire`: one program, a module per subject.
+
+mod abuse;
+mod between;
+mod scenarios;
+mod server;
+mod support;
+mod unasked;

@@ -1,0 +1,29 @@
+//! The integration tests of `hindcast-tests`: one program, a module per subject.
+
+mod audit;
+mod backup;
+mod bases;
+mod cli;
+mod encrypted;
+mod examples;
+mod exec_interfaces;
+mod exec_locks;
+mod exec_orders;
+mod exec_processes;
+mod exec_programs;
+mod exec_real;
+mod exec_refusals;
+mod exec_servers;
+mod harness;
+mod modes;
+mod prune;
+mod redaction;
+mod retro;
+mod retro_faults;
+mod retro_services;
+mod roles;
+mod standby;
+mod standby_checker;
+mod standby_faults;
+mod standby_types;
+mod tls;
