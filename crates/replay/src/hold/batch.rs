@@ -352,8 +352,10 @@ impl Holder {
             }
             Claim::Run(tx) if !changed && statement.locks.contains(&sql::ADVISORY) => {
                 open.note_lock(index);
-                // It may wait for another transaction's commit, which must not wait for this.
-                steps.extend([Step::Hold(Ask::Lock(tx, index)), Step::Ran]);
+                // From here on it may wait for others, here for its turn and in the database for a
+                // commit. They must not wait for this: whose snapshot is the older need not have
+                // been the first to lock.
+                steps.extend([Step::Ran, Step::Hold(Ask::Lock(tx, index))]);
             }
             _ => {}
         }

@@ -301,9 +301,9 @@ fn an_advisory_lock_in_the_middle_of_a_batch() {
             « D x
             « C SELECT 1
             « 1
+            ! 3 ran
             « 2
             ? lock of 3 by statement 2
-            ! 3 ran
             » E -
             » P - COMMIT
             » B - -

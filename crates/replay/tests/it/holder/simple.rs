@@ -585,8 +585,8 @@ fn an_advisory_lock_is_held_and_reported() {
             « D x
             « C SELECT 1
             « Z T
-            ? lock of 3 by statement 2
             ! 3 ran
+            ? lock of 3 by statement 2
             » Q SELECT pg_advisory_xact_lock(1)
             ! 3 locked by statement 2
             « T a
