@@ -131,6 +131,22 @@ impl Process {
         });
     }
 
+    /// Waits until it handles Ctrl-C itself. Before that, when it has only just started, it simply
+    /// ends of it.
+    #[track_caller]
+    pub fn wait_until_it_catches_interrupts(&mut self) {
+        const SIGINT: u64 = 1 << (2 - 1);
+        let status = format!("/proc/{}/status", self.child.id());
+        self.wait_until("it to catch interrupts", || {
+            let status = std::fs::read_to_string(&status).ok()?;
+            let caught = status
+                .lines()
+                .find_map(|line| line.strip_prefix("SigCgt:"))?;
+            let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
+            (caught & SIGINT != 0).then_some(())
+        });
+    }
+
     /// As Ctrl-C would, and waits for the end.
     pub fn interrupt(self) -> Finished {
         self.signal("INT");

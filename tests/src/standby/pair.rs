@@ -466,6 +466,12 @@ impl Follower {
         self.process.is_running()
     }
 
+    /// Waits until it handles Ctrl-C itself.
+    #[track_caller]
+    pub fn wait_until_it_catches_interrupts(&mut self) {
+        self.process.wait_until_it_catches_interrupts();
+    }
+
     /// As Ctrl-C would.
     pub fn interrupt(self) -> Finished {
         self.process.interrupt()

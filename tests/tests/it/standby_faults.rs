@@ -757,6 +757,7 @@ fn an_interrupt_ends_it_in_whatever_it_is_doing() {
     let workload = Workload::start(&pair.primary_url(), 2, 0, &mut random);
     for _ in 0..kills(6) {
         let mut follower = pair.follow(&[]);
+        follower.wait_until_it_catches_interrupts();
         let patience = Duration::from_millis(random.below(800));
         let begun = std::time::Instant::now();
         while begun.elapsed() < patience {
