@@ -6,6 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hindcast_trace::{Micros, SessionId, Transaction};
 
+/// What commits do for temporary tables of that kind; not a statement, but it takes an id like one.
+pub(super) const ON_COMMIT: &str = "ON COMMIT DELETE ROWS";
+/// Of these, those of one session that are closer together than this count as one, in microseconds.
+const TOGETHER: Micros = 50_000;
+/// How far back that is looked for.
+const NEAR: usize = 64;
+
 /// It looks here once per tick: waking it for every transaction would cost more than all the rest
 /// of recording one.
 #[derive(Debug, Default)]
@@ -78,7 +85,15 @@ impl Ledger {
 
     /// Its ids will turn up without a record.
     pub fn unasked(&self, unasked: Unasked) {
-        locked(&self.unasked).push(unasked);
+        let mut told = locked(&self.unasked);
+        // A session may have one per transaction.
+        let same = |last: &&mut Unasked| {
+            last.what == ON_COMMIT && unasked.what == ON_COMMIT && last.session == unasked.session
+        };
+        match told.iter_mut().rev().take(NEAR).find(same) {
+            Some(last) if unasked.began - last.ended < TOGETHER => last.ended = unasked.ended,
+            _ => told.push(unasked),
+        }
     }
 
     pub fn functions_catch(&self) -> bool {

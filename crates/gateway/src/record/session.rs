@@ -1,6 +1,7 @@
 //! The driver that observes sessions while recording.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -15,7 +16,7 @@ use hindcast_wire::{
     Wires,
 };
 
-use super::ledger::Unasked;
+use super::ledger::{ON_COMMIT, Unasked};
 use super::sink::Sink;
 use crate::http::Witness;
 use crate::pg::{Driver, Flow, Host, Permission, Refusal, SessionStart};
@@ -203,6 +204,9 @@ impl RecordingDriver {
             }
             Event::UnknownTable { table } => self.sink.catalog().unknown_table(table),
             Event::OwnXid { xid } => self.sink.ledger().own(xid.0),
+            Event::EmptiedOnCommit { began, ended } => {
+                self.unasked(ON_COMMIT, began, ended, None);
+            }
             Event::Unasked {
                 statement,
                 began,
@@ -213,19 +217,24 @@ impl RecordingDriver {
                 if let Some(statement) = statement.as_ref().filter(|_| commits_inside) {
                     self.commits_inside(statement, began, ended);
                 }
-                self.sink.ledger().unasked(Unasked {
-                    session: self.session,
-                    backend: self.backend,
-                    what: kind_of(statement.as_deref()),
-                    began,
-                    ended,
-                    ids: xids.map(|xids| xids.start.0..xids.end.0),
-                });
+                let ids = xids.map(|xids| xids.start.0..xids.end.0);
+                self.unasked(kind_of(statement.as_deref()), began, ended, ids);
             }
             Event::Unobserved { reason } => {
                 tracing::debug!(session = %self.session, reason, "a session passes through");
             }
         }
+    }
+
+    fn unasked(&self, what: &'static str, began: Micros, ended: Micros, ids: Option<Range<u64>>) {
+        self.sink.ledger().unasked(Unasked {
+            session: self.session,
+            backend: self.backend,
+            what,
+            began,
+            ended,
+            ids,
+        });
     }
 
     fn transaction(&mut self, observed: ObservedTransaction, uncertain: bool) {
@@ -462,6 +471,10 @@ fn kind_of(statement: Option<&Fingerprint>) -> &'static str {
         return "end of session";
     };
     let text = statement.text.to_ascii_lowercase();
+    // In front of the table's name, or among the options in parentheses.
+    if text.starts_with("vacuum") && text.contains("full") {
+        return "VACUUM FULL";
+    }
     let kind = KINDS.iter().find(|(start, _)| text.starts_with(start));
     kind.map_or("a statement", |(_, kind)| kind)
 }

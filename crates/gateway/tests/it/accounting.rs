@@ -149,6 +149,119 @@ async fn what_our_own_sessions_do_and_cannot_be_asked_about_is_no_gap() {
     assert_eq!(summary.status.unexplained, 0, "{:?}", recorded.gaps);
 }
 
+/// Runs statements through the gateway, each in a message of its own. What they did is ours, and
+/// nothing is in doubt.
+async fn is_ours(stage: Stage, statements: &[&str]) {
+    let client = connect(stage.pg(), "postgres").await;
+    for sql in statements {
+        client.batch_execute(sql).await.expect(sql);
+    }
+    drop(client);
+    let (summary, recorded) = stage.end().await;
+    assert_eq!(recorded.gaps, []);
+    assert_eq!(summary.status.unexplained, 0);
+}
+
+/// A table with values so long that they are stored apart, and inserted there when it is rewritten.
+const LONG: &str = "CREATE TABLE long (id int PRIMARY KEY, text text); \
+                    ALTER TABLE long ALTER text SET STORAGE EXTERNAL; \
+                    INSERT INTO long SELECT i, repeat('x', 9000) FROM generate_series(1, 5) i";
+
+#[tokio::test]
+async fn a_table_with_long_values_that_we_rewrite_is_no_gap() {
+    let statements = [
+        "VACUUM FULL long",
+        "CLUSTER long USING long_pkey",
+        "CLUSTER",
+    ];
+    is_ours(Stage::new().await, &[&[LONG], &statements[..]].concat()).await;
+}
+
+#[tokio::test]
+async fn what_wal_does_not_show_of_a_rewrite_is_no_gap() {
+    let statements = [
+        // In what all databases share.
+        "VACUUM FULL pg_database",
+        "CREATE TEMP TABLE own (x int)",
+        "VACUUM (PARALLEL 0, FULL TRUE) own",
+        "CREATE UNLOGGED TABLE scratch (x int)",
+        "VACUUM (FULL) scratch",
+    ];
+    is_ours(Stage::new().await, &statements).await;
+}
+
+/// ANALYZE notes that a table has no children any more.
+const CHILDLESS: [&str; 5] = [
+    "CREATE TABLE parent (x int)",
+    "CREATE TABLE child () INHERITS (parent)",
+    "ANALYZE parent",
+    "DROP TABLE child",
+    "ANALYZE parent",
+];
+
+#[tokio::test]
+async fn an_analyze_of_a_table_without_children_is_no_gap() {
+    is_ours(Stage::new().await, &CHILDLESS).await;
+}
+
+const UNLOGGED: &str = "CREATE UNLOGGED TABLE scratch (x int)";
+
+#[tokio::test]
+async fn our_maintenance_beside_an_unlogged_table_is_not_in_doubt() {
+    let statements = [
+        UNLOGGED,
+        "INSERT INTO scratch SELECT generate_series(1, 1000)",
+        "DELETE FROM scratch",
+        // Cuts it short.
+        "VACUUM scratch",
+        "CREATE TABLE parted (x int) PARTITION BY RANGE (x)",
+        "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+        "CREATE INDEX by_x ON parted (x)",
+        "CLUSTER parted USING by_x",
+        "CREATE TEMP TABLE own (x int) ON COMMIT DELETE ROWS",
+        "CREATE TEMP TABLE child () INHERITS (own)",
+        "CREATE INDEX ON own ((1))",
+        "ANALYZE own",
+    ];
+    let statements = [&statements, &CHILDLESS[..]].concat();
+    is_ours(Stage::new().await, &statements).await;
+}
+
+#[tokio::test]
+async fn temporary_tables_that_a_commit_empties_are_not_in_doubt_beside_an_unlogged_table() {
+    let statements = [
+        UNLOGGED,
+        "CREATE TEMP TABLE own (x int) ON COMMIT DELETE ROWS",
+        "SELECT * FROM own",
+        "BEGIN",
+        "SELECT * FROM own",
+        "COMMIT",
+        "CREATE TEMP TABLE other ON COMMIT DELETE ROWS AS SELECT 1 AS x",
+        "SELECT * FROM other",
+    ];
+    is_ours(Stage::new().await, &statements).await;
+}
+
+#[tokio::test]
+async fn maintenance_past_the_gateway_is_not_in_doubt_beside_an_unlogged_table() {
+    let stage = Stage::new().await;
+    let sql = |database: &str, text: &str| stage.cluster.sql(database, text).unwrap();
+    sql("postgres", "CREATE DATABASE other");
+    sql("other", "CREATE TABLE t (x int); INSERT INTO t VALUES (1)");
+    let client = connect(stage.pg(), "postgres").await;
+    for text in [UNLOGGED, "DELETE FROM counter"] {
+        client.batch_execute(text).await.unwrap();
+    }
+    sql("postgres", "VACUUM counter");
+    sql("other", "DELETE FROM t");
+    sql("other", "VACUUM t");
+    sql("other", "BEGIN; LOCK TABLE t; COMMIT");
+    drop(client);
+    let (summary, recorded) = stage.end().await;
+    assert_eq!(recorded.gaps, []);
+    assert_eq!(summary.status.unexplained, 0);
+}
+
 const GRANT: &str = "ALTER ROLE \"recorder\" REPLICATION";
 
 #[tokio::test]
@@ -204,24 +317,37 @@ async fn without_the_right_to_read_wal_it_cannot_be_told() {
 }
 
 #[tokio::test]
-async fn what_a_table_without_wal_holds_cannot_be_told() {
+async fn an_unlogged_table_tells_of_rows_that_are_in_it_and_not_of_those_that_are_gone() {
     let stage = Stage::new().await;
     stage
         .cluster
         .sql("postgres", "CREATE UNLOGGED TABLE scratch (x int)")
         .unwrap();
     missed(&stage, 1).await;
-    stage
-        .cluster
-        .sql("postgres", "INSERT INTO scratch VALUES (1)")
-        .unwrap();
+    let direct = stage.cluster.connect("postgres").await.unwrap();
+    let inserted = xid(&direct, "INSERT INTO scratch VALUES (1)").await;
+    missed(&stage, 2).await;
+    let deeper = "SAVEPOINT s; INSERT INTO scratch VALUES (2); RELEASE s";
+    let deeper = xid(&direct, deeper).await;
+    missed(&stage, 3).await;
+    xid(&direct, "DELETE FROM scratch").await;
     until("it is doubted", async || {
         stage.recording.status().unexplained == 1
     })
     .await;
     let because = stage.recording.status().unexplained_because.unwrap();
     assert!(because.contains("unlogged"), "{because}");
-    stage.end().await;
+    let (_, recorded) = stage.end().await;
+    let certain = recorded.gaps.iter().filter(|cause| !cause.is_doubt());
+    let certain: Vec<&GapCause> = certain.skip(1).collect();
+    for (cause, id) in certain.iter().zip([inserted, deeper]) {
+        let GapCause::Unaccounted { xids, wrote } = cause else {
+            panic!("{cause:?}");
+        };
+        assert!(xids.iter().any(|xid| xid.0 == id), "{xids:?}");
+        assert_eq!(wrote, "public.scratch");
+    }
+    assert_eq!(certain.len(), 2);
 }
 
 #[tokio::test]

@@ -104,6 +104,13 @@ impl ServerSide {
             if !asked_around {
                 events.extend(unasked(&told));
             }
+            let id_at_commit = self.empties_on_commit && told.xid_known && told.xid.is_none();
+            if id_at_commit && !told.passive && told.outcome != Outcome::Aborted {
+                events.push(Event::EmptiedOnCommit {
+                    began: told.began,
+                    ended: told.ended,
+                });
+            }
             events.push(match told.outcome {
                 Outcome::Unknown => Event::CommitUncertain(told),
                 _ => Event::Transaction(told),

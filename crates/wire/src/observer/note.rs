@@ -124,6 +124,7 @@ fn statement(text: &str, company: Company) -> Statement {
         ordered: false,
         returning: false,
         notifies: false,
+        empties_on_commit: false,
         locks: Box::default(),
         sequences: Box::default(),
         fingerprint: Arc::new(fingerprint),

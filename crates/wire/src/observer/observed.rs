@@ -88,6 +88,12 @@ pub enum Event {
     OwnXid {
         xid: Xid,
     },
+    /// A transaction without an id of its own was committed where the session has temporary tables
+    /// that commits empty: that may have taken an id, when it was too late to ask.
+    EmptiedOnCommit {
+        began: Micros,
+        ended: Micros,
+    },
     /// Something may have committed under ids that could not be asked for.
     Unasked {
         /// `None`: the end of the session, at which the server drops temporary tables.

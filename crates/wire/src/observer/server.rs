@@ -77,6 +77,8 @@ pub(super) struct ServerSide {
     pub(super) unknown_tables: Vec<u32>,
     /// The statement around which we ask, from the first answer to the second.
     pub(super) bracket: Option<Bracket>,
+    /// The session made temporary tables that commits empty.
+    pub(super) empties_on_commit: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +117,7 @@ impl ServerSide {
             server_version: String::new(),
             unknown_tables: Vec::new(),
             bracket: None,
+            empties_on_commit: false,
         }
     }
 
@@ -468,6 +471,7 @@ impl ServerSide {
         };
         self.within_statement = true;
         self.ordered = statement.ordered;
+        self.empties_on_commit |= statement.empties_on_commit;
         self.sequence_columns.clear();
         if self.open.is_none() {
             self.open(pending.payload.at);

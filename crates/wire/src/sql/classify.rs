@@ -165,6 +165,7 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
                 .top_level()
                 .any(|at| words.is(at, "order") && words.is(at + 1, "by")),
         returning: query && kind != Kind::Select && words.find_top("returning").is_some(),
+        empties_on_commit: kind == Kind::Utility && empties_on_commit(&words),
         notifies: kind == Kind::Notify || words.find("pg_notify").is_some(),
         locks: locks.into(),
         sequences: if kind == Kind::Select {
@@ -179,6 +180,15 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
             text: String::new(),
         }),
     }
+}
+
+/// `CREATE TEMP TABLE … ON COMMIT DELETE ROWS`
+fn empties_on_commit(words: &Words<'_>) -> bool {
+    let table = words.is(0, "create") && words.any(1, &["temp", "temporary", "local", "global"]);
+    table
+        && words.top_level().any(|at| {
+            words.is(at, "on") && words.is(at + 1, "commit") && words.is(at + 2, "delete")
+        })
 }
 
 fn starts_with(word: &[u8], prefix: &[u8]) -> bool {

@@ -23,6 +23,9 @@ pub struct Statement {
     pub returning: bool,
     /// It may queue a notification, which makes the commit assign a transaction id.
     pub notifies: bool,
+    /// It makes a temporary table that each later commit empties, for which the commit may assign a
+    /// transaction id.
+    pub empties_on_commit: bool,
     /// What it locks other than by writing rows: hashes of table names, or [`ADVISORY`].
     pub locks: Box<[u32]>,
     /// Top-level result columns that are simply `nextval('…')`.

@@ -27,6 +27,11 @@ fn check(texts: &[&str], expected: Expect) {
             notes.extend(statement.returning.then_some("returning".to_owned()));
             notes.extend(statement.notifies.then_some("notifies".to_owned()));
             notes.extend(
+                statement
+                    .empties_on_commit
+                    .then_some("empties on commit".to_owned()),
+            );
+            notes.extend(
                 (!statement.locks.is_empty()).then(|| format!("locks {}", statement.locks.len())),
             );
             notes.extend(
@@ -135,6 +140,8 @@ fn statements_and_what_they_need() {
             "DECLARE c CURSOR FOR SELECT 1",
             "FETCH 10 FROM c",
             "CREATE TABLE t (a int)",
+            "CREATE TEMPORARY TABLE t (a int) ON COMMIT DELETE ROWS",
+            "CREATE LOCAL TEMP TABLE t ON COMMIT DROP AS SELECT 1",
             "EXPLAIN ANALYZE SELECT 1",
         ],
         expect![[r#"
@@ -183,6 +190,10 @@ fn statements_and_what_they_need() {
             FETCH 10 FROM c
                 Cursor 
             CREATE TABLE t (a int)
+                Utility snapshot
+            CREATE TEMPORARY TABLE t (a int) ON COMMIT DELETE ROWS
+                Utility snapshot, empties on commit
+            CREATE LOCAL TEMP TABLE t ON COMMIT DROP AS SELECT 1
                 Utility snapshot
             EXPLAIN ANALYZE SELECT 1
                 Utility snapshot

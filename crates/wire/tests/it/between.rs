@@ -608,3 +608,62 @@ fn a_question_behind_that_fails_leaves_the_time_only() {
         "#]],
     );
 }
+
+#[test]
+fn a_commit_that_empties_temporary_tables_may_take_an_id() {
+    check(
+        "> Q SELECT 1
+         < T a
+         < D 1
+         < C SELECT 1
+         < ask 3
+         < Z I
+         > Q CREATE TEMP TABLE own (a int) ON COMMIT DELETE ROWS
+         < C CREATE TABLE
+         < ask 3
+         < Z I
+         @ xid NULL
+         > Q SELECT a FROM own
+         < T a
+         < C SELECT 0
+         < ask 3
+         < Z I
+         > Q SHOW work_mem
+         < T work_mem
+         < D 4MB
+         < C SHOW
+         < Z I",
+        expect![[r#"
+            » Q SELECT 1~;<snapshot xid>
+            « T a
+            ! began at 7
+            « D 1
+            « C SELECT 1
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 1
+                SELECT $1
+                sent: Q SELECT 1
+            » Q CREATE TEMP TABLE own (a int) ON COMMIT DELETE ROWS~;<snapshot xid>
+            ! began at 15
+            « C CREATE TABLE
+            « Z I
+            ! Committed, snapshot 100:105:[102], xid 777, rows 0
+                CREATE TEMP TABLE own (a int) ON COMMIT DELETE ROWS
+                sent: Q CREATE TEMP TABLE own (a int) ON COMMIT DELETE ROWS
+            » Q SELECT a FROM own~;<snapshot xid>
+            « T a
+            ! began at 21
+            « C SELECT 0
+            « Z I
+            ! emptied on commit
+            ! Committed, snapshot 100:105:[102], rows 0
+                SELECT a FROM own
+                sent: Q SELECT a FROM own
+            » Q SHOW work_mem
+            « T work_mem
+            « D 4MB
+            « C SHOW
+            « Z I
+        "#]],
+    );
+}

@@ -4,19 +4,24 @@
 //! | it wrote | it is |
 //! |---|---|
 //! | nothing, or only elsewhere, or only statistics | harmless |
+//! | nothing that is in WAL, while there are unlogged tables | not to be told |
 //! | rows of a table of this database | written past the gateway |
 //! | only catalogs, or files | a change of the schema past the gateway |
-//! | either, while a statement of our own ran that may have | that statement's, if alone |
+//! | one of the last three, while a statement of our own ran that may have | that statement's, if alone |
 //!
 //! What no counter may do here is excuse an id: each is judged by its own WAL.
 
 use std::collections::BTreeSet;
+
+use crate::record::ledger::ON_COMMIT;
 
 /// A relation as the catalog knows it now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Relation {
     /// What ANALYZE writes, autovacuum's included.
     Statistics,
+    /// `pg_class`, where ANALYZE notes that a table has no children any more.
+    Class,
     Catalog,
     /// A table, a sequence, or the table that an index or a TOAST table belongs to.
     Table(String),
@@ -35,14 +40,22 @@ pub(super) struct Wrote {
     pub dropped: bool,
     /// In other databases, or in what all databases share.
     pub elsewhere: bool,
+    /// It locked tables against readers.
+    pub locked: bool,
+    /// It did what VACUUM and ANALYZE do.
+    pub maintained: bool,
     /// Its WAL was read from its beginning.
     pub complete: bool,
 }
 
 impl Wrote {
-    /// WAL has nothing of it but its end.
+    /// WAL has nothing of it but its end, and perhaps locks.
     pub fn left_no_trace(&self) -> bool {
-        self.rows.is_empty() && self.built.is_empty() && !self.dropped && !self.elsewhere
+        self.rows.is_empty()
+            && self.built.is_empty()
+            && !self.dropped
+            && !self.elsewhere
+            && !self.maintained
     }
 }
 
@@ -77,26 +90,31 @@ pub(super) enum Judgement {
 
 pub(super) const SCHEMA: &str = "the schema";
 const GONE: &str = "a table that is gone";
+pub(super) const UNLOGGED: &str =
+    "they may have written to an unlogged table, whose rows are not in WAL";
 
 /// What a statement whose id cannot be asked for may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
-    /// Nothing that would not be harmless anyway.
-    Nothing,
-    /// The files of relations, with the catalogs that name them.
-    Files,
+    /// Nothing: it takes locks, and an id for these.
+    Locks,
+    /// Nothing but rows of `pg_class`, or nothing that is in WAL.
+    Class,
+    /// Catalogs, and the files of relations.
     Catalogs,
     Rows,
 }
 
 /// By the first words of the statement. What is not among these (`CALL`, `DO`) may commit inside,
 /// after having changed anything.
-const REACHES: [(&str, Reach); 11] = [
-    ("ANALYZE", Reach::Nothing),
-    ("CHECKPOINT", Reach::Nothing),
-    ("LOCK", Reach::Nothing),
-    // Only with FULL.
-    ("VACUUM", Reach::Files),
+const REACHES: [(&str, Reach); 13] = [
+    (ON_COMMIT, Reach::Locks),
+    ("CHECKPOINT", Reach::Locks),
+    ("LOCK", Reach::Locks),
+    ("ANALYZE", Reach::Class),
+    // It makes a table, and drops it again.
+    ("VACUUM FULL", Reach::Catalogs),
+    ("VACUUM", Reach::Class),
     ("CLUSTER", Reach::Catalogs),
     ("REINDEX", Reach::Catalogs),
     ("CREATE", Reach::Catalogs),
@@ -115,37 +133,41 @@ fn reach(statement: &str) -> Reach {
 
 pub(super) fn judge(wrote: &Wrote, around: &Around) -> Judgement {
     let rows = tables(&wrote.rows);
-    let catalogs = wrote.rows.contains(&Relation::Catalog);
-    let schema = catalogs || !wrote.built.is_empty() || wrote.dropped;
-    if rows.is_empty() && !schema {
-        return nothing_here(wrote, around);
-    }
+    let catalogs =
+        wrote.rows.contains(&Relation::Catalog) || !wrote.built.is_empty() || wrote.dropped;
+    let needed = match () {
+        _ if !rows.is_empty() => Reach::Rows,
+        _ if catalogs => Reach::Catalogs,
+        _ if wrote.rows.contains(&Relation::Class) => Reach::Class,
+        _ => return nothing_here(wrote, around),
+    };
     let mut changed = rows.clone();
     if rows.is_empty() {
         changed.insert(SCHEMA.to_owned());
         changed.extend(tables(&wrote.built));
     }
-    let files = !wrote.built.is_empty() || wrote.dropped;
-    let needed = match () {
-        _ if !rows.is_empty() => Reach::Rows,
-        _ if files => Reach::Files,
-        _ => Reach::Catalogs,
-    };
+    let what = || format!("{} changed", list(&changed));
+    let known = whose(needed, around, what);
+    known.unwrap_or(Judgement::PastUs(changed))
+}
+
+/// Whether a statement of our own explains what happened.
+fn whose(needed: Reach, around: &Around, what: impl FnOnce() -> String) -> Option<Judgement> {
     let of = |statement: &&&'static str| reach(statement) >= needed;
     let statement = around.statements.iter().find(of).copied();
     match (statement, around.strangers) {
-        (Some(statement), 0) => Judgement::Ours(statement),
-        (Some(statement), strangers) => Judgement::CannotTell(format!(
-            "{} changed while {statement} ran here, and {strangers} session{} past the gateway",
-            list(&changed),
+        (Some(statement), 0) => Some(Judgement::Ours(statement)),
+        (Some(statement), strangers) => Some(Judgement::CannotTell(format!(
+            "{} while {statement} ran here, and {strangers} session{} past the gateway",
+            what(),
             if strangers == 1 {
                 " was connected"
             } else {
                 "s were connected"
             }
-        )),
-        (None, _) if around.running && !around.last => Judgement::Later,
-        (None, _) => Judgement::PastUs(changed),
+        ))),
+        (None, _) if around.running && !around.last => Some(Judgement::Later),
+        (None, _) => None,
     }
 }
 
@@ -154,19 +176,23 @@ fn nothing_here(wrote: &Wrote, around: &Around) -> Judgement {
         let reason = "they began before the WAL that could be read";
         return Judgement::CannotTell(reason.to_owned());
     }
-    match wrote.left_no_trace() && around.unlogged {
-        true => Judgement::CannotTell(
-            "they may have written to an unlogged table, whose rows are not in WAL".to_owned(),
-        ),
-        false => Judgement::Harmless,
+    if !(wrote.left_no_trace() && around.unlogged) {
+        return Judgement::Harmless;
     }
+    let needed = match wrote.locked {
+        true => Reach::Locks,
+        false => Reach::Class,
+    };
+    let what = || "an unlogged table may have changed".to_owned();
+    let known = whose(needed, around, what);
+    known.unwrap_or_else(|| Judgement::CannotTell(UNLOGGED.to_owned()))
 }
 
 fn tables(relations: &[Relation]) -> BTreeSet<String> {
     let name = |relation: &Relation| match relation {
         Relation::Table(name) => Some(name.clone()),
         Relation::Gone => Some(GONE.to_owned()),
-        Relation::Statistics | Relation::Catalog => None,
+        Relation::Statistics | Relation::Class | Relation::Catalog => None,
     };
     relations.iter().filter_map(name).collect()
 }
@@ -228,18 +254,55 @@ mod tests {
                 "{harmless:?}"
             );
         }
-        // Not if its beginning is missing, nor if tables do not tell.
+        // Not if its beginning is missing.
         let beginning_missing = Wrote {
             complete: false,
             ..rows(&[Statistics])
         };
         assert!(doubtful(&judge(&beginning_missing, &alone)));
-        let unlogged = Around {
+    }
+
+    #[test]
+    fn what_left_no_trace_beside_unlogged_tables_is_ours_only_by_a_statement_of_ours() {
+        let beside = |around: Around| Around {
             unlogged: true,
-            ..Around::default()
+            ..around
         };
-        assert!(doubtful(&judge(&rows(&[]), &unlogged)));
-        assert_eq!(judge(&rows(&[Statistics]), &unlogged), Judgement::Harmless);
+        let alone = beside(Around::default());
+        let locked = Wrote {
+            locked: true,
+            ..rows(&[])
+        };
+        assert!(doubtful(&judge(&rows(&[]), &alone)));
+        assert!(doubtful(&judge(&locked, &alone)));
+        // Maintenance shows that it was nothing else.
+        let maintained = Wrote {
+            maintained: true,
+            ..locked.clone()
+        };
+        for harmless in [rows(&[Relation::Statistics]), maintained] {
+            assert_eq!(judge(&harmless, &alone), Judgement::Harmless);
+        }
+        for statement in ["VACUUM", "ANALYZE", "CLUSTER", "CALL"] {
+            let around = beside(during(statement));
+            for wrote in [&locked, &rows(&[])] {
+                assert_eq!(judge(wrote, &around), Judgement::Ours(statement));
+            }
+            let crowded = Around {
+                strangers: 1,
+                ..around
+            };
+            assert!(doubtful(&judge(&locked, &crowded)));
+        }
+        // To empty a temporary table it is locked.
+        let around = beside(during(ON_COMMIT));
+        assert_eq!(judge(&locked, &around), Judgement::Ours(ON_COMMIT));
+        assert!(doubtful(&judge(&rows(&[]), &around)));
+        let running = Around {
+            running: true,
+            ..alone
+        };
+        assert_eq!(judge(&locked, &running), Judgement::Later);
     }
 
     #[test]
@@ -273,16 +336,27 @@ mod tests {
         };
         let alone = Around::default();
         assert_eq!(judge(&created, &alone), past_us(&["public.new", SCHEMA]));
+        let with_class = rows(&[Relation::Class, Relation::Catalog]);
+        assert_eq!(judge(&with_class, &during("ANALYZE")), past_us(&[SCHEMA]));
         assert_eq!(judge(&dropped, &alone), past_us(&[SCHEMA]));
-        // A VACUUM that rewrites no table touches no catalog.
+        // A VACUUM that rewrites no table touches no catalog but one.
         let catalogs = rows(&[Relation::Catalog]);
-        assert_eq!(judge(&catalogs, &during("VACUUM")), past_us(&[SCHEMA]));
-        assert_eq!(judge(&catalogs, &during("ANALYZE")), past_us(&[SCHEMA]));
+        let class = rows(&[Relation::Class, Relation::Statistics]);
+        assert_eq!(judge(&class, &alone), past_us(&[SCHEMA]));
+        for statement in ["VACUUM", "ANALYZE"] {
+            assert_eq!(judge(&catalogs, &during(statement)), past_us(&[SCHEMA]));
+            assert_eq!(
+                judge(&created, &during(statement)),
+                past_us(&["public.new", SCHEMA])
+            );
+            let ours = Judgement::Ours(statement);
+            assert_eq!(judge(&class, &during(statement)), ours);
+        }
         assert_eq!(
             judge(&catalogs, &during("DISCARD")),
             Judgement::Ours("DISCARD")
         );
-        for statement in ["VACUUM", "CREATE", "CALL", "end of session"] {
+        for statement in ["VACUUM FULL", "CREATE", "CALL", "end of session"] {
             let ours = Judgement::Ours(statement);
             assert_eq!(judge(&created, &during(statement)), ours);
             let crowded = Around {

@@ -43,7 +43,7 @@ use accounted::Accounted;
 use follow::{BACKLOG_BYTES, Follower, Unreadable};
 use judge::{Around, Judgement, Wrote, judge};
 use marks::{Mark, Marks};
-use questions::{Activity, Moment};
+use questions::{Activity, Moment, Unlogged};
 
 /// How long a transaction whose answer was lost may stay in progress before it is recorded as
 /// unknown.
@@ -121,6 +121,12 @@ struct Waiting {
     first: Instant,
 }
 
+impl Waiting {
+    fn ids(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.top).chain(self.xids.iter().copied())
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 enum SettleError {
     #[error(transparent)]
@@ -168,6 +174,20 @@ impl Found {
     fn doubts(&mut self, reason: String, xids: Vec<u64>, from: Micros, to: Micros) {
         let doubtful = self.cannot_tell.entry(reason).or_default();
         xids.into_iter().for_each(|xid| doubtful.add(xid, from, to));
+    }
+
+    /// `clock`: what to add to the server's to get ours.
+    fn judged(&mut self, one: &Waiting, judgement: Judgement, clock: Micros) {
+        let at = one.at + clock;
+        let (from, to) = (at - CLOCK_SLACK, at + CLOCK_SLACK);
+        match judgement {
+            Judgement::Later | Judgement::Harmless | Judgement::Ours(_) => {}
+            Judgement::PastUs(wrote) => {
+                let ids = one.xids.iter();
+                ids.for_each(|xid| self.past_us(*xid, &wrote, from, to));
+            }
+            Judgement::CannotTell(reason) => self.doubts(reason, one.xids.clone(), from, to),
+        }
     }
 
     fn gaps(self) -> Vec<Gap> {
@@ -346,13 +366,23 @@ impl Settler {
                 Err(why) => self.by_rows(control, &why, last, &mut found).await?,
             }
         }
-        let unlogged = self.waiting.iter().any(|one| one.wrote.left_no_trace())
-            && questions::has_unlogged_tables(control).await?;
+        let unlogged = match self.waiting.iter().any(|one| one.wrote.left_no_trace()) {
+            true => Some(Unlogged::ask(control).await?).filter(|unlogged| unlogged.any),
+            false => None,
+        };
         // A statement that was running when the server was asked, and is not any more, has told of
         // itself.
         self.read_ledger();
+        let mut unseen = Vec::new();
         for one in std::mem::take(&mut self.waiting) {
-            self.conclude(one, &activity, unlogged, last, &mut found);
+            match self.conclude(&one, &activity, unlogged.is_some(), last) {
+                Judgement::Later => self.waiting.push(one),
+                Judgement::CannotTell(reason) if reason == judge::UNLOGGED => unseen.push(one),
+                judgement => found.judged(&one, judgement, activity.clock),
+            }
+        }
+        if let Some(unlogged) = unlogged {
+            search(control, &unlogged, unseen, activity.clock, &mut found).await;
         }
         found.gaps().into_iter().for_each(|gap| self.sink.gap(gap));
         tracing::debug!(count, took = ?began.elapsed(), "ids without a record");
@@ -466,6 +496,8 @@ impl Settler {
                 built: names(&one.built),
                 dropped: !one.dropped.is_empty(),
                 elsewhere: one.elsewhere,
+                locked: one.locked,
+                maintained: one.maintained,
                 complete: self.marks.start(top).is_some_and(|(_, complete)| complete),
             };
             let wrote = match alike.iter().find(|known| ***known == wrote) {
@@ -489,15 +521,14 @@ impl Settler {
     }
 
     fn conclude(
-        &mut self,
-        one: Waiting,
+        &self,
+        one: &Waiting,
         activity: &Activity,
         unlogged: bool,
         last: bool,
-        found: &mut Found,
-    ) {
+    ) -> Judgement {
         if self.accounted.contains(one.top) {
-            return;
+            return Judgement::Harmless;
         }
         let at = one.at + activity.clock;
         let shown = activity.running_since.is_some_and(|since| since <= one.at);
@@ -510,18 +541,7 @@ impl Settler {
         };
         let judgement = judge(&one.wrote, &around);
         tracing::debug!(xid = one.top, wrote = ?one.wrote, ?judgement, "an id without a record");
-        match judgement {
-            Judgement::Later => self.waiting.push(one),
-            Judgement::Harmless | Judgement::Ours(_) => {}
-            Judgement::PastUs(wrote) => {
-                for xid in one.xids {
-                    found.past_us(xid, &wrote, at - CLOCK_SLACK, at + CLOCK_SLACK);
-                }
-            }
-            Judgement::CannotTell(reason) => {
-                found.doubts(reason, one.xids, at - CLOCK_SLACK, at + CLOCK_SLACK);
-            }
-        }
+        judgement
     }
 
     /// Statements of our own, with ids that are not known, in whose time a transaction committed.
@@ -577,6 +597,29 @@ impl Settler {
         self.open.retain(|_, open| open.ran);
         let presumed = before - self.open.len();
         self.sink.counters().subtransactions(presumed as u64);
+    }
+}
+
+/// Looks for rows that ids left in unlogged tables. Those that left none stay in doubt.
+async fn search(
+    control: &Client,
+    unlogged: &Unlogged,
+    unseen: Vec<Waiting>,
+    clock: Micros,
+    found: &mut Found,
+) {
+    let xids: Vec<u64> = unseen.iter().flat_map(Waiting::ids).collect();
+    // A server that cannot be asked leaves the doubt.
+    let left = unlogged.rows_left(control, &xids).await;
+    let left = left.unwrap_or_default();
+    for one in unseen {
+        let wrote = one.ids().filter_map(|xid| left.get(&xid)).flatten();
+        let wrote: BTreeSet<String> = wrote.cloned().collect();
+        let judgement = match wrote.is_empty() {
+            true => Judgement::CannotTell(judge::UNLOGGED.to_owned()),
+            false => Judgement::PastUs(wrote),
+        };
+        found.judged(&one, judgement, clock);
     }
 }
 

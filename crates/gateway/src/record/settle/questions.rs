@@ -200,6 +200,7 @@ pub(super) async fn relations(
 fn relation(initial: bool, name: &str, qualified: String) -> Relation {
     match (initial, name) {
         (true, "pg_statistic" | "pg_statistic_ext_data") => Relation::Statistics,
+        (true, "pg_class") => Relation::Class,
         // Large objects are the users' data.
         (true, "pg_largeobject" | "pg_largeobject_metadata") => Relation::Table(qualified),
         (true, _) => Relation::Catalog,
@@ -207,16 +208,52 @@ fn relation(initial: bool, name: &str, qualified: String) -> Relation {
     }
 }
 
-/// Whether this database has tables whose rows are not in WAL.
-pub(super) async fn has_unlogged_tables(client: &Client) -> Result<bool, Error> {
-    let row = client
-        .query_one(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_class \
-              WHERE relpersistence = 'u' AND relkind IN ('r', 'm', 'S'))",
-            &[],
-        )
-        .await?;
-    Ok(row.get(0))
+/// The tables of this database whose rows are not in WAL.
+pub(super) struct Unlogged {
+    /// Their names, and how large they are together.
+    tables: Vec<String>,
+    bytes: i64,
+    /// There are some, or sequences of that kind.
+    pub any: bool,
+}
+
+impl Unlogged {
+    pub async fn ask(client: &Client) -> Result<Self, Error> {
+        let rows = client
+            .query(
+                "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), pg_catalog.pg_relation_size(c.oid), \
+                        c.relkind <> 'S' \
+                   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                  WHERE c.relpersistence = 'u' AND c.relkind IN ('r', 'm', 'S')",
+                &[],
+            )
+            .await?;
+        let tables = || rows.iter().filter(|row| row.get(2));
+        let sizes = tables().filter_map(|row| row.get::<Option<i64>>(1));
+        Ok(Self {
+            bytes: sizes.sum(),
+            tables: tables().map(|row| row.get(0)).collect(),
+            any: !rows.is_empty(),
+        })
+    }
+
+    /// Ids that left rows, with the tables. What is too large is not searched.
+    pub async fn rows_left(
+        &self,
+        client: &Client,
+        xids: &[u64],
+    ) -> Result<BTreeMap<u64, BTreeSet<String>>, Error> {
+        let mut left = BTreeMap::<u64, BTreeSet<String>>::new();
+        if self.bytes > SEARCH_BYTES_MAX {
+            return Ok(left);
+        }
+        for table in &self.tables {
+            for xid in rows_of(client, table, xids).await? {
+                left.entry(xid).or_default().insert(table.clone());
+            }
+        }
+        Ok(left)
+    }
 }
 
 /// The sessions of this database.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::record::{
-    CUSTOM, GENERIC, HEAP, HEAP2, RELATION_MAP, Record, Relfile, SEQUENCE, STORAGE, TRANSACTION,
-    XLOG,
+    CUSTOM, GENERIC, HEAP, HEAP2, RELATION_MAP, Record, Relfile, SEQUENCE, STANDBY, STORAGE,
+    TRANSACTION, XLOG,
 };
 use super::{Bytes, Format};
 
@@ -20,10 +20,17 @@ pub(in crate::record) struct Effects {
     pub rows: BTreeSet<Relfile>,
     /// Relations that it created, or wrote page by page, as an index is built or a table rewritten.
     pub built: BTreeSet<Relfile>,
+    /// Those of `built` whose files it created.
+    created: BTreeSet<Relfile>,
     /// Files that it gave up when it committed: of dropped, truncated or rewritten relations.
     pub dropped: BTreeSet<Relfile>,
-    /// Wrote in other databases, or in what all of them share.
+    /// Wrote or locked in other databases, or in what all of them share.
     pub elsewhere: bool,
+    /// Locked relations against readers. That alone takes an id.
+    pub locked: bool,
+    /// Cut a table short as VACUUM does, or changed a catalog's row in place, which maintenance
+    /// does.
+    pub maintained: bool,
     /// There were more relations than are kept apart.
     pub more: bool,
 }
@@ -61,6 +68,7 @@ pub(in crate::record) fn widen(xid: u32, near: u64) -> u64 {
 enum Means {
     Rows,
     Built,
+    Maintained,
     Nothing,
 }
 
@@ -80,7 +88,8 @@ impl Facts {
         self.commits.get(&xid).copied()
     }
 
-    /// Of a transaction with its subtransactions.
+    /// Of a transaction with its subtransactions. Rows in files of its own making belong to what it
+    /// built: a table that is rewritten has its long values inserted one by one.
     pub fn effects(&self, top: u64) -> Effects {
         let subtransactions = self.subtransactions.get(&top).into_iter().flatten();
         let mut all = Effects::default();
@@ -90,17 +99,22 @@ impl Facts {
         {
             all.rows.extend(&one.rows);
             all.built.extend(&one.built);
+            all.created.extend(&one.created);
             all.dropped.extend(&one.dropped);
             all.elsewhere |= one.elsewhere;
+            all.locked |= one.locked;
+            all.maintained |= one.maintained;
             all.more |= one.more;
         }
+        let Effects { rows, created, .. } = &mut all;
+        rows.retain(|file| !created.contains(file));
         all
     }
 
     /// Takes a record into account.
     ///
-    /// Row locks, hints, pruning, vacuuming and statistics in `pg_class` are no writing: any
-    /// transaction that only reads may do these. Index entries are none either, since the rows
+    /// Row locks, hints and pruning are no writing: any transaction that only reads may do these.
+    /// Nor is what maintenance does: it changes no row that a query sees. Index entries are none either, since the rows
     /// that they lead to are.
     pub fn note(&mut self, record: &Record<'_>) {
         if record.manager == TRANSACTION {
@@ -118,30 +132,72 @@ impl Facts {
             // Several inserted at once; not: pruned, frozen, all visible, locked.
             (HEAP2, 0x50) => Means::Rows,
             (SEQUENCE | GENERIC | CUSTOM..=255, _) => Means::Rows,
+            // In place.
+            (HEAP, 0x70) => Means::Maintained,
             // A page as a whole; not the one that goes with a hint.
             (XLOG, _) if record.info & 0xF0 == 0xB0 => Means::Built,
             _ => Means::Nothing,
         };
-        let mut data = Bytes(record.data);
-        let created = match (record.manager, operation) {
-            (STORAGE, 0x10) => relfile(&mut data),
-            // Which catalog has which files, in one database; its number is never asked for.
-            (RELATION_MAP, _) => data.u32().map(|database| Relfile {
-                tablespace: 0,
-                database,
-                node: 0,
-            }),
-            _ => None,
-        };
-        if let Some(relation) = created {
-            self.add(xid, relation, |effects| &mut effects.built);
-        }
+        self.note_files(xid, record);
         for relation in record.relations {
             match means {
                 Means::Rows => self.add(xid, *relation, |effects| &mut effects.rows),
                 Means::Built => self.add(xid, *relation, |effects| &mut effects.built),
+                Means::Maintained => self.mark(xid, relation.database, |effects| {
+                    effects.maintained = true;
+                }),
                 Means::Nothing => {}
             }
+        }
+    }
+
+    /// What a record says in its data, and not by its blocks.
+    fn note_files(&mut self, xid: u64, record: &Record<'_>) {
+        let mut data = Bytes(record.data);
+        match (record.manager, record.info & 0x70) {
+            (STORAGE, 0x10) => {
+                if let Some(relation) = relfile(&mut data) {
+                    self.add(xid, relation, |effects| &mut effects.built);
+                    self.add(xid, relation, |effects| &mut effects.created);
+                }
+            }
+            // Cut short, behind the number of blocks that are left.
+            (STORAGE, 0x20) => {
+                if let Some(relation) = data.u32().and_then(|_| relfile(&mut data)) {
+                    self.mark(xid, relation.database, |effects| effects.maintained = true);
+                }
+            }
+            // Which catalog has which files, in one database; its number is never asked for.
+            (RELATION_MAP, _) => {
+                let database = data.u32().map(|database| Relfile {
+                    tablespace: 0,
+                    database,
+                    node: 0,
+                });
+                if let Some(relation) = database {
+                    self.add(xid, relation, |effects| &mut effects.built);
+                }
+            }
+            // Locks that a standby has to take too: how many, then for each the id, the database
+            // and the relation.
+            (STANDBY, 0x00) => {
+                for _ in 0..data.u32().unwrap_or(0) {
+                    let Some((_, database, _)) = triple(&mut data) else {
+                        return;
+                    };
+                    self.mark(xid, database, |effects| effects.locked = true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Something that it did to a relation, of which only the database matters.
+    fn mark(&mut self, xid: u64, database: u32, mark: impl FnOnce(&mut Effects)) {
+        let effects = self.effects.entry(xid).or_default();
+        match database == self.database {
+            true => mark(effects),
+            false => effects.elsewhere = true,
         }
     }
 
@@ -201,11 +257,16 @@ impl Facts {
     }
 }
 
+fn triple(data: &mut Bytes<'_>) -> Option<(u32, u32, u32)> {
+    Some((data.u32()?, data.u32()?, data.u32()?))
+}
+
 fn relfile(data: &mut Bytes<'_>) -> Option<Relfile> {
+    let (tablespace, database, node) = triple(data)?;
     Some(Relfile {
-        tablespace: data.u32()?,
-        database: data.u32()?,
-        node: data.u32()?,
+        tablespace,
+        database,
+        node,
     })
 }
 

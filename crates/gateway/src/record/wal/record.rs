@@ -11,6 +11,7 @@ pub(super) const XLOG: u8 = 0;
 pub(super) const TRANSACTION: u8 = 1;
 pub(super) const STORAGE: u8 = 2;
 pub(super) const RELATION_MAP: u8 = 7;
+pub(super) const STANDBY: u8 = 8;
 pub(super) const HEAP2: u8 = 9;
 pub(super) const HEAP: u8 = 10;
 pub(super) const SEQUENCE: u8 = 15;

@@ -224,6 +224,7 @@ fn facts_say_who_wrote_where() {
     );
     let other = run("other", "INSERT INTO a VALUES (4)");
     let locked = run("postgres", "LOCK TABLE a");
+    let locked_elsewhere = run("other", "LOCK TABLE a");
     let row_lock = run("postgres", "SELECT * FROM a LIMIT 1 FOR UPDATE");
     let temporary = run(
         "postgres",
@@ -240,6 +241,18 @@ fn facts_say_who_wrote_where() {
         .parse()
         .unwrap();
     let (a, b) = (node("a"), node("b"));
+    let long = "CREATE TABLE long (x text); ALTER TABLE long ALTER x SET STORAGE EXTERNAL; \
+                INSERT INTO long VALUES (repeat('x', 9000))";
+    cluster.sql("postgres", long).unwrap();
+    // Which writes it anew.
+    let rewritten = run("postgres", "ALTER TABLE long ADD y float DEFAULT random()");
+    let next = || -> u64 {
+        let snapshot = "SELECT pg_snapshot_xmax(pg_current_snapshot())";
+        cluster.sql("postgres", snapshot).unwrap().parse().unwrap()
+    };
+    cluster.sql("postgres", "DELETE FROM long").unwrap();
+    let vacuumed = next();
+    cluster.sql("postgres", "VACUUM long").unwrap();
 
     let end: Lsn = cluster
         .sql("postgres", "SELECT pg_current_wal_flush_lsn()")
@@ -272,12 +285,18 @@ fn facts_say_who_wrote_where() {
     assert_eq!(rows_of(undone), [a], "without what was rolled back");
     assert_eq!(facts.commit(undone + 1), None);
     assert!(rows_of(other).is_empty() && facts.effects(other).elsewhere);
-    assert_eq!(
-        facts.effects(locked),
-        facts.effects(row_lock),
-        "locks are no writing"
+    let mut lock = facts::Effects::default();
+    assert_eq!(facts.effects(row_lock), lock, "locks are no writing");
+    lock.locked = true;
+    assert_eq!(facts.effects(locked), lock);
+    assert!(facts.effects(locked_elsewhere).elsewhere);
+    assert!(
+        rows_of(rewritten).iter().all(|node| *node < 16384)
+            && facts.effects(rewritten).dropped.len() > 1,
+        "long values in new files are no rows"
     );
-    assert_eq!(facts.effects(locked), facts::Effects::default());
+    let effects = facts.effects(vacuumed);
+    assert!(effects.maintained && effects.rows.is_empty() && effects.locked);
     assert!(
         rows_of(temporary).iter().all(|node| *node < 16384),
         "catalogs only"

@@ -392,6 +392,7 @@ fn show_event(event: &Event) -> String {
         }
         Event::UnknownTable { table } => format!("unknown table {table}"),
         Event::OwnXid { xid } => format!("own xid {xid}"),
+        Event::EmptiedOnCommit { .. } => "emptied on commit".to_owned(),
         Event::Unasked {
             statement,
             began,
