@@ -53,7 +53,9 @@ impl ServerSide {
                         events.extend(bracket.and_then(|bracket| bracket.close(None)));
                     }
                 }
-                if inline {
+                // The session ends with it (`pg_terminate_backend`), whatever it answers.
+                let fatal = backend::Fields::parse(piece.body()).is_ok_and(|one| one.is_fatal());
+                if inline || fatal {
                     // The client's transaction failed with it: let it know, as the answer to what
                     // it sent next.
                     self.failed_outside(piece.body());

@@ -667,3 +667,57 @@ fn a_commit_that_empties_temporary_tables_may_take_an_id() {
         "#]],
     );
 }
+
+#[test]
+fn the_end_of_the_session_is_told_even_where_it_answers_ours() {
+    check_with(
+        |options| options.raise_isolation = true,
+        "> Q SELECT 1
+         < ours E 57P01 terminating connection
+         @ server-gone",
+        expect![[r#"
+            » P ours <raise>
+            » B ours ours
+            » E ours
+            » C P ours
+            » C S ours
+            » S
+            » Q SELECT 1~;<snapshot xid>
+            « E 57P01 terminating connection
+            ! began at 7
+            ! unasked: SELECT $1 from 7 to 9, ids None
+            ! uncertain: Unknown, xid unknown, rows 0
+                SELECT $1
+                sent: Q SELECT 1
+            ! unasked: end of session from 8 to 9, ids None
+        "#]],
+    );
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q SELECT 1
+         < ours E 57P01 terminating connection
+         @ server-gone",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P ours <snapshot>
+            » B ours ours
+            » E ours
+            » C P ours
+            » C S ours
+            » S
+            » Q SELECT 1
+            « E 57P01 terminating connection
+            ! began at 7
+            ! Aborted block, xid unknown, rows 0
+                BEGIN
+                SELECT $1
+                sent: Q BEGIN | Q SELECT 1
+                was answered: C BEGIN | Z T | E 57P01 terminating connection
+            ! unasked: end of session from 11 to 12, ids None
+        "#]],
+    );
+}

@@ -125,7 +125,12 @@ pub fn server(line: &str, out: &mut BytesMut) {
                 Some((word, text)) if word.parse::<u32>().is_ok() => (Some(word), text),
                 _ => (None, text),
             };
-            let severity: &[u8] = if tag == "E" { b"ERROR" } else { b"NOTICE" };
+            let severity: &[u8] = match (tag, sqlstate) {
+                // `admin_shutdown`
+                ("E", "57P01") => b"FATAL",
+                ("E", _) => b"ERROR",
+                _ => b"NOTICE",
+            };
             let mut fields = vec![
                 (b'S', severity),
                 (b'V', severity),
