@@ -211,9 +211,10 @@ impl Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleNumber(usize);
 
-/// In one line, fields together.
+/// In one short line: rules of a kind together, the first few of many.
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 2;
         let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
         for text in self.texts() {
             let (kind, what) = text.split_once(':').unwrap_or((text, ""));
@@ -225,7 +226,16 @@ impl fmt::Display for Rules {
         for (at, (kind, all)) in kinds.iter().enumerate() {
             let separator = if at > 0 { "; " } else { "" };
             let colon = if all[0].is_empty() { "" } else { ": " };
-            write!(f, "{separator}{kind}{colon}{}", all.join(", "))?;
+            // One more fits where "and 1 more" would stand.
+            let shown = if all.len() > SHOWN + 1 {
+                SHOWN
+            } else {
+                all.len()
+            };
+            write!(f, "{separator}{kind}{colon}{}", all[..shown].join(", "))?;
+            if shown < all.len() {
+                write!(f, " and {} more", all.len() - shown)?;
+            }
         }
         Ok(())
     }
@@ -261,5 +271,9 @@ mod tests {
                 .is_none()
         );
         assert!(defaults.field("next_page_token").is_none());
+        assert_eq!(
+            defaults.to_string(),
+            "header: authorization; cards; field: password, passwd and 17 more; column: password, passwd, secret"
+        );
     }
 }
