@@ -7,7 +7,7 @@
 //! | nothing that is in WAL, while there are unlogged tables | not to be told |
 //! | rows of a table of this database | written past the gateway |
 //! | only catalogs, or files | a change of the schema past the gateway |
-//! | one of the last three, while a statement of our own ran that may have | that statement's, if alone |
+//! | one of these, while a statement of our own ran that may have | that statement's, if alone |
 //!
 //! What no counter may do here is excuse an id: each is judged by its own WAL.
 

@@ -114,8 +114,8 @@ impl Facts {
     /// Takes a record into account.
     ///
     /// Row locks, hints and pruning are no writing: any transaction that only reads may do these.
-    /// Nor is what maintenance does: it changes no row that a query sees. Index entries are none either, since the rows
-    /// that they lead to are.
+    /// Nor is what maintenance does: it changes no row that a query sees. Index entries are none
+    /// either, since the rows that they lead to are.
     pub fn note(&mut self, record: &Record<'_>) {
         if record.manager == TRANSACTION {
             self.end(record);
