@@ -265,7 +265,6 @@ impl Cluster {
                 "--username=postgres",
                 "--auth=trust",
                 "--encoding=UTF8",
-                "--no-instructions",
                 // What initdb wrote is on disk before anything that matters is: the first
                 // checkpoint sees to it.
                 "--no-sync",
