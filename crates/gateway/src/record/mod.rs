@@ -49,7 +49,7 @@ use crate::pg::{Server, ServerHandle, ServerOptions};
 use crate::redact::{Redactor, Rules};
 use catalog::{Catalog, ServerFacts};
 use session::RecordingHost;
-use settle::Settler;
+use settle::{Beginning, Settler};
 use sink::Sink;
 
 /// What to record, and where.
@@ -240,12 +240,15 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     sink.record(Record::Recorder(recorder.clone()));
     // Accounting starts where a replay would: what was committed since the base was taken must be
     // known.
-    let since = options.base.as_ref().map(|base| &base.snapshot);
+    let mut beginning = asked.beginning;
+    if let Some(base) = &options.base {
+        beginning.snapshot = base.snapshot.clone();
+    }
     let settler = Settler::new(
         Arc::clone(&connector),
         asked.accounting,
         Arc::clone(&sink),
-        since.unwrap_or(&asked.facts.snapshot),
+        beginning,
     );
     if let Some(base) = &options.base {
         sink.record(Record::Base(base.clone()));
@@ -327,6 +330,7 @@ struct Database {
     control: Client,
     accounting: Client,
     facts: ServerFacts,
+    beginning: Beginning,
     catalog: Catalog,
     /// A warning if it will not always be known who wrote past the gateway.
     in_doubt: Option<String>,
@@ -349,6 +353,7 @@ impl Database {
                 url: url.to_string(),
             });
         }
+        let beginning = Beginning::ask(&accounting).await.map_err(asked)?;
         let catalog = Catalog::read(&control).await.map_err(asked)?;
         let in_doubt = settle::in_doubt(&accounting).await.map_err(asked)?;
         let warning = |why| format!("writes past the gateway cannot always be told: {why}");
@@ -356,6 +361,7 @@ impl Database {
             control,
             accounting,
             facts,
+            beginning,
             catalog,
             in_doubt: in_doubt.map(warning),
         })

@@ -2,7 +2,6 @@
 
 use hindcast_pg::Error;
 use hindcast_pg::tokio::Client;
-use hindcast_trace::{Snapshot, Xid};
 
 /// The oldest server with `pg_current_snapshot`.
 const VERSION_MIN: i32 = 130_000;
@@ -15,7 +14,6 @@ pub(in crate::record) struct ServerFacts {
     pub system_identifier: u64,
     pub database: String,
     pub standby: bool,
-    pub snapshot: Snapshot,
 }
 
 impl ServerFacts {
@@ -35,26 +33,17 @@ impl ServerFacts {
             system_identifier: 0,
             database: row.get(2),
             standby: row.get(3),
-            snapshot: Snapshot {
-                xmin: Xid(0),
-                xmax: Xid(0),
-                in_progress: Vec::new(),
-            },
         };
         if facts.is_too_old() {
             return Ok(facts);
         }
         let row = client
             .query_one(
-                "SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), \
-                        pg_catalog.pg_current_snapshot()::text",
+                "SELECT system_identifier FROM pg_catalog.pg_control_system()",
                 &[],
             )
             .await?;
         facts.system_identifier = row.get::<i64>(0) as u64;
-        if let Ok(snapshot) = row.get::<&str>(1).parse() {
-            facts.snapshot = snapshot;
-        }
         Ok(facts)
     }
 

@@ -16,10 +16,6 @@ pub(super) struct Mark {
 pub(super) struct Marks(VecDeque<Mark>);
 
 impl Marks {
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub fn push(&mut self, mark: Mark) {
         // Of two with the same bound the later position says more. A server that was set back to an
         // earlier position is another one.

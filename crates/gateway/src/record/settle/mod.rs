@@ -72,6 +72,27 @@ pub(super) async fn in_doubt(control: &Client) -> Result<Option<String>, hindcas
         .map(|why| why.with_hint()))
 }
 
+/// From where on ids are accounted for.
+pub(super) struct Beginning {
+    pub snapshot: Snapshot,
+    marks: Marks,
+}
+
+impl Beginning {
+    /// To be asked before anything is recorded: of an id that was given out before the first mark
+    /// it may not be known where its WAL begins.
+    pub async fn ask(control: &Client) -> Result<Self, hindcast_pg::Error> {
+        let mut marks = Marks::default();
+        if let Some((at, bound)) = questions::checkpoint(control).await? {
+            marks.push(Mark { bound, at });
+        }
+        let moment = Moment::ask(control).await?;
+        marks.push(moment.mark());
+        let snapshot = moment.snapshot;
+        Ok(Self { snapshot, marks })
+    }
+}
+
 pub(super) struct Settler {
     connector: Arc<Connector>,
     sink: Arc<Sink>,
@@ -204,13 +225,14 @@ impl Found {
 }
 
 impl Settler {
-    /// Accounts for everything that `since` does not see.
+    /// Accounts for everything that the beginning's snapshot does not see.
     pub fn new(
         connector: Arc<Connector>,
         control: Client,
         sink: Arc<Sink>,
-        since: &Snapshot,
+        beginning: Beginning,
     ) -> Self {
+        let since = beginning.snapshot;
         let bound = since.xmax.0;
         Self {
             connector,
@@ -223,7 +245,7 @@ impl Settler {
             next: bound,
             finished: bound,
             uncertain: Vec::new(),
-            marks: Marks::default(),
+            marks: beginning.marks,
             open: BTreeMap::new(),
             waiting: Vec::new(),
             statements: Vec::new(),
@@ -309,10 +331,6 @@ impl Settler {
 
     /// Opens what has committed without a record.
     async fn look(&mut self, control: &Client) -> Result<(), SettleError> {
-        let checkpoint = match self.marks.is_empty() {
-            true => questions::checkpoint(control).await?,
-            false => None,
-        };
         let moment = Moment::ask(control).await?;
         let looked_at = self.finished.max(self.next);
         let mut missing: Vec<u64> = (self.next..looked_at)
@@ -321,7 +339,7 @@ impl Settler {
         let (ended, rest): (BTreeSet<u64>, _) = self
             .leftovers
             .iter()
-            .partition(|xid| **xid < moment.horizon && !moment.running.contains(xid));
+            .partition(|xid| moment.has_ended(**xid));
         missing.extend(ended);
         let states = questions::states(control, &missing).await?;
 
@@ -332,15 +350,11 @@ impl Settler {
                 self.open.insert(xid, Open { since, first, ran });
             }
         }
-        if let Some((at, bound)) = checkpoint {
-            self.marks.push(Mark { bound, at });
-        }
-        let (bound, at) = (moment.bound, moment.flushed);
-        self.marks.push(Mark { bound, at });
+        self.marks.push(moment.mark());
         self.leftovers = rest;
         self.next = looked_at;
         self.running = self.running.split_off(&looked_at);
-        self.finished = moment.horizon.max(self.finished);
+        self.finished = moment.snapshot.xmin.0.max(self.finished);
         Ok(())
     }
 

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{Error, Lsn, Row};
+use hindcast_trace::Snapshot;
 
 use super::follow::Unreadable;
 use super::judge::Relation;
+use super::marks::Mark;
 use crate::record::wal::{Format, Relfile};
 
 /// Ids per question.
@@ -20,13 +22,21 @@ pub(super) struct Moment {
     pub flushed: Lsn,
     /// Ids from here on were not given out when that was asked.
     pub bound: u64,
-    /// Ids below have ended.
-    pub horizon: u64,
-    /// Ids above the horizon that run.
-    pub running: BTreeSet<u64>,
+    pub snapshot: Snapshot,
 }
 
 impl Moment {
+    pub fn mark(&self) -> Mark {
+        Mark {
+            bound: self.bound,
+            at: self.flushed,
+        }
+    }
+
+    pub fn has_ended(&self, xid: u64) -> bool {
+        xid < self.snapshot.xmin.0
+    }
+
     /// The order matters: what was given out when the position was asked for is among the locks, or
     /// has ended before the snapshot that is taken last.
     pub async fn ask(client: &Client) -> Result<Self, Error> {
@@ -43,15 +53,13 @@ impl Moment {
             .await?;
         let locked = row.get::<Vec<String>>(0);
         let row = client
-            .query_one(
-                "SELECT pg_catalog.pg_snapshot_xmin(s)::text, pg_catalog.pg_snapshot_xmax(s)::text, \
-                        ARRAY(SELECT x::text FROM pg_catalog.pg_snapshot_xip(s) x) \
-                 FROM pg_catalog.pg_current_snapshot() s",
-                &[],
-            )
+            .query_one("SELECT pg_catalog.pg_current_snapshot()::text", &[])
             .await?;
-        let id = |text: &str| text.parse::<u64>().ok();
-        let xmax = id(row.get(1)).unwrap_or(0);
+        let snapshot: Snapshot = row
+            .get::<&str>(0)
+            .parse()
+            .expect("a snapshot, as Postgres writes it");
+        let xmax = snapshot.xmax.0;
         let widened = locked
             .iter()
             .filter_map(|xid| xid.parse().ok())
@@ -59,12 +67,7 @@ impl Moment {
         Ok(Self {
             flushed,
             bound: widened.chain([xmax]).max().unwrap_or(xmax),
-            horizon: id(row.get(0)).unwrap_or(0),
-            running: row
-                .get::<Vec<String>>(2)
-                .iter()
-                .filter_map(|xid| id(xid))
-                .collect(),
+            snapshot,
         })
     }
 }

@@ -170,7 +170,10 @@ pub async fn encrypted_cluster(certificates: &Certificates) -> Cluster {
     tokio::task::spawn_blocking(move || {
         let mut cluster = Cluster::temporary(options).expect("a private server");
         cluster
-            .sql("postgres", "CREATE ROLE alice LOGIN PASSWORD 'secret'")
+            .sql(
+                "postgres",
+                "SET password_encryption = 'scram-sha-256'; CREATE ROLE alice LOGIN PASSWORD 'secret'",
+            )
             .expect("a role");
         cluster
             .stop(hindcast_cluster::Shutdown::Fast)
