@@ -271,14 +271,14 @@ fn relfile(data: &mut Bytes<'_>) -> Option<Relfile> {
 }
 
 /// What the record of a commit or an abort says (`ParseCommitRecord`).
-#[derive(Default)]
-struct End {
+#[derive(Debug, Default)]
+pub(super) struct End {
     /// Microseconds since 2000.
-    at: i64,
-    subtransactions: Vec<u32>,
-    dropped: Vec<Relfile>,
+    pub at: i64,
+    pub subtransactions: Vec<u32>,
+    pub dropped: Vec<Relfile>,
     /// Of the transaction, where another session ends a prepared one.
-    prepared: Option<u32>,
+    pub prepared: Option<u32>,
 }
 
 /// Bits of `xinfo`: which parts follow.
@@ -292,7 +292,7 @@ const HAS_STATISTICS: u32 = 1 << 8;
 const HAS_INFO: u8 = 0x80;
 
 impl End {
-    fn read(format: Format, record: &Record<'_>) -> Option<Self> {
+    pub fn read(format: Format, record: &Record<'_>) -> Option<Self> {
         let mut data = Bytes(record.data);
         let mut end = Self {
             at: data.u64()? as i64,
@@ -313,8 +313,13 @@ impl End {
             let mut files = Bytes(list(&mut data, 12)?);
             end.dropped = std::iter::from_fn(|| relfile(&mut files)).collect();
         }
-        if format.major >= 15 && info & HAS_STATISTICS != 0 {
-            list(&mut data, 12)?;
+        if info & HAS_STATISTICS != 0 {
+            let item_bytes = match format.major {
+                ..=14 => return None,
+                15..=17 => 12,
+                _ => 16,
+            };
+            list(&mut data, item_bytes)?;
         }
         let is_commit = matches!(record.info & 0x70, 0x00 | 0x30);
         if is_commit && info & HAS_INVALIDATIONS != 0 {

@@ -9,7 +9,7 @@
 //! not check CRCs: a record must follow the one that it names as its predecessor, and fill its
 //! length exactly.
 //!
-//! Layouts are those of Postgres 13 to 17 on a little-endian machine (`xlogrecord.h`,
+//! Layouts are those of Postgres 13 to 18 on a little-endian machine (`xlogrecord.h`,
 //! `xlog_internal.h`, `xact.h`, `heapam_xlog.h`). A server of another kind is refused by its
 //! version or its page headers.
 //!
@@ -38,7 +38,7 @@ impl Format {
     /// `None` for a server whose WAL is not known here.
     pub fn new(major: u32, page_bytes: u64, segment_bytes: u64) -> Option<Self> {
         let sound = |bytes: u64| bytes.is_power_of_two() && bytes >= 1024;
-        let known = (13..=17).contains(&major) && sound(page_bytes) && sound(segment_bytes);
+        let known = (13..=18).contains(&major) && sound(page_bytes) && sound(segment_bytes);
         known.then_some(Self {
             major,
             page_bytes,
@@ -53,7 +53,8 @@ impl Format {
             14 => 0xD10D,
             15 => 0xD110,
             16 => 0xD113,
-            _ => 0xD116,
+            17 => 0xD116,
+            _ => 0xD118,
         }
     }
 }
