@@ -1,0 +1,300 @@
+//! Takes what taps tell.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hindcast_taplog::{Consumer, Told};
+
+use crate::hello::{Arrival, Door};
+use crate::segments::{Program, Segments, SpoolError};
+
+/// Between two looks, if little was told.
+const PAUSE: Duration = Duration::from_millis(20);
+/// And if a ring was this full, in percent: there is no pause.
+const MUCH: u64 = 10;
+
+/// The recorder's end of all rings.
+#[derive(Debug)]
+pub struct Drain {
+    door: Door,
+    programs: HashMap<Running, Process>,
+    /// How many rings there ever were.
+    rings: u32,
+    /// Rings that could not be taken, or held what no tap writes.
+    refused: u64,
+    scratch: Vec<u8>,
+}
+
+/// A process while it runs one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Running {
+    pid: u32,
+    began: u64,
+}
+
+#[derive(Debug)]
+struct Process {
+    /// Readable when it has ended. `None` if it had ended before we asked.
+    ended: Option<OwnedFd>,
+    rings: Vec<Ring>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    number: u32,
+    memory: Memory,
+    /// `None` until the tap has made a ring of the memory, and once it is found to hold nonsense.
+    consumer: Option<Consumer>,
+}
+
+/// What was done in one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes of rings.
+    pub bytes: u64,
+    /// Of the fullest ring, before it was emptied, in percent.
+    pub fill: u64,
+}
+
+impl Drain {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            door: Door::open()?,
+            programs: HashMap::new(),
+            rings: 0,
+            refused: 0,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// What a service has to have in its environment, beside the library in `LD_PRELOAD`.
+    pub fn variable(&self) -> (&'static str, String) {
+        self.door.variable()
+    }
+
+    /// How many rings were refused or given up.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Steps until `stop` says so, and once more.
+    pub fn run(&mut self, to: &mut Segments, stop: &AtomicBool) -> Result<(), SpoolError> {
+        loop {
+            let last = stop.load(Ordering::Relaxed);
+            let taken = self.step(to)?;
+            if last {
+                return Ok(());
+            }
+            if taken.fill < MUCH {
+                self.door.wait(PAUSE);
+            }
+        }
+    }
+
+    /// Takes all that was told since the last time. Where there is no room for it, it is left.
+    pub fn step(&mut self, to: &mut Segments) -> Result<Taken, SpoolError> {
+        let mut taken = Taken::default();
+        // Before rings are taken, so that what a process said before it ended is there.
+        let ended: Vec<Running> = self.ended();
+        for arrival in self.door.arrivals().map_err(SpoolError::Socket)? {
+            self.arrived(arrival, to)?;
+        }
+        if !to.has_room() {
+            return Ok(taken);
+        }
+        for process in self.programs.values_mut() {
+            for ring in &mut process.rings {
+                self.refused += u64::from(!ring.take(to, &mut self.scratch, &mut taken)?);
+            }
+        }
+        for running in ended {
+            if let Some(process) = self.programs.remove(&running) {
+                finish(process, to, &mut self.scratch)?;
+            }
+        }
+        to.flush()?;
+        Ok(taken)
+    }
+
+    fn ended(&self) -> Vec<Running> {
+        let programs = self.programs.iter();
+        let ended = programs.filter(|(_, process)| process.ended.as_ref().is_none_or(is_readable));
+        ended.map(|(running, _)| *running).collect()
+    }
+
+    fn arrived(&mut self, arrival: Arrival, to: &mut Segments) -> Result<(), SpoolError> {
+        let running = Running {
+            pid: arrival.pid,
+            began: arrival.began,
+        };
+        let Ok(memory) = Memory::map(&arrival.memory) else {
+            self.refused += 1;
+            return Ok(());
+        };
+        let number = self.rings;
+        self.rings += 1;
+        to.ring(number, &Program::of(arrival.pid, arrival.began))?;
+        let process = self.programs.entry(running).or_insert_with(|| Process {
+            ended: handle(arrival.pid),
+            rings: Vec::new(),
+        });
+        process.rings.push(Ring {
+            number,
+            memory,
+            consumer: None,
+        });
+        // The process runs another program now: of the one before it nothing more will come.
+        let before: Vec<Running> = self
+            .programs
+            .keys()
+            .filter(|other| other.pid == running.pid && other.began < running.began)
+            .copied()
+            .collect();
+        for running in before {
+            if let Some(mut process) = self.programs.remove(&running) {
+                let mut taken = Taken::default();
+                for ring in &mut process.rings {
+                    self.refused += u64::from(!ring.take(to, &mut self.scratch, &mut taken)?);
+                }
+                finish(process, to, &mut self.scratch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nobody will write to these rings any more, and they are empty.
+fn finish(process: Process, to: &mut Segments, scratch: &mut Vec<u8>) -> Result<(), SpoolError> {
+    for ring in process.rings {
+        let Some(consumer) = &ring.consumer else {
+            continue;
+        };
+        let (records, bytes) = consumer.lost_untold();
+        if records > 0 {
+            scratch.clear();
+            let told = Told::Lost {
+                stream: None,
+                records,
+                bytes,
+            };
+            told.encode(0, scratch);
+            to.told(ring.number, scratch)?;
+        }
+    }
+    Ok(())
+}
+
+impl Ring {
+    /// False if it turns out to hold what no tap writes.
+    fn take(
+        &mut self,
+        to: &mut Segments,
+        scratch: &mut Vec<u8>,
+        taken: &mut Taken,
+    ) -> Result<bool, SpoolError> {
+        if self.consumer.is_none() {
+            // SAFETY: the memory stays mapped as long as the ring, and this is its only consumer.
+            match unsafe { Consumer::new(self.memory.base, self.memory.length) } {
+                Ok(consumer) => self.consumer = consumer,
+                Err(_) => return self.give_up(to),
+            }
+        }
+        let Some(consumer) = &mut self.consumer else {
+            return Ok(true);
+        };
+        scratch.clear();
+        taken.fill = taken.fill.max(consumer.fill());
+        let result = consumer.take(|at, told| told.encode(at, scratch));
+        if !scratch.is_empty() {
+            to.told(self.number, scratch)?;
+        }
+        match result {
+            Ok(bytes) => taken.bytes += bytes,
+            Err(_) => return self.give_up(to),
+        }
+        Ok(true)
+    }
+
+    fn give_up(&mut self, to: &mut Segments) -> Result<bool, SpoolError> {
+        to.garbled(self.number)?;
+        self.consumer = None;
+        self.memory.length = 0;
+        Ok(false)
+    }
+}
+
+/// The memory of a ring.
+#[derive(Debug)]
+struct Memory {
+    base: *mut u8,
+    mapped: usize,
+    /// As much of it as may be a ring.
+    length: usize,
+}
+
+// SAFETY: it is memory.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Fails if the service could still make it shorter: to read it then would be our end.
+    fn map(file: &File) -> io::Result<Self> {
+        let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        if length == 0
+            || length > hindcast_taplog::ring::file_size(hindcast_taplog::ring::CAPACITY_MAX)
+        {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: plain calls on a descriptor that is open, and new memory.
+        let base = unsafe {
+            if libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        // Sealed now, so this is what it keeps.
+        if base == libc::MAP_FAILED || file.metadata()?.len() < length as u64 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            base: base.cast(),
+            mapped: length,
+            length,
+        })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us, and nobody uses it any more.
+        unsafe { libc::munmap(self.base.cast(), self.mapped) };
+    }
+}
+
+fn handle(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: the descriptor is new, and ours.
+    unsafe {
+        let handle = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        (handle >= 0).then(|| OwnedFd::from_raw_fd(handle as i32))
+    }
+}
+
+fn is_readable(descriptor: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd {
+        fd: descriptor.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the memory is ours, one entry long.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
