@@ -1,0 +1,207 @@
+//! Functions that make, copy and close descriptors.
+
+use hindcast_taplog::{Direction, How, Told};
+use libc::{FILE, c_char, c_int, c_uint, sockaddr, socklen_t};
+
+use crate::real::real;
+use crate::{descriptors, process, thread};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(
+    listener: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: what the caller gave.
+    let made = unsafe {
+        real!(fn accept(c_int, *mut sockaddr, *mut socklen_t) -> c_int)(listener, address, length)
+    };
+    if made >= 0 {
+        descriptors::opened(made, How::Accepted);
+    }
+    made
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    listener: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: what the caller gave.
+    let made = unsafe {
+        real!(fn accept4(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)(
+            listener, address, length, flags,
+        )
+    };
+    if made >= 0 {
+        descriptors::opened(made, How::Accepted);
+    }
+    made
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(
+    socket: c_int,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> c_int {
+    // SAFETY: what the caller gave.
+    let result = unsafe {
+        real!(fn connect(c_int, *const sockaddr, socklen_t) -> c_int)(socket, address, length)
+    };
+    if result == 0 || thread::errno() == libc::EINPROGRESS {
+        descriptors::opened(socket, How::Connected);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: what the caller gave.
+    let made = unsafe { real!(fn socket(c_int, c_int, c_int) -> c_int)(domain, kind, protocol) };
+    // Its number may have been something else's, closed by a way that is not seen.
+    descriptors::forget(made);
+    made
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    pair: *mut c_int,
+) -> c_int {
+    // SAFETY: what the caller gave; where it succeeded there are two numbers.
+    unsafe {
+        let result = real!(fn socketpair(c_int, c_int, c_int, *mut c_int) -> c_int)(
+            domain, kind, protocol, pair,
+        );
+        if result == 0 {
+            descriptors::forget(*pair);
+            descriptors::forget(*pair.add(1));
+        }
+        result
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(socket: c_int, how: c_int) -> c_int {
+    if how != libc::SHUT_RD
+        && let Some(stream) = descriptors::known(socket)
+    {
+        let (at, direction) = (process::now(), Direction::Out);
+        thread::tell(0, at, |ring| {
+            ring.tell(&Told::Ended { stream, direction }, at);
+        });
+    }
+    // SAFETY: what the caller gave.
+    unsafe { real!(fn shutdown(c_int, c_int) -> c_int)(socket, how) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
+    descriptors::closing(descriptor);
+    // SAFETY: what the caller gave.
+    unsafe { real!(fn close(c_int) -> c_int)(descriptor) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
+    // SAFETY: what the caller gave.
+    unsafe {
+        // A file without a descriptor has none, and says so with -1.
+        let errno = thread::errno();
+        descriptors::closing(libc::fileno(file));
+        thread::set_errno(errno);
+        real!(fn fclose(*mut FILE) -> c_int)(file)
+    }
+}
+
+/// What goes by stdio does not come by here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
+    if let Some(stream) = descriptors::stream(descriptor) {
+        let at = process::now();
+        thread::tell(0, at, |ring| {
+            for direction in [Direction::In, Direction::Out] {
+                let length = u64::MAX;
+                let told = Told::Unseen {
+                    stream,
+                    direction,
+                    length,
+                };
+                ring.tell(&told, at);
+            }
+        });
+        descriptors::leave_alone(descriptor);
+    }
+    // SAFETY: what the caller gave.
+    unsafe { real!(fn fdopen(c_int, *const c_char) -> *mut FILE)(descriptor, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags as c_uint & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        descriptors::closing_range(first, last);
+    }
+    // SAFETY: what the caller gave.
+    unsafe { real!(fn close_range(c_uint, c_uint, c_int) -> c_int)(first, last, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    descriptors::closing_range(first.max(0) as c_uint, c_uint::MAX);
+    // SAFETY: what the caller gave.
+    unsafe { real!(fn closefrom(c_int) -> ())(first) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(descriptor: c_int) -> c_int {
+    // SAFETY: what the caller gave.
+    let made = unsafe { real!(fn dup(c_int) -> c_int)(descriptor) };
+    descriptors::duplicated(descriptor, made);
+    made
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(descriptor: c_int, to: c_int) -> c_int {
+    // SAFETY: what the caller gave.
+    let made = unsafe { real!(fn dup2(c_int, c_int) -> c_int)(descriptor, to) };
+    descriptors::duplicated(descriptor, made);
+    made
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(descriptor: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: what the caller gave.
+    let made = unsafe { real!(fn dup3(c_int, c_int, c_int) -> c_int)(descriptor, to, flags) };
+    descriptors::duplicated(descriptor, made);
+    made
+}
+
+/// Its third argument is a number or a pointer, or is not there; all are passed alike.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: what the caller gave.
+    let result =
+        unsafe { real!(fn fcntl(c_int, c_int, usize) -> c_int)(descriptor, command, argument) };
+    copied(descriptor, command, result);
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: what the caller gave.
+    let result =
+        unsafe { real!(fn fcntl64(c_int, c_int, usize) -> c_int)(descriptor, command, argument) };
+    copied(descriptor, command, result);
+    result
+}
+
+fn copied(descriptor: c_int, command: c_int, result: c_int) {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        descriptors::duplicated(descriptor, result);
+    }
+}

@@ -1,0 +1,60 @@
+//! The library that is loaded into a recorded service: it tells what its sockets carried.
+//!
+//! ```text
+//!   the program     read   write   accept   close   …
+//!                    │
+//!   hooks            │ the function of libc does the work; what it did is told
+//!                    ├──────▶ descriptors    is it a stream, and which one?
+//!                    ├──────▶ thread         the thread's ring ──▶ the recorder
+//!   libc            read   write   accept   close   …
+//! ```
+//!
+//! Nothing is decided here. Which streams are HTTP or Postgres, and which request a transaction
+//! belongs to, is found out later and elsewhere, from what each thread read and wrote in what
+//! order.
+//!
+//! # Survival rules
+//!
+//! This code runs inside somebody else's process, at any moment of its life. So here:
+//!
+//! - It copies and returns. On the path of a call that carries bytes there is no lock, no
+//!   allocation, no system call and no waiting. System calls are made once for each stream and for
+//!   each thread (and to find out that a descriptor is no stream).
+//! - What cannot be told is counted, and counts as lost. The service does not notice.
+//! - `errno` is the program's: who may change it saves it.
+//! - Nothing unwinds into the program: exported functions are `extern "C"`, which aborts; so
+//!   nothing may panic. There is no arithmetic that overflows and no index that is not checked.
+//! - A signal handler may come in at any point, and a child may begin anywhere. A thread that is
+//!   telling is `busy`, and what comes in between is lost; a child finds its page of memory wiped
+//!   and begins anew.
+//! - A program that locks itself in (seccomp) may be killed for a system call of ours. From then on
+//!   there are none: what was not known before is lost.
+//!
+//! **Where to start reading**: [`hooks::transfers`] for what happens on a read, then
+//! [`descriptors`] and [`thread`].
+//!
+//! **What this crate does not do**: it changes no call, reads no file and starts no thread. It does
+//! not see what goes by other ways than the functions of libc: system calls made by hand (Go, which
+//! is not preloaded anyway), io_uring, stdio on a socket (that is told), and TLS it sees as bytes.
+//!
+//! **The invariant to keep**: with the library loaded, every function returns what it would have
+//! returned without.
+
+// What callers must guarantee is what C guarantees.
+#![allow(clippy::missing_safety_doc)]
+
+mod descriptors;
+mod hooks;
+mod process;
+mod real;
+mod thread;
+
+/// Runs before the program's own constructors.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = {
+    extern "C" fn begin() {
+        process::begin(|| descriptors::begin() && thread::begin());
+    }
+    begin
+};

@@ -1,0 +1,5 @@
+//! Programs with the tap in them do what they do without, and what their sockets carried is told.
+
+mod programs;
+mod servers;
+mod stage;
