@@ -16,6 +16,10 @@ use hindcast_tests::{Finished, Process, Stage, http, program, repository, wait_f
 /// The password of every role here, and of the service.
 const PASSWORD: &str = "hemlig-4711";
 
+/// How the page lets the recorder read the server's WAL, and how the recorder asks for it.
+const REPLICATION: &str = "ALTER ROLE hindcast_record REPLICATION";
+const REPLICATION_ASKED: &str = "ALTER ROLE \"hindcast_record\" REPLICATION";
+
 /// Creates a role as the page says, but for its password.
 fn create(cluster: &Cluster, role: &str) {
     let page = fs::read_to_string(repository("docs/security.md")).expect("the page");
@@ -218,6 +222,11 @@ fn the_roles_of_the_page_do_the_main_job() {
         .assert_code(0);
     let recorded = shop.record("trace");
     assert!(
+        recorded.stdout.contains(REPLICATION_ASKED),
+        "{}",
+        recorded.stdout
+    );
+    assert!(
         recorded.stdout.contains("final state   "),
         "{}",
         recorded.stdout
@@ -253,7 +262,16 @@ fn the_roles_of_the_page_do_the_main_job() {
     let url = shop.url("hindcast_backup");
     let base = ["base", "--postgres", &url, "--backup", &backup];
     shop.run("backup", &base, "second").assert_code(0);
-    shop.record("second");
+    // What the first recording had to do without.
+    let page = fs::read_to_string(repository("docs/security.md")).expect("the page");
+    assert!(page.contains(&format!("```sql\n{REPLICATION};\n```")));
+    shop.cluster.sql("shop", REPLICATION).expect("a right");
+    let recorded = shop.record("second");
+    assert!(
+        !recorded.stdout.contains(REPLICATION_ASKED),
+        "{}",
+        recorded.stdout
+    );
     let replay = ["replay", "--json", "--app", &app];
     let replayed = shop.run("replay-backup", &replay, "second").assert_code(0);
     assert!(
