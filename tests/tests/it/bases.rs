@@ -164,9 +164,14 @@ fn a_recording_of_ghosts_says_so_while_and_after() {
             &format!("`curl -i http://{listen}/`"),
         ],
     );
+    // A gap, which is listed as beside requests.
+    stage.sql_in("app", "DELETE FROM t WHERE k = 1");
     let ended = recorder.interrupt().assert_code(SUCCESS);
     assert_eq!(
-        ended.stderr.matches("Warning: ").count(),
+        ended
+            .stderr
+            .matches(" in a row belong to no request")
+            .count(),
         1,
         "{}",
         ended.stderr
@@ -190,6 +195,8 @@ fn a_recording_of_ghosts_says_so_while_and_after() {
             &format!("Cause: no request came to {listen}."),
             "Hint: `hindcast show t1`",
             "0 requests, 22 transactions (22 ghosts",
+            "Gap: ",
+            "1 transaction wrote to public.t past the gateway",
         ],
     );
     let shown = stage
