@@ -108,7 +108,8 @@ class Sources:
         with self.once(name) as new:
             if new:
                 pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
-                self.run(*pip, "--no-binary", ":all:", "-d", new, f"{package}=={version}")
+                # Only itself: tools that it is built with come as wheels, or are compiled for an hour.
+                self.run(*pip, "--no-binary", package, "-d", new, f"{package}=={version}")
                 archive = next(new.glob("*.tar.gz"))
                 self.run("tar", "-xzf", archive.name, "--strip-components=1", cwd=new)
         return self.folder / name
