@@ -39,7 +39,7 @@ pub use stage::Stage;
 
 /// How long anything may take that a test waits for. Generous, since the machine may be busy; a
 /// failure that takes this long is a failure all the same.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Polls until `fact` yields something.
 ///
