@@ -42,8 +42,8 @@ pub use digest::{ResultDigest, RowHasher, ShapeHasher};
 pub use frame::Direction;
 pub use message::backend::Status;
 pub use observer::{
-    Context, Cut, Event, ObservedTransaction, Observer, ObserverOptions, ProtocolError,
-    SequenceColumns,
+    Context, Cut, Event, Keeping, Look, ObservedTransaction, Observer, ObserverOptions,
+    ProtocolError, SequenceColumns,
 };
 
 /// Bytes of one session on their way out, in order.

@@ -1,10 +1,11 @@
 //! Our own statements: what they ask, how they are sent, what they answer.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use bytes::{Bytes, BytesMut};
 use hindcast_model::{Isolation, Micros, Snapshot, Xid};
 
+use super::keeping::{Keeping, Run, Statements};
 use crate::message::frontend::{self, Target};
 use crate::tracker::Sent;
 
@@ -49,7 +50,7 @@ impl Ask {
     }
 
     /// Names are qualified, operators too: whatever the session's `search_path` says, Postgres' own
-    /// are meant. The server parses it each time, so it has no cast and no operator that it can do
+    /// are meant. The server parses it often, so it has no cast and no operator that it can do
     /// without. The column's name is for those who find it in a log; answers are known by their
     /// place.
     pub fn text(self) -> &'static str {
@@ -230,20 +231,24 @@ fn with(mut bytes: Vec<u8>, byte: u8) -> Vec<u8> {
     bytes
 }
 
-/// How statements of ours are sent: prepared, run and closed in one flight.
+/// How statements of ours are sent.
 ///
-/// Nothing of ours outlives a flight. So a client finds nothing in `pg_prepared_statements`, and
-/// nothing that it deallocates (by whatever means) is missing afterwards: to bind a statement that
-/// is not there would abort the client's transaction.
+/// Most are prepared, run and closed in one flight. Those that ask stay prepared where
+/// [`Statements`] says so, and are then only run: to parse them takes the server about as long as
+/// to answer them.
 #[derive(Debug)]
 pub(super) struct Asks {
-    /// Of our statement and of our portal. Those that the client leaves unnamed stay as they are.
+    /// Of our portal, and of a statement that does not outlive its flight. Those that the client
+    /// leaves unnamed stay as they are.
     name: Box<[u8]>,
-    /// Per kind of ask, all that is sent for it.
-    runs: [Bytes; KINDS],
+    /// Per kind of ask, all that is sent for one that is not kept.
+    once: [Bytes; KINDS],
+    /// And for one that is, with its number.
+    again: [(u32, Bytes); KINDS],
+    pub kept: Statements<KINDS>,
 }
 
-/// The messages that [`Asks`] sends for one statement, in order.
+/// The messages that [`Asks`] sends for one statement that does not outlive its flight, in order.
 pub(super) const MESSAGES: [Sent; 5] = [
     Sent::Parse,
     Sent::Bind,
@@ -252,32 +257,112 @@ pub(super) const MESSAGES: [Sent; 5] = [
     Sent::Close,
 ];
 
+impl Run {
+    /// The messages that are sent, in order.
+    pub fn messages(self) -> &'static [Sent] {
+        match self {
+            Self::Once | Self::Probe => &MESSAGES,
+            Self::First(_) => &MESSAGES[..4],
+            Self::Again(_) => &MESSAGES[1..4],
+        }
+    }
+}
+
 impl Asks {
     /// `token` tells our names from all that a client could think of.
-    pub fn new(token: u64) -> Self {
+    pub fn new(token: u64, keeping: Arc<Keeping>) -> Self {
         Self {
             name: format!("hindcast_{token:016x}").into_bytes().into(),
-            runs: Default::default(),
+            once: Default::default(),
+            again: Default::default(),
+            kept: Statements::new(keeping),
         }
+    }
+
+    /// How an ask is to be sent now.
+    pub fn choose(&mut self, ask: Ask) -> Run {
+        self.kept.choose(ask.index())
     }
 
     /// Appends what runs an ask.
-    pub fn send(&mut self, ask: Ask, out: &mut BytesMut) {
-        if self.runs[ask.index()].is_empty() {
-            let mut run = BytesMut::new();
-            self.send_text(ask.text(), &mut run);
-            self.runs[ask.index()] = run.freeze();
+    pub fn send(&mut self, ask: Ask, run: Run, out: &mut BytesMut) {
+        let index = ask.index();
+        match run {
+            Run::Once => {
+                if self.once[index].is_empty() {
+                    let mut flight = BytesMut::new();
+                    self.send_text(ask.text(), &mut flight);
+                    self.once[index] = flight.freeze();
+                }
+                out.extend_from_slice(&self.once[index]);
+            }
+            Run::Probe => {
+                let text = format!("{}, pg_catalog.pg_backend_pid()", ask.text());
+                self.send_text(&text, out);
+            }
+            Run::First(number) => {
+                let name = self.numbered(number);
+                frontend::parse(out, &name, ask.text().as_bytes(), &[]);
+                self.send_prepared(&name, out);
+            }
+            Run::Again(number) => {
+                if self.again[index].0 != number {
+                    let mut flight = BytesMut::new();
+                    self.send_prepared(&self.numbered(number), &mut flight);
+                    self.again[index] = (number, flight.freeze());
+                }
+                out.extend_from_slice(&self.again[index].1);
+            }
         }
-        out.extend_from_slice(&self.runs[ask.index()]);
     }
 
-    /// Appends what runs a statement.
+    /// Appends what closes what is not to be used any more; returns the numbers, one for each
+    /// message. See [`Statements::take_closing`].
+    pub fn close_left(&mut self, surely: bool, out: &mut BytesMut) -> Vec<u32> {
+        let numbers = self.kept.take_closing(surely);
+        for number in &numbers {
+            frontend::close(out, Target::Statement(&self.numbered(*number)));
+        }
+        numbers
+    }
+
+    /// The row of an ask has come. `backend`: the process that the server named when the session
+    /// began; the rest of the row says which it was.
+    pub fn answered<'a>(
+        &mut self,
+        ask: Ask,
+        run: Run,
+        backend: u32,
+        mut rest: impl Iterator<Item = Option<&'a [u8]>>,
+    ) {
+        if run == Run::Probe {
+            let ran = rest.next().flatten().and_then(text);
+            self.kept
+                .probed(ran.and_then(|ran| ran.parse().ok()) == Some(backend));
+        }
+        self.kept.answered(ask.index(), run);
+    }
+
+    /// An ask was not run.
+    pub fn lost(&mut self, ask: Ask, run: Run) {
+        self.kept.lost(ask.index(), run);
+    }
+
+    /// Appends what runs a statement that does not outlive its flight.
     pub fn send_text(&self, text: &str, out: &mut BytesMut) {
         frontend::parse(out, &self.name, text.as_bytes(), &[]);
-        frontend::bind(out, &self.name, &self.name, &[]);
+        self.send_prepared(&self.name, out);
+        frontend::close(out, Target::Statement(&self.name));
+    }
+
+    fn send_prepared(&self, statement: &[u8], out: &mut BytesMut) {
+        frontend::bind(out, &self.name, statement, &[]);
         frontend::execute(out, &self.name, 0);
         frontend::close(out, Target::Portal(&self.name));
-        frontend::close(out, Target::Statement(&self.name));
+    }
+
+    fn numbered(&self, number: u32) -> Vec<u8> {
+        [&self.name, format!("_{number}").as_bytes()].concat()
     }
 }
 

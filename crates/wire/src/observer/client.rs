@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::BytesMut;
 use hindcast_model::RequestId;
 
-use super::ask::{Ask, Asks, MESSAGES};
+use super::ask::{Ask, Asks};
 use super::between::Between;
 use super::forecast::{Block, Forecast};
 use super::note::{FUNCTION_CALL, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
@@ -14,7 +14,7 @@ use super::observed::{Context, ObserverOptions, Problem};
 use crate::Status;
 use crate::frame::{Cursor, Direction, Piece};
 use crate::message::frontend::{self, BindNames, Formats, Parse};
-use crate::sql::{Dialect, Edits, Kind, Script, ScriptCache, Statement, trace_comment};
+use crate::sql::{Dialect, Edits, Kind, Reach, Script, ScriptCache, Statement, trace_comment};
 use crate::tracker::{Owner, Sent, Tracker};
 
 /// The observer's view of the client's stream.
@@ -69,7 +69,7 @@ impl ClientSide {
         Self {
             cursor: Cursor::new(Direction::FromClient),
             forecast: Forecast::new(),
-            asks: Asks::new(options.token),
+            asks: Asks::new(options.token, Arc::clone(&options.keeping)),
             dialect: Dialect::default(),
             dialect_changes: false,
             scripts: Arc::clone(&options.scripts),
@@ -150,6 +150,7 @@ impl ClientSide {
         };
         self.errands_before(alone, tracker, &note)?;
         let asks = self.ask_within(&mut text, &script, tracker, &note)?;
+        self.beware(script.reach, tracker, &note)?;
         let positions = (!text.edits.is_empty()).then(|| {
             frontend::query_edited(&mut self.replaced, text.original, &text.edits);
             text.edits.positions(text.original, self.dialect.encoding)
@@ -236,6 +237,14 @@ impl ClientSide {
         if let Some(statement) = text.script.statements.first() {
             self.errands_before(Some(statement), tracker, &note)?;
             self.ask_before(statement, false, tracker, &note)?;
+            let reach = match (text.script.reach, parse.name) {
+                // It is run by an `Execute` if at all.
+                (Reach::Running, b"") => Reach::None,
+                // SQL's `EXECUTE` may run it too, and that text names nothing but its name.
+                (Reach::Running, _) => Reach::Session,
+                (reach, _) => reach,
+            };
+            self.beware(reach, tracker, &note)?;
         }
         self.enter_batch(tracker);
         self.check(text.script.statements.first());
@@ -299,6 +308,9 @@ impl ClientSide {
         if let Some(statement) = statement {
             self.errands_before(Some(statement), tracker, &note)?;
             self.ask_before(statement, true, tracker, &note)?;
+            // What we do not know may reach anything.
+            let reach = prepared.as_ref().map(|prepared| prepared.script.reach);
+            self.beware(reach.unwrap_or(Reach::Running), tracker, &note)?;
         }
         self.enter_batch(tracker);
         self.check(statement);
@@ -429,12 +441,15 @@ impl ClientSide {
         note: &Note,
     ) -> Result<(), Problem> {
         let transaction = self.forecast.number();
-        self.asks.send(ask, &mut self.injected);
-        for sent in MESSAGES {
+        let run = self.asks.choose(ask);
+        self.close_left(false, inline, tracker, note)?;
+        self.asks.send(ask, run, &mut self.injected);
+        for &sent in run.messages() {
             let work = match sent {
                 Sent::Execute => Work::Ask {
                     ask,
                     transaction,
+                    run,
                     inline,
                 },
                 _ => Work::AskRest { inline },
@@ -480,8 +495,11 @@ impl ClientSide {
 
     /// A message of ours failed, or was discarded because an earlier one did.
     pub fn lost(&mut self, pending: &Tracked) {
-        if let Work::Errand(errand) = pending.payload.work {
-            self.between.lost(errand);
+        match pending.payload.work {
+            Work::Errand(errand) => self.between.lost(errand),
+            Work::Ask { ask, run, .. } => self.asks.lost(ask, run),
+            Work::Close { number, .. } => self.asks.kept.not_closed(number),
+            _ => {}
         }
     }
 }
@@ -491,6 +509,7 @@ static EMPTY: std::sync::LazyLock<Arc<Script>> = std::sync::LazyLock::new(|| {
         statements: Vec::new(),
         unterminated: false,
         changes_dialect: false,
+        reach: Reach::None,
     })
 });
 

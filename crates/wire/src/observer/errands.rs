@@ -1,4 +1,5 @@
-//! Sends what [`Between`](super::between::Between) decides.
+//! Sends what [`Between`](super::between::Between) decides, and closes what stays prepared no
+//! longer.
 
 use super::ask::{Errand, MESSAGES};
 use super::between::is_bracketed;
@@ -7,7 +8,7 @@ use super::forecast::Block;
 use super::note::{Note, StatementNote, Work};
 use super::observed::Problem;
 use crate::message::frontend;
-use crate::sql::{Kind, Statement};
+use crate::sql::{Kind, Reach, Statement};
 use crate::tracker::{Sent, Tracker};
 
 type Outstanding = Tracker<Note, StatementNote>;
@@ -92,5 +93,47 @@ impl ClientSide {
         }
         frontend::sync(out);
         Ok(tracker.inject(Sent::Sync, note.aside())?)
+    }
+
+    /// Before a message that may reach statements of ours: none is prepared when the server gets to
+    /// it.
+    pub fn beware(
+        &mut self,
+        reach: Reach,
+        tracker: &mut Outstanding,
+        note: &Note,
+    ) -> Result<(), Problem> {
+        match reach {
+            Reach::None => return Ok(()),
+            Reach::Running => self.asks.kept.close(),
+            Reach::Session => self.asks.kept.end(),
+            Reach::Database => self.asks.kept.forbid(),
+        }
+        if self.may_inject(tracker) {
+            let inline = self.is_within_batch();
+            let closes = self.close_left(true, inline, tracker, note)?;
+            if closes && !inline {
+                frontend::sync(&mut self.injected);
+                tracker.inject(Sent::Sync, note.aside())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes what is not used any more, in the flight that is being sent. Returns whether there
+    /// was something. To close fails never, also in a block that has failed.
+    pub fn close_left(
+        &mut self,
+        surely: bool,
+        inline: bool,
+        tracker: &mut Outstanding,
+        note: &Note,
+    ) -> Result<bool, Problem> {
+        let numbers = self.asks.close_left(surely, &mut self.injected);
+        for &number in &numbers {
+            let work = Work::Close { number, inline };
+            tracker.inject(Sent::Close, Note { work, ..*note })?;
+        }
+        Ok(!numbers.is_empty())
     }
 }

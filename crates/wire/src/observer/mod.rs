@@ -3,7 +3,7 @@
 //! ```text
 //!  client.rs     the client's messages ─▶ forecast.rs: is there anything to ask?
 //!                                      ─▶ between.rs, errands.rs: or to do between transactions?
-//!                                      ─▶ ask.rs: how
+//!                                      ─▶ ask.rs: how; keeping.rs: what stays prepared
 //!  server.rs     the server's messages ─▶ transaction.rs: what they say about the open transaction
 //!                                      ─▶ ending.rs: where it ends
 //!                                      ─▶ own.rs, bracket.rs: what our statements are answered
@@ -18,6 +18,7 @@ mod columns;
 mod ending;
 mod errands;
 mod forecast;
+mod keeping;
 mod kept;
 mod note;
 mod observed;
@@ -37,6 +38,7 @@ use ask::Errand;
 use client::ClientSide;
 pub use columns::SequenceColumns;
 use ending::Streams;
+pub use keeping::{Keeping, Look};
 use kept::Kept;
 use note::{Note, StatementNote, Tracked, Work};
 pub use observed::*;

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use hindcast_model::{Micros, RequestId};
 
 use super::ask::{Ask, Errand};
+use super::keeping::Run;
 use crate::sql::{Company, Fingerprint, Kind, PositionMap, Script, Statement};
 use crate::tracker::{Pending, Prepared};
 
@@ -45,11 +46,17 @@ pub(super) enum Work {
     Ask {
         ask: Ask,
         transaction: u64,
+        run: Run,
         /// Shares a batch with the client's messages, so that its failure is theirs.
         inline: bool,
     },
     /// Ours: an `Execute`, for no transaction of the client's.
     Errand(Errand),
+    /// Ours: closes the statement that was kept under this number.
+    Close {
+        number: u32,
+        inline: bool,
+    },
     /// Ours: the rest.
     AskRest {
         inline: bool,
@@ -68,7 +75,9 @@ impl Work {
     /// Whether a message of ours shares a batch with the client's.
     pub fn is_inline(&self) -> bool {
         match self {
-            Self::Ask { inline, .. } | Self::AskRest { inline } => *inline,
+            Self::Ask { inline, .. } | Self::Close { inline, .. } | Self::AskRest { inline } => {
+                *inline
+            }
             _ => false,
         }
     }

@@ -9,6 +9,7 @@ use hindcast_model::{
 };
 
 use super::columns::SequenceColumns;
+use super::keeping::Keeping;
 use crate::frame::{Direction, FrameError};
 use crate::message::Malformed;
 use crate::sql::ScriptCache;
@@ -27,6 +28,8 @@ pub struct ObserverOptions {
     pub token: u64,
     /// Where the session's default isolation is weaker than REPEATABLE READ, make it that.
     pub raise_isolation: bool,
+    /// Whether statements of ours may stay prepared, which the host finds out.
+    pub keeping: Arc<Keeping>,
     /// Take SCRAM-SHA-256-PLUS out of the server's offer, because TLS ends at the host.
     pub strip_channel_binding: bool,
     /// How much of either direction is kept for aborted transactions and ghosts.
@@ -40,6 +43,7 @@ impl ObserverOptions {
             scripts,
             token: 0,
             raise_isolation: false,
+            keeping: Arc::default(),
             strip_channel_binding: false,
             kept_bytes_max: limits::KEPT_BYTES,
         }

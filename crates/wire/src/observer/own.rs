@@ -5,12 +5,15 @@ use hindcast_model::Micros;
 use super::ask::{Ask, Errand, Standing, Told};
 use super::bracket::Bracket;
 use super::client::ClientSide;
-use super::note::{Note, StatementNote, Work};
+use super::note::{Note, StatementNote, Tracked, Work};
 use super::observed::{Event, Problem};
 use super::server::{Parts, Passage, ServerSide};
 use crate::frame::Piece;
-use crate::message::backend;
-use crate::tracker::{Answer, Role, Tracker};
+use crate::message::backend::{self, Fields};
+use crate::tracker::{Answer, Role, Sent, Tracker};
+
+/// `invalid_sql_statement_name`
+const MISSING: &[u8] = b"26000";
 
 type Outstanding = Tracker<Note, StatementNote>;
 
@@ -30,14 +33,18 @@ impl ServerSide {
                 let Some(note) = tracker.front().map(|front| &front.payload) else {
                     return Ok(Passage::Swallow);
                 };
-                let row = backend::parse_data_row(piece.body());
+                let mut row = backend::parse_data_row(piece.body());
                 match note.work {
                     Work::Ask {
-                        ask, transaction, ..
+                        ask,
+                        transaction,
+                        run,
+                        ..
                     } => {
-                        if let Some(told) = ask.read(row) {
+                        if let Some(told) = ask.read(&mut row) {
                             self.told(told, transaction, note.at, client);
                         }
+                        client.asks.answered(ask, run, self.process_id, row);
                     }
                     Work::Errand(errand) => self.errand_answered(errand, row, events),
                     _ => {}
@@ -45,6 +52,11 @@ impl ServerSide {
             }
             Role::Failed => {
                 let mut inline = false;
+                let done = answer.done.as_ref();
+                if done.is_some_and(|done| is_missing(done, piece.body())) {
+                    // It is gone by a way that we do not know of.
+                    client.asks.kept.forbid();
+                }
                 for lost in answer.done.into_iter().chain(tracker.discarded()) {
                     client.lost(&lost);
                     inline |= lost.payload.work.is_inline();
@@ -61,6 +73,12 @@ impl ServerSide {
                     self.failed_outside(piece.body());
                     self.parts = Parts::Forward;
                     return Ok(Passage::Forward);
+                }
+            }
+            Role::Done => {
+                if let Some(Work::Close { number, .. }) = answer.done.map(|done| done.payload.work)
+                {
+                    client.asks.kept.closed(number);
                 }
             }
             _ => {}
@@ -107,4 +125,10 @@ impl ServerSide {
             open.told(told);
         }
     }
+}
+
+/// Whether what failed is the binding of a statement that is not there.
+fn is_missing(failed: &Tracked, error: &[u8]) -> bool {
+    let sqlstate = Fields::parse(error).map_or(&b""[..], |fields| fields.sqlstate());
+    failed.sent == Sent::Bind && sqlstate == MISSING
 }

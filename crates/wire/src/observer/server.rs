@@ -71,7 +71,7 @@ pub(super) struct ServerSide {
     pub(super) hasher: RowHasher,
     /// The request that the session's application name names.
     application: Option<RequestId>,
-    process_id: u32,
+    pub(super) process_id: u32,
     cancel_key: Bytes,
     server_version: String,
     pub(super) unknown_tables: Vec<u32>,

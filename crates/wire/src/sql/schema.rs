@@ -52,6 +52,13 @@ const FILLING: [&str; 10] = [
 impl SchemaChange {
     /// Of the statement with this fingerprint.
     pub fn of(fingerprint: &str) -> Self {
+        // Its text is not in the fingerprint, and it may well be a migration.
+        if starts_with(fingerprint, "do ") {
+            return Self {
+                routines: true,
+                ..Self::default()
+            };
+        }
         // Nearly all statements end here.
         if !["create", "alter", "drop"]
             .iter()
@@ -136,9 +143,13 @@ fn created(words: &Words<'_>) -> SchemaChange {
         temporary |= words.any(at, &["temp", "temporary"]);
         at += 1;
     }
+    let routines = words.any(at, &["function", "procedure"]);
     // It is dropped with its session, and a rewound database has none.
     if temporary || words.find_top("pg_temp").is_some() {
-        return SchemaChange::default();
+        return SchemaChange {
+            routines,
+            ..SchemaChange::default()
+        };
     }
     match () {
         () if words.is(at, "sequence") => named(words, false, true),
@@ -150,11 +161,10 @@ fn created(words: &Words<'_>) -> SchemaChange {
             named(words, false, true)
         }
         () if words.is(at, "extension") => SchemaChange::everything(),
-        () if words.any(at, &["function", "procedure"]) => SchemaChange {
-            routines: true,
+        () => SchemaChange {
+            routines,
             ..SchemaChange::default()
         },
-        () => SchemaChange::default(),
     }
 }
 
@@ -404,6 +414,8 @@ mod tests {
             "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $1",
             "nothing, routines",
         );
+        check("DO $1", "nothing, routines");
+        check("DO LANGUAGE plpgsql $1", "nothing, routines");
     }
 
     #[test]

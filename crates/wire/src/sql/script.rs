@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::classify;
 use super::lexer::{Dialect, Lexer, Token, TokenKind};
+use super::reach::{self, Reach};
 use super::statement::{Fingerprint, Statement};
 use crate::limits;
 
@@ -22,6 +23,7 @@ pub struct Script {
     pub unterminated: bool,
     /// It names a setting that decides how texts are read (see [`Dialect`]).
     pub changes_dialect: bool,
+    pub reach: Reach,
 }
 
 impl Script {
@@ -49,12 +51,17 @@ impl Script {
         let (mut statements, mut tokens) = (Vec::new(), Vec::new());
         let (mut parens, mut bodies) = (0usize, 0usize);
         let (mut changes_dialect, mut omitted) = (false, 0u64);
+        let (mut reach, mut names_others) = (Reach::None, false);
         for token in lexer.by_ref() {
             changes_dialect |= names_dialect(token, text);
+            names_others |= reach::names_others(token, text);
             match token.kind {
                 TokenKind::Space | TokenKind::Comment => continue,
                 TokenKind::Semicolon if parens == 0 && bodies == 0 => {
-                    statements.extend(statement(text, &tokens, omitted));
+                    let found = statement(text, &tokens, omitted);
+                    reach = reach.max(Reach::of(found.as_ref(), names_others));
+                    names_others = false;
+                    statements.extend(found);
                     tokens.clear();
                     omitted = 0;
                     continue;
@@ -81,11 +88,14 @@ impl Script {
                 omitted += 1;
             }
         }
-        statements.extend(statement(text, &tokens, omitted));
+        let found = statement(text, &tokens, omitted);
+        reach = reach.max(Reach::of(found.as_ref(), names_others));
+        statements.extend(found);
         Self {
             statements,
             unterminated: lexer.is_unterminated(),
             changes_dialect,
+            reach,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod abuse;
 mod between;
+mod kept;
 mod scenarios;
 mod server;
 mod support;

@@ -17,7 +17,7 @@ use hindcast_wire::message::backend::{Fields, error_fields};
 use hindcast_wire::{Cut, Event, ObservedTransaction, SequenceColumns};
 
 /// One server for all tests of this file; each has databases of its own.
-static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
+pub static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     let options = Options::throw_away()
         .set("max_prepared_transactions", 10)
         .set("autovacuum", "off");
@@ -41,7 +41,7 @@ const SCHEMA: &str = "CREATE TABLE t (a int PRIMARY KEY, b text);
              CREATE TABLE guarded_log (a int);";
 
 /// Databases with the same tables, down to their oids.
-fn databases(names: &[&str]) {
+pub fn databases(names: &[&str]) {
     for name in names {
         CLUSTER
             .sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE base"))
@@ -50,13 +50,13 @@ fn databases(names: &[&str]) {
 }
 
 /// Speaks the protocol itself, to see every byte.
-struct Wire {
+pub struct Wire {
     stream: TcpStream,
     input: BytesMut,
 }
 
 impl Wire {
-    fn connect(port: u16, database: &str) -> Self {
+    pub fn connect(port: u16, database: &str) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         // Longer than anything takes: a test that waits for an answer that never comes fails.
         stream
@@ -77,7 +77,7 @@ impl Wire {
         wire
     }
 
-    fn send(&mut self, lines: &[&str]) {
+    pub fn send(&mut self, lines: &[&str]) {
         let mut bytes = BytesMut::new();
         lines
             .iter()
@@ -86,7 +86,7 @@ impl Wire {
     }
 
     /// Messages up to and including the `count`th ReadyForQuery.
-    fn until_ready(&mut self, count: usize) -> Vec<Frame> {
+    pub fn until_ready(&mut self, count: usize) -> Vec<Frame> {
         let (mut frames, mut ready) = (Vec::new(), 0);
         let mut chunk = [0; 4096];
         while ready < count {
@@ -126,7 +126,7 @@ impl Wire {
     }
 
     /// Runs one `Query` and returns the first value of its first row.
-    fn value(&mut self, text: &str) -> String {
+    pub fn value(&mut self, text: &str) -> String {
         self.send(&[&format!("Q {text}")]);
         let frames = self.until_ready(1);
         let row = frames
@@ -735,7 +735,7 @@ fn without_lines(frames: &[Frame]) -> Vec<Frame> {
     frames.iter().map(without).collect()
 }
 
-fn shown(frames: &[Frame]) -> Vec<String> {
+pub fn shown(frames: &[Frame]) -> Vec<String> {
     frames.iter().map(crate::support::show_server).collect()
 }
 

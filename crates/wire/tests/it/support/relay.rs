@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use hindcast_wire::frame::Direction;
 use hindcast_wire::message::frontend::{CANCEL_REQUEST, GSSENC_REQUEST, SSL_REQUEST};
 use hindcast_wire::sql::ScriptCache;
-use hindcast_wire::{Context, Event, Observer, ObserverOptions, SequenceColumns, Wires};
+use hindcast_wire::{Context, Event, Keeping, Observer, ObserverOptions, SequenceColumns, Wires};
 
 pub const TRACE_PREFIX: u64 = 0x1122_3344_5566_7788;
 
@@ -20,6 +20,8 @@ pub type Told = Arc<Mutex<Vec<Result<Event, String>>>>;
 pub struct Relay {
     pub port: u16,
     pub told: Told,
+    /// Permitted, until a test says otherwise.
+    pub keeping: Arc<Keeping>,
     sessions: Arc<AtomicU64>,
 }
 
@@ -35,9 +37,12 @@ impl Relay {
         let sessions = Arc::new(AtomicU64::new(0));
         let scripts = Arc::new(ScriptCache::default());
         let sequences = Arc::new(sequences);
+        let keeping = Arc::new(Keeping::default());
+        keeping.found(keeping.look(), true);
         let relay = Self {
             port,
             told: Arc::clone(&told),
+            keeping: Arc::clone(&keeping),
             sessions: Arc::clone(&sessions),
         };
         // Ends with the process.
@@ -45,11 +50,13 @@ impl Relay {
             for client in listener.incoming().map_while(Result::ok) {
                 let (told, scripts) = (Arc::clone(&told), Arc::clone(&scripts));
                 let (sequences, sessions) = (Arc::clone(&sequences), Arc::clone(&sessions));
+                let keeping = Arc::clone(&keeping);
                 sessions.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
                     let options = ObserverOptions {
                         token: sessions.load(Ordering::SeqCst),
                         raise_isolation,
+                        keeping,
                         ..ObserverOptions::new(TRACE_PREFIX, scripts)
                     };
                     session(client, server_port, told, options, sequences);

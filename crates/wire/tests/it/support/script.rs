@@ -5,7 +5,7 @@
 //! harness gives them when their turn comes. In the output, `»` goes to the server, `«` to the
 //! client, and `!` is an event.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -41,6 +41,10 @@ pub struct Session {
     read_only: String,
     /// The transaction status when ours are done.
     own_status: String,
+    /// The process that runs what is sent. The server has named 7.
+    pub backend: u32,
+    /// What is asked by statements of ours that were prepared, by name.
+    prepared: HashMap<String, String>,
     /// Where the session stands, each time it is asked.
     standing: VecDeque<String>,
     ready: bool,
@@ -76,6 +80,8 @@ impl Session {
             last_text: String::new(),
             read_only: "off".to_owned(),
             own_status: "T".to_owned(),
+            backend: 7,
+            prepared: HashMap::new(),
             standing: VecDeque::new(),
             ready: false,
         }
@@ -190,10 +196,15 @@ impl Session {
             }
             let answer = match message.split_at(1) {
                 ("P", text) => {
-                    asked = text.trim_start_matches(" ours ").to_owned();
+                    let (name, text) = text.trim_start().split_once(' ').expect("a text");
+                    self.prepared.insert(name.to_owned(), text.to_owned());
                     vec!["1".to_owned()]
                 }
-                ("B", _) => vec!["2".to_owned()],
+                ("B", names) => {
+                    let name = names.split(' ').nth(2).expect("a statement");
+                    asked = self.prepared[name].clone();
+                    vec!["2".to_owned()]
+                }
                 ("C", _) => vec!["3".to_owned()],
                 ("S", _) => vec![format!("Z {}", self.own_status)],
                 ("E", _) => self.answer_to(&asked),
@@ -214,7 +225,11 @@ impl Session {
                 let bits = (0..4).filter(|bit| asked.contains(words[*bit]));
                 let bits: u32 = bits.map(|bit| 1 << bit).sum();
                 // To have an id assigned is to ask for it.
-                self.row(bits | (bits & 4) >> 1)
+                let row = self.row(bits | (bits & 4) >> 1);
+                match asked.contains("backend") {
+                    true => format!("{row} {}", self.backend),
+                    false => row,
+                }
             }
         };
         vec![row, "C SELECT 1".to_owned()]
@@ -364,6 +379,7 @@ fn shorten(line: &str) -> String {
         ("xact_id_if_assigned", "xid"),
         ("pg_current_xact_id()", "assign"),
         ("pg_locks", "subxids"),
+        (", pg_catalog.pg_backend_pid()", "backend"),
     ];
     let asked: Vec<_> = words
         .iter()
