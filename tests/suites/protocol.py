@@ -216,6 +216,15 @@ TEXTS = {
         "BEGIN", "INSERT INTO t VALUES (906, 'x')", "COMMIT", "DO 'BEGIN EXECUTE ''DEALLOCATE ALL''; END'",
         "BEGIN", "INSERT INTO t VALUES (907, 'x')", "COMMIT",
     ],
+    "what the recorder keeps, deallocated and listed": [
+        *3 * ["BEGIN", "UPDATE t SET v = 'y' WHERE k = 906", "COMMIT"],
+        "SELECT name, statement FROM pg_prepared_statements",
+        *2 * ["BEGIN", "UPDATE t SET v = 'z' WHERE k = 906", "DEALLOCATE ALL", "COMMIT"],
+        *2 * ["BEGIN", "UPDATE t SET v = 'z' WHERE k = 906", "DO 'BEGIN DEALLOCATE ALL; END'", "COMMIT"],
+        *2 * ["BEGIN", "SELECT 1/0", "DEALLOCATE ALL", "COMMIT"],
+        "PREPARE seen AS SELECT count(*) FROM pg_prepared_statements WHERE name <> 'seen'",
+        "BEGIN", "UPDATE t SET v = 'z' WHERE k = 906", "EXECUTE seen", "COMMIT", "EXECUTE seen", "DISCARD ALL",
+    ],
     "DISCARD ALL": [
         "BEGIN", "INSERT INTO t VALUES (908, 'x')", "COMMIT", "DISCARD ALL", "BEGIN; TABLE t", "COMMIT",
     ],

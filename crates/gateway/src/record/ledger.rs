@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_trace::{Micros, SessionId, Transaction};
+use hindcast_wire::Keeping;
 
 /// What commits do for temporary tables of that kind; not a statement, but it takes an id like one.
 pub(super) const ON_COMMIT: &str = "ON COMMIT DELETE ROWS";
@@ -28,6 +29,7 @@ pub(super) struct Ledger {
     /// Functions of this database catch exceptions, so transactions use more ids than the wire can
     /// see.
     functions_catch: AtomicBool,
+    keeping: Arc<Keeping>,
 }
 
 /// What sessions told.
@@ -57,6 +59,11 @@ pub(super) struct Unasked {
 }
 
 impl Ledger {
+    /// Whether statements of the gateway's own may stay prepared in clients' sessions.
+    pub fn keeping(&self) -> &Arc<Keeping> {
+        &self.keeping
+    }
+
     pub fn set_functions_catch(&self, catch: bool) {
         self.functions_catch.store(catch, Ordering::Relaxed);
     }

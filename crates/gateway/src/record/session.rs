@@ -94,6 +94,7 @@ impl Host for RecordingHost {
             // database and the server's configuration. A startup parameter would outrank all three,
             // and lower SERIALIZABLE.
             raise_isolation: self.raise_isolation && !parameters.chooses(ISOLATION),
+            keeping: Arc::clone(self.sink.ledger().keeping()),
             ..ObserverOptions::new(prefix, Arc::clone(&self.scripts))
         };
         let (sequences, sequences_version) = self.sink.catalog().sequences();

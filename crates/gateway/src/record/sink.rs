@@ -176,7 +176,9 @@ impl Sink {
 
     /// What was read at the start.
     pub fn catalog_read(&self, catalog: Catalog) {
-        self.ledger.set_functions_catch(catalog.functions_catch);
+        self.ledger.set_functions_catch(catalog.routines.catch);
+        let keeping = self.ledger.keeping();
+        keeping.found(keeping.look(), catalog.routines.leave_statements);
         self.catalog.set(catalog.sequences);
     }
 
@@ -192,8 +194,18 @@ impl Sink {
         if change.routines {
             // Until it is known better: what is lenient for a moment accuses no one.
             self.ledger.set_functions_catch(true);
+            self.ledger.keeping().doubt();
         }
         self.catalog.schema_changed(change)
+    }
+
+    /// The catalog was changed by something that we have not seen.
+    pub fn look_at_routines(&self) {
+        let change = SchemaChange {
+            routines: true,
+            ..SchemaChange::default()
+        };
+        drop(self.schema_changed(change));
     }
 
     pub fn status(&self) -> Status {

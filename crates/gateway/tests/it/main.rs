@@ -8,6 +8,7 @@ mod faults;
 mod final_state;
 mod full_disk;
 mod ingress;
+mod keeping;
 mod pg_host;
 mod recording;
 mod redaction;

@@ -12,14 +12,24 @@ use super::known::Wanted;
 /// What is kept current.
 pub(in crate::record) struct Catalog {
     pub sequences: SequenceColumns,
-    pub functions_catch: bool,
+    pub routines: Routines,
+}
+
+/// What a database's functions and procedures may do.
+pub(in crate::record) struct Routines {
+    /// They open subtransactions, as a block that catches exceptions does. Their ids show nowhere
+    /// on the wire.
+    pub catch: bool,
+    /// None deallocates or lists prepared statements, and none runs a text that it is given and
+    /// that might. No view lists them either.
+    pub leave_statements: bool,
 }
 
 impl Catalog {
     pub async fn read(client: &Client) -> Result<Self, Error> {
         Ok(Self {
             sequences: all_sequences(client).await?,
-            functions_catch: functions_catch(client).await?,
+            routines: routines(client).await?,
         })
     }
 }
@@ -102,19 +112,35 @@ fn add_names(sequences: &mut SequenceColumns, of: &SequenceName) {
     }
 }
 
-/// Whether functions open subtransactions, as a block that catches exceptions does. Their ids show
-/// nowhere on the wire.
-pub(super) async fn functions_catch(client: &Client) -> Result<bool, Error> {
-    let row = client
-        .query_one(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p \
-               JOIN pg_catalog.pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('internal', 'c', 'sql') \
-               JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace AND n.nspname <> 'pg_catalog' \
-              WHERE l.lanname <> 'plpgsql' OR p.prosrc ~* '\\mexception\\s+when\\M')",
-            &[],
-        )
-        .await?;
-    Ok(row.get(0))
+/// What `initdb` makes has lower numbers.
+const FIRST_OWN_OID: u32 = 16384;
+/// A function's text that deallocates or lists prepared statements.
+const REACHES: &str = "\\m(deallocate|discard|pg_prepared_statements?)\\M";
+/// PL/pgSQL that runs something else than a command which stands there, as in `EXECUTE command`.
+/// `EXECUTE 'DROP …'` and `EXECUTE format('DROP …` do not.
+const RUNS_TEXTS: &str = "\\mexecute\\M(?!\\s+(function|procedure|on)\\M)(?!\\s*\\(?\\s*(format\\s*\\(\\s*)?(e?''|\\$\\w*\\$)\\s*[a-z])";
+
+/// Looks at all functions and procedures. Of an extension's it is believed that they run their own
+/// texts only.
+pub(super) async fn routines(client: &Client) -> Result<Routines, Error> {
+    let query = format!(
+        "SELECT coalesce(bool_or(l.lanname <> 'sql' AND (l.lanname <> 'plpgsql' OR p.prosrc ~* '\\mexception\\s+when\\M')), false), \
+                coalesce(bool_or(p.prosrc ~* '{REACHES}' OR (NOT extension AND CASE l.lanname \
+                  WHEN 'sql' THEN false WHEN 'plpgsql' THEN p.prosrc ~* '{RUNS_TEXTS}' ELSE true END)), false) \
+                OR EXISTS (SELECT FROM pg_catalog.pg_depend d \
+                  WHERE d.refclassid = 'pg_catalog.pg_class'::regclass \
+                    AND d.refobjid = 'pg_catalog.pg_prepared_statements'::regclass AND d.objid >= {FIRST_OWN_OID}) \
+           FROM pg_catalog.pg_proc p \
+           JOIN pg_catalog.pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('internal', 'c') \
+           JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace AND n.nspname <> 'pg_catalog' \
+          CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pg_catalog.pg_depend d \
+                  WHERE d.classid = 'pg_catalog.pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e') AS extension) e"
+    );
+    let row = client.query_one(&query, &[]).await?;
+    Ok(Routines {
+        catch: row.get(0),
+        leave_statements: !row.get::<bool>(1),
+    })
 }
 
 /// What a look at some tables and sequences found.

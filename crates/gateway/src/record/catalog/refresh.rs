@@ -83,8 +83,11 @@ impl Refresher {
             self.learned.extend(found.tables.keys());
         }
         if wanted.change.routines {
-            let catch = read::functions_catch(control).await?;
-            self.sink.ledger().set_functions_catch(catch);
+            let ledger = self.sink.ledger();
+            let look = ledger.keeping().look();
+            let routines = read::routines(control).await?;
+            ledger.set_functions_catch(routines.catch);
+            ledger.keeping().found(look, routines.leave_statements);
         }
         if self.learned.len() > self.learned_max {
             known.serve(wanted.ticket);

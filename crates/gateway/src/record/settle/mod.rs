@@ -41,7 +41,7 @@ use crate::http::Witness;
 use crate::pg::ServerHandle;
 use accounted::Accounted;
 use follow::{BACKLOG_BYTES, Follower, Unreadable};
-use judge::{Around, Judgement, Wrote, judge};
+use judge::{Around, Judgement, Relation, Wrote, judge};
 use marks::{Mark, Marks};
 use questions::{Activity, Moment, Unlogged};
 
@@ -553,6 +553,9 @@ impl Settler {
             unlogged,
             last: last || self.waiting.len() >= WAITING_MAX,
         };
+        if one.wrote.rows.contains(&Relation::Catalog) {
+            self.sink.look_at_routines();
+        }
         let judgement = judge(&one.wrote, &around);
         tracing::debug!(xid = one.top, wrote = ?one.wrote, ?judgement, "an id without a record");
         judgement
