@@ -246,6 +246,9 @@ pub(super) struct Asks {
     /// And for one that is, with its number.
     again: [(u32, Bytes); KINDS],
     pub kept: Statements<KINDS>,
+    /// A flight failed in the middle, perhaps between its `Parse` and its `Close`: a cancel of the
+    /// client's may hit ours.
+    broken: bool,
 }
 
 /// The messages that [`Asks`] sends for one statement that does not outlive its flight, in order.
@@ -276,7 +279,23 @@ impl Asks {
             once: Default::default(),
             again: Default::default(),
             kept: Statements::new(keeping),
+            broken: false,
         }
+    }
+
+    /// A flight did not run to its end.
+    pub fn broke(&mut self) {
+        self.broken = true;
+    }
+
+    /// Before a flight: closes what a broken one left, or its name would be taken. Whether there
+    /// was one; to close what is not there is no failure.
+    pub fn close_broken(&mut self, out: &mut BytesMut) -> bool {
+        let broken = std::mem::take(&mut self.broken);
+        if broken {
+            frontend::close(out, Target::Statement(&self.name));
+        }
+        broken
     }
 
     /// How an ask is to be sent now.
@@ -345,6 +364,7 @@ impl Asks {
 
     /// An ask was not run.
     pub fn lost(&mut self, ask: Ask, run: Run) {
+        self.broken |= matches!(run, Run::Once | Run::Probe);
         self.kept.lost(ask.index(), run);
     }
 

@@ -443,6 +443,10 @@ impl ClientSide {
         let transaction = self.forecast.number();
         let run = self.asks.choose(ask);
         self.close_left(false, inline, tracker, note)?;
+        if self.asks.close_broken(&mut self.injected) {
+            let work = Work::AskRest { inline };
+            tracker.inject(Sent::Close, Note { work, ..*note })?;
+        }
         self.asks.send(ask, run, &mut self.injected);
         for &sent in run.messages() {
             let work = match sent {
@@ -496,7 +500,10 @@ impl ClientSide {
     /// A message of ours failed, or was discarded because an earlier one did.
     pub fn lost(&mut self, pending: &Tracked) {
         match pending.payload.work {
-            Work::Errand(errand) => self.between.lost(errand),
+            Work::Errand(errand) => {
+                self.asks.broke();
+                self.between.lost(errand);
+            }
             Work::Ask { ask, run, .. } => self.asks.lost(ask, run),
             Work::Close { number, .. } => self.asks.kept.not_closed(number),
             _ => {}

@@ -81,6 +81,10 @@ impl ClientSide {
             true => &mut self.following,
             false => &mut self.injected,
         };
+        if self.asks.close_broken(out) {
+            let work = Work::AskRest { inline: false };
+            tracker.inject(Sent::Close, Note { work, ..*note })?;
+        }
         for &errand in errands {
             self.asks.send_text(errand.text(), out);
             for sent in MESSAGES {

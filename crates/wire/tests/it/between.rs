@@ -304,6 +304,7 @@ fn a_raise_that_failed_is_tried_again() {
             ! Committed, snapshot 100:105:[102], xid 777, rows 1
                 SELECT $1
                 sent: Q SELECT 1
+            » C S ours
             » P ours <raise>
             » B ours ours
             » E ours
@@ -718,6 +719,71 @@ fn the_end_of_the_session_is_told_even_where_it_answers_ours() {
                 sent: Q BEGIN | Q SELECT 1
                 was answered: C BEGIN | Z T | E 57P01 terminating connection
             ! unasked: end of session from 11 to 12, ids None
+        "#]],
+    );
+}
+
+#[test]
+fn what_a_cancel_left_of_ours_is_closed_before_its_name_is_used_again() {
+    check(
+        "> Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q SELECT 1
+         < ours E 57014 canceling statement due to user request
+         < Z E
+         < E 25P02 current transaction is aborted
+         < Z E
+         > Q ROLLBACK
+         < C ROLLBACK
+         < Z I
+         > Q BEGIN
+         < C BEGIN
+         < Z T
+         > Q SELECT 1
+         < T a
+         < D 1
+         < C SELECT 1
+         < Z T",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » P ours <snapshot>
+            » B ours ours
+            » E ours
+            » C P ours
+            » C S ours
+            » S
+            » Q SELECT 1
+            « E 25P02 current transaction is aborted
+            ! began at 7
+            « Z E
+            » Q ROLLBACK
+            « C ROLLBACK
+            « Z I
+            ! Aborted block, xid unknown, rows 0
+                BEGIN
+                SELECT $1
+                ROLLBACK
+                sent: Q BEGIN | Q SELECT 1 | Q ROLLBACK
+                was answered: C BEGIN | Z T | E 25P02 current transaction is aborted | Z E | C ROLLBACK | Z I
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » C S ours
+            » P ours <snapshot>
+            » B ours ours
+            » E ours
+            » C P ours
+            » C S ours
+            » S
+            » Q SELECT 1
+            « T a
+            ! began at 18
+            « D 1
+            « C SELECT 1
+            « Z T
         "#]],
     );
 }
