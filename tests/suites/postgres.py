@@ -45,8 +45,7 @@ class Regress:
     def __init__(self, name, program, database, schedule):
         self.name, self.program, self.database = name, program, database
         self.schedule = schedule
-        # A test's checkpoint removes WAL, which the recorder reads some seconds later under load.
-        self.settings = {"max_prepared_transactions": "10", "wal_keep_size": "1GB"}
+        self.settings = {"max_prepared_transactions": "10"}
 
     def prepare(self, sources):
         self.tests = source(sources) / "src" / "test" / self.name

@@ -111,7 +111,9 @@ class Stage:
 
     def start_server(self):
         url_file = self.folder / "url"
-        settings = [part for pair in self.settings.items() for part in ("--set", "=".join(pair))]
+        # A test's checkpoint removes WAL, which the recorder reads some seconds later under load.
+        settings = {"wal_keep_size": "1GB"} | self.settings
+        settings = [part for pair in settings.items() for part in ("--set", "=".join(pair))]
         server = self.start(
             "private-postgres", "--url-file", url_file, "--database", self.database, *settings
         )
