@@ -219,14 +219,18 @@ async fn our_maintenance_beside_an_unlogged_table_is_not_in_doubt() {
         "CREATE TABLE parted (x int) PARTITION BY RANGE (x)",
         "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10)",
         "CREATE INDEX by_x ON parted (x)",
-        "CLUSTER parted USING by_x",
         "CREATE TEMP TABLE own (x int) ON COMMIT DELETE ROWS",
         "CREATE TEMP TABLE child () INHERITS (own)",
         "CREATE INDEX ON own ((1))",
         "ANALYZE own",
     ];
-    let statements = [&statements, &CHILDLESS[..]].concat();
-    is_ours(Stage::new().await, &statements).await;
+    let stage = Stage::new().await;
+    // Partitioned tables can be clustered since Postgres 15.
+    let clusters_partitions = stage.cluster.binaries().major() >= 15;
+    let cluster = ["CLUSTER parted USING by_x"];
+    let cluster = &cluster[..usize::from(clusters_partitions)];
+    let statements = [&statements, cluster, &CHILDLESS[..]].concat();
+    is_ours(stage, &statements).await;
 }
 
 #[tokio::test]
