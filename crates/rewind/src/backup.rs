@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{DatabaseUrl, Lsn};
 use hindcast_trace::{Base, BaseKind, Snapshot, Xid};
+use hindcast_wal::{Format, widen};
 
 use crate::check;
 use crate::error::RewindError;
@@ -142,7 +143,7 @@ pub(crate) struct Backup {
     /// Where it becomes consistent, if its manifest says so.
     pub end: Option<Lsn>,
     pub timeline: u32,
-    pub segment_bytes: u64,
+    pub format: Format,
     /// At its last checkpoint. Transactions from here on committed after `start`.
     pub next_xid: Xid,
     pub oldest_active: Xid,
@@ -216,10 +217,9 @@ impl Backup {
         let oldest_active = line("Latest checkpoint's oldestActiveXID")
             .and_then(|text| text.parse::<u32>().ok())
             .filter(|xid| *xid >= 3)
-            .map_or(next_xid, |xid| near(xid, next_xid));
-        let segment_bytes = line("Bytes per WAL segment")
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(|| refuse("pg_controldata shows no segment size"))?;
+            .map_or(next_xid, |xid| Xid(widen(xid, next_xid.0)));
+        let format = wal_format(major, line)
+            .ok_or_else(|| refuse(&format!("WAL of Postgres {major} is not known here")))?;
         let limits = [
             ("max_connections setting", "max_connections"),
             ("max_worker_processes setting", "max_worker_processes"),
@@ -240,7 +240,7 @@ impl Backup {
             start,
             end,
             timeline,
-            segment_bytes,
+            format,
             next_xid,
             oldest_active,
             limits,
@@ -382,13 +382,14 @@ impl Copy<'_> {
     }
 }
 
-/// The 64-bit id whose low half is `xid` and which lies nearest to `reference`.
-pub(crate) fn near(xid: u32, reference: Xid) -> Xid {
-    let distance = i64::from(xid.wrapping_sub(reference.0 as u32) as i32);
-    Xid(reference
-        .0
-        .checked_add_signed(distance)
-        .unwrap_or(u64::from(xid)))
+/// `control` finds a line of what `pg_controldata` shows.
+fn wal_format<'a>(major: u32, control: impl Fn(&str) -> Option<&'a str>) -> Option<Format> {
+    let bytes = |name| control(name)?.parse().ok();
+    Format::new(
+        major,
+        bytes("WAL block size")?,
+        bytes("Bytes per WAL segment")?,
+    )
 }
 
 /// `End-LSN` of the last of the manifest's `WAL-Ranges`.
@@ -406,15 +407,6 @@ pub(crate) fn text_of(output: &Output) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_find_their_epoch() {
-        let around = Xid(5 << 32 | 10);
-        assert_eq!(near(12, around), Xid(5 << 32 | 12));
-        assert_eq!(near(u32::MAX, around), Xid(4 << 32 | 0xFFFF_FFFF));
-        assert_eq!(near(3, Xid(5 << 32 | 0xFFFF_FFF0)), Xid(6 << 32 | 3));
-        assert_eq!(near(700, Xid(720)), Xid(700));
-    }
 
     #[test]
     fn the_manifest_says_where_the_backup_ends() {

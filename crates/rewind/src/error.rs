@@ -70,8 +70,8 @@ pub enum RewindError {
         segment: String,
         needed: Vec<Xid>,
     },
-    #[error("cannot read WAL; pg_waldump says:\n{output}")]
-    WalUnreadable { output: String },
+    #[error("cannot read WAL: {0}")]
+    WalUnreadable(#[from] hindcast_wal::Malformed),
     #[error(
         "no state of the database holds exactly the wanted transactions: {excluded} must be out and committed at {excluded_at}, \
          {included} must be in and committed later, at {included_at}",

@@ -2,18 +2,20 @@
 //! and where to stop.
 //!
 //! Recorded answers tell only roughly in which order transactions committed; WAL tells exactly. So
-//! before anything is recovered the commits after the backup are listed with `pg_waldump`, and
-//! recovery stops right after the last one that is wanted.
+//! before anything is recovered the commits after the backup are read from it, and recovery stops
+//! right after the last one that is wanted.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use hindcast_pg::Lsn;
 use hindcast_trace::{Snapshot, Xid};
+use hindcast_wal::{Decoder, Ending, Malformed, Record, widen};
 
-use crate::backup::{Backup, near, text_of};
+use crate::backup::{Backup, text_of};
 use crate::error::RewindError;
 use crate::point::{Point, Progress, Step};
 use hindcast_cluster::RunAs;
@@ -177,8 +179,8 @@ enum Ended {
     },
 }
 
-/// How many segments are listed by one run of `pg_waldump`.
-const BATCH_SEGMENTS: u64 = 16;
+/// How much of a segment is read at once.
+const CHUNK_BYTES: usize = 256 << 10;
 
 struct Reader<'a> {
     source: &'a mut Source,
@@ -194,32 +196,22 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn segment_of(&self, lsn: Lsn) -> u64 {
-        lsn.0 / self.backup.segment_bytes
+        lsn.0 / self.backup.format.segment_bytes
     }
 
     fn end_of_available(&self) -> Lsn {
         self.source.available_to
     }
 
-    fn timeline_of(&self, segment: u64) -> u32 {
-        let bytes = self.backup.segment_bytes;
-        self.timelines
-            .iter()
-            .find(|timeline| timeline.begin.0 / bytes <= segment)
-            .map_or(self.backup.timeline, |timeline| timeline.id)
-    }
-
     fn name(&self, segment: u64) -> String {
-        segment_name(
-            self.timeline_of(segment),
-            segment,
-            self.backup.segment_bytes,
-        )
+        let bytes = self.backup.format.segment_bytes;
+        let mut timelines = self.timelines.iter();
+        let timeline = timelines.find(|timeline| timeline.begin.0 / bytes <= segment);
+        let timeline = timeline.map_or(self.backup.timeline, |timeline| timeline.id);
+        segment_name(timeline, segment, bytes)
     }
 
-    /// Makes a segment available to `pg_waldump`. It reads one timeline only, so all segments go by
-    /// the name that they would have in the backup's; a server reads on the same way when it
-    /// follows a switch of timelines.
+    /// Puts a segment where recovery will find it, as the newest timeline that has it knows it.
     fn stage(&mut self, segment: u64) -> Result<bool, RewindError> {
         let name = self.name(segment);
         (self.progress)(Step::ReadingWal {
@@ -228,227 +220,128 @@ impl Reader<'_> {
         if !self.source.fetch(&name)? {
             return Ok(false);
         }
-        let alias = segment_name(self.backup.timeline, segment, self.backup.segment_bytes);
-        let link = self.source.in_order().join(alias);
-        match std::os::unix::fs::symlink(self.source.staging.join(&name), &link) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(RewindError::Copy {
-                    path: link,
-                    source: error,
-                });
-            }
-            _ => {}
-        }
-        self.source.available_to = Lsn((segment + 1) * self.backup.segment_bytes);
+        self.source.available_to = Lsn((segment + 1) * self.backup.format.segment_bytes);
         Ok(true)
     }
 
     fn commits(&mut self, choice: &mut Choice<'_>) -> Result<Ended, RewindError> {
-        let bytes = self.backup.segment_bytes;
-        let mut next = self.segment_of(self.backup.start);
-        let mut resume = self.backup.start;
-        loop {
-            let first = next;
-            while next < first + BATCH_SEGMENTS && self.stage(next)? {
-                next += 1;
+        let format = self.backup.format;
+        let (mut newest, mut seen_to) = (self.newest, self.seen_to);
+        let ended = self.records(|record| {
+            seen_to = record.lsn;
+            if record.ends_transaction() != Some(true) {
+                return Ok(false);
             }
-            let segment = self.name(next);
-            let is_last = !self.source.fetch(&segment)?;
-            if next > first {
-                self.list(resume, next, is_last, choice)?;
-                if choice.is_settled() {
-                    return Ok(Ended::Settled);
-                }
-                // A record may cross the end of the batch: the next one begins a little earlier.
-                resume = Lsn((next.saturating_sub(2)).max(first) * bytes)
-                    .max(self.seen_to)
-                    .max(self.backup.start);
-            }
-            if is_last {
-                let after = self.name(next + 1);
-                return Ok(match self.source.fetch(&after)? {
-                    true => Ended::Gap { segment },
-                    false => Ended::EndOfArchive { segment },
-                });
-            }
-        }
-    }
-
-    /// Feeds the commits from a position to the end of the segment before `next` into the choice.
-    fn list(
-        &mut self,
-        start: Lsn,
-        next: u64,
-        is_last: bool,
-        choice: &mut Choice<'_>,
-    ) -> Result<(), RewindError> {
-        let mut dump = self.waldump(start, Lsn(next * self.backup.segment_bytes), "Transaction")?;
-        let stdout = dump
-            .stdout
-            .take()
-            .expect("pg_waldump was spawned with a pipe as its output");
-        for line in BufReader::new(stdout).lines() {
-            let Some(record) = line.ok().as_deref().and_then(parse_record) else {
-                continue;
+            let Some(ending) = Ending::read(format, record) else {
+                let (what, at) = ("a commit that cannot be read", record.lsn);
+                return Err(Malformed { what, at }.into());
             };
-            if record.lsn <= self.seen_to {
-                continue;
+            if ending.top == 0 {
+                return Ok(false);
             }
-            self.seen_to = record.lsn;
             // Subtransactions commit with the transaction that they belong to, and some recorders
             // know them by name.
-            for xid in record.committed.into_iter().rev() {
-                let xid = near(xid, self.newest);
-                self.newest = self.newest.max(xid);
+            for xid in ending.subtransactions.iter().rev().chain([&ending.top]) {
+                let xid = Xid(widen(*xid, newest.0));
+                newest = newest.max(xid);
                 let lsn = record.lsn;
                 choice.see(Commit { lsn, xid })?;
             }
-            if choice.is_settled() {
-                let _ = dump.kill();
-                let _ = dump.wait();
-                return Ok(());
+            Ok(choice.is_settled())
+        });
+        (self.newest, self.seen_to) = (newest, seen_to);
+        ended
+    }
+
+    /// Hands over records from the backup's start on, until `enough` says so or there are no more.
+    fn records(
+        &mut self,
+        mut enough: impl FnMut(&Record<'_>) -> Result<bool, RewindError>,
+    ) -> Result<Ended, RewindError> {
+        let mut decoder = Decoder::new(self.backup.format, self.backup.start);
+        let mut damage = None;
+        for segment in self.segment_of(self.backup.start).. {
+            let name = self.name(segment);
+            if !self.stage(segment)? {
+                let after = self.name(segment + 1);
+                return Ok(match self.source.fetch(&after)? {
+                    true => Ended::Gap { segment: name },
+                    false => Ended::EndOfArchive { segment: name },
+                });
+            }
+            // WAL ends somewhere in the last segment. Anywhere else that is damage.
+            if let Some(damage) = damage {
+                return Err(damage);
+            }
+            match self.segment(&mut decoder, &name, &mut enough) {
+                Ok(true) => return Ok(Ended::Settled),
+                Ok(false) => {}
+                Err(error @ RewindError::WalUnreadable(_)) => damage = Some(error),
+                Err(error) => return Err(error),
             }
         }
-        self.finish(dump, is_last.then(|| next - 1))
+        unreachable!("there is no last segment number")
     }
 
-    /// `pg_waldump` ends with an error where WAL ends. That is no news within the last segment, and
-    /// damage anywhere else.
-    fn finish(&self, mut dump: std::process::Child, last: Option<u64>) -> Result<(), RewindError> {
-        let mut output = String::new();
-        if let Some(mut stderr) = dump.stderr.take() {
-            let _ = stderr.read_to_string(&mut output);
-        }
-        let status = dump.wait().map_err(|source| RewindError::WalUnreadable {
-            output: source.to_string(),
-        })?;
-        // `error in WAL record at 0/3000060: invalid record length at 0/3000098: wanted 24, got 0`
-        let mut positions = output
-            .split_whitespace()
-            .filter_map(|word| {
-                word.trim_end_matches([':', ','])
-                    .split_once('/')
-                    .and(Some(word))
-            })
-            .filter_map(|word| word.trim_end_matches([':', ',']).parse::<Lsn>().ok());
-        let at_the_end = last.is_some_and(|last| {
-            positions
-                .next_back()
-                .is_some_and(|lsn| self.segment_of(lsn) >= last)
-        });
-        if status.success() || at_the_end {
-            return Ok(());
-        }
-        Err(RewindError::WalUnreadable {
-            output: output.trim_end().to_owned(),
-        })
-    }
-
-    fn waldump(
+    fn segment(
         &self,
-        start: Lsn,
-        end: Lsn,
-        rmgr: &str,
-    ) -> Result<std::process::Child, RewindError> {
-        let program = self.backup.binaries.program("pg_waldump");
-        let mut command = Command::new(&program);
-        command
-            .arg("--path")
-            .arg(self.source.in_order())
-            .arg(format!("--timeline={}", self.backup.timeline))
-            .arg(format!("--start={start}"))
-            .arg(format!("--end={end}"))
-            .arg(format!("--rmgr={rmgr}"))
-            .env("LC_ALL", "C")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-            .spawn()
-            .map_err(|source| RewindError::WalUnreadable {
-                output: format!("cannot run {}: {source}", program.display()),
-            })
+        decoder: &mut Decoder,
+        name: &str,
+        enough: &mut impl FnMut(&Record<'_>) -> Result<bool, RewindError>,
+    ) -> Result<bool, RewindError> {
+        let path = self.source.staging.join(name);
+        let failed = |source| RewindError::Copy {
+            path: path.clone(),
+            source,
+        };
+        let mut file = File::open(&path).map_err(failed)?;
+        let within = decoder.position().0 % self.backup.format.segment_bytes;
+        file.seek(SeekFrom::Start(within)).map_err(failed)?;
+        let mut bytes = vec![0; CHUNK_BYTES];
+        let mut told = Ok(false);
+        while let Ok(false) = told {
+            let count = file.read(&mut bytes).map_err(failed)?;
+            if count == 0 {
+                break;
+            }
+            let fed = decoder.feed(&bytes[..count], &mut |record| {
+                // The first page may begin with records of before.
+                if let Ok(false) = told
+                    && record.lsn >= self.backup.start
+                {
+                    told = enough(record);
+                }
+            });
+            if let Ok(false) = told {
+                fed?;
+            }
+        }
+        told
     }
 
     /// For backups without a manifest: the record that ends the backup says so itself.
     fn backup_end(&mut self) -> Result<Lsn, RewindError> {
-        let bytes = self.backup.segment_bytes;
-        let first = self.segment_of(self.backup.start);
-        let mut next = first;
-        loop {
-            if !self.stage(next)? {
-                return Err(RewindError::NotReached {
+        let start = self.backup.start;
+        let mut found = None;
+        let ended = self.records(|record| {
+            if record.ends_backup() == Some(start) {
+                found = Some(Lsn(record.lsn.0 + 1));
+            }
+            Ok(found.is_some())
+        })?;
+        match (found, ended) {
+            (Some(end), _) => Ok(end),
+            (None, Ended::Gap { segment } | Ended::EndOfArchive { segment }) => {
+                Err(RewindError::NotReached {
                     archive: self.source.shown(),
-                    reached: Lsn(next * bytes),
-                    segment: self.name(next),
+                    reached: self.end_of_available(),
+                    segment,
                     needed: Vec::new(),
-                });
+                })
             }
-            next += 1;
-            let from = Lsn(next.saturating_sub(2).max(first) * bytes).max(self.backup.start);
-            let dump = self.waldump(from, Lsn(next * bytes), "XLOG")?;
-            let output = dump
-                .wait_with_output()
-                .map_err(|source| RewindError::WalUnreadable {
-                    output: source.to_string(),
-                })?;
-            let started = format!("{}", self.backup.start);
-            for line in String::from_utf8_lossy(&output.stdout).lines() {
-                // `desc: BACKUP_END 0/2000028`
-                if let Some((_, at)) = line.split_once("desc: BACKUP_END ")
-                    && at.trim().parse::<Lsn>().ok() == started.parse().ok()
-                    && let Some(record) = parse_record(line)
-                {
-                    return Ok(Lsn(record.lsn.0 + 1));
-                }
-            }
+            (None, Ended::Settled) => unreachable!("only what was found settles it"),
         }
     }
-}
-
-struct Record {
-    lsn: Lsn,
-    /// The transaction, if this is its commit, and after it its subtransactions.
-    committed: Vec<u32>,
-}
-
-/// `rmgr: Transaction len (rec/tot): 34/34, tx: 738, lsn: 0/0155A6A8, prev 0/0155A670, desc: COMMIT
-/// 2024-01-01 …; subxacts: 739 740; …`
-///
-/// `COMMIT_PREPARED` names the prepared transaction in its description: `desc: COMMIT_PREPARED 740:
-/// 2024-01-01 …`.
-fn parse_record(line: &str) -> Option<Record> {
-    let lsn = line
-        .split_once(" lsn: ")?
-        .1
-        .split(',')
-        .next()?
-        .trim()
-        .parse()
-        .ok()?;
-    let description = line.split_once(" desc: ")?.1;
-    let mut committed = Vec::new();
-    if let Some(rest) = description.strip_prefix("COMMIT_PREPARED ") {
-        committed.push(rest.split(':').next()?.trim().parse().ok()?);
-    } else if description.starts_with("COMMIT ") {
-        let xid: u32 = line
-            .split_once(" tx:")?
-            .1
-            .split(',')
-            .next()?
-            .trim()
-            .parse()
-            .ok()?;
-        // Some commits have no id: they only told others what to forget.
-        committed.extend((xid != 0).then_some(xid));
-    }
-    if !committed.is_empty()
-        && let Some((_, rest)) = description.split_once("; subxacts: ")
-    {
-        let ids = rest.split(';').next().unwrap_or("").split_whitespace();
-        committed.extend(ids.map_while(|xid| xid.parse::<u32>().ok()));
-    }
-    Some(Record { lsn, committed })
 }
 
 /// A timeline of the server: a new one begins with each promotion.
@@ -458,7 +351,7 @@ struct Timeline {
     begin: Lsn,
 }
 
-/// Where segments come from, and the folder in which `pg_waldump` and recovery find them.
+/// Where segments come from, and the folder in which recovery finds them.
 pub(crate) struct Source {
     archive: Option<Archive>,
     /// The WAL that the backup itself holds.
@@ -502,20 +395,14 @@ impl Source {
             source,
         })?;
         run_as.own(staging)?;
-        let source = Self {
+        Ok(Self {
             archive,
             backup_wal: backup.folder.join("pg_wal"),
             staging: staging.to_owned(),
             run_as: run_as.clone(),
-            segment_bytes: backup.segment_bytes,
+            segment_bytes: backup.format.segment_bytes,
             available_to: Lsn(0),
-        };
-        let in_order = source.in_order();
-        hindcast_private::folder(&in_order).map_err(|source| RewindError::Copy {
-            path: in_order,
-            source,
-        })?;
-        Ok(source)
+        })
     }
 
     /// For a backup without an archive: all the WAL that it holds itself.
@@ -553,11 +440,6 @@ impl Source {
             Some(Archive::Folder(folder)) => format!("the WAL archive {}", folder.display()),
             Some(Archive::Command(command)) => format!("the WAL archive behind `{command}`"),
         }
-    }
-
-    /// The folder in which segments go by the names of one timeline.
-    fn in_order(&self) -> PathBuf {
-        self.staging.join("in-order")
     }
 
     /// Puts a segment or a history file into the staging folder. `false`: there is none of that
@@ -766,36 +648,6 @@ mod tests {
             "0000001F0000010000000000"
         );
         assert_eq!(segment_name(1, 5, 1 << 30), "000000010000000100000001");
-    }
-
-    #[test]
-    fn commit_records_are_recognised() {
-        let check = |line: &str| {
-            parse_record(line).map(|record| (record.lsn.to_string(), record.committed))
-        };
-        let prefix = "rmgr: Transaction len (rec/tot):     34/    34, tx:        738, lsn: 0/0155A6A8, prev 0/0155A670, desc: ";
-        let at = || "0/155A6A8".to_owned();
-        assert_eq!(
-            check(&format!(
-                "{prefix}COMMIT 2024-01-01 12:00:00.0 UTC; subxacts: 739 740; inval msgs: catcache 6"
-            )),
-            Some((at(), vec![738, 739, 740]))
-        );
-        assert_eq!(
-            check(&format!("{prefix}ABORT 2024-01-01 12:00:00.0 UTC")),
-            Some((at(), vec![]))
-        );
-        assert_eq!(
-            check(&format!(
-                "{prefix}COMMIT_PREPARED 701: 2024-01-01 12:00:00.0 UTC"
-            )),
-            Some((at(), vec![701]))
-        );
-        assert_eq!(
-            check(&format!("{prefix}PREPARE gid x: 2024")),
-            Some((at(), vec![]))
-        );
-        assert_eq!(check("pg_waldump: error"), None);
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::record::{
     CUSTOM, GENERIC, HEAP, HEAP2, RELATION_MAP, Record, Relfile, SEQUENCE, STANDBY, STORAGE,
-    TRANSACTION, XLOG,
+    TRANSACTION, XLOG, relfile, triple,
 };
-use super::{Bytes, Format};
+use super::{Bytes, Ending, Format};
 
 /// Relations that are told apart in one transaction.
 const RELATIONS_MAX: usize = 1000;
@@ -15,7 +15,7 @@ const POSTGRES_EPOCH: i64 = 946_684_800_000_000;
 
 /// What a transaction wrote in the database that is asked about, and whether it wrote elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::record) struct Effects {
+pub struct Effects {
     /// Relations in which it inserted, updated or deleted rows, and sequences that it advanced.
     pub rows: BTreeSet<Relfile>,
     /// Relations that it created, or wrote page by page, as an index is built or a table rewritten.
@@ -37,7 +37,7 @@ pub(in crate::record) struct Effects {
 
 /// How a transaction committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::record) struct Commit {
+pub struct Commit {
     /// The transaction itself; not the id of a subtransaction.
     pub top: u64,
     /// By the server's clock, in microseconds since 1970.
@@ -46,7 +46,7 @@ pub(in crate::record) struct Commit {
 
 /// What is known of the transactions in a stretch of WAL. Ids are 64 bits wide, epoch included.
 #[derive(Debug)]
-pub(in crate::record) struct Facts {
+pub struct Facts {
     format: Format,
     /// The database that is asked about.
     database: u32,
@@ -59,7 +59,7 @@ pub(in crate::record) struct Facts {
 }
 
 /// A 32-bit id at full width, given another of about the same time.
-pub(in crate::record) fn widen(xid: u32, near: u64) -> u64 {
+pub fn widen(xid: u32, near: u64) -> u64 {
     let distance = xid.wrapping_sub(near as u32) as i32;
     near.saturating_add_signed(i64::from(distance))
 }
@@ -222,23 +222,16 @@ impl Facts {
     }
 
     fn end(&mut self, record: &Record<'_>) {
-        let operation = record.info & 0x70;
-        let committed = match operation {
-            0x00 | 0x30 => true,
-            0x20 | 0x40 => false,
-            _ => return,
-        };
-        let Some(end) = End::read(self.format, record) else {
+        let Some(end) = Ending::read(self.format, record) else {
             return;
         };
-        let low = end.prepared.unwrap_or(record.xid);
-        if low == 0 {
+        if end.top == 0 {
             return;
         }
-        let top = widen(low, self.near);
+        let top = widen(end.top, self.near);
         let subtransactions = end.subtransactions.iter();
         let subtransactions: Vec<u64> = subtransactions.map(|xid| widen(*xid, self.near)).collect();
-        if !committed {
+        if !end.committed {
             for xid in std::iter::once(&top).chain(&subtransactions) {
                 self.effects.remove(xid);
             }
@@ -255,87 +248,6 @@ impl Facts {
             self.subtransactions.insert(top, subtransactions);
         }
     }
-}
-
-fn triple(data: &mut Bytes<'_>) -> Option<(u32, u32, u32)> {
-    Some((data.u32()?, data.u32()?, data.u32()?))
-}
-
-fn relfile(data: &mut Bytes<'_>) -> Option<Relfile> {
-    let (tablespace, database, node) = triple(data)?;
-    Some(Relfile {
-        tablespace,
-        database,
-        node,
-    })
-}
-
-/// What the record of a commit or an abort says (`ParseCommitRecord`).
-#[derive(Debug, Default)]
-pub(super) struct End {
-    /// Microseconds since 2000.
-    pub at: i64,
-    pub subtransactions: Vec<u32>,
-    pub dropped: Vec<Relfile>,
-    /// Of the transaction, where another session ends a prepared one.
-    pub prepared: Option<u32>,
-}
-
-/// Bits of `xinfo`: which parts follow.
-const HAS_DATABASE: u32 = 1;
-const HAS_SUBTRANSACTIONS: u32 = 1 << 1;
-const HAS_FILES: u32 = 1 << 2;
-const HAS_INVALIDATIONS: u32 = 1 << 3;
-const HAS_PREPARED: u32 = 1 << 4;
-const HAS_STATISTICS: u32 = 1 << 8;
-/// `XLOG_XACT_HAS_INFO`: there is an `xinfo`.
-const HAS_INFO: u8 = 0x80;
-
-impl End {
-    pub fn read(format: Format, record: &Record<'_>) -> Option<Self> {
-        let mut data = Bytes(record.data);
-        let mut end = Self {
-            at: data.u64()? as i64,
-            ..Self::default()
-        };
-        if record.info & HAS_INFO == 0 {
-            return Some(end);
-        }
-        let info = data.u32()?;
-        if info & HAS_DATABASE != 0 {
-            data.take(8)?;
-        }
-        if info & HAS_SUBTRANSACTIONS != 0 {
-            let mut ids = Bytes(list(&mut data, 4)?);
-            end.subtransactions = std::iter::from_fn(|| ids.u32()).collect();
-        }
-        if info & HAS_FILES != 0 {
-            let mut files = Bytes(list(&mut data, 12)?);
-            end.dropped = std::iter::from_fn(|| relfile(&mut files)).collect();
-        }
-        if info & HAS_STATISTICS != 0 {
-            let item_bytes = match format.major {
-                ..=14 => return None,
-                15..=17 => 12,
-                _ => 16,
-            };
-            list(&mut data, item_bytes)?;
-        }
-        let is_commit = matches!(record.info & 0x70, 0x00 | 0x30);
-        if is_commit && info & HAS_INVALIDATIONS != 0 {
-            list(&mut data, 16)?;
-        }
-        if info & HAS_PREPARED != 0 {
-            end.prepared = Some(data.u32()?);
-        }
-        Some(end)
-    }
-}
-
-/// The elements of an array with its length in front.
-fn list<'a>(data: &mut Bytes<'a>, element_bytes: usize) -> Option<&'a [u8]> {
-    let count = data.u32()? as usize;
-    data.take(count.checked_mul(element_bytes)?)
 }
 
 #[cfg(test)]

@@ -13,21 +13,28 @@
 //! `xlog_internal.h`, `xact.h`, `heapam_xlog.h`). A server of another kind is refused by its
 //! version or its page headers.
 //!
-//! Start reading at [`Decoder::feed`]; [`Facts::note`] says what counts as writing.
+//! **What this crate does not do**: it reads no files and asks no server; others feed it.
+//!
+//! **Where to start reading**: [`Decoder::feed`]; [`Facts::note`] says what counts as writing.
+//!
+//! **The invariant to keep**: bytes that are no WAL, or WAL of another version, are an error and
+//! never a panic, and memory stays bounded.
 
+mod ending;
 mod facts;
 mod pages;
 mod record;
 #[cfg(test)]
 mod tests;
 
-pub(super) use facts::{Facts, widen};
-pub(super) use pages::Decoder;
-pub(super) use record::Relfile;
+pub use ending::Ending;
+pub use facts::{Commit, Effects, Facts, widen};
+pub use pages::Decoder;
+pub use record::{Record, Relfile};
 
 /// What differs between servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Format {
+pub struct Format {
     /// As in `15`.
     pub major: u32,
     pub page_bytes: u64,
@@ -62,7 +69,7 @@ impl Format {
 /// The bytes are not WAL as this decoder knows it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at {at}")]
-pub(super) struct Malformed {
+pub struct Malformed {
     pub what: &'static str,
     pub at: hindcast_pg::Lsn,
 }

@@ -26,7 +26,7 @@ const KEPT: usize = 4 << 10;
 const KEPT_OF_COMMITS: usize = 16 << 20;
 
 /// Takes a stream of WAL apart.
-pub(in crate::record) struct Decoder {
+pub struct Decoder {
     format: Format,
     /// Of the next byte that is fed.
     position: u64,

@@ -33,7 +33,7 @@ const HAS_HOLE: u8 = 1;
 
 /// The files of a relation: the name by which WAL knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::record) struct Relfile {
+pub struct Relfile {
     pub tablespace: u32,
     /// 0 for what all databases share.
     pub database: u32,
@@ -42,7 +42,7 @@ pub(in crate::record) struct Relfile {
 
 /// A record, as far as this decoder reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::record) struct Record<'a> {
+pub struct Record<'a> {
     /// Where it begins.
     pub lsn: Lsn,
     /// Who wrote it; 0 for none. In a subtransaction, that one's.
@@ -58,9 +58,24 @@ pub(in crate::record) struct Record<'a> {
 
 /// A record that contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::record) struct Refused;
+pub struct Refused;
 
 impl Record<'_> {
+    /// Whether the transaction committed, if this is its end; else `None`.
+    pub fn ends_transaction(&self) -> Option<bool> {
+        match (self.manager, self.info & 0x70) {
+            (TRANSACTION, 0x00 | 0x30) => Some(true),
+            (TRANSACTION, 0x20 | 0x40) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// If this ends a base backup (`XLOG_BACKUP_END`): where that began.
+    pub fn ends_backup(&self) -> Option<Lsn> {
+        let is_end = self.manager == XLOG && self.info & 0xF0 == 0x50;
+        is_end.then(|| Bytes(self.data).u64().map(Lsn))?
+    }
+
     /// `XLOG_SWITCH`: the rest of the segment stays empty.
     pub fn ends_segment(&self) -> bool {
         self.manager == XLOG && self.info & 0xF0 == 0x40
@@ -174,4 +189,17 @@ fn block(format: Format, input: &mut Bytes<'_>, last: Option<Relfile>) -> Option
     };
     let _block = input.u32()?;
     Some(Block { relation, bytes })
+}
+
+pub(super) fn triple(data: &mut Bytes<'_>) -> Option<(u32, u32, u32)> {
+    Some((data.u32()?, data.u32()?, data.u32()?))
+}
+
+pub(super) fn relfile(data: &mut Bytes<'_>) -> Option<Relfile> {
+    let (tablespace, database, node) = triple(data)?;
+    Some(Relfile {
+        tablespace,
+        database,
+        node,
+    })
 }

@@ -140,15 +140,12 @@ fn line(format: Format, record: &record::Record<'_>) -> Line {
 }
 
 fn ended(format: Format, record: &record::Record<'_>) -> Option<Ended> {
-    let committed = match (record.manager, record.info & 0x70) {
-        (record::TRANSACTION, 0x00 | 0x30) => true,
-        (record::TRANSACTION, 0x20 | 0x40) => false,
-        _ => return None,
-    };
-    let end = facts::End::read(format, record).expect("the lists are whole");
+    let committed = record.ends_transaction()?;
+    let end = Ending::read(format, record).expect("the lists are whole");
     let path = |file: &Relfile| format!("{}/{}", file.database, file.node);
     let dropped = end.dropped.iter().map(path).collect();
-    Some((committed, end.prepared, end.subtransactions, dropped))
+    let prepared = (end.top != record.xid).then_some(end.top);
+    Some((committed, prepared, end.subtransactions, dropped))
 }
 
 /// `rmgr: Heap len (rec/tot): 59/59, tx: 740, lsn: 0/0155A6A8, prev …, desc: …, blkref #0: rel
@@ -282,10 +279,10 @@ fn layouts_of_other_versions_are_read() {
             assert_eq!(record.relations[0].node, 1247, "{captured}");
             continue;
         }
-        let end = facts::End::read(format, &record).unwrap();
+        let end = Ending::read(format, &record).unwrap();
         assert_eq!(end.dropped[0].node, 16384, "{captured}");
         let last = u32::from_le_bytes(*bytes.last_chunk().unwrap());
-        assert_eq!(end.prepared, Some(last), "{captured}");
+        assert_eq!(end.top, last, "{captured}");
     }
 }
 

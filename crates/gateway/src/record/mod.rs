@@ -23,7 +23,6 @@ mod session;
 mod settle;
 mod sink;
 mod status;
-mod wal;
 
 use std::future::Future;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use hindcast_pg::{
     ConnectError, ConnectOptions, Connection, CopyBoth, DatabaseUrl, Error, Lsn, quote_identifier,
 };
 
-use crate::record::wal::{Decoder, Facts, Format, Malformed};
+use hindcast_wal::{Decoder, Facts, Format, Malformed};
 
 /// How much is read at once, that is, per tick.
 pub(super) const STRETCH_BYTES: u64 = 64 << 20;

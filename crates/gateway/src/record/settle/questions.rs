@@ -9,7 +9,7 @@ use hindcast_trace::Snapshot;
 use super::follow::Unreadable;
 use super::judge::Relation;
 use super::marks::Mark;
-use crate::record::wal::{Format, Relfile};
+use hindcast_wal::{Format, Relfile};
 
 /// Ids per question.
 const BATCH: usize = 5_000;
@@ -63,7 +63,7 @@ impl Moment {
         let widened = locked
             .iter()
             .filter_map(|xid| xid.parse().ok())
-            .map(|xid| crate::record::wal::widen(xid, xmax) + 1);
+            .map(|xid| hindcast_wal::widen(xid, xmax) + 1);
         Ok(Self {
             flushed,
             bound: widened.chain([xmax]).max().unwrap_or(xmax),
