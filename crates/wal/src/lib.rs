@@ -5,9 +5,9 @@
 //! ```
 //!
 //! It knows of a record what says *who wrote where*: the transaction id, the resource manager, the
-//! relation of each block, and the lists in a commit. It does not know what a row holds, and does
-//! not check CRCs: a record must follow the one that it names as its predecessor, and fill its
-//! length exactly.
+//! relation of each block, and the lists in a commit. It does not know what a row holds. A record
+//! must follow the one that it names as its predecessor, fill its length exactly, and have the
+//! checksum that its header says.
 //!
 //! Layouts are those of Postgres 13 to 18 on a little-endian machine (`xlogrecord.h`,
 //! `xlog_internal.h`, `xact.h`, `heapam_xlog.h`). A server of another kind is refused by its

@@ -36,6 +36,8 @@ pub struct Decoder {
     /// The record being put together: what is kept of it.
     record: Vec<u8>,
     begun: u64,
+    /// Of what was seen of the record behind its header.
+    checksum: u32,
     /// Where the last whole record began; the next one names it.
     previous: Option<u64>,
     relations: Vec<Relfile>,
@@ -65,6 +67,7 @@ impl Decoder {
             header: Vec::new(),
             record: Vec::new(),
             begun: 0,
+            checksum: 0,
             previous: None,
             relations: Vec::new(),
         }
@@ -193,6 +196,7 @@ impl Decoder {
                 State::Between => {
                     self.record.clear();
                     self.begun = self.position;
+                    self.checksum = 0;
                     self.state = State::Inside { seen: 0 };
                     0
                 }
@@ -221,6 +225,9 @@ impl Decoder {
             Some(&super::record::TRANSACTION) => KEPT_OF_COMMITS,
             _ => KEPT,
         };
+        if seen as usize >= HEADER {
+            self.checksum = crc32c::crc32c_append(self.checksum, now);
+        }
         let room = keep.saturating_sub(self.record.len()).min(now.len());
         self.record.extend_from_slice(&now[..room]);
         let seen = seen + now.len() as u32;
@@ -246,7 +253,25 @@ impl Decoder {
         Ok(())
     }
 
+    /// The checksum is the last field of the header, and is made of what follows the header and
+    /// then of the header up to it.
+    fn check_checksum(&self) -> Result<(), Malformed> {
+        const AT: usize = HEADER - 4;
+        let sound = self
+            .record
+            .split_at_checked(AT)
+            .is_some_and(|(header, rest)| {
+                let checksum = crc32c::crc32c_append(self.checksum, header);
+                rest.starts_with(&checksum.to_le_bytes())
+            });
+        match sound {
+            true => Ok(()),
+            false => self.malformed("a record with a wrong checksum"),
+        }
+    }
+
     fn finish(&mut self, each: &mut impl FnMut(&Record<'_>)) -> Result<(), Malformed> {
+        self.check_checksum()?;
         let whole = self.record.len() == self.length() as usize;
         let record = relations(self.format, &self.record, whole, &mut self.relations);
         let Ok(mut record) = record else {
