@@ -26,8 +26,12 @@ const ORIGIN: u8 = 253;
 const TOP_LEVEL: u8 = 252;
 const BLOCK_MAX: u8 = 32;
 /// Bits of a block's `fork_flags`.
+const FORK: u8 = 0x0F;
 const HAS_IMAGE: u8 = 0x10;
 const SAME_RELATION: u8 = 0x80;
+/// Forks that hold no rows: VACUUM writes them whole where hints are logged.
+const FREE_SPACE: u8 = 1;
+const VISIBILITY: u8 = 2;
 /// Bits of an image's `bimg_info`.
 const HAS_HOLE: u8 = 1;
 
@@ -50,7 +54,7 @@ pub struct Record<'a> {
     pub manager: u8,
     /// Which of its manager's kinds it is, in the high four bits.
     pub info: u8,
-    /// Of its blocks, in order, each once.
+    /// Of its blocks, in order, each once. Maps of free space and of visibility are left out.
     pub relations: &'a [Relfile],
     /// What belongs to no block; empty where it was too long to be kept.
     pub data: &'a [u8],
@@ -143,7 +147,7 @@ fn headers(
                 let block = block(format, &mut input, last).ok_or(Refused)?;
                 announced += block.bytes;
                 last = Some(block.relation);
-                if !found.contains(&block.relation) {
+                if !block.is_map && !found.contains(&block.relation) {
                     found.push(block.relation);
                 }
             }
@@ -158,6 +162,7 @@ fn headers(
 
 struct Block {
     relation: Relfile,
+    is_map: bool,
     /// Of its data and its image.
     bytes: usize,
 }
@@ -188,7 +193,11 @@ fn block(format: Format, input: &mut Bytes<'_>, last: Option<Relfile>) -> Option
         },
     };
     let _block = input.u32()?;
-    Some(Block { relation, bytes })
+    Some(Block {
+        relation,
+        is_map: matches!(flags & FORK, FREE_SPACE | VISIBILITY),
+        bytes,
+    })
 }
 
 pub(super) fn triple(data: &mut Bytes<'_>) -> Option<(u32, u32, u32)> {

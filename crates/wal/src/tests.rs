@@ -156,7 +156,10 @@ fn dumped(line: &str) -> Option<Line> {
         rest.split([' ', ',']).next()
     };
     let lsn: Lsn = after("lsn:")?.parse().ok()?;
-    let relations = line.split("blkref #").skip(1).filter_map(|block| {
+    let blocks = line.split("blkref #").skip(1);
+    let blocks =
+        blocks.filter(|block| !block.contains(" fork fsm ") && !block.contains(" fork vm "));
+    let relations = blocks.filter_map(|block| {
         let rest = block.split_once("rel ")?.1;
         Some(rest.split(' ').next()?.to_owned())
     });

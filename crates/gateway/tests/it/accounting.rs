@@ -192,6 +192,33 @@ async fn what_wal_does_not_show_of_a_rewrite_is_no_gap() {
     is_ours(Stage::new().await, &statements).await;
 }
 
+/// Where hints are logged, as with checksums, a table that is cut short has its maps of free space
+/// and visibility logged as whole pages.
+#[tokio::test]
+async fn vacuum_where_hints_are_logged_is_no_gap() {
+    let server = Stage::server().set("wal_log_hints", "on");
+    let stage = Stage::on(server).await;
+    let fill = "INSERT INTO note (text) \
+                SELECT repeat('x', 500) || nextval('note_id_seq') FROM generate_series(1, 3000)";
+    let client = connect(stage.pg(), "postgres").await;
+    for past_us in [false, true] {
+        for sql in [fill, "VACUUM note", "DELETE FROM note WHERE id > 50"] {
+            client.batch_execute(sql).await.unwrap();
+        }
+        match past_us {
+            true => drop(stage.cluster.sql("postgres", "VACUUM note").unwrap()),
+            false => client.batch_execute("VACUUM note").await.unwrap(),
+        }
+        let pages = "SELECT pg_relation_size('note') BETWEEN 1 AND 80000";
+        let cut_short = stage.cluster.sql("postgres", pages).unwrap();
+        assert_eq!(cut_short, "t");
+    }
+    drop(client);
+    let (summary, recorded) = stage.end().await;
+    assert_eq!(recorded.gaps, []);
+    assert_eq!(summary.status.unexplained, 0);
+}
+
 /// ANALYZE notes that a table has no children any more.
 const CHILDLESS: [&str; 5] = [
     "CREATE TABLE parent (x int)",

@@ -39,13 +39,29 @@ pub const SCHEMA: &str = "CREATE TABLE note (id serial PRIMARY KEY, text text NO
 
 impl Stage {
     pub async fn new() -> Self {
-        Self::with(|_, _| Box::pin(async { String::new() }), |_| {}).await
+        Self::on(Self::server()).await
+    }
+
+    /// A server of which what was committed survives its death, or it would give out the same ids
+    /// again.
+    pub fn server() -> Options {
+        Options::throw_away().set("synchronous_commit", "on")
+    }
+
+    pub async fn on(server: Options) -> Self {
+        Self::of(server, |_, _| Box::pin(async { String::new() }), |_| {}).await
     }
 
     pub async fn with(handler: Handler, change: impl FnOnce(&mut RecordOptions)) -> Self {
-        // What was committed must survive the server's death, or it would give out the same ids
-        // again.
-        let cluster = cluster_with(Options::throw_away().set("synchronous_commit", "on")).await;
+        Self::of(Self::server(), handler, change).await
+    }
+
+    async fn of(
+        server: Options,
+        handler: Handler,
+        change: impl FnOnce(&mut RecordOptions),
+    ) -> Self {
+        let cluster = cluster_with(server).await;
         cluster.sql("postgres", SCHEMA).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let database = Arc::new(OnceLock::new());
