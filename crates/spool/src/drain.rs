@@ -99,10 +99,11 @@ impl Drain {
     pub fn step(&mut self, to: &mut Segments) -> Result<Taken, SpoolError> {
         let mut taken = Taken::default();
         // Before rings are taken, so that what a process said before it ended is there.
-        let ended: Vec<Running> = self.ended();
+        let mut ended: Vec<Running> = self.ended();
         for arrival in self.door.arrivals().map_err(SpoolError::Socket)? {
             self.arrived(arrival, to)?;
         }
+        ended.extend(self.left());
         if !to.has_room() {
             return Ok(taken);
         }
@@ -126,6 +127,19 @@ impl Drain {
         ended.map(|(running, _)| *running).collect()
     }
 
+    /// Programs whose process runs another one now: of them nothing more will come.
+    fn left(&self) -> Vec<Running> {
+        let mut newest: HashMap<u32, u64> = HashMap::new();
+        for running in self.programs.keys() {
+            let began = newest.entry(running.pid).or_default();
+            *began = running.began.max(*began);
+        }
+        let all = self.programs.keys();
+        all.filter(|running| running.began < newest[&running.pid])
+            .copied()
+            .collect()
+    }
+
     fn arrived(&mut self, arrival: Arrival, to: &mut Segments) -> Result<(), SpoolError> {
         let running = Running {
             pid: arrival.pid,
@@ -147,22 +161,6 @@ impl Drain {
             memory,
             consumer: None,
         });
-        // The process runs another program now: of the one before it nothing more will come.
-        let before: Vec<Running> = self
-            .programs
-            .keys()
-            .filter(|other| other.pid == running.pid && other.began < running.began)
-            .copied()
-            .collect();
-        for running in before {
-            if let Some(mut process) = self.programs.remove(&running) {
-                let mut taken = Taken::default();
-                for ring in &mut process.rings {
-                    self.refused += u64::from(!ring.take(to, &mut self.scratch, &mut taken)?);
-                }
-                finish(process, to, &mut self.scratch)?;
-            }
-        }
         Ok(())
     }
 }

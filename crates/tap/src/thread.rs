@@ -145,6 +145,9 @@ impl Mine {
     }
 
     fn take_one(&self, generation: u32, at: u64) -> Option<&'static Slot> {
+        if process::is_sealed() {
+            return None;
+        }
         if let Some(less) = self.patience.get().checked_sub(1) {
             self.patience.set(less);
             return None;
@@ -173,16 +176,10 @@ impl Mine {
 
 /// A ring that another thread has left.
 fn used_before(generation: u32) -> Option<&'static Slot> {
-    if process::is_sealed() {
-        return None;
-    }
     RINGS.iter().find(|slot| slot.take(FREE, generation))
 }
 
 fn made(generation: u32) -> Option<&'static Slot> {
-    if process::is_sealed() {
-        return None;
-    }
     let slot = RINGS.iter().find(|slot| slot.take(EMPTY, generation))?;
     let Some((base, capacity)) = process::make_ring() else {
         slot.set(EMPTY, generation);
