@@ -10,7 +10,7 @@ use std::time::Duration;
 use hindcast_taplog::{Consumer, Told};
 
 use crate::hello::{Arrival, Door};
-use crate::segments::{Program, Segments, SpoolError};
+use crate::taker::{Program, Records, SpoolError, Taker};
 
 /// Between two looks, if little was told.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -82,7 +82,7 @@ impl Drain {
     }
 
     /// Steps until `stop` says so, and once more.
-    pub fn run(&mut self, to: &mut Segments, stop: &AtomicBool) -> Result<(), SpoolError> {
+    pub fn run(&mut self, to: &mut impl Taker, stop: &AtomicBool) -> Result<(), SpoolError> {
         loop {
             let last = stop.load(Ordering::Relaxed);
             let taken = self.step(to)?;
@@ -96,8 +96,10 @@ impl Drain {
     }
 
     /// Takes all that was told since the last time. Where there is no room for it, it is left.
-    pub fn step(&mut self, to: &mut Segments) -> Result<Taken, SpoolError> {
+    pub fn step(&mut self, to: &mut impl Taker) -> Result<Taken, SpoolError> {
         let mut taken = Taken::default();
+        // Before anything is looked at, so that what was told earlier is found.
+        let moment = now();
         // Before rings are taken, so that what a process said before it ended is there.
         let mut ended: Vec<Running> = self.ended();
         for arrival in self.door.arrivals().map_err(SpoolError::Socket)? {
@@ -117,7 +119,7 @@ impl Drain {
                 finish(process, to, &mut self.scratch)?;
             }
         }
-        to.flush()?;
+        to.flush(moment)?;
         Ok(taken)
     }
 
@@ -140,7 +142,7 @@ impl Drain {
             .collect()
     }
 
-    fn arrived(&mut self, arrival: Arrival, to: &mut Segments) -> Result<(), SpoolError> {
+    fn arrived(&mut self, arrival: Arrival, to: &mut impl Taker) -> Result<(), SpoolError> {
         let running = Running {
             pid: arrival.pid,
             began: arrival.began,
@@ -166,12 +168,10 @@ impl Drain {
 }
 
 /// Nobody will write to these rings any more, and they are empty.
-fn finish(process: Process, to: &mut Segments, scratch: &mut Vec<u8>) -> Result<(), SpoolError> {
+fn finish(process: Process, to: &mut impl Taker, scratch: &mut Vec<u8>) -> Result<(), SpoolError> {
     for ring in process.rings {
-        let Some(consumer) = &ring.consumer else {
-            continue;
-        };
-        let (records, bytes) = consumer.lost_untold();
+        let untold = ring.consumer.as_ref().map(Consumer::lost_untold);
+        let (records, bytes) = untold.unwrap_or_default();
         if records > 0 {
             scratch.clear();
             let told = Told::Lost {
@@ -180,8 +180,9 @@ fn finish(process: Process, to: &mut Segments, scratch: &mut Vec<u8>) -> Result<
                 bytes,
             };
             told.encode(0, scratch);
-            to.told(ring.number, scratch)?;
+            to.told(ring.number, Records::of(scratch))?;
         }
+        to.ended(ring.number)?;
     }
     Ok(())
 }
@@ -190,7 +191,7 @@ impl Ring {
     /// False if it turns out to hold what no tap writes.
     fn take(
         &mut self,
-        to: &mut Segments,
+        to: &mut impl Taker,
         scratch: &mut Vec<u8>,
         taken: &mut Taken,
     ) -> Result<bool, SpoolError> {
@@ -208,7 +209,7 @@ impl Ring {
         taken.fill = taken.fill.max(consumer.fill());
         let result = consumer.take(|at, told| told.encode(at, scratch));
         if !scratch.is_empty() {
-            to.told(self.number, scratch)?;
+            to.told(self.number, Records::of(scratch))?;
         }
         match result {
             Ok(bytes) => taken.bytes += bytes,
@@ -217,7 +218,7 @@ impl Ring {
         Ok(true)
     }
 
-    fn give_up(&mut self, to: &mut Segments) -> Result<bool, SpoolError> {
+    fn give_up(&mut self, to: &mut impl Taker) -> Result<bool, SpoolError> {
         to.garbled(self.number)?;
         self.consumer = None;
         self.memory.length = 0;
@@ -277,6 +278,17 @@ impl Drop for Memory {
         // SAFETY: mapped by us, and nobody uses it any more.
         unsafe { libc::munmap(self.base.cast(), self.mapped) };
     }
+}
+
+/// Nanoseconds of the machine's monotonic clock, by which taps tell.
+pub fn now() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the memory is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn handle(pid: u32) -> Option<OwnedFd> {

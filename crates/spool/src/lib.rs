@@ -1,11 +1,11 @@
 //! What taps tell, drained to disk and read back in order.
 //!
 //! ```text
-//!   taps ──memory of rings──▶ Drain ──blocks──▶ Segments ──files──▶ Spool ──▶ conversion
+//!   taps ──memory of rings──▶ Drain ──▶ a Taker: Segments ──files──▶ Spool
 //! ```
 //!
-//! While the service runs, bytes are copied from rings to files and nothing else is done. What they
-//! mean is found out later.
+//! A drain empties rings and gives what they told to a [`Taker`]: [`Segments`] copies it to files
+//! and does nothing else, the recorder's own turns it into requests at once.
 //!
 //! **Where to start reading**: [`Drain`], then [`segments`].
 //!
@@ -18,6 +18,8 @@
 mod drain;
 mod hello;
 pub mod segments;
+mod taker;
 
-pub use drain::{Drain, Taken};
-pub use segments::{Entry, Segments, Spool, SpoolError};
+pub use drain::{Drain, Taken, now};
+pub use segments::{Entry, Segments, Spool};
+pub use taker::{Program, Records, SpoolError, Taker};

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use hindcast_taplog::Told;
 
+use crate::taker::{Program, Records, SpoolError, Taker};
+
 const MAGIC: &[u8; 8] = b"hcspool1";
 const HEAD: usize = 16;
 /// Where a file ends and the next one begins.
@@ -22,77 +24,6 @@ const SEGMENT: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 const RING: u32 = 1;
 const TOLD: u32 = 2;
 const GARBLED: u32 = 3;
-
-#[derive(Debug, thiserror::Error)]
-pub enum SpoolError {
-    #[error("cannot receive rings from the service")]
-    Socket(#[source] io::Error),
-    #[error("cannot write {path}")]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("cannot read {path}")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("{path} is damaged at byte {at}: {what}")]
-    Damaged {
-        path: PathBuf,
-        at: u64,
-        what: &'static str,
-    },
-}
-
-/// Which program a ring's records are of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
-    pub pid: u32,
-    pub parent: u32,
-    /// By the machine's monotonic clock.
-    pub began: u64,
-    /// Its arguments, each followed by a zero; empty if it had ended before we could ask.
-    pub command: Vec<u8>,
-}
-
-impl Program {
-    /// As the kernel knows it.
-    pub(crate) fn of(pid: u32, began: u64) -> Self {
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-        Self {
-            pid,
-            parent: parent.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0),
-            began,
-            command,
-        }
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16 + self.command.len());
-        bytes.extend_from_slice(&self.pid.to_le_bytes());
-        bytes.extend_from_slice(&self.parent.to_le_bytes());
-        bytes.extend_from_slice(&self.began.to_le_bytes());
-        bytes.extend_from_slice(&self.command);
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (pid, rest) = bytes.split_first_chunk()?;
-        let (parent, rest) = rest.split_first_chunk()?;
-        let (began, command) = rest.split_first_chunk()?;
-        Some(Self {
-            pid: u32::from_le_bytes(*pid),
-            parent: u32::from_le_bytes(*parent),
-            began: u64::from_le_bytes(*began),
-            command: command.to_vec(),
-        })
-    }
-}
 
 /// Writes a spool.
 #[derive(Debug)]
@@ -122,32 +53,14 @@ impl Segments {
         })
     }
 
-    pub fn has_room(&self) -> bool {
-        self.written < self.limit
-    }
-
     /// Bytes so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    pub(crate) fn ring(&mut self, ring: u32, program: &Program) -> Result<(), SpoolError> {
-        self.block(ring, RING, &program.encode())
-    }
-
-    /// What a ring told.
-    pub(crate) fn told(&mut self, ring: u32, records: &[u8]) -> Result<(), SpoolError> {
-        self.block(ring, TOLD, records)
-    }
-
-    /// A ring holds nonsense: of what it would still have told nothing is known.
-    pub(crate) fn garbled(&mut self, ring: u32) -> Result<(), SpoolError> {
-        self.block(ring, GARBLED, &[])
-    }
-
     fn block(&mut self, ring: u32, kind: u32, contents: &[u8]) -> Result<(), SpoolError> {
         if self.in_segment >= SEGMENT {
-            self.flush()?;
+            self.write_out()?;
             self.number += 1;
             (self.path, self.file) = begin(&self.folder, self.number)?;
             self.in_segment = 0;
@@ -172,7 +85,7 @@ impl Segments {
         Ok(())
     }
 
-    pub(crate) fn flush(&mut self) -> Result<(), SpoolError> {
+    fn write_out(&mut self) -> Result<(), SpoolError> {
         self.file
             .flush()
             .map_err(|source| self.cannot_write(source))
@@ -183,6 +96,33 @@ impl Segments {
             path: self.path.clone(),
             source,
         }
+    }
+}
+
+impl Taker for Segments {
+    fn ring(&mut self, ring: u32, program: &Program) -> Result<(), SpoolError> {
+        self.block(ring, RING, &program.encode())
+    }
+
+    fn told(&mut self, ring: u32, records: Records<'_>) -> Result<(), SpoolError> {
+        self.block(ring, TOLD, records.bytes())
+    }
+
+    fn garbled(&mut self, ring: u32) -> Result<(), SpoolError> {
+        self.block(ring, GARBLED, &[])
+    }
+
+    /// Who reads the spool sees that nothing more comes.
+    fn ended(&mut self, _: u32) -> Result<(), SpoolError> {
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.written < self.limit
+    }
+
+    fn flush(&mut self, _: u64) -> Result<(), SpoolError> {
+        self.write_out()
     }
 }
 
@@ -236,18 +176,6 @@ pub enum Entry<'a> {
     },
 }
 
-/// What a ring told, one after the other, with its moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Records<'a>(&'a [u8]);
-
-impl<'a> Iterator for Records<'a> {
-    type Item = (u64, Told<'a>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        Told::decode(&mut self.0)
-    }
-}
-
 impl Spool {
     pub fn open(folder: &Path) -> Self {
         Self {
@@ -272,7 +200,7 @@ impl Spool {
                 // All of it can be read: then who goes through it needs not ask.
                 let mut rest = &self.contents[..];
                 while Told::decode(&mut rest).is_some() {}
-                let told = Records(&self.contents);
+                let told = Records::of(&self.contents);
                 rest.is_empty().then_some(Entry::Told { ring, told })
             }
             GARBLED => Some(Entry::Garbled { ring }),

@@ -15,6 +15,8 @@ pub enum Told<'a> {
         local: &'a [u8],
         peer: &'a [u8],
     },
+    /// The bytes of the stream that come next begin a request, which the tap numbered so.
+    Turn { stream: u64, request: u64 },
     /// Bytes that the service read or wrote; consecutive ones of a stream and direction follow each
     /// other.
     Bytes {
@@ -114,6 +116,7 @@ const UNSEEN: u16 = 0x4804;
 const ENDED: u16 = 0x4805;
 const CLOSED: u16 = 0x4806;
 const LOST: u16 = 0x4807;
+const TURN: u16 = 0x4808;
 
 impl<'a> Told<'a> {
     /// As a head, its size left open, and what follows it.
@@ -138,6 +141,7 @@ impl<'a> Told<'a> {
                 let head = head(OPENED, how as u16, stream, local.len() as u64);
                 (head, [local, peer])
             }
+            Self::Turn { stream, request } => (head(TURN, 0, stream, request), none),
             Self::Bytes {
                 stream,
                 direction,
@@ -188,6 +192,10 @@ impl<'a> Told<'a> {
                     peer,
                 })
             }
+            TURN => Some(Self::Turn {
+                stream,
+                request: head.number,
+            }),
             BYTES => Some(Self::Bytes {
                 stream,
                 direction: direction?,
@@ -236,6 +244,7 @@ impl<'a> Told<'a> {
         match *self {
             Self::Thread { .. } => None,
             Self::Opened { stream, .. }
+            | Self::Turn { stream, .. }
             | Self::Bytes { stream, .. }
             | Self::Unseen { stream, .. }
             | Self::Ended { stream, .. }

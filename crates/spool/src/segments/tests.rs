@@ -31,10 +31,10 @@ fn written(texts: &[&[u8]]) -> tempfile::TempDir {
     let mut segments = Segments::create(folder.path(), NO_LIMIT).unwrap();
     segments.ring(0, &program()).unwrap();
     for text in texts {
-        segments.told(0, &bytes(text)).unwrap();
+        segments.told(0, Records::of(&bytes(text))).unwrap();
     }
     segments.garbled(0).unwrap();
-    segments.flush().unwrap();
+    segments.flush(0).unwrap();
     folder
 }
 
@@ -136,7 +136,7 @@ fn a_spool_has_a_limit_and_is_never_written_over() {
     let mut segments = Segments::create(folder.path(), 100).unwrap();
     assert!(segments.has_room());
     segments
-        .told(0, &bytes(b"more than a hundred bytes"))
+        .told(0, Records::of(&bytes(b"more than a hundred bytes")))
         .unwrap();
     assert!(!segments.has_room() && segments.written() > 100);
     let error = Segments::create(folder.path(), 100).unwrap_err();

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hindcast_spool::segments::Program;
-use hindcast_spool::{Drain, Entry, Segments, Spool};
+use hindcast_spool::{Drain, Entry, Program, Segments, Spool};
 use hindcast_taplog::{CAPACITY_VARIABLE, Direction, How, Told};
 
 /// For what should take no time.
@@ -144,6 +143,7 @@ impl Heard {
                 let opened = (how, text(local), text(peer));
                 self.stream(stream).opened.push(opened);
             }
+            Told::Turn { .. } => {}
             Told::Bytes {
                 stream,
                 direction,

@@ -86,6 +86,10 @@ fn what_is_told_is_taken_once_and_in_order() {
             local: b"127.0.0.1:80",
             peer: b"127.0.0.1:4711",
         },
+        Told::Turn {
+            stream: 1,
+            request: 1 << 50,
+        },
         bytes(1, b"hello"),
         bytes(1, b""),
         Told::Unseen {
