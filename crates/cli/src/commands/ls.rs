@@ -194,6 +194,11 @@ fn summary(trace: &Trace) -> Result<Vec<String>, ReadError> {
 pub fn gap_line(gap: &Gap) -> String {
     let what = match &gap.cause {
         GapCause::Dropped {
+            requests: 0,
+            transactions: 0,
+            reason,
+        } => format!("requests may be missing: {reason}"),
+        GapCause::Dropped {
             requests,
             transactions,
             reason,

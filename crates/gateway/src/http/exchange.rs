@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hindcast_model::Traceparent;
-use hindcast_trace::{Micros, Request, RequestId, Response};
-use http::header::{self, HeaderMap};
+use hindcast_trace::{Digest, Micros, Request, RequestId, Response};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 
+use super::digest::BodyDigest;
 use super::headers;
-use crate::redact::Redactor;
+use crate::redact::{BODY_BYTES_MAX, Redactor};
 
 /// Resolves when something would survive a crash.
 pub type Durable = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -20,12 +21,19 @@ pub trait Witness: Send + Sync + 'static {
     /// A request has arrived; from now on it is in flight. `None`: there are too many.
     fn arrived(&self) -> Option<Arrival>;
 
+    /// A request had arrived at that time, and has this number. `None`: there are too many, or this
+    /// is no number that a request can have.
+    fn arrived_before(&self, number: u64, at: Micros) -> Option<Arrival>;
+
     /// It is in flight no more. Called exactly once for every arrival.
     fn ended(&self, request: Request);
 
     /// Resolves when everything that was told so far would survive a crash. `None`: responses need
     /// not wait for that.
     fn durable(&self) -> Option<Durable>;
+
+    /// Requests may be missing that arrived in this period.
+    fn missed(&self, from: Micros, to: Micros, reason: &str);
 
     fn now(&self) -> Micros;
 }
@@ -56,19 +64,54 @@ impl Default for Limits {
     }
 }
 
+/// What a request begins with.
+#[derive(Debug)]
+pub(crate) struct RequestHead {
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// The host, if it is a part of the target: HTTP/2 has it there.
+    pub authority: Option<String>,
+    pub headers: HeaderMap,
+}
+
+impl RequestHead {
+    pub fn of(parts: &Parts) -> Self {
+        let target = parts.uri.path_and_query();
+        Self {
+            method: parts.method.as_str().to_owned(),
+            target: target.map_or("/", |target| target.as_str()).to_owned(),
+            authority: parts.uri.authority().map(|host| host.as_str().to_owned()),
+            headers: parts.headers.clone(),
+        }
+    }
+}
+
 /// The body of a request as far as it has passed. Shared between the two directions: a service may
 /// answer early.
 pub(super) type SharedBody = Arc<Mutex<PassedBody>>;
 
 #[derive(Debug, Default)]
-pub(super) struct PassedBody {
-    pub kept: Vec<u8>,
+pub(crate) struct PassedBody {
+    kept: Vec<u8>,
     pub complete: bool,
-    pub over_limit: bool,
+    over_limit: bool,
+}
+
+impl PassedBody {
+    pub fn pass(&mut self, data: &[u8], bytes_max: usize) {
+        if self.kept.len() + data.len() > bytes_max {
+            self.over_limit = true;
+            self.kept = Vec::new();
+        }
+        if !self.over_limit {
+            self.kept.extend_from_slice(data);
+        }
+    }
 }
 
 /// Ends exactly once. If it is dropped without an end, its client has gone.
-pub(super) struct Exchange {
+pub(crate) struct Exchange {
     witness: Arc<dyn Witness>,
     request: Option<Box<Request>>,
     body: SharedBody,
@@ -80,32 +123,25 @@ impl Exchange {
     pub fn begin(
         witness: Arc<dyn Witness>,
         arrival: Arrival,
-        parts: &Parts,
+        head: RequestHead,
         limits: Limits,
         redactor: &Arc<Redactor>,
     ) -> Self {
-        let mut recorded = headers::to_record(&parts.headers);
+        let mut recorded = headers::to_record(&head.headers);
         recorded.retain(|(name, _)| name != Traceparent::KEY);
-        // HTTP/2 has the host in the target.
-        if !parts.headers.contains_key(header::HOST)
-            && let Some(authority) = parts.uri.authority()
+        if !head.headers.contains_key(header::HOST)
+            && let Some(authority) = head.authority
         {
-            recorded.insert(0, ("host".to_owned(), authority.as_str().into()));
+            recorded.insert(0, ("host".to_owned(), authority.into()));
         }
-        let caller = parts
-            .headers
-            .get(Traceparent::KEY)
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let caller = head.headers.get(Traceparent::KEY);
+        let caller = caller.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let request = Request {
             id: arrival.id,
             arrived: arrival.at,
             ended: 0,
-            method: parts.method.as_str().to_owned(),
-            target: parts
-                .uri
-                .path_and_query()
-                .map_or("/", |target| target.as_str())
-                .to_owned(),
+            method: head.method,
+            target: head.target,
             headers: recorded,
             body: Vec::new(),
             caller_traceparent: caller,
@@ -142,11 +178,16 @@ impl Exchange {
 
     /// The first end counts.
     pub fn end(&mut self, response: Response) {
+        self.end_at(self.witness.now(), response);
+    }
+
+    /// It had ended at that time.
+    pub fn end_at(&mut self, at: Micros, response: Response) {
         let Some(mut request) = self.request.take() else {
             return;
         };
         let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
-        request.ended = self.witness.now();
+        request.ended = at;
         request.body = std::mem::take(&mut body.kept);
         let limit = self.limits.request_body_max;
         request.response = match response {
@@ -178,9 +219,89 @@ impl Drop for Exchange {
     }
 }
 
-/// What the response to an exchange has been so far.
-pub(super) struct PassedResponse {
-    pub status: u16,
+/// A response as far as it has passed.
+pub(crate) struct PassedResponse {
+    status: u16,
     /// Trailers are added at the end.
-    pub headers: HeaderMap,
+    headers: HeaderMap,
+    digest: BodyDigest,
+    /// `None` once it is longer than the limit, or than what is looked into.
+    kept: Option<Vec<u8>>,
+    kept_max: usize,
+    /// It may hold what is to be redacted.
+    looked_into: bool,
+}
+
+impl PassedResponse {
+    pub fn begin(status: u16, headers: HeaderMap, limits: Limits, redactor: &Redactor) -> Self {
+        let looked_into = redactor.wants(&headers);
+        Self {
+            status,
+            headers,
+            digest: BodyDigest::default(),
+            kept: Some(Vec::new()),
+            kept_max: match looked_into {
+                true => BODY_BYTES_MAX,
+                false => limits.response_body_max,
+            },
+            looked_into,
+        }
+    }
+
+    pub fn pass(&mut self, data: &[u8]) {
+        self.digest.update(data);
+        if self.digest.bytes() > self.kept_max as u64 {
+            self.kept = None;
+        } else if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(data);
+        }
+    }
+
+    pub fn trailers(&mut self, trailers: HeaderMap) {
+        self.headers.extend(trailers);
+    }
+
+    /// How much of the body has passed.
+    pub fn bytes(&self) -> u64 {
+        self.digest.bytes()
+    }
+
+    /// All of it has passed.
+    pub fn finish(mut self, limits: Limits, redactor: &Redactor) -> Response {
+        let headers = headers::to_record(&self.headers);
+        let mut kept = self.kept.take();
+        let mut compared = (self.digest.digest(), self.digest.bytes());
+        if self.looked_into
+            && let Some(body) = &kept
+            && let Some(redacted) = redactor.response_body(&headers, body)
+        {
+            compared = (
+                Digest::of(&redacted.compared),
+                redacted.compared.len() as u64,
+            );
+            kept = redacted.kept;
+        }
+        Response::Answered {
+            status: self.status,
+            headers,
+            body_digest: compared.0,
+            body_bytes: compared.1,
+            body: kept.filter(|body| body.len() <= limits.response_body_max),
+        }
+    }
+}
+
+/// What becomes of a request whose connection does something else from here on.
+pub(crate) fn upgraded(protocol: Option<&HeaderValue>) -> Response {
+    let protocol = protocol.map_or("?".into(), |name| String::from_utf8_lossy(name.as_bytes()));
+    Response::Unrecorded {
+        reason: format!("the connection was upgraded to {protocol}"),
+    }
+}
+
+/// What becomes of a CONNECT.
+pub(crate) fn connected() -> Response {
+    Response::Unrecorded {
+        reason: "CONNECT is for proxies".to_owned(),
+    }
 }

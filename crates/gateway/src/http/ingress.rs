@@ -18,7 +18,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::runtime::Handle;
 
-use super::exchange::{Exchange, Limits, PassedResponse, Witness};
+use super::exchange::{self, Exchange, Limits, PassedResponse, RequestHead, Witness};
 use super::headers;
 use super::request_body::RequestBody;
 use super::response_body::{PassingBody, ResponseBody};
@@ -195,11 +195,10 @@ impl Front {
         };
         let (parts, body) = request.into_parts();
         let witness = Arc::clone(&self.witness);
-        let mut exchange = Exchange::begin(witness, arrival, &parts, self.limits, &self.redactor);
+        let head = RequestHead::of(&parts);
+        let mut exchange = Exchange::begin(witness, arrival, head, self.limits, &self.redactor);
         if parts.method == Method::CONNECT {
-            exchange.end(hindcast_trace::Response::Unrecorded {
-                reason: "CONNECT is for proxies".to_owned(),
-            });
+            exchange.end(exchange::connected());
             return ours(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "CONNECT is for proxies, and this is none",
@@ -231,7 +230,7 @@ impl Front {
             }
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            exchange.end(unrecorded_upgrade(upgrade.as_ref()));
+            exchange.end(exchange::upgraded(upgrade.as_ref()));
             let service_side = hyper::upgrade::on(&mut response);
             if let Some(client_side) = upgraded {
                 tokio::spawn(tunnel(client_side, service_side));
@@ -242,10 +241,8 @@ impl Front {
 
         let (mut parts, body) = response.into_parts();
         // What `Connection` names must still be known when the record is made.
-        let passed = PassedResponse {
-            status: parts.status.as_u16(),
-            headers: parts.headers.clone(),
-        };
+        let (status, headers) = (parts.status.as_u16(), parts.headers.clone());
+        let passed = PassedResponse::begin(status, headers, self.limits, &self.redactor);
         headers::strip_hop_by_hop(&mut parts.headers);
         // The version of the hop to the client is the server's affair.
         parts.version = Version::HTTP_11;
@@ -301,13 +298,6 @@ fn requested_upgrade(headers: &HeaderMap, version: Version) -> Option<HeaderValu
     // Browsers and curl offer to switch to HTTP/2 in passing; it does no harm if that is not taken
     // up.
     (asked && version == Version::HTTP_11 && protocol != "h2c").then(|| protocol.clone())
-}
-
-fn unrecorded_upgrade(protocol: Option<&HeaderValue>) -> hindcast_trace::Response {
-    let protocol = protocol.map_or("?".into(), |name| String::from_utf8_lossy(name.as_bytes()));
-    hindcast_trace::Response::Unrecorded {
-        reason: format!("the connection was upgraded to {protocol}"),
-    }
 }
 
 async fn tunnel(client: hyper::upgrade::OnUpgrade, service: hyper::upgrade::OnUpgrade) {

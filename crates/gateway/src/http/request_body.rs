@@ -52,13 +52,7 @@ impl Body for RequestBody {
             None => passed.complete = true,
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    if passed.kept.len() + data.len() > this.bytes_max {
-                        passed.over_limit = true;
-                        passed.kept = Vec::new();
-                    }
-                    if !passed.over_limit {
-                        passed.kept.extend_from_slice(data);
-                    }
+                    passed.pass(data, this.bytes_max);
                 }
                 passed.complete = this.inner.is_end_stream();
             }

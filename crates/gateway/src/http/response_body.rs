@@ -7,13 +7,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use hindcast_trace::{Digest, Response};
-
-use super::digest::BodyDigest;
 use super::exchange::{Durable, Exchange, PassedResponse};
-use super::headers;
 use super::service::{Lease, with_causes};
-use crate::redact::BODY_BYTES_MAX;
 
 /// A response's body on its way to the client.
 pub(super) enum ResponseBody {
@@ -26,11 +21,6 @@ pub(super) struct PassingBody {
     inner: Incoming,
     exchange: Exchange,
     response: Option<PassedResponse>,
-    digest: BodyDigest,
-    /// `None` once it is longer than the limit, or than what is looked into.
-    kept: Option<Vec<u8>>,
-    /// It may hold what is to be redacted.
-    looked_into: bool,
     /// Goes back to the pool when the body has been read to its end.
     lease: Option<Lease>,
     /// What ends the response for the client waits for the disk, if responses have to.
@@ -44,14 +34,10 @@ impl PassingBody {
         response: PassedResponse,
         lease: Lease,
     ) -> Self {
-        let looked_into = exchange.redactor().wants(&response.headers);
         let mut body = Self {
             inner,
-            looked_into,
             exchange,
             response: Some(response),
-            digest: BodyDigest::default(),
-            kept: Some(Vec::new()),
             lease: Some(lease),
             held: None,
         };
@@ -67,48 +53,26 @@ impl PassingBody {
     }
 
     fn look_at(&mut self, frame: &Frame<Bytes>) {
+        let Some(response) = &mut self.response else {
+            return;
+        };
         if let Some(data) = frame.data_ref() {
-            self.digest.update(data);
-            let limit = match self.looked_into {
-                true => BODY_BYTES_MAX,
-                false => self.exchange.limits().response_body_max,
-            };
-            if self.digest.bytes() > limit as u64 {
-                self.kept = None;
-            } else if let Some(kept) = &mut self.kept {
-                kept.extend_from_slice(data);
-            }
-        } else if let (Some(trailers), Some(response)) = (frame.trailers_ref(), &mut self.response)
-        {
-            response.headers.extend(trailers.clone());
+            response.pass(data);
+        } else if let Some(trailers) = frame.trailers_ref() {
+            response.trailers(trailers.clone());
         }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.response.as_ref().map_or(0, PassedResponse::bytes)
     }
 
     fn finish(&mut self) {
         let Some(response) = self.response.take() else {
             return;
         };
-        let headers = headers::to_record(&response.headers);
-        let mut kept = self.kept.take();
-        let mut compared = (self.digest.digest(), self.digest.bytes());
-        if self.looked_into
-            && let Some(body) = &kept
-            && let Some(redacted) = self.exchange.redactor().response_body(&headers, body)
-        {
-            compared = (
-                Digest::of(&redacted.compared),
-                redacted.compared.len() as u64,
-            );
-            kept = redacted.kept;
-        }
-        let limit = self.exchange.limits().response_body_max;
-        self.exchange.end(Response::Answered {
-            status: response.status,
-            headers,
-            body_digest: compared.0,
-            body_bytes: compared.1,
-            body: kept.filter(|body| body.len() <= limit),
-        });
+        let response = response.finish(self.exchange.limits(), self.exchange.redactor());
+        self.exchange.end(response);
         if let Some(lease) = self.lease.take() {
             lease.give_back();
         }
@@ -145,7 +109,7 @@ impl Body for PassingBody {
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
-                let passed = this.digest.bytes();
+                let passed = this.bytes();
                 let cause = with_causes(&error);
                 this.exchange.broken(format!(
                     "the service went away after {passed} bytes of its response: {cause}"
@@ -181,7 +145,7 @@ impl Body for PassingBody {
 impl Drop for PassingBody {
     fn drop(&mut self) {
         if self.response.is_some() {
-            let passed = self.digest.bytes();
+            let passed = self.bytes();
             self.exchange.broken(format!(
                 "the client went away after {passed} bytes of the response"
             ));

@@ -37,7 +37,14 @@ impl Requests {
 
     /// `None` if more are in flight than can be counted.
     pub fn arrive(&self, at: Micros) -> Option<Arrival> {
-        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
+        self.arrive_as(self.next.fetch_add(1, Ordering::Relaxed), at)
+    }
+
+    /// With a number that somebody else gave. `None` as well if it is too large for one.
+    pub fn arrive_as(&self, sequence: u64, at: Micros) -> Option<Arrival> {
+        if sequence > SEQUENCE_MASK {
+            return None;
+        }
         self.update(|count, sum| {
             (count < IN_FLIGHT_MAX).then_some((count + 1, sum.wrapping_add(sequence)))
         })?;

@@ -235,6 +235,22 @@ impl Witness for Sink {
         self.requests.arrive(self.now())
     }
 
+    fn arrived_before(&self, number: u64, at: Micros) -> Option<Arrival> {
+        self.requests.arrive_as(number, at)
+    }
+
+    fn missed(&self, from: Micros, to: Micros, reason: &str) {
+        self.gap(Gap {
+            from,
+            to,
+            cause: GapCause::Dropped {
+                requests: 0,
+                transactions: 0,
+                reason: reason.to_owned(),
+            },
+        });
+    }
+
     fn ended(&self, request: Request) {
         self.requests.end(request.id);
         self.counters.request(&request);

@@ -59,11 +59,15 @@ impl Collecting {
 
 impl Witness for Collecting {
     fn arrived(&self) -> Option<Arrival> {
-        let id = Id(self.next.fetch_add(1, Ordering::SeqCst));
+        self.arrived_before(self.next.fetch_add(1, Ordering::SeqCst), self.now())
+    }
+
+    fn arrived_before(&self, number: u64, at: Micros) -> Option<Arrival> {
+        let id = Id(number);
         self.in_flight.send_modify(|count| *count += 1);
         Some(Arrival {
             id,
-            at: self.now(),
+            at,
             traceparent: Traceparent {
                 prefix: 0xabc,
                 request: id,
@@ -75,6 +79,10 @@ impl Witness for Collecting {
     fn ended(&self, request: Request) {
         self.requests.lock().unwrap().push(request);
         self.in_flight.send_modify(|count| *count -= 1);
+    }
+
+    fn missed(&self, _: Micros, _: Micros, reason: &str) {
+        panic!("an ingress misses nothing, and not this: {reason}");
     }
 
     fn durable(&self) -> Option<Durable> {
