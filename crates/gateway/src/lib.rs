@@ -12,6 +12,8 @@
 //!   cancel requests and pumps bytes. What happens to the bytes is up to a [`pg::Driver`]: the
 //!   recording driver here observes, the holding driver in `hindcast-replay` makes sessions wait.
 //! - [`http`] is the ingress, and the pieces of it that a re-sender needs too.
+//! - [`inside`] finds requests in what a service's own process tells, where no ingress is in front
+//!   of it.
 //! - [`record`] puts both together and writes a trace; start reading at [`record::run`].
 //! - [`redact`] leaves secrets out of what is recorded.
 //!
@@ -22,6 +24,7 @@
 //! recording side, traffic goes on and what is missing is marked as a gap.
 
 pub mod http;
+pub mod inside;
 mod listen;
 pub mod pg;
 pub mod record;

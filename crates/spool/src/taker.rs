@@ -23,10 +23,8 @@ pub trait Taker {
     /// Whether more can be taken. If not, rings fill up and taps count what they lose.
     fn has_room(&self) -> bool;
 
-    /// All rings were looked at. What was told before `moment` has come, and what will come was
-    /// told at `moment` or later. (By the clock of the records, which say when something was done:
-    /// that is told a little later, but before the service's code goes on. So of two things of which
-    /// one followed from the other, the first has come if the second has a moment before this one.)
+    /// All rings were looked at. What was done before `moment`, and led to something that was done
+    /// before it, has been told: what was done is told before the service's code goes on.
     fn flush(&mut self, moment: u64) -> Result<(), SpoolError>;
 }
 

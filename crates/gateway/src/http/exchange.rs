@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hindcast_model::Traceparent;
 use hindcast_trace::{Digest, Micros, Request, RequestId, Response};
+use http::Version;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 
@@ -73,6 +74,8 @@ pub(crate) struct RequestHead {
     /// The host, if it is a part of the target: HTTP/2 has it there.
     pub authority: Option<String>,
     pub headers: HeaderMap,
+    /// What is recorded beside the headers and is none.
+    pub parameters: Vec<(String, Vec<u8>)>,
 }
 
 impl RequestHead {
@@ -83,6 +86,7 @@ impl RequestHead {
             target: target.map_or("/", |target| target.as_str()).to_owned(),
             authority: parts.uri.authority().map(|host| host.as_str().to_owned()),
             headers: parts.headers.clone(),
+            parameters: Vec::new(),
         }
     }
 }
@@ -134,6 +138,7 @@ impl Exchange {
         {
             recorded.insert(0, ("host".to_owned(), authority.into()));
         }
+        recorded.extend(head.parameters);
         let caller = head.headers.get(Traceparent::KEY);
         let caller = caller.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let request = Request {
@@ -160,6 +165,11 @@ impl Exchange {
 
     pub fn body(&self) -> SharedBody {
         Arc::clone(&self.body)
+    }
+
+    /// In place of what was passed to the shared one.
+    pub fn set_body(&mut self, body: PassedBody) {
+        *self.body.lock().unwrap_or_else(PoisonError::into_inner) = body;
     }
 
     pub fn limits(&self) -> Limits {
@@ -191,11 +201,13 @@ impl Exchange {
         request.body = std::mem::take(&mut body.kept);
         let limit = self.limits.request_body_max;
         request.response = match response {
-            Response::Answered { .. } if body.over_limit => Response::Unrecorded {
-                reason: format!(
-                    "the request's body is longer than the {limit} bytes that are kept"
-                ),
-            },
+            Response::Answered { .. } | Response::Broken { .. } if body.over_limit => {
+                Response::Unrecorded {
+                    reason: format!(
+                        "the request's body is longer than the {limit} bytes that are kept"
+                    ),
+                }
+            }
             Response::Answered { .. } if !body.complete => Response::Unrecorded {
                 reason: "the service answered before it had read the whole request".to_owned(),
             },
@@ -289,6 +301,20 @@ impl PassedResponse {
             body: kept.filter(|body| body.len() <= limits.response_body_max),
         }
     }
+}
+
+/// The protocol that a client wants to switch to. HTTP/2 has no such thing.
+pub(crate) fn requested_upgrade(headers: &HeaderMap, version: Version) -> Option<HeaderValue> {
+    let asked = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
+    let protocol = headers.get(header::UPGRADE)?;
+    // Browsers and curl offer to switch to HTTP/2 in passing; it does no harm if that is not taken
+    // up.
+    (asked && version == Version::HTTP_11 && protocol != "h2c").then(|| protocol.clone())
 }
 
 /// What becomes of a request whose connection does something else from here on.

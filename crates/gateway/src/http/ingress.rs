@@ -204,7 +204,7 @@ impl Front {
                 "CONNECT is for proxies, and this is none",
             );
         }
-        let upgrade = requested_upgrade(&parts.headers, parts.version);
+        let upgrade = exchange::requested_upgrade(&parts.headers, parts.version);
         let mut client_side = Request::from_parts(parts, body);
         let upgraded = upgrade
             .is_some()
@@ -284,20 +284,6 @@ impl Front {
         headers.insert(HeaderName::from_static(Traceparent::KEY), value);
         headers
     }
-}
-
-/// The protocol that a client wants to switch to. HTTP/2 has no such thing.
-fn requested_upgrade(headers: &HeaderMap, version: Version) -> Option<HeaderValue> {
-    let asked = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
-    let protocol = headers.get(header::UPGRADE)?;
-    // Browsers and curl offer to switch to HTTP/2 in passing; it does no harm if that is not taken
-    // up.
-    (asked && version == Version::HTTP_11 && protocol != "h2c").then(|| protocol.clone())
 }
 
 async fn tunnel(client: hyper::upgrade::OnUpgrade, service: hyper::upgrade::OnUpgrade) {

@@ -17,6 +17,9 @@ mod service;
 
 pub use digest::BodyDigest;
 pub use exchange::{Arrival, Durable, Limits, Witness};
+pub(crate) use exchange::{
+    Exchange, PassedBody, PassedResponse, RequestHead, connected, requested_upgrade, upgraded,
+};
 pub use ingress::{Ingress, IngressHandle, IngressOptions};
 pub(crate) use service::with_causes;
 pub use service::{ServiceError, ServiceUrl, ServiceUrlError};

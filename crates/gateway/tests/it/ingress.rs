@@ -1,17 +1,17 @@
 //! The HTTP ingress in front of a real service, with real clients.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::collecting::Collecting;
 use crate::common::*;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hindcast_gateway::ListenAddress;
-use hindcast_gateway::http::{Arrival, Durable, Ingress, IngressOptions, Limits, Witness};
-use hindcast_model::Traceparent;
-use hindcast_trace::{Digest, Id, Micros, Request, Response};
+use hindcast_gateway::http::{Ingress, IngressOptions, Limits, Witness};
+use hindcast_trace::{Digest, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -21,81 +21,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 type Body = BoxBody<Bytes, Infallible>;
-
-/// Collects what it is told.
-struct Collecting {
-    next: AtomicU64,
-    requests: Mutex<Vec<Request>>,
-    in_flight: watch::Sender<usize>,
-    /// `None`: responses need not wait.
-    disk: Option<watch::Receiver<bool>>,
-}
-
-impl Collecting {
-    fn new(disk: Option<watch::Receiver<bool>>) -> Arc<Self> {
-        Arc::new(Self {
-            next: AtomicU64::new(1),
-            requests: Mutex::default(),
-            in_flight: watch::Sender::new(0),
-            disk,
-        })
-    }
-
-    /// All requests, once there are any and none is in flight any more.
-    async fn all(&self) -> Vec<Request> {
-        until("all requests ended", async || {
-            *self.in_flight.borrow() == 0 && !self.requests.lock().unwrap().is_empty()
-        })
-        .await;
-        self.requests.lock().unwrap().clone()
-    }
-
-    async fn only(&self) -> Request {
-        let requests = self.all().await;
-        assert_eq!(requests.len(), 1, "{requests:#?}");
-        requests.into_iter().next().unwrap()
-    }
-}
-
-impl Witness for Collecting {
-    fn arrived(&self) -> Option<Arrival> {
-        self.arrived_before(self.next.fetch_add(1, Ordering::SeqCst), self.now())
-    }
-
-    fn arrived_before(&self, number: u64, at: Micros) -> Option<Arrival> {
-        let id = Id(number);
-        self.in_flight.send_modify(|count| *count += 1);
-        Some(Arrival {
-            id,
-            at,
-            traceparent: Traceparent {
-                prefix: 0xabc,
-                request: id,
-                span: 7,
-            },
-        })
-    }
-
-    fn ended(&self, request: Request) {
-        self.requests.lock().unwrap().push(request);
-        self.in_flight.send_modify(|count| *count -= 1);
-    }
-
-    fn missed(&self, _: Micros, _: Micros, reason: &str) {
-        panic!("an ingress misses nothing, and not this: {reason}");
-    }
-
-    fn durable(&self) -> Option<Durable> {
-        let mut disk = self.disk.clone()?;
-        Some(Box::pin(async move {
-            let _ = disk.wait_for(|written| *written).await;
-        }))
-    }
-
-    fn now(&self) -> Micros {
-        1
-    }
-}
 
 /// A service that does what a closure says. Returns its port.
 async fn service<F>(answer: F) -> u16

@@ -3,6 +3,7 @@
 mod accounting;
 mod asking;
 mod catalog;
+mod collecting;
 mod common;
 mod faults;
 mod final_state;

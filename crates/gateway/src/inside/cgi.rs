@@ -1,0 +1,121 @@
+//! Requests as CGI has them: variables, of which some were headers.
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+
+use super::Malformed;
+use super::body::Body;
+use super::call::Asked;
+use crate::http::RequestHead;
+
+/// Names and values.
+pub(super) type Variables<'a> = Vec<(&'a [u8], &'a [u8])>;
+
+/// Variables that are told by other parts of a recorded request.
+const TOLD: [&[u8]; 5] = [
+    b"REQUEST_METHOD",
+    b"REQUEST_URI",
+    b"QUERY_STRING",
+    b"CONTENT_TYPE",
+    b"CONTENT_LENGTH",
+];
+
+/// A request of these variables, and where its body ends. What was no header is kept as
+/// `:PROTOCOL:NAME`: no header is called so.
+pub(super) fn request(
+    protocol: &str,
+    variables: &[(&[u8], &[u8])],
+) -> (RequestHead, Asked, Option<Body>) {
+    let variable = |name: &[u8]| {
+        let found = variables.iter().find(|(given, _)| *given == name);
+        found.map_or(&b""[..], |(_, value)| value)
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut headers = HeaderMap::new();
+    let mut parameters = Vec::new();
+    for &(name, value) in variables {
+        if let Some(name) = name.strip_prefix(b"HTTP_") {
+            append(&mut headers, header_name(name), value);
+        } else if !TOLD.contains(&name) {
+            parameters.push((format!(":{protocol}:{}", text(name)), value.to_vec()));
+        }
+    }
+    let (content_type, length) = (variable(b"CONTENT_TYPE"), variable(b"CONTENT_LENGTH"));
+    for (name, value) in [(CONTENT_TYPE, content_type), (CONTENT_LENGTH, length)] {
+        if !value.is_empty() && !headers.contains_key(&name) {
+            append(&mut headers, Some(name), value);
+        }
+    }
+    let method = text(variable(b"REQUEST_METHOD"));
+    let asked = Asked {
+        head_only: method == "HEAD",
+        ..Asked::default()
+    };
+    let length = text(length).trim().parse().ok();
+    let head = RequestHead {
+        method,
+        target: target(variable(b"REQUEST_URI"), variable),
+        authority: None,
+        headers,
+        parameters,
+    };
+    (
+        head,
+        asked,
+        length.filter(|&length| length > 0).map(Body::Length),
+    )
+}
+
+/// As the client sent it if the server says so; else what it was taken apart to.
+fn target<'a>(whole: &[u8], variable: impl Fn(&[u8]) -> &'a [u8]) -> String {
+    if !whole.is_empty() {
+        return String::from_utf8_lossy(whole).into_owned();
+    }
+    let mut target = [variable(b"SCRIPT_NAME"), variable(b"PATH_INFO")].concat();
+    if target.is_empty() {
+        target.push(b'/');
+    }
+    let query = variable(b"QUERY_STRING");
+    if !query.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    String::from_utf8_lossy(&target).into_owned()
+}
+
+/// `ACCEPT_LANGUAGE` is `accept-language`.
+fn header_name(variable: &[u8]) -> Option<HeaderName> {
+    let name: Vec<u8> = variable
+        .iter()
+        .map(|&byte| match byte {
+            b'_' => b'-',
+            byte => byte.to_ascii_lowercase(),
+        })
+        .collect();
+    HeaderName::from_bytes(&name).ok()
+}
+
+fn append(headers: &mut HeaderMap, name: Option<HeaderName>, value: &[u8]) {
+    if let (Some(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+        headers.append(name, value);
+    }
+}
+
+/// The status that a CGI program's headers say, and those that are its answer's.
+pub(super) fn answer(headers: &HeaderMap) -> Result<(u16, HeaderMap), Malformed> {
+    let status = match headers.get("status") {
+        Some(status) => {
+            let digits = status.as_bytes().get(..3).ok_or(Malformed)?;
+            let digits = std::str::from_utf8(digits).map_err(|_| Malformed)?;
+            digits.parse().map_err(|_| Malformed)?
+        }
+        None if headers.contains_key(LOCATION) => 302,
+        None => 200,
+    };
+    let rest = headers.iter().filter(|(name, _)| *name != "status");
+    let rest = rest.map(|(name, value)| (name.clone(), value.clone()));
+    let mut own = HeaderMap::with_capacity(headers.len());
+    for (name, value) in rest {
+        own.append(name, value);
+    }
+    Ok((status, own))
+}

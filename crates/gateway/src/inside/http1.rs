@@ -1,0 +1,107 @@
+//! Requests of HTTP/1, on a connection that carries one after the other.
+
+use std::collections::VecDeque;
+
+use super::Malformed;
+use super::body::Body;
+use super::call::Call;
+use super::head::{self, Gathered};
+use super::host::Host;
+
+/// The half of a connection that the service reads.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    head: Gathered,
+    /// When the request began whose head is gathered, and its turn.
+    began: u64,
+    turn: Option<u64>,
+    /// Of the last request.
+    body: Option<Body>,
+}
+
+impl Requests {
+    /// `turn`: the tap numbered a request that it took to begin with these bytes.
+    pub fn take(
+        &mut self,
+        host: &mut Host,
+        calls: &mut VecDeque<Call>,
+        at: u64,
+        mut turn: Option<u64>,
+        mut bytes: &[u8],
+    ) -> Result<(), Malformed> {
+        while !bytes.is_empty() {
+            let Some(body) = &mut self.body else {
+                self.take_head(host, calls, at, &mut turn, &mut bytes)?;
+                continue;
+            };
+            let call = calls.back_mut().ok_or(Malformed)?;
+            if let Some(number) = turn.take() {
+                call.turn(host, number);
+            }
+            if body.take(&mut bytes, |data| call.body(host, data))? {
+                self.body = None;
+                call.whole(host);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_head(
+        &mut self,
+        host: &mut Host,
+        calls: &mut VecDeque<Call>,
+        at: u64,
+        turn: &mut Option<u64>,
+        bytes: &mut &[u8],
+    ) -> Result<(), Malformed> {
+        if self.head.is_empty() {
+            // Some clients send an empty line behind a body.
+            *bytes = bytes.trim_ascii_start();
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            self.began = at;
+        }
+        if let Some(number) = turn.take()
+            && self.turn.replace(number).is_some()
+        {
+            host.counters.turns_unused.one();
+        }
+        let Some(parsed) = self.head.take(bytes, head::request)? else {
+            return Ok(());
+        };
+        let (head, asked, body) = parsed?;
+        let mut call = Call::begin(self.began, self.turn.take(), head, asked);
+        match body {
+            None | Some(Body::Length(0)) => call.whole(host),
+            // Nothing says where it ends.
+            Some(Body::UntilClosed) => return Err(Malformed),
+            Some(body) => self.body = Some(body),
+        }
+        calls.push_back(call);
+        Ok(())
+    }
+
+    /// Bytes went from the socket to a file.
+    pub fn unseen(
+        &mut self,
+        host: &mut Host,
+        calls: &mut VecDeque<Call>,
+        length: u64,
+    ) -> Result<(), Malformed> {
+        let (Some(call), Some(body)) = (calls.back_mut(), &mut self.body) else {
+            return Err(Malformed);
+        };
+        call.body_unseen();
+        if body.skip(length)? {
+            self.body = None;
+            call.whole(host);
+        }
+        Ok(())
+    }
+
+    /// Whether the bytes that come next begin a request.
+    pub fn is_between(&self) -> bool {
+        self.body.is_none() && self.head.is_empty()
+    }
+}

@@ -1,0 +1,237 @@
+//! Requests as the service's own process tells them: the ingress' place is taken by a tap.
+//!
+//! ```text
+//!   taps ──rings──▶ spool::Drain ──▶ Merge ──▶ Streams ──▶ Call ──▶ http::Exchange ──▶ Witness
+//!                                    by        http1, fastcgi,      as in the ingress
+//!                                    moments   uwsgi, answers
+//! ```
+//!
+//! Nothing is in the way of a request. A thread of low priority empties the rings and finds the
+//! requests and answers in what connections carried that the service accepted, some milliseconds
+//! after it was carried. What cannot be followed is counted and left alone.
+//!
+//! Start reading at [`Inside`]; [`streams`] is the core, which has neither thread nor clock.
+
+mod answers;
+mod body;
+mod call;
+mod cgi;
+mod fastcgi;
+mod head;
+mod host;
+mod http1;
+mod merge;
+mod stream;
+mod streams;
+mod uwsgi;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use hindcast_spool::{Drain, Program, Records, SpoolError, Taker};
+
+use crate::http::{Limits, Witness};
+use crate::redact::Redactor;
+use host::{Clock, Counters, Host};
+pub use host::{Numbers, Seen};
+use streams::Streams;
+
+/// What came is not what was expected to come.
+#[derive(Debug, PartialEq, Eq)]
+struct Malformed;
+
+/// Why a connection is not followed any further.
+#[derive(Debug, PartialEq, Eq)]
+enum Off {
+    Malformed,
+    /// It goes on in another protocol, and that is as it should be.
+    Upgraded,
+}
+
+impl From<Malformed> for Off {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Less than that of the service, of which it takes processors.
+const NICE: i32 = 5;
+
+/// How requests are recorded.
+pub struct InsideOptions {
+    pub limits: Limits,
+    pub redactor: Arc<Redactor>,
+    /// For requests to which the tap gave no number.
+    pub numbers: Numbers,
+}
+
+/// A thread that turns what taps tell into requests.
+pub struct Inside {
+    stop: Arc<AtomicBool>,
+    counters: Arc<Counters>,
+    thread: JoinHandle<Result<Drain, SpoolError>>,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct InsideEnd {
+    pub seen: Seen,
+    /// Rings that could not be taken, or held nonsense.
+    pub rings_refused: u64,
+    /// Why it ended before it was to.
+    pub failed: Option<String>,
+}
+
+/// Reads the counters of an [`Inside`].
+#[derive(Clone)]
+pub struct SeenReader {
+    counters: Arc<Counters>,
+}
+
+impl SeenReader {
+    pub fn read(&self) -> Seen {
+        self.counters.read()
+    }
+}
+
+impl Inside {
+    /// Begins to take what taps tell. The drain gives the variable that the service has to have in
+    /// its environment.
+    pub fn start(
+        mut drain: Drain,
+        witness: Arc<dyn Witness>,
+        options: InsideOptions,
+    ) -> io::Result<Self> {
+        let (stop, counters) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let host = Host {
+            witness,
+            limits: options.limits,
+            redactor: options.redactor,
+            numbers: options.numbers,
+            clock: Clock::default(),
+            counters: Arc::clone(&counters),
+        };
+        let mut converter = Converter {
+            streams: Streams::new(host),
+        };
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("hindcast-inside".to_owned());
+        let thread = thread.spawn(move || {
+            lower_priority();
+            let ran = drain.run(&mut converter, &stopped);
+            let clock = converter.clock();
+            converter.streams.finish(hindcast_spool::now(), clock);
+            if let Err(error) = &ran {
+                let reason = format!("requests are not recorded any more: {error}");
+                let now = hindcast_spool::now();
+                converter.streams.host.missed(now, now, &reason);
+                tracing::error!(reason);
+            }
+            ran.map(|()| drain)
+        })?;
+        Ok(Self {
+            stop,
+            counters,
+            thread,
+        })
+    }
+
+    pub fn watch(&self) -> SeenReader {
+        SeenReader {
+            counters: Arc::clone(&self.counters),
+        }
+    }
+
+    /// Takes what has been told by now, and ends. What is in flight then has no answer, so the
+    /// service should have ended.
+    pub fn stop(self) -> InsideEnd {
+        self.stop.store(true, Ordering::Relaxed);
+        let (rings_refused, failed) = match self.thread.join() {
+            Ok(Ok(drain)) => (drain.refused(), None),
+            Ok(Err(error)) => (0, Some(error.to_string())),
+            Err(_) => (0, Some("it panicked".to_owned())),
+        };
+        InsideEnd {
+            seen: self.counters.read(),
+            rings_refused,
+            failed,
+        }
+    }
+}
+
+/// Of the calling thread.
+fn lower_priority() {
+    // SAFETY: a plain system call. Zero is the calling thread.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0 {
+        tracing::debug!("the priority of the recorder's thread stays as it is");
+    }
+}
+
+/// The core, with a clock.
+struct Converter {
+    streams: Streams,
+}
+
+impl Converter {
+    /// The two clocks, read at about the same time: a reading in between which the thread lost its
+    /// processor is made again.
+    fn clock(&self) -> Clock {
+        const CLOSE: u64 = 20_000;
+        let read = || {
+            let before = hindcast_spool::now();
+            let now = self.streams.host.witness.now();
+            let after = hindcast_spool::now();
+            (after - before, Clock::new(before, now))
+        };
+        let mut best = read();
+        for _ in 0..3 {
+            if best.0 < CLOSE {
+                break;
+            }
+            let again = read();
+            if again.0 < best.0 {
+                best = again;
+            }
+        }
+        best.1
+    }
+}
+
+impl Taker for Converter {
+    fn ring(&mut self, ring: u32, program: &Program) -> Result<(), SpoolError> {
+        let (pid, began) = (program.pid, program.began);
+        self.streams.ring(ring, streams::Program { pid, began });
+        Ok(())
+    }
+
+    fn told(&mut self, ring: u32, records: Records<'_>) -> Result<(), SpoolError> {
+        self.streams.told(ring, records);
+        Ok(())
+    }
+
+    fn garbled(&mut self, ring: u32) -> Result<(), SpoolError> {
+        self.streams.garbled(ring);
+        Ok(())
+    }
+
+    fn ended(&mut self, ring: u32) -> Result<(), SpoolError> {
+        self.streams.ended(ring);
+        Ok(())
+    }
+
+    /// The writer of the trace drops records if it has no room, and says so.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn flush(&mut self, moment: u64) -> Result<(), SpoolError> {
+        let clock = self.clock();
+        self.streams.until(moment, clock);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Requests of uwsgi, as nginx's `uwsgi_pass` sends them. Answers are those of HTTP.
+//!
+//! ```text
+//!   0 │ size u16 │ 0 │ variables: size u16, name, size u16, value … │ body of CONTENT_LENGTH
+//! ```
+
+use std::collections::VecDeque;
+
+use super::Malformed;
+use super::body::Body;
+use super::call::Call;
+use super::cgi::{self, Variables};
+use super::host::Host;
+
+const HEAD: usize = 4;
+
+/// The half of a connection that the service reads.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// Head and variables, as far as they have come.
+    gathered: Vec<u8>,
+    began: u64,
+    turn: Option<u64>,
+    body: Option<Body>,
+}
+
+impl Requests {
+    pub fn take(
+        &mut self,
+        host: &mut Host,
+        calls: &mut VecDeque<Call>,
+        at: u64,
+        mut turn: Option<u64>,
+        mut bytes: &[u8],
+    ) -> Result<(), Malformed> {
+        while !bytes.is_empty() {
+            if let Some(body) = &mut self.body {
+                let call = calls.back_mut().ok_or(Malformed)?;
+                if let Some(number) = turn.take() {
+                    call.turn(host, number);
+                }
+                if body.take(&mut bytes, |data| call.body(host, data))? {
+                    self.body = None;
+                    call.whole(host);
+                }
+                continue;
+            }
+            if self.gathered.is_empty() {
+                self.began = at;
+            }
+            self.turn = turn.take().or(self.turn);
+            if !self.gather(&mut bytes)? {
+                return Ok(());
+            }
+            let variables = variables(&self.gathered[HEAD..])?;
+            let (head, asked, body) = cgi::request("uwsgi", &variables);
+            let mut call = Call::begin(self.began, self.turn.take(), head, asked);
+            self.gathered.clear();
+            self.body = body;
+            if self.body.is_none() {
+                call.whole(host);
+            }
+            calls.push_back(call);
+        }
+        Ok(())
+    }
+
+    /// Whether all variables are there.
+    fn gather(&mut self, bytes: &mut &[u8]) -> Result<bool, Malformed> {
+        for size in [HEAD, usize::MAX] {
+            let size = match self.gathered[..] {
+                [0, low, high, 0, ..] => HEAD + usize::from(u16::from_le_bytes([low, high])),
+                [_, _, _, _, ..] => return Err(Malformed),
+                _ => size,
+            };
+            let wanted = size.saturating_sub(self.gathered.len()).min(bytes.len());
+            let (some, rest) = bytes.split_at(wanted);
+            self.gathered.extend_from_slice(some);
+            *bytes = rest;
+            if self.gathered.len() < size {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub fn unseen(
+        &mut self,
+        host: &mut Host,
+        calls: &mut VecDeque<Call>,
+        length: u64,
+    ) -> Result<(), Malformed> {
+        let (Some(call), Some(body)) = (calls.back_mut(), &mut self.body) else {
+            return Err(Malformed);
+        };
+        call.body_unseen();
+        if body.skip(length)? {
+            self.body = None;
+            call.whole(host);
+        }
+        Ok(())
+    }
+
+    pub fn is_between(&self) -> bool {
+        self.body.is_none() && self.gathered.is_empty()
+    }
+}
+
+fn variables(mut bytes: &[u8]) -> Result<Variables<'_>, Malformed> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        all.push((text(&mut bytes)?, text(&mut bytes)?));
+    }
+    Ok(all)
+}
+
+fn text<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let (size, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
+    let size = usize::from(u16::from_le_bytes(*size));
+    let (text, rest) = rest.split_at_checked(size).ok_or(Malformed)?;
+    *bytes = rest;
+    Ok(text)
+}
