@@ -104,25 +104,15 @@ impl Inside {
         witness: Arc<dyn Witness>,
         options: InsideOptions,
     ) -> io::Result<Self> {
-        let (stop, counters) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let host = Host {
-            witness,
-            limits: options.limits,
-            redactor: options.redactor,
-            numbers: options.numbers,
-            clock: Clock::default(),
-            counters: Arc::clone(&counters),
-        };
-        let mut converter = Converter {
-            streams: Streams::new(host),
-        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut converter = Converter::new(witness, options);
+        let counters = Arc::clone(&converter.streams.host.counters);
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("hindcast-inside".to_owned());
         let thread = thread.spawn(move || {
             lower_priority();
             let ran = drain.run(&mut converter, &stopped);
-            let clock = converter.clock();
-            converter.streams.finish(hindcast_spool::now(), clock);
+            converter.finish();
             if let Err(error) = &ran {
                 let reason = format!("requests are not recorded any more: {error}");
                 let now = hindcast_spool::now();
@@ -169,12 +159,36 @@ fn lower_priority() {
     }
 }
 
-/// The core, with a clock.
-struct Converter {
+/// Turns what taps tell into requests, as it is told.
+pub struct Converter {
     streams: Streams,
 }
 
 impl Converter {
+    pub fn new(witness: Arc<dyn Witness>, options: InsideOptions) -> Self {
+        let host = Host {
+            witness,
+            limits: options.limits,
+            redactor: options.redactor,
+            numbers: options.numbers,
+            clock: Clock::default(),
+            counters: Arc::default(),
+        };
+        Self {
+            streams: Streams::new(host),
+        }
+    }
+
+    pub fn seen(&self) -> Seen {
+        self.streams.host.counters.read()
+    }
+
+    /// Nothing more will be told: what has not ended by now has no end.
+    pub fn finish(&mut self) {
+        let clock = self.clock();
+        self.streams.finish(hindcast_spool::now(), clock);
+    }
+
     /// The two clocks, read at about the same time: a reading in between which the thread lost its
     /// processor is made again.
     fn clock(&self) -> Clock {

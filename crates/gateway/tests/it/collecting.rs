@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use hindcast_gateway::http::{Arrival, Durable, Witness};
 use hindcast_model::Traceparent;
@@ -17,6 +18,8 @@ pub struct Collecting {
     pub in_flight: watch::Sender<usize>,
     /// `None`: responses need not wait.
     disk: Option<watch::Receiver<bool>>,
+    /// It is always the same time, if this is not set.
+    timed: bool,
 }
 
 impl Collecting {
@@ -26,7 +29,16 @@ impl Collecting {
             requests: Mutex::default(),
             in_flight: watch::Sender::new(0),
             disk,
+            timed: false,
         })
+    }
+
+    pub fn timed() -> Arc<Self> {
+        let collecting = Self {
+            timed: true,
+            ..Arc::into_inner(Self::new(None)).expect("it is new")
+        };
+        Arc::new(collecting)
     }
 
     /// All requests, once there are any and none is in flight any more.
@@ -81,6 +93,9 @@ impl Witness for Collecting {
     }
 
     fn now(&self) -> Micros {
-        1
+        match (self.timed, SystemTime::now().duration_since(UNIX_EPOCH)) {
+            (true, Ok(since)) => since.as_micros() as Micros,
+            _ => 1,
+        }
     }
 }

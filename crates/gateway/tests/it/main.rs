@@ -9,6 +9,7 @@ mod faults;
 mod final_state;
 mod full_disk;
 mod ingress;
+mod inside;
 mod keeping;
 mod pg_host;
 mod recording;
