@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hindcast_taplog::{Consumer, Told};
 
 use crate::hello::{Arrival, Door};
+use crate::shared::SharedBoard;
 use crate::taker::{Program, Records, SpoolError, Taker};
 
 /// Between two looks, if little was told.
@@ -62,8 +64,17 @@ pub struct Taken {
 
 impl Drain {
     pub fn new() -> io::Result<Self> {
+        Self::open(None)
+    }
+
+    /// Taps get this board from it.
+    pub fn with_board(board: Arc<SharedBoard>) -> io::Result<Self> {
+        Self::open(Some(board))
+    }
+
+    fn open(board: Option<Arc<SharedBoard>>) -> io::Result<Self> {
         Ok(Self {
-            door: Door::open()?,
+            door: Door::open(board)?,
             programs: HashMap::new(),
             rings: 0,
             refused: 0,

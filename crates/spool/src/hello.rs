@@ -5,9 +5,12 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hindcast_taplog::{Hello, SOCKET_VARIABLE, TOKEN};
+
+use crate::shared::SharedBoard;
 
 /// Rings that may have been sent and not been looked at.
 const QUEUE: i32 = 4096;
@@ -20,6 +23,8 @@ pub(crate) struct Door {
     listener: UnixListener,
     name: String,
     token: [u8; TOKEN],
+    /// What taps are sent that ask for it.
+    board: Option<Arc<SharedBoard>>,
     /// Connected, and has not said yet what for.
     silent: Vec<(UnixStream, Instant)>,
 }
@@ -33,7 +38,7 @@ pub(crate) struct Arrival {
 }
 
 impl Door {
-    pub fn open() -> io::Result<Self> {
+    pub fn open(board: Option<Arc<SharedBoard>>) -> io::Result<Self> {
         let name = format!("hindcast-tap-{}", hex(&random::<8>()?));
         let address = SocketAddr::from_abstract_name(name.as_bytes())?;
         let listener = UnixListener::bind_addr(&address)?;
@@ -48,6 +53,7 @@ impl Door {
             listener,
             name,
             token: token.as_bytes().try_into().expect("two digits a byte"),
+            board,
             silent: Vec::new(),
         })
     }
@@ -91,7 +97,8 @@ impl Door {
         Ok(arrivals)
     }
 
-    /// `None` if nothing was sent yet, and `Some(None)` if that was no ring of the service's.
+    /// `None` if nothing was sent yet, and `Some(None)` if that was no ring of the service's. A tap
+    /// that asks for the board is sent it.
     fn receive(&self, connection: &UnixStream) -> Option<Option<Arrival>> {
         #[repr(C, align(8))]
         struct Control([u8; 64]);
@@ -131,10 +138,16 @@ impl Door {
         };
         let hello = Hello::from_bytes(&bytes)
             .filter(|hello| length == Hello::SIZE as isize && hello.token == self.token);
+        let Some(memory) = memory else {
+            if let (Some(_), Some(board)) = (hello, &self.board) {
+                board.send(connection);
+            }
+            return Some(None);
+        };
         let arrival = || {
             Some(Arrival {
                 began: hello?.began,
-                memory: memory?,
+                memory,
                 pid: sender(connection)?,
             })
         };

@@ -18,8 +18,10 @@
 mod drain;
 mod hello;
 pub mod segments;
+mod shared;
 mod taker;
 
 pub use drain::{Drain, Taken, now};
 pub use segments::{Entry, Segments, Spool};
+pub use shared::SharedBoard;
 pub use taker::{Program, Records, SpoolError, Taker};

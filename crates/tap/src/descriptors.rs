@@ -5,9 +5,11 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use hindcast_taplog::board::Line;
 use hindcast_taplog::{How, Told};
 use libc::socklen_t;
 
+use crate::errno::{errno, set_errno};
 use crate::{process, thread};
 
 /// Descriptors from here on are not looked at.
@@ -17,8 +19,83 @@ const COUNT: usize = 1 << 20;
 const UNKNOWN: u64 = 0;
 const NO_STREAM: u64 = 1;
 
+/// What is known of a descriptor.
+#[derive(Default)]
+pub struct Entry {
+    stream: AtomicU64,
+    /// The request that was read from it last.
+    turn: AtomicU64,
+    /// The connection's place on the board; 0: it has none.
+    line: AtomicU32,
+    state: AtomicU32,
+}
+
+/// Nothing special.
+const PLAIN: u32 = 0;
+/// Accepted; no request is unanswered.
+const ACCEPTED: u32 = 1;
+/// Accepted, and of the request that came nothing is answered yet.
+const ASKED: u32 = 2;
+/// It leads to the recorder, which sees what it carries.
+const GATED: u32 = 3;
+
+impl Entry {
+    pub fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
+    pub fn line(&self) -> Option<Line> {
+        Line::of_number(self.line.load(Ordering::Relaxed))
+    }
+
+    pub fn is_plain(&self) -> bool {
+        self.state() == PLAIN
+    }
+
+    pub fn is_accepted(&self) -> bool {
+        matches!(self.state(), ACCEPTED | ASKED)
+    }
+
+    pub fn is_asked(&self) -> bool {
+        self.state() == ASKED
+    }
+
+    pub fn is_gated(&self) -> bool {
+        self.state() == GATED
+    }
+
+    pub fn ask(&self, turn: u64) {
+        self.turn.store(turn, Ordering::Relaxed);
+        self.state.store(ASKED, Ordering::Relaxed);
+    }
+
+    pub fn answer(&self) {
+        self.state.store(ACCEPTED, Ordering::Relaxed);
+    }
+
+    fn state(&self) -> u32 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    fn learn(&self, line: Option<Line>, state: u32) {
+        self.turn.store(0, Ordering::Relaxed);
+        let line = line.map_or(0, Line::number);
+        self.line.store(line, Ordering::Relaxed);
+        self.state.store(state, Ordering::Relaxed);
+    }
+
+    fn copy(&self, from: &Self) {
+        let stream = from.stream.load(Ordering::Relaxed);
+        self.stream.store(stream, Ordering::Relaxed);
+        self.turn.store(from.turn(), Ordering::Relaxed);
+        let line = from.line.load(Ordering::Relaxed);
+        self.line.store(line, Ordering::Relaxed);
+        self.state.store(from.state(), Ordering::Relaxed);
+    }
+}
+
 /// By descriptor. Pages of it that are not used take no memory.
-static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+static TABLE: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The largest descriptor of which anything was ever known.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
@@ -28,7 +105,7 @@ pub fn begin() -> bool {
     let table = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            COUNT * size_of::<AtomicU64>(),
+            COUNT * size_of::<Entry>(),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
@@ -42,7 +119,7 @@ pub fn begin() -> bool {
     true
 }
 
-fn entry(descriptor: i32) -> Option<&'static AtomicU64> {
+pub fn entry(descriptor: i32) -> Option<&'static Entry> {
     let at = usize::try_from(descriptor).ok().filter(|&at| at < COUNT)?;
     let table = TABLE.load(Ordering::Relaxed);
     // SAFETY: the table has so many entries, and stays.
@@ -58,7 +135,7 @@ pub fn stream(descriptor: i32) -> Option<u64> {
     if !process::is_enabled() {
         return None;
     }
-    match entry(descriptor)?.load(Ordering::Relaxed) {
+    match entry(descriptor)?.stream.load(Ordering::Relaxed) {
         UNKNOWN => opened(descriptor, How::Found),
         known => stream_in(known),
     }
@@ -69,7 +146,7 @@ pub fn known(descriptor: i32) -> Option<u64> {
     if !process::is_enabled() {
         return None;
     }
-    stream_in(entry(descriptor)?.load(Ordering::Relaxed))
+    stream_in(entry(descriptor)?.stream.load(Ordering::Relaxed))
 }
 
 /// The descriptor is new; tells it if it is a stream.
@@ -77,7 +154,7 @@ pub fn opened(descriptor: i32, how: How) -> Option<u64> {
     if !process::is_enabled() || process::is_sealed() || process::is_borrowed() {
         return None;
     }
-    let errno = thread::errno();
+    let errno = errno();
     let number = number_of(descriptor);
     learn(descriptor, number.map_or(NO_STREAM, |n| n << 1));
     if let Some(stream) = number {
@@ -94,15 +171,53 @@ pub fn opened(descriptor: i32, how: How) -> Option<u64> {
         };
         let at = process::now();
         thread::tell(0, at, |ring| ring.tell(&told, at));
+        if let Some(entry) = entry(descriptor) {
+            let (line, state) = place(how, &ours, &theirs);
+            entry.learn(line, state);
+        }
     }
-    thread::set_errno(errno);
+    set_errno(errno);
     number
+}
+
+/// Where a connection stands on the board, and what it is for us.
+fn place(how: How, ours: &Name, theirs: &Name) -> (Option<Line>, u32) {
+    // On another machine the same port is another connection.
+    let near = theirs.is_near(ours);
+    let connected = match near {
+        true => ours.line(),
+        false => None,
+    };
+    let on_board = |line: &Line| process::board()?.whose_turn(*line);
+    match how {
+        How::Connected => (connected, PLAIN),
+        // Made by another process of the service.
+        How::Found if connected.as_ref().and_then(on_board).is_some() => (connected, PLAIN),
+        How::Accepted | How::Found if near => (theirs.line(), ACCEPTED),
+        How::Accepted | How::Found => (None, ACCEPTED),
+    }
+}
+
+/// The descriptor is connected to the recorder, in place of the service's database.
+pub fn gated(descriptor: i32) {
+    opened(descriptor, How::Connected);
+    if let Some(entry) = entry(descriptor) {
+        entry.state.store(GATED, Ordering::Relaxed);
+        if let (Some(line), Some(board)) = (entry.line(), process::board()) {
+            board.set_turn(line, 0);
+        }
+    }
 }
 
 /// The descriptor is about to be closed.
 pub fn closing(descriptor: i32) {
     if known(descriptor).is_some() && process::is_borrowed() {
         return;
+    }
+    if let (Some(entry), Some(board)) = (entry(descriptor), process::board())
+        && let Some(line) = entry.line().filter(|_| !entry.is_accepted())
+    {
+        board.forget(line);
     }
     if let Some(stream) = forget(descriptor) {
         let at = process::now();
@@ -124,9 +239,12 @@ pub fn forget(descriptor: i32) -> Option<u64> {
         return None;
     }
     let entry = entry(descriptor)?;
-    match entry.load(Ordering::Relaxed) {
+    match entry.stream.load(Ordering::Relaxed) {
         UNKNOWN => None,
-        _ => stream_in(entry.swap(UNKNOWN, Ordering::Relaxed)),
+        _ => {
+            entry.learn(None, PLAIN);
+            stream_in(entry.stream.swap(UNKNOWN, Ordering::Relaxed))
+        }
     }
 }
 
@@ -140,13 +258,18 @@ pub fn duplicated(from: i32, to: i32) {
     if from == to || to < 0 || !process::is_enabled() || process::is_borrowed() {
         return;
     }
-    let same = entry(from).map_or(UNKNOWN, |from| from.load(Ordering::Relaxed));
-    learn(to, same);
+    let Some(copy) = entry(to) else { return };
+    match entry(from) {
+        Some(from) => copy.copy(from),
+        None => copy.copy(&Entry::default()),
+    }
+    HIGHEST.fetch_max(to as u32, Ordering::Relaxed);
 }
 
 fn learn(descriptor: i32, what: u64) {
     if let Some(entry) = entry(descriptor) {
-        entry.store(what, Ordering::Relaxed);
+        entry.stream.store(what, Ordering::Relaxed);
+        entry.learn(None, PLAIN);
         HIGHEST.fetch_max(descriptor as u32, Ordering::Relaxed);
     }
 }
@@ -184,6 +307,8 @@ fn option<T: Default>(descriptor: i32, name: i32) -> Option<T> {
 struct Name {
     text: [u8; Self::LENGTH],
     length: usize,
+    ip: Option<std::net::IpAddr>,
+    port: u16,
 }
 
 type Ask = unsafe extern "C" fn(i32, *mut libc::sockaddr, *mut socklen_t) -> i32;
@@ -196,6 +321,26 @@ impl Name {
         Self {
             text: [0; Self::LENGTH],
             length: 0,
+            ip: None,
+            port: 0,
+        }
+    }
+
+    /// Of the connection that was made from here.
+    fn line(&self) -> Option<Line> {
+        match self.text.get(..self.length)?.strip_prefix(b"unix:@") {
+            Some(name) => Line::of_name(name),
+            None => Line::of_port(self.port),
+        }
+    }
+
+    /// Whether it is on the same machine as the other end.
+    fn is_near(&self, other: &Self) -> bool {
+        match (self.ip, other.ip) {
+            (Some(ours), Some(theirs)) => {
+                ours.to_canonical().is_loopback() || ours.to_canonical() == theirs.to_canonical()
+            }
+            _ => self.ip.is_none() && other.ip.is_none(),
         }
     }
 
@@ -219,13 +364,17 @@ impl Name {
             match i32::from(address.ss_family) {
                 libc::AF_INET => {
                     let v4 = &*place.cast::<libc::sockaddr_in>();
-                    let [a, b, c, d] = v4.sin_addr.s_addr.to_ne_bytes();
-                    write!(self, "{a}.{b}.{c}.{d}:{}", u16::from_be(v4.sin_port))
+                    let ip = std::net::Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                    let port = u16::from_be(v4.sin_port);
+                    (self.ip, self.port) = (Some(ip.into()), port);
+                    write!(self, "{ip}:{port}")
                 }
                 libc::AF_INET6 => {
                     let v6 = &*place.cast::<libc::sockaddr_in6>();
                     let ip = std::net::Ipv6Addr::from(v6.sin6_addr.s6_addr);
-                    write!(self, "[{ip}]:{}", u16::from_be(v6.sin6_port))
+                    let port = u16::from_be(v6.sin6_port);
+                    (self.ip, self.port) = (Some(ip.into()), port);
+                    write!(self, "[{ip}]:{port}")
                 }
                 libc::AF_UNIX => {
                     let unix = &*place.cast::<libc::sockaddr_un>();

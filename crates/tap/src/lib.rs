@@ -6,12 +6,14 @@
 //!   hooks            │ the function of libc does the work; what it did is told
 //!                    ├──────▶ descriptors    is it a stream, and which one?
 //!                    ├──────▶ thread         the thread's ring ──▶ the recorder
+//!                    ├──────▶ turns          which request is it about? ──▶ the board
 //!   libc            read   write   accept   close   …
 //! ```
 //!
-//! Nothing is decided here. Which streams are HTTP or Postgres, and which request a transaction
-//! belongs to, is found out later and elsewhere, from what each thread read and wrote in what
-//! order.
+//! What streams carry is found out later and elsewhere. Decided here is what has to be known at
+//! once: where a request begins, which one a thread works on, and whether a connection goes to the
+//! service's database and is to go to the recorder instead. All of it is on the board, memory that
+//! the recorder and all processes of the service share.
 //!
 //! # Survival rules
 //!
@@ -33,21 +35,24 @@
 //! **Where to start reading**: [`hooks::transfers`] for what happens on a read, then
 //! [`descriptors`] and [`thread`].
 //!
-//! **What this crate does not do**: it changes no call, reads no file and starts no thread. It does
-//! not see what goes by other ways than the functions of libc: system calls made by hand (Go, which
-//! is not preloaded anyway), io_uring, stdio on a socket (that is told), and TLS it sees as bytes.
+//! **What this crate does not do**: it reads no file and starts no thread, and changes no call but
+//! `connect` to the service's database, where the recorder asks for that. It does not see what goes
+//! by other ways than the functions of libc: system calls made by hand (Go, which is not preloaded
+//! anyway), io_uring, stdio on a socket (that is told), and TLS it sees as bytes.
 //!
 //! **The invariant to keep**: with the library loaded, every function returns what it would have
-//! returned without.
+//! returned without; only the database may be reached by way of the recorder.
 
 // What callers must guarantee is what C guarantees.
 #![allow(clippy::missing_safety_doc)]
 
 mod descriptors;
+mod errno;
 mod hooks;
 mod process;
 mod real;
 mod thread;
+mod turns;
 
 /// Runs before the program's own constructors.
 #[used]

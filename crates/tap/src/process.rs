@@ -3,8 +3,10 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use hindcast_taplog::{CAPACITY_VARIABLE, Hello, SOCKET_VARIABLE, TOKEN, ring};
+use hindcast_taplog::{Board, CAPACITY_VARIABLE, Hello, SOCKET_VARIABLE, TOKEN, ring};
 use libc::c_char;
+
+use crate::errno::{errno, set_errno};
 
 /// Set when there is somebody to tell something to.
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -16,6 +18,7 @@ static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 static PID: AtomicU32 = AtomicU32::new(0);
+static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
 static SETTINGS: Settings = Settings(UnsafeCell::new(None));
 
 struct Settings(UnsafeCell<Option<Told>>);
@@ -42,7 +45,31 @@ pub fn begin(rest: impl FnOnce() -> bool) {
     unsafe { *SETTINGS.0.get() = Some(told) };
     name_process();
     GENERATION.store(1, Ordering::Relaxed);
+    // SAFETY: as above; it was written just now.
+    let told = unsafe { (*SETTINGS.0.get()).as_ref() };
+    if let Some(base) = told.and_then(fetch_board) {
+        BOARD.store(base, Ordering::Relaxed);
+    }
     ENABLED.store(true, Ordering::Release);
+}
+
+/// What the recorder shares with all processes of the service; `None` if it gave nothing.
+pub fn board() -> Option<&'static Board> {
+    let base = BOARD.load(Ordering::Relaxed);
+    // SAFETY: set once, to memory that stays and was looked at.
+    (!base.is_null()).then(|| unsafe { &*base })
+}
+
+/// Whether the recorder is there, as far as can be told.
+pub fn recorder_lives(board: &Board) -> bool {
+    if is_sealed() {
+        return true;
+    }
+    let before = errno();
+    // SAFETY: no signal is sent.
+    let gone = unsafe { libc::kill(board.recorder() as i32, 0) } != 0 && errno() == libc::ESRCH;
+    set_errno(before);
+    !gone
 }
 
 pub fn is_enabled() -> bool {
@@ -155,36 +182,52 @@ fn identity(descriptor: i32) -> Option<(u64, u64)> {
     }
 }
 
-/// Sends the memory of a ring to the recorder, unless that would have to be waited for.
-unsafe fn hand_over(told: &Told, memory: i32) -> bool {
-    const SPACE: usize = 64;
-    #[repr(C, align(8))]
-    struct Control([u8; SPACE]);
-    let hello = Hello {
-        token: told.token,
-        began: BEGAN.load(Ordering::Relaxed),
-    };
-    let mut bytes = hello.to_bytes();
-    let mut control = Control([0; SPACE]);
-    // SAFETY: all that the message points to outlives it; the control's space is that of one
-    // descriptor, which fits.
+/// A connection to the recorder; `None` if it could not be had at once.
+fn connected(told: &Told) -> Option<i32> {
+    // SAFETY: plain system calls; the address is as long as is said. `connect` is one of ours, so
+    // not by that.
     unsafe {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let socket = libc::socket(libc::AF_UNIX, kind, 0);
         if socket < 0 {
-            return false;
+            return None;
         }
-        // Not by `connect`, which is one of ours.
-        let connected = libc::syscall(
-            libc::SYS_connect,
-            socket,
-            &raw const told.address,
-            told.address_length,
-        );
-        let mut part = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        };
+        let address = &raw const told.address;
+        let length = told.address_length;
+        if libc::syscall(libc::SYS_connect, socket, address, length) != 0 {
+            libc::close(socket);
+            return None;
+        }
+        Some(socket)
+    }
+}
+
+fn hello(told: &Told) -> [u8; Hello::SIZE] {
+    let hello = Hello {
+        token: told.token,
+        began: BEGAN.load(Ordering::Relaxed),
+    };
+    hello.to_bytes()
+}
+
+/// Space for one descriptor that comes with a message.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Sends the memory of a ring to the recorder, unless that would have to be waited for.
+unsafe fn hand_over(told: &Told, memory: i32) -> bool {
+    let mut bytes = hello(told);
+    let mut control = Control([0; 64]);
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let Some(socket) = connected(told) else {
+        return false;
+    };
+    // SAFETY: all that the message points to outlives it; the control's space is that of one
+    // descriptor, which fits.
+    unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &mut part;
         message.msg_iovlen = 1;
@@ -195,17 +238,69 @@ unsafe fn hand_over(told: &Told, memory: i32) -> bool {
         (*head).cmsg_type = libc::SCM_RIGHTS;
         (*head).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as usize;
         libc::CMSG_DATA(head).cast::<i32>().write_unaligned(memory);
-        let sent = match connected {
-            0 => libc::syscall(
-                libc::SYS_sendmsg,
-                socket,
-                &raw const message,
-                libc::MSG_NOSIGNAL,
-            ),
-            _ => -1,
-        };
+        let flags = libc::MSG_NOSIGNAL;
+        let sent = libc::syscall(libc::SYS_sendmsg, socket, &raw const message, flags);
         libc::close(socket);
         sent == Hello::SIZE as i64
+    }
+}
+
+/// Asks the recorder for the board, and waits for it: the program has not begun yet.
+fn fetch_board(told: &Told) -> Option<*mut Board> {
+    const PATIENCE_MS: i32 = 1000;
+    let bytes = hello(told);
+    let socket = connected(told)?;
+    // SAFETY: plain system calls on a socket and memory of ours.
+    unsafe {
+        let flags = libc::MSG_NOSIGNAL;
+        let nowhere = std::ptr::null::<libc::sockaddr>();
+        let (start, length) = (bytes.as_ptr(), bytes.len());
+        let sent = libc::syscall(libc::SYS_sendto, socket, start, length, flags, nowhere, 0);
+        let mut poll = libc::pollfd {
+            fd: socket,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let answered = sent == length as i64 && libc::poll(&mut poll, 1, PATIENCE_MS) == 1;
+        let memory = if answered { received(socket) } else { None };
+        libc::close(socket);
+        let memory = memory?;
+        let base = libc::mmap(
+            std::ptr::null_mut(),
+            Board::SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_NORESERVE,
+            memory,
+            0,
+        );
+        libc::close(memory);
+        (base != libc::MAP_FAILED && Board::of(base.cast()).is_some()).then_some(base.cast())
+    }
+}
+
+/// The descriptor that came with a message.
+unsafe fn received(socket: i32) -> Option<i32> {
+    let mut byte = [0u8];
+    let mut control = Control([0; 64]);
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: byte.len(),
+    };
+    // SAFETY: all that the message points to outlives it; libc fills it in.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = size_of::<Control>();
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+        let length = libc::syscall(libc::SYS_recvmsg, socket, &raw mut message, flags);
+        let head = libc::CMSG_FIRSTHDR(&message);
+        let is_one = length == 1
+            && !head.is_null()
+            && (*head).cmsg_level == libc::SOL_SOCKET
+            && (*head).cmsg_type == libc::SCM_RIGHTS;
+        is_one.then(|| libc::CMSG_DATA(head).cast::<i32>().read_unaligned())
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use hindcast_taplog::{Producer, Told};
 
+use crate::errno::{errno, set_errno};
 use crate::process;
 
 /// Threads at a time that can tell something.
@@ -223,14 +224,4 @@ fn give_back(slot: *const Slot) {
             own.set(FREE, generation);
         }
     });
-}
-
-pub fn errno() -> i32 {
-    // SAFETY: libc gives a thread's own.
-    unsafe { *libc::__errno_location() }
-}
-
-pub fn set_errno(errno: i32) {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
 }

@@ -19,9 +19,11 @@
 //! **The invariant to keep**: a consumer trusts nothing that it reads. The memory belongs to a
 //! process that may be killed while it writes, or may overwrite it.
 
+pub mod board;
 mod record;
 pub mod ring;
 
+pub use board::Board;
 pub use record::{Direction, How, Told};
 pub use ring::{Consumer, Corrupt, Producer};
 
@@ -34,7 +36,8 @@ pub const CAPACITY_VARIABLE: &str = "HINDCAST_TAP_RING";
 
 pub const TOKEN: usize = 32;
 
-/// What a tap sends along with the memory of a ring: a connection for each.
+/// What a tap sends: along with the memory of a ring, a connection for each; or alone, to be sent
+/// the memory of the [`Board`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     pub token: [u8; TOKEN],

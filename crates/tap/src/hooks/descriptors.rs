@@ -1,8 +1,10 @@
 //! Functions that make, copy and close descriptors.
 
+use hindcast_taplog::board::Address;
 use hindcast_taplog::{Direction, How, Told};
 use libc::{FILE, c_char, c_int, c_uint, sockaddr, socklen_t};
 
+use crate::errno::{errno, set_errno};
 use crate::real::real;
 use crate::{descriptors, process, thread};
 
@@ -48,11 +50,49 @@ pub unsafe extern "C" fn connect(
     length: socklen_t,
 ) -> c_int {
     // SAFETY: what the caller gave.
+    if let Some(gate) = unsafe { gate(address, length) } {
+        return connect_by(socket, &gate);
+    }
+    // SAFETY: what the caller gave.
     let result = unsafe {
         real!(fn connect(c_int, *const sockaddr, socklen_t) -> c_int)(socket, address, length)
     };
-    if result == 0 || thread::errno() == libc::EINPROGRESS {
+    if result == 0 || errno() == libc::EINPROGRESS {
         descriptors::opened(socket, How::Connected);
+    }
+    result
+}
+
+/// Where the recorder wants to be connected instead; `None` if it does not, or is gone.
+unsafe fn gate(address: *const sockaddr, length: socklen_t) -> Option<Address> {
+    let board = process::board().filter(|_| !address.is_null())?;
+    // SAFETY: what the caller of libc gave.
+    let to = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length as usize) };
+    let gate = board.redirected(to)?;
+    process::recorder_lives(board).then_some(gate)
+}
+
+/// Connects to the recorder, which knows the connection by the address of this end: a Unix socket
+/// asks the kernel for a name.
+fn connect_by(socket: c_int, gate: &Address) -> c_int {
+    let to = gate.bytes();
+    let unix = libc::AF_UNIX as libc::sa_family_t;
+    // SAFETY: addresses are as long as is said. Where the socket has a name already, it keeps it.
+    let result = unsafe {
+        if gate.family() == unix {
+            let errno = errno();
+            let anonymous = (&raw const unix).cast::<sockaddr>();
+            libc::bind(socket, anonymous, size_of_val(&unix) as socklen_t);
+            set_errno(errno);
+        }
+        real!(fn connect(c_int, *const sockaddr, socklen_t) -> c_int)(
+            socket,
+            to.as_ptr().cast(),
+            to.len() as socklen_t,
+        )
+    };
+    if result == 0 || errno() == libc::EINPROGRESS {
+        descriptors::gated(socket);
     }
     result
 }
@@ -112,9 +152,9 @@ pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
     // SAFETY: what the caller gave.
     unsafe {
         // A file without a descriptor has none, and says so with -1.
-        let errno = thread::errno();
+        let errno = errno();
         descriptors::closing(libc::fileno(file));
-        thread::set_errno(errno);
+        set_errno(errno);
         real!(fn fclose(*mut FILE) -> c_int)(file)
     }
 }

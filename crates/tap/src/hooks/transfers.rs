@@ -9,8 +9,9 @@ use libc::{
     ssize_t, timespec,
 };
 
+use crate::descriptors::Entry;
 use crate::real::real;
-use crate::{descriptors, process, thread};
+use crate::{descriptors, process, thread, turns};
 
 /// Parts of a message that are looked at; more than the kernel takes.
 const PARTS_MAX: usize = 1024;
@@ -23,20 +24,54 @@ unsafe fn was_read(descriptor: c_int, parts: &[iovec], length: ssize_t) {
     let Some(stream) = descriptors::stream(descriptor) else {
         return;
     };
+    let entry = descriptors::entry(descriptor).filter(|entry| !entry.is_plain());
+    if entry.is_some_and(Entry::is_gated) {
+        return;
+    }
+    // SAFETY: what was read is in the parts, in order.
+    let turn =
+        entry.and_then(|entry| unsafe { turns::was_read(descriptor, entry, first(parts, length)) });
     let at = process::now();
     let direction = Direction::In;
     thread::tell(length as u64, at, |ring| match length {
         0 if parts.iter().any(|part| part.iov_len > 0) => {
             ring.tell(&Told::Ended { stream, direction }, at);
         }
-        // SAFETY: what was read is in the parts, in order.
-        _ => ring.tell_bytes(stream, direction, unsafe { places(parts) }, length, at),
+        _ => {
+            if let Some(request) = turn {
+                ring.tell(&Told::Turn { stream, request }, at);
+            }
+            // SAFETY: as above.
+            ring.tell_bytes(stream, direction, unsafe { places(parts) }, length, at);
+        }
     });
 }
 
-/// A write to a descriptor that is about to be made; `None` if nobody wants to know.
-fn about_to_write(descriptor: c_int) -> Option<(u64, u64)> {
-    Some((descriptors::stream(descriptor)?, process::now()))
+/// A write to a descriptor that is about to be made; `None` if nobody wants to know. `parts`: what
+/// of, or nothing if that cannot be seen.
+unsafe fn about_to_write(descriptor: c_int, parts: &[iovec]) -> Option<(u64, u64)> {
+    let stream = descriptors::stream(descriptor)?;
+    if let Some(entry) = descriptors::entry(descriptor) {
+        match entry.is_accepted() {
+            // SAFETY: what is to be written is in the parts.
+            true => turns::writes(entry, unsafe { first(parts, usize::MAX) }),
+            false => turns::put_on_board(entry),
+        }
+        if entry.is_gated() {
+            return None;
+        }
+    }
+    Some((stream, process::now()))
+}
+
+/// The first bytes of so many that are in the parts.
+///
+/// # Safety
+/// Each part's memory may be read.
+unsafe fn first(parts: &[iovec], length: usize) -> &[u8] {
+    // SAFETY: as the caller promises.
+    let part = unsafe { places(parts) }.next().unwrap_or_default();
+    part.get(..length).unwrap_or(part)
 }
 
 unsafe fn was_written(begun: Option<(u64, u64)>, parts: &[iovec], length: ssize_t) {
@@ -90,8 +125,32 @@ fn stays(flags: c_int) -> bool {
     flags & (libc::MSG_PEEK | libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0
 }
 
+/// Of the reserved descriptor.
+unsafe fn ask_turn(bytes: *mut c_void, length: size_t) -> ssize_t {
+    let turn = turns::last_read().to_le_bytes();
+    let count = length.min(turn.len());
+    // SAFETY: what the caller gave.
+    unsafe { std::ptr::copy_nonoverlapping(turn.as_ptr(), bytes.cast(), count) };
+    count as ssize_t
+}
+
+/// To the reserved descriptor.
+unsafe fn tell_turn(bytes: *const c_void, length: size_t) -> ssize_t {
+    if length == size_of::<u64>() {
+        // SAFETY: what the caller gave.
+        turns::set(u64::from_le(unsafe {
+            bytes.cast::<u64>().read_unaligned()
+        }));
+    }
+    length as ssize_t
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, length: size_t) -> ssize_t {
+    if descriptor == turns::RESERVED {
+        // SAFETY: what the caller gave.
+        return unsafe { ask_turn(bytes, length) };
+    }
     // SAFETY: what the caller gave.
     unsafe {
         let done = real!(fn read(c_int, *mut c_void, size_t) -> ssize_t)(descriptor, bytes, length);
@@ -279,9 +338,13 @@ unsafe fn forget_passed(message: &msghdr) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
-    let begun = about_to_write(descriptor);
+    if descriptor == turns::RESERVED {
+        // SAFETY: what the caller gave.
+        return unsafe { tell_turn(bytes, length) };
+    }
     // SAFETY: what the caller gave.
     unsafe {
+        let begun = about_to_write(descriptor, &part(bytes, length));
         let done =
             real!(fn write(c_int, *const c_void, size_t) -> ssize_t)(descriptor, bytes, length);
         was_written(begun, &part(bytes, length), done);
@@ -291,9 +354,9 @@ pub unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, length: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(descriptor: c_int, from: *const iovec, count: c_int) -> ssize_t {
-    let begun = about_to_write(descriptor);
     // SAFETY: what the caller gave.
     unsafe {
+        let begun = about_to_write(descriptor, parts(from, count.max(0) as usize));
         let done = real!(fn writev(c_int, *const iovec, c_int) -> ssize_t)(descriptor, from, count);
         was_written(begun, parts(from, count.max(0) as usize), done);
         done
@@ -307,9 +370,9 @@ pub unsafe extern "C" fn send(
     length: size_t,
     flags: c_int,
 ) -> ssize_t {
-    let begun = about_to_write(socket);
     // SAFETY: what the caller gave.
     unsafe {
+        let begun = about_to_write(socket, &part(bytes, length));
         let done = real!(fn send(c_int, *const c_void, size_t, c_int) -> ssize_t)(
             socket, bytes, length, flags,
         );
@@ -329,9 +392,9 @@ pub unsafe extern "C" fn sendto(
     address: *const sockaddr,
     address_length: socklen_t,
 ) -> ssize_t {
-    let begun = about_to_write(socket);
     // SAFETY: what the caller gave.
     unsafe {
+        let begun = about_to_write(socket, &part(bytes, length));
         let done = real!(
             fn sendto(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t
         )(socket, bytes, length, flags, address, address_length);
@@ -344,9 +407,12 @@ pub unsafe extern "C" fn sendto(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    let begun = about_to_write(socket);
-    // SAFETY: what the caller gave.
+    // SAFETY: what the caller gave: a message, or null, which libc refuses.
     unsafe {
+        let of = message
+            .as_ref()
+            .map(|message| parts(message.msg_iov, message.msg_iovlen));
+        let begun = about_to_write(socket, of.unwrap_or_default());
         let done =
             real!(fn sendmsg(c_int, *const msghdr, c_int) -> ssize_t)(socket, message, flags);
         if done >= 0 && !stays(flags) {
@@ -364,9 +430,9 @@ pub unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    let begun = about_to_write(socket);
     // SAFETY: what the caller gave; so many messages as it says were sent.
     unsafe {
+        let begun = about_to_write(socket, &[]);
         let done = real!(fn sendmmsg(c_int, *mut mmsghdr, c_uint, c_int) -> c_int)(
             socket, messages, count, flags,
         );
@@ -386,7 +452,8 @@ pub unsafe extern "C" fn sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    let stream = descriptors::stream(to);
+    // SAFETY: there are no parts.
+    let stream = unsafe { about_to_write(to, &[]) }.map(|(stream, _)| stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn sendfile(c_int, c_int, *mut off_t, size_t) -> ssize_t)(to, from, offset, count)
@@ -402,7 +469,8 @@ pub unsafe extern "C" fn sendfile64(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    let stream = descriptors::stream(to);
+    // SAFETY: there are no parts.
+    let stream = unsafe { about_to_write(to, &[]) }.map(|(stream, _)| stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn sendfile64(c_int, c_int, *mut off_t, size_t) -> ssize_t)(to, from, offset, count)
@@ -420,7 +488,9 @@ pub unsafe extern "C" fn splice(
     length: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let (source, target) = (descriptors::stream(from), descriptors::stream(to));
+    let source = descriptors::stream(from);
+    // SAFETY: there are no parts.
+    let target = unsafe { about_to_write(to, &[]) }.map(|(stream, _)| stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn splice(c_int, *mut loff_t, c_int, *mut loff_t, size_t, c_uint) -> ssize_t)(

@@ -3,3 +3,4 @@
 mod programs;
 mod servers;
 mod stage;
+mod turns;

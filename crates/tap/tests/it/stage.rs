@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hindcast_spool::{Drain, Entry, Program, Segments, Spool};
+use hindcast_spool::{Drain, Entry, Program, Segments, SharedBoard, Spool};
 use hindcast_taplog::{CAPACITY_VARIABLE, Direction, How, Told};
 
 /// For what should take no time.
@@ -53,8 +53,15 @@ impl Recorder {
     }
 
     pub fn with_limit(limit: u64) -> Self {
+        Self::of(Drain::new().unwrap(), limit)
+    }
+
+    pub fn with_board(board: Arc<SharedBoard>) -> Self {
+        Self::of(Drain::with_board(board).unwrap(), u64::MAX)
+    }
+
+    fn of(mut drain: Drain, limit: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut drain = Drain::new().unwrap();
         let variable = drain.variable();
         let mut segments = Segments::create(folder.path(), limit).unwrap();
         let stop = Arc::new(AtomicBool::new(false));

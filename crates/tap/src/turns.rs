@@ -1,0 +1,169 @@
+//! Whose turn it is: which request a thread works on.
+//!
+//! ```text
+//!   read of an accepted connection, a request begins ──▶ the thread's turn
+//!   write to a connection of our own ──────────────────▶ the thread's turn stands on the board
+//! ```
+//!
+//! A thread that has read a request works on it until it reads another. That holds where a thread
+//! serves one request at a time, and is not believed where it is seen not to hold: a thread that
+//! reads a second request before the first is answered serves several at once, and has no turn from
+//! then on; in a process where one thread reads a request and another answers, a thread's turn ends
+//! with the answer.
+//!
+//! Who knows better says so ([`set`]): then what was read counts for nothing in this process.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::descriptors::{self, Entry};
+use crate::process;
+
+/// A descriptor that no program has. To read it gives the number of the request that the thread has
+/// read last, to write to it says whose turn it is: eight bytes, the lowest first. It never reaches
+/// the kernel.
+pub const RESERVED: i32 = 0x4849_4e44;
+
+/// Turns are told by somebody.
+static MANAGED: AtomicBool = AtomicBool::new(false);
+/// A request was read by one thread and answered by another.
+static MOVES: AtomicBool = AtomicBool::new(false);
+
+struct Mine {
+    /// The request that was read last.
+    read: Cell<u64>,
+    /// Where from.
+    descriptor: Cell<i32>,
+    /// What was told.
+    told: Cell<u64>,
+    /// It serves several requests at once.
+    several: Cell<bool>,
+}
+
+thread_local! {
+    static MINE: Mine = const {
+        Mine {
+            read: Cell::new(0),
+            descriptor: Cell::new(-1),
+            told: Cell::new(0),
+            several: Cell::new(false),
+        }
+    };
+}
+
+/// Something was read from an accepted connection. Returns the number of the request that begins
+/// with it.
+pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
+    let begins = !entry.is_asked() && begins_request(bytes);
+    let number = match begins {
+        true => number(entry)?,
+        false if entry.is_asked() => entry.turn(),
+        false => return None,
+    };
+    if begins {
+        entry.ask(number);
+    }
+    MINE.with(|mine| {
+        let before = mine.descriptor.replace(descriptor);
+        let unanswered = |entry: &Entry| entry.is_asked() && entry.turn() == mine.read.get();
+        if before != descriptor && descriptors::entry(before).is_some_and(unanswered) {
+            mine.several.set(true);
+        }
+        mine.read.set(number);
+    });
+    begins.then_some(number)
+}
+
+/// A request that another process of the service has made has the number of the one that process
+/// works on.
+fn number(entry: &Entry) -> Option<u64> {
+    let board = process::board()?;
+    let made = entry.line().and_then(|line| board.whose_turn(line));
+    Some(match made {
+        Some(request) if request != 0 => request,
+        _ => board.take_number(),
+    })
+}
+
+/// Something is written to an accepted connection.
+pub fn writes(entry: &Entry, bytes: &[u8]) {
+    if !entry.is_asked() || bytes.starts_with(b"HTTP/1.1 1") {
+        return;
+    }
+    if MINE.with(|mine| mine.read.get()) != entry.turn() {
+        MOVES.store(true, Ordering::Relaxed);
+    }
+    entry.answer();
+}
+
+/// Something is about to be written to a connection of our own: says whose turn it is to who has
+/// the other end.
+pub fn put_on_board(entry: &Entry) {
+    if let (Some(line), Some(board)) = (entry.line(), process::board()) {
+        board.set_turn(line, current());
+    }
+}
+
+/// The request that the thread works on; 0: none, or it is not known.
+pub fn current() -> u64 {
+    MINE.with(|mine| {
+        if MANAGED.load(Ordering::Relaxed) {
+            return mine.told.get();
+        }
+        let read = mine.read.get();
+        if read == 0 || mine.several.get() {
+            return 0;
+        }
+        let of = descriptors::entry(mine.descriptor.get());
+        let unanswered = of.is_some_and(|entry| entry.is_asked() && entry.turn() == read);
+        match unanswered || !MOVES.load(Ordering::Relaxed) {
+            true => read,
+            false => 0,
+        }
+    })
+}
+
+/// From here on the thread works on this request.
+pub fn set(request: u64) {
+    MANAGED.store(true, Ordering::Relaxed);
+    MINE.with(|mine| mine.told.set(request));
+}
+
+/// The request that the thread has read last.
+pub fn last_read() -> u64 {
+    MINE.with(|mine| mine.read.get())
+}
+
+/// Whether these are the first bytes of a request: HTTP/1, FastCGI or uwsgi.
+fn begins_request(bytes: &[u8]) -> bool {
+    const METHOD_MAX: usize = 20;
+    match bytes {
+        // The record that begins a request.
+        [1, 1, ..] => true,
+        // A packet of variables, of some length.
+        [0, low, high, 0, ..] => (*low, *high) != (0, 0),
+        _ => {
+            let letter = |byte: &&u8| byte.is_ascii_uppercase() || **byte == b'-';
+            let letters = bytes.iter().take(METHOD_MAX).take_while(letter).count();
+            match bytes.get(letters..) {
+                // All that has come are letters.
+                Some([]) => letters > 0,
+                Some([b' ', then, ..]) => letters > 0 && matches!(then, b'/' | b'*' | b'h'),
+                Some([b' ']) => letters > 0,
+                _ => false,
+            }
+        }
+    }
+}
+
+/// For who can call a function: the request that the calling thread has read last.
+#[unsafe(no_mangle)]
+pub extern "C" fn hindcast_turn_read() -> u64 {
+    last_read()
+}
+
+/// And: from here on the calling thread works on this request.
+#[unsafe(no_mangle)]
+pub extern "C" fn hindcast_turn_set(request: u64) {
+    set(request);
+}

@@ -1,0 +1,318 @@
+//! A service's connections to its database get to the recorder, which knows on whose behalf.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hindcast_spool::SharedBoard;
+use hindcast_taplog::board::{Address, Line, Redirect};
+
+use crate::stage::{PATIENCE, Recorder, Service};
+
+/// Where the services below believe their database to be. Nobody is there.
+const PORT: u16 = 1;
+const SOCKET: &str = "/nowhere/.s.PGSQL.5432";
+
+/// What a request had said to the database, and whose turn it was each time.
+type Turns = Arc<Mutex<BTreeMap<String, Vec<Option<u64>>>>>;
+
+/// The recorder's end of connections to the database: it answers each line with another.
+struct Gate {
+    board: Arc<SharedBoard>,
+    turns: Turns,
+    _folder: tempfile::TempDir,
+}
+
+impl Gate {
+    fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gate");
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let unix = UnixListener::bind(&path).unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        let mut redirect = Redirect::NONE;
+        redirect.from[0] = inet(PORT);
+        redirect.from[1] = named(SOCKET);
+        redirect.to[0] = inet(port);
+        redirect.to[1] = named(path.to_str().unwrap());
+        let board = Arc::new(SharedBoard::make(1, &redirect).unwrap());
+        let turns = Turns::default();
+        let gate = Self {
+            board,
+            turns,
+            _folder: folder,
+        };
+        let (board, turns) = (Arc::clone(&gate.board), Arc::clone(&gate.turns));
+        std::thread::spawn(move || {
+            for stream in tcp.incoming().map(Result::unwrap) {
+                let line = Line::of_port(stream.peer_addr().unwrap().port()).unwrap();
+                let reader = stream.try_clone().unwrap();
+                answer(reader, stream, line, &board, &turns);
+            }
+        });
+        let (board, turns) = (Arc::clone(&gate.board), Arc::clone(&gate.turns));
+        std::thread::spawn(move || {
+            loop {
+                let (stream, peer) = unix.accept().unwrap();
+                let name = peer.as_abstract_name().expect("it has been given a name");
+                let line = Line::of_name(name).unwrap();
+                let reader = stream.try_clone().unwrap();
+                answer(reader, stream, line, &board, &turns);
+            }
+        });
+        gate
+    }
+}
+
+fn answer(
+    reader: impl Read + Send + 'static,
+    mut writer: impl Write + Send + 'static,
+    line: Line,
+    board: &Arc<SharedBoard>,
+    turns: &Turns,
+) {
+    let (board, turns) = (Arc::clone(board), Arc::clone(turns));
+    std::thread::spawn(move || {
+        for said in BufReader::new(reader).lines().map_while(Result::ok) {
+            let turn = board.whose_turn(line);
+            turns
+                .lock()
+                .unwrap()
+                .entry(said.clone())
+                .or_default()
+                .push(turn);
+            // So that requests overlap.
+            std::thread::sleep(Duration::from_millis(2));
+            if writer.write_all(format!("{said}\n").as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn inet(port: u16) -> Address {
+    let mut bytes = (libc::AF_INET as u16).to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&port.to_be_bytes());
+    bytes.extend_from_slice(&[127, 0, 0, 1]);
+    bytes.extend_from_slice(&[0; 8]);
+    Address::new(&bytes).unwrap()
+}
+
+fn named(path: &str) -> Address {
+    let mut bytes = (libc::AF_UNIX as u16).to_ne_bytes().to_vec();
+    bytes.extend_from_slice(path.as_bytes());
+    bytes.push(0);
+    Address::new(&bytes).unwrap()
+}
+
+/// Answers each request with what the database said twice to its path. Connections to the database
+/// are used by whichever thread is at hand.
+const PYTHON: &str = r#"
+import http.server, os, queue, socket, socketserver, sys, threading
+pool = queue.LifoQueue()
+def connect():
+    if sys.argv[2] == "unix":
+        s = socket.socket(socket.AF_UNIX)
+        s.connect("/nowhere/.s.PGSQL.5432")
+    else:
+        s = socket.create_connection(("127.0.0.1", 1))
+    return s
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *_): pass
+    def do_GET(self):
+        answer = b""
+        for _ in range(2):
+            try: s = pool.get_nowait()
+            except queue.Empty: s = connect()
+            s.sendall(self.path.encode() + b"\n")
+            answer = s.recv(1000)
+            pool.put(s)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    request_queue_size = 100
+server = Server(("127.0.0.1", int(sys.argv[1])), Handler)
+# Children end with their parent, which has the other end.
+ours, parents = os.pipe()
+for _ in range(int(sys.argv[3])):
+    if os.fork() == 0:
+        os.close(parents)
+        threading.Thread(target=lambda: os.read(ours, 1) or os._exit(0), daemon=True).start()
+        break
+server.serve_forever()
+"#;
+
+const NODE: &str = r#"
+const net = require("net");
+const idle = [];
+function ask(text, then) {
+    const one = idle.pop() || net.connect(1, "127.0.0.1");
+    one.once("data", data => { idle.push(one); then(data); });
+    one.write(text + "\n");
+}
+require("http").createServer((request, response) => {
+    ask(request.url, () => ask(request.url, data => response.end(data)));
+}).listen(Number(process.argv[1]), "127.0.0.1");
+"#;
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn connect(port: u16) -> TcpStream {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => return stream,
+            Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Some clients at a time, each with requests one after the other.
+fn turns_of(
+    command: &mut Command,
+    port: u16,
+    clients: usize,
+) -> BTreeMap<String, Vec<Option<u64>>> {
+    const ROUNDS: usize = 20;
+    let gate = Gate::open();
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    recorder.tap(command);
+    let service = Service::start(command);
+    drop(connect(port));
+    let client = |number: usize| {
+        let mut connection = connect(port);
+        for round in 0..ROUNDS {
+            let path = format!("/{number}/{round}");
+            write!(connection, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut answer = Vec::new();
+            let mut bytes = [0; 4096];
+            let expected = format!("{path}\n");
+            while !String::from_utf8_lossy(&answer).contains(&expected) {
+                let length = connection.read(&mut bytes).unwrap();
+                assert!(length > 0, "the server closed the connection");
+                answer.extend_from_slice(&bytes[..length]);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..clients).for_each(|number| {
+            scope.spawn(move || client(number));
+        });
+    });
+    drop(service);
+    recorder.stop();
+    let turns = gate.turns.lock().unwrap().clone();
+    assert_eq!(turns.len(), clients * ROUNDS);
+    turns
+}
+
+/// Each request has a turn of its own, which is known each time.
+fn are_exact(turns: &BTreeMap<String, Vec<Option<u64>>>) {
+    let mut seen = BTreeSet::new();
+    for (path, turns) in turns {
+        let [Some(first), Some(second)] = turns[..] else {
+            panic!("{path} was seen as {turns:?}");
+        };
+        assert!(
+            first != 0 && first == second,
+            "{path} was seen as {turns:?}"
+        );
+        assert!(seen.insert(first), "{path} shares its turn with another");
+    }
+}
+
+fn python(port: u16, family: &str, forks: u32) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-c", PYTHON, &port.to_string(), family, &forks.to_string()]);
+    command
+}
+
+#[test]
+fn a_thread_that_has_read_a_request_works_on_it() {
+    let port = free_port();
+    are_exact(&turns_of(&mut python(port, "inet", 0), port, 6));
+}
+
+#[test]
+fn it_is_so_over_unix_sockets_and_in_children() {
+    let port = free_port();
+    are_exact(&turns_of(&mut python(port, "unix", 3), port, 6));
+}
+
+#[test]
+fn where_one_thread_serves_several_requests_no_wrong_turn_is_told() {
+    let port = free_port();
+    let mut command = Command::new("node");
+    command.args(["-e", NODE, &port.to_string()]);
+    let turns = turns_of(&mut command, port, 6);
+    let mut of: BTreeMap<u64, &str> = BTreeMap::new();
+    for (path, turns) in &turns {
+        for turn in turns.iter().map(|turn| turn.expect("it is the service's")) {
+            if turn != 0 {
+                let before = *of.entry(turn).or_insert(path);
+                assert_eq!(before, path, "one turn is two requests'");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_request_at_a_time_is_known_in_an_event_loop_too() {
+    let port = free_port();
+    let mut command = Command::new("node");
+    command.args(["-e", NODE, &port.to_string()]);
+    are_exact(&turns_of(&mut command, port, 1));
+}
+
+#[test]
+fn who_knows_better_says_whose_turn_it_is() {
+    const KNOWS: &str = r#"
+import os, socket, sys
+RESERVED = 0x48494e44
+s = socket.create_connection(("127.0.0.1", 1))
+for turn in [7, 0, 2**40]:
+    assert os.write(RESERVED, turn.to_bytes(8, "little")) == 8
+    s.sendall(b"%d\n" % turn)
+    s.recv(100)
+assert os.read(RESERVED, 8) == bytes(8)
+"#;
+    let gate = Gate::open();
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    let mut command = Command::new("python3");
+    command.args(["-c", KNOWS]);
+    recorder.tap(&mut command);
+    assert!(command.status().unwrap().success());
+    recorder.stop();
+    for (said, turns) in gate.turns.lock().unwrap().iter() {
+        assert_eq!(turns[..], [Some(said.parse().unwrap())]);
+    }
+}
+
+#[test]
+fn without_a_recorder_the_database_is_where_it_was() {
+    let gate = Gate::open();
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    let mut command = Command::new("python3");
+    command.args([
+        "-c",
+        "import socket; socket.create_connection(('127.0.0.1', 1))",
+    ]);
+    recorder.tap(&mut command);
+    recorder.stop();
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("ConnectionRefused"), "{error}");
+}

@@ -1,0 +1,243 @@
+//! Memory that the recorder makes and all processes of a service have: where a service's database
+//! is found, and whose turn it is on each connection.
+//!
+//! ```text
+//!   a thread reads a request ──▶ takes a number ────────────▶ Board::next
+//!   it writes to a connection ─▶ its number stands there ───▶ Board::turns[the connection]
+//!                                                                  ▲
+//!   the other end has read what was written, and looks ────────────┘
+//! ```
+//!
+//! A connection is known to both of its ends by the address of the end that connected: the port,
+//! or the name that the kernel gives a Unix socket that asks for one.
+//!
+//! All of it is plain numbers, which any process of the service may overwrite: who reads them
+//! trusts none.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd1");
+
+/// Addresses of one database.
+pub const ADDRESSES: usize = 16;
+/// Connections that there can be at a time: one for each port, one for each name of five digits.
+const PORTS: usize = 1 << 16;
+const NAMES: usize = 1 << 20;
+
+/// An address as the system has it: `sockaddr_in`, `sockaddr_in6`, `sockaddr_un`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    length: u32,
+    bytes: [u8; Self::SIZE],
+}
+
+impl Address {
+    /// Of a Unix socket, the longest.
+    pub const SIZE: usize = 112;
+    pub const NONE: Self = Self {
+        length: 0,
+        bytes: [0; Self::SIZE],
+    };
+
+    /// `None` if it is longer than addresses are.
+    pub fn new(address: &[u8]) -> Option<Self> {
+        let mut made = Self::NONE;
+        made.bytes
+            .get_mut(..address.len())?
+            .copy_from_slice(address);
+        made.length = address.len() as u32;
+        Some(made)
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length as usize).unwrap_or_default()
+    }
+
+    /// `AF_INET`, `AF_INET6`, `AF_UNIX`, or 0.
+    pub fn family(&self) -> u16 {
+        match self.bytes() {
+            [low, high, ..] => u16::from_ne_bytes([*low, *high]),
+            _ => 0,
+        }
+    }
+}
+
+/// What a service's connections to its database become.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Redirect {
+    /// Where the service finds its database.
+    pub from: [Address; ADDRESSES],
+    /// Where it gets to instead, one for each family.
+    pub to: [Address; 3],
+}
+
+impl Redirect {
+    pub const NONE: Self = Self {
+        from: [Address::NONE; ADDRESSES],
+        to: [Address::NONE; 3],
+    };
+}
+
+/// Which connection, for both of its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line(u32);
+
+impl Line {
+    /// Of the connection whose connecting end has this port.
+    pub fn of_port(port: u16) -> Option<Self> {
+        (port != 0).then_some(Self(u32::from(port)))
+    }
+
+    /// Of the connection whose connecting end has the abstract name that the kernel gave it: five
+    /// digits.
+    pub fn of_name(name: &[u8]) -> Option<Self> {
+        let digits: &[u8; 5] = name.try_into().ok()?;
+        let number = digits.iter().try_fold(0, |number, &digit| {
+            Some(number << 4 | char::from(digit).to_digit(16)?)
+        })?;
+        Some(Self(PORTS as u32 + number))
+    }
+
+    /// As a number that is not zero, and back.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    pub fn of_number(number: u32) -> Option<Self> {
+        (number != 0 && (number as usize) < PORTS + NAMES).then_some(Self(number))
+    }
+}
+
+#[repr(C)]
+pub struct Board {
+    magic: AtomicU64,
+    /// The number of the next request.
+    next: AtomicU64,
+    /// The recorder's process.
+    recorder: AtomicU32,
+    redirect: Redirect,
+    turns: [AtomicU64; PORTS + NAMES],
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board").finish_non_exhaustive()
+    }
+}
+
+/// Set in what stands for a connection that a process of the service itself has made.
+const OURS: u64 = 1 << 63;
+
+impl Board {
+    pub const SIZE: usize = size_of::<Self>();
+
+    /// Makes one of memory that is zero.
+    ///
+    /// # Safety
+    /// `base` is page-aligned, [`Board::SIZE`] bytes from there on may be read and written for as
+    /// long as this process runs, and nobody else has them yet.
+    pub unsafe fn make(
+        base: *mut u8,
+        first: u64,
+        recorder: u32,
+        redirect: &Redirect,
+    ) -> &'static Self {
+        let board = base.cast::<Self>();
+        // SAFETY: as promised; nobody reads it yet.
+        unsafe {
+            (&raw mut (*board).redirect).write(*redirect);
+            (*board).next.store(first, Ordering::Relaxed);
+            (*board).recorder.store(recorder, Ordering::Relaxed);
+            (*board).magic.store(MAGIC, Ordering::Release);
+            &*board
+        }
+    }
+
+    /// One that somebody else has made; `None` if it is none.
+    ///
+    /// # Safety
+    /// `base` is page-aligned, and [`Board::SIZE`] bytes from there on may be read and written for
+    /// as long as this process runs.
+    pub unsafe fn of(base: *mut u8) -> Option<&'static Self> {
+        // SAFETY: as promised.
+        let board = unsafe { &*base.cast::<Self>() };
+        (board.magic.load(Ordering::Acquire) == MAGIC).then_some(board)
+    }
+
+    /// A number for a request that arrives.
+    pub fn take_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn recorder(&self) -> u32 {
+        self.recorder.load(Ordering::Relaxed)
+    }
+
+    /// What the connection from here to there becomes: where it gets to instead.
+    pub fn redirected(&self, to: &[u8]) -> Option<Address> {
+        let known = |from: &&Address| from.length != 0 && same(from.bytes(), to);
+        let from = self.redirect.from.iter().find(known)?;
+        let gates = self.redirect.to.iter();
+        gates.copied().find(|gate| gate.family() == from.family())
+    }
+
+    fn turn(&self, line: Line) -> Option<&AtomicU64> {
+        self.turns.get(line.0 as usize)
+    }
+
+    /// What is written to the connection from now on belongs to this request; 0: to none.
+    pub fn set_turn(&self, line: Line, request: u64) {
+        if let Some(turn) = self.turn(line) {
+            turn.store(request & !OURS | OURS, Ordering::Release);
+        }
+    }
+
+    /// The connection is there no more.
+    pub fn forget(&self, line: Line) {
+        if let Some(turn) = self.turn(line) {
+            turn.store(0, Ordering::Release);
+        }
+    }
+
+    /// The request that what was last written to the connection belongs to. `Some(0)`: to none, or
+    /// it is not known; `None`: no process that has this board made the connection.
+    pub fn whose_turn(&self, line: Line) -> Option<u64> {
+        let turn = self.turn(line)?.load(Ordering::Acquire);
+        (turn & OURS != 0).then_some(turn & !OURS)
+    }
+}
+
+/// Linux' numbers of families.
+const AF_UNIX: u16 = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// Whether two addresses are the same place. What a caller of `connect` may fill with anything does
+/// not count: the flow of IPv6, and what follows the zero that ends a path.
+fn same(ours: &[u8], theirs: &[u8]) -> bool {
+    let family = |bytes: &[u8]| bytes.first_chunk().map(|two| u16::from_ne_bytes(*two));
+    let agree = |range: std::ops::Range<usize>| {
+        let part = ours.get(range.clone());
+        part.is_some() && part == theirs.get(range)
+    };
+    match family(ours) {
+        of if of != family(theirs) => false,
+        // Family, port, address.
+        Some(AF_INET) => agree(0..8),
+        // Family, port, flow, address.
+        Some(AF_INET6) => agree(0..4) && agree(8..24),
+        Some(AF_UNIX) => path(ours).is_some() && path(ours) == path(theirs),
+        _ => false,
+    }
+}
+
+/// Of a Unix socket that has a name in the file system.
+fn path(address: &[u8]) -> Option<&[u8]> {
+    let path = address.get(2..)?.split(|&byte| byte == 0).next()?;
+    (!path.is_empty()).then_some(path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+use super::*;
+
+/// Memory for a board, as a mapping would be.
+fn memory() -> *mut u8 {
+    let layout = std::alloc::Layout::from_size_align(Board::SIZE, 4096).unwrap();
+    // SAFETY: the size is not zero. The memory is never given back.
+    unsafe { std::alloc::alloc_zeroed(layout) }
+}
+
+fn inet(port: u16, last: u8) -> Vec<u8> {
+    let mut bytes = AF_INET.to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&port.to_be_bytes());
+    bytes.extend_from_slice(&[127, 0, 0, last]);
+    bytes.extend_from_slice(&[0; 8]);
+    bytes
+}
+
+fn inet6(port: u16, flow: u32) -> Vec<u8> {
+    let mut bytes = AF_INET6.to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&port.to_be_bytes());
+    bytes.extend_from_slice(&flow.to_be_bytes());
+    bytes.extend_from_slice(&std::net::Ipv6Addr::LOCALHOST.octets());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes
+}
+
+fn unix(path: &str, zeros: usize) -> Vec<u8> {
+    let mut bytes = AF_UNIX.to_ne_bytes().to_vec();
+    bytes.extend_from_slice(path.as_bytes());
+    bytes.resize(bytes.len() + zeros, 0);
+    bytes
+}
+
+fn board() -> &'static Board {
+    let mut redirect = Redirect::NONE;
+    let from = [inet(5432, 1), inet6(5432, 0), unix("/run/.s.PGSQL.5432", 0)];
+    let to = [inet(6000, 1), inet6(6000, 0), unix("/tmp/gate", 1)];
+    for (place, address) in redirect.from.iter_mut().zip(&from) {
+        *place = Address::new(address).unwrap();
+    }
+    for (place, address) in redirect.to.iter_mut().zip(&to) {
+        *place = Address::new(address).unwrap();
+    }
+    // SAFETY: the memory is new, aligned, and stays.
+    unsafe { Board::make(memory(), 5, 77, &redirect) }
+}
+
+#[test]
+fn a_connection_to_the_database_gets_to_the_gate_of_its_family() {
+    let board = board();
+    let gate = |to: &[u8]| board.redirected(to).map(|gate| gate.bytes().to_vec());
+    assert_eq!(gate(&inet(5432, 1)), Some(inet(6000, 1)));
+    assert_eq!(
+        gate(&inet6(5432, 9)),
+        Some(inet6(6000, 0)),
+        "the flow is no matter"
+    );
+    let file = "/run/.s.PGSQL.5432";
+    for zeros in [0, 1, 50] {
+        assert_eq!(gate(&unix(file, zeros)), Some(unix("/tmp/gate", 1)));
+    }
+    for other in [inet(5433, 1), inet(5432, 2), inet6(5433, 0)] {
+        assert_eq!(gate(&other), None);
+    }
+    assert_eq!(gate(&unix("/run/.s.PGSQL.54321", 0)), None);
+    for odd in [&[][..], &[2], &[2, 0], &[1, 0], &[1, 0, 0]] {
+        assert_eq!(gate(odd), None);
+    }
+}
+
+#[test]
+fn whose_turn_it_is_stands_at_the_connection() {
+    let board = board();
+    let line = Line::of_port(40000).unwrap();
+    assert_eq!(board.whose_turn(line), None, "nobody has connected");
+    board.set_turn(line, 0);
+    assert_eq!(board.whose_turn(line), Some(0));
+    let number = board.take_number();
+    assert_eq!((number, board.take_number()), (5, 6));
+    board.set_turn(line, number);
+    assert_eq!(board.whose_turn(line), Some(5));
+    board.forget(line);
+    assert_eq!(board.whose_turn(line), None);
+    assert_eq!(board.recorder(), 77);
+}
+
+#[test]
+fn every_connection_has_a_line_of_its_own() {
+    assert_eq!(Line::of_port(0), None);
+    let highest = Line::of_port(u16::MAX).unwrap();
+    let lowest = Line::of_name(b"00000").unwrap();
+    assert!(highest.number() < lowest.number());
+    let last = Line::of_name(b"fffff").unwrap();
+    board().set_turn(last, 1);
+    assert_eq!(board().whose_turn(last), None, "each board has its own");
+    assert_eq!(Line::of_number(last.number()), Some(last));
+    assert_eq!(Line::of_number(last.number() + 1), None);
+    assert_eq!(Line::of_number(0), None);
+    for odd in [&b""[..], b"fff", b"ffffff", b"gggg0", b"+ffff", &[0xff; 5]] {
+        assert_eq!(Line::of_name(odd), None, "{odd:?}");
+    }
+}
+
+#[test]
+fn memory_that_is_no_board_is_none() {
+    // SAFETY: the memory is new, aligned, and stays.
+    assert!(unsafe { Board::of(memory()) }.is_none());
+}
