@@ -2,6 +2,7 @@
 
 mod base;
 pub mod exec;
+mod extension;
 mod standby;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use hindcast_trace::{Location, RequestId};
 
 pub use base::{BaseAction, BaseArgs, BaseServerArgs, DropBaseArgs, ListBasesArgs, TakeBaseArgs};
 pub use exec::ExecArgs;
+pub use extension::{CheckArgs, ExtensionAction, InstallArgs};
 pub use standby::{
     DropArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
 };
@@ -59,6 +61,10 @@ pub enum Command {
     /// Keep a replica that never falls behind and never shows a torn state, in another Postgres or
     /// in memory
     Standby(Box<StandbyArgs>),
+    /// The Postgres extension, which tells what every transaction saw: install it in a server, and
+    /// check it
+    #[command(subcommand)]
+    Extension(ExtensionAction),
     /// Record a native process as it is, and replay it: same output, same exit, same order of locks
     Exec(Box<ExecArgs>),
 }

@@ -11,6 +11,8 @@ pub enum Exit {
     /// A replay diverged, a retroaction stopped before its end, or a recording has gaps that were
     /// to be treated as failures.
     Diverged,
+    /// A check found that something is missing.
+    Missing,
     /// The arguments do not fit together. The argument parser uses the same code.
     Usage,
     /// It could not be done: the message says why.
@@ -28,7 +30,7 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Exit::Success => 0,
-            Exit::Diverged => 1,
+            Exit::Diverged | Exit::Missing => 1,
             Exit::Usage => 2,
             Exit::Failed => 3,
             Exit::Program(code) => code,

@@ -75,6 +75,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Replay(args) => block_on(commands::replay::run(args)),
         Command::Retro(args) => block_on(commands::retro::run(args)),
         Command::Standby(args) => block_on(commands::standby::run(*args)),
+        Command::Extension(action) => block_on(commands::extension::run(action)),
         Command::Exec(args) => commands::exec::run(*args),
     }
 }

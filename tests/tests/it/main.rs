@@ -14,6 +14,7 @@ mod exec_programs;
 mod exec_real;
 mod exec_refusals;
 mod exec_servers;
+mod extension;
 mod harness;
 mod modes;
 mod prune;

@@ -3,6 +3,7 @@
 pub mod base;
 pub mod decrypt;
 pub mod exec;
+pub mod extension;
 pub mod key;
 pub mod ls;
 mod metrics;

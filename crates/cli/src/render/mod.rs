@@ -2,6 +2,7 @@
 
 pub mod bases;
 pub mod exec;
+pub mod extension;
 pub mod format;
 pub mod ghosts;
 pub mod request;

@@ -1,0 +1,169 @@
+/*
+ * hindcast: what every transaction saw.
+ *
+ *	 ExecutorStart ──▶ snapshot.c ──┐
+ *	 ProcessUtility ────────────────┼──▶ transaction.c ──▶ ring.c ──▶ sql.c: hindcast.take()
+ *	 transaction callbacks ─────────┘
+ *
+ * impose.c is the other direction: a statement runs with a snapshot that somebody else took.
+ *
+ * Start reading at transaction.c. The invariant to keep: a backend never waits for the ring, and
+ * no failure to record is an error. What cannot be recorded is counted.
+ */
+#ifndef HINDCAST_H
+#define HINDCAST_H
+
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "executor/execdesc.h"
+#include "nodes/nodes.h"
+#include "utils/guc.h"
+#include "utils/snapshot.h"
+#include "utils/timestamp.h"
+
+#define HINDCAST_VERSION "1.0"
+
+/* ring.c */
+
+/* A stretch of bytes of a record. */
+typedef struct RingPart
+{
+	const void *bytes;
+	Size		length;
+} RingPart;
+
+typedef struct RingStatus
+{
+	int64		epoch;
+	int64		size;
+	int64		used;
+	int64		records;
+	int64		lost;
+	int			reader;
+} RingStatus;
+
+extern int	ring_size_kb;
+
+extern Size ring_shmem_size(void);
+extern void ring_startup(void);
+extern bool ring_exists(void);
+extern void ring_write(const RingPart *parts, int count);
+extern uint64 ring_lost(void);
+extern RingStatus ring_status(void);
+extern void ring_claim(void);
+extern bool ring_claimed_here(void);
+extern Size ring_peek(void);
+extern void ring_take(char *into, Size length);
+extern void ring_taken(bool committed);
+
+/* transaction.c */
+
+typedef enum Ended
+{
+	ENDED_COMMIT,
+	ENDED_ABORT,
+	ENDED_TERMINATED,
+	ENDED_PREPARE,
+	ENDED_COMMIT_PREPARED,
+	ENDED_ROLLBACK_PREPARED
+} Ended;
+
+/*
+ * A record in the ring: this, then the notes, then the subtransactions, then the name of a
+ * prepared transaction without a terminating zero.
+ */
+typedef struct TransactionRecord
+{
+	FullTransactionId xid;
+	uint64		ordinal;
+	uint64		lost;
+	TimestampTz backend_start;
+	TimestampTz started;
+	TimestampTz ended_at;
+	XLogRecPtr	end_lsn;
+	Oid			database;
+	int32		pid;
+	uint32		statements;
+	uint32		left_out;
+	uint32		notes_length;
+	uint32		subxids;
+	uint8		backend_type;
+	uint8		isolation;
+	uint8		ended;
+	uint8		gid_length;
+} TransactionRecord;
+
+typedef struct SubXid
+{
+	TransactionId xid;
+	SubTransactionId id;
+	uint32		aborted;
+} SubXid;
+
+extern bool recording_enabled;
+extern char *recorded_databases;
+
+extern void transaction_init(void);
+extern bool databases_check(char **newval, void **extra, GucSource source);
+extern void databases_assign(const char *newval, void *extra);
+extern bool transaction_is_noted(void);
+extern void transaction_statement(void);
+extern uint32 transaction_statements(void);
+extern void transaction_left_out(void);
+extern void transaction_prepared(Ended how, const char *gid);
+
+/* snapshot.c */
+
+/* What is noted about a statement. Its length is a multiple of eight. */
+typedef enum NoteKind
+{
+	NOTE_SNAPSHOT,
+	NOTE_RECHECK
+} NoteKind;
+
+typedef struct Note
+{
+	uint32		statement;
+	uint8		kind;
+	uint8		nested;			/* not for rechecks */
+	uint16		unused;
+} Note;
+
+/* A note of this kind goes on with this, and with so many ids. */
+typedef struct SnapshotNote
+{
+	Note		note;
+	FullTransactionId xmin;
+	FullTransactionId xmax;
+	uint64		count;
+	TransactionId running[FLEXIBLE_ARRAY_MEMBER];
+} SnapshotNote;
+
+#define SNAPSHOT_NOTE_LENGTH(count) \
+	MAXALIGN(offsetof(SnapshotNote, running) + (count) * sizeof(TransactionId))
+
+extern FullTransactionId full_xid(TransactionId xid);
+extern void note_snapshot(Snapshot snapshot, bool nested);
+extern void note_recheck(void);
+extern RingPart notes(void);
+extern void forget_notes(void);
+extern void *grown(void *bytes, Size *room, Size needed);
+
+/* recheck.c */
+
+extern void recheck_watch(QueryDesc *query);
+extern bool recheck_found(QueryDesc *query);
+
+/* impose.c */
+
+extern char *imposed_snapshot;
+extern bool imposed_snapshot_writes;
+
+extern bool imposed_snapshot_check(char **newval, void **extra, GucSource source);
+extern void imposed_snapshot_assign(const char *newval, void *extra);
+extern void impose_read_only(void);
+extern void impose_snapshot(QueryDesc *query);
+extern bool impose_on_copy(Node *statement);
+
+#endif							/* HINDCAST_H */

@@ -1,0 +1,295 @@
+/*
+ * Statements that run with a snapshot which somebody else took, perhaps long ago.
+ *
+ * The snapshot replaces the one that the statement came with, just before the executor starts. Row
+ * versions that it needs must still be there: that is for those to see to who impose it, by a
+ * session with a snapshot as old.
+ *
+ * Statements run without parallel workers: these would import the snapshot from the session, which
+ * does not protect what such an old one needs.
+ *
+ * The invariant to keep: an imposed snapshot sees nothing that the statement's own does not. A row
+ * whose transaction still runs would be taken for one whose transaction aborted, and be marked as
+ * such for everybody.
+ */
+#include "hindcast.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/* Ids that may still be told apart when only 32 bits of them are known. */
+#define XID_DISTANCE_MAX ((uint64) INT_MAX)
+
+/* What the setting says; `running` ascends. */
+typedef struct Imposed
+{
+	uint64		xmin;
+	uint64		xmax;
+	uint32		count;
+	uint64		running[FLEXIBLE_ARRAY_MEMBER];
+} Imposed;
+
+char	   *imposed_snapshot = NULL;
+bool		imposed_snapshot_writes = false;
+
+static const Imposed *imposed = NULL;
+
+static bool
+read_id(const char **at, char stop, uint64 *id)
+{
+	char	   *end;
+
+	if (**at < '0' || **at > '9')
+		return false;
+	errno = 0;
+	*id = strtoull(*at, &end, 10);
+	if (errno != 0 || (*end != stop && *end != '\0'))
+		return false;
+	*at = *end == '\0' ? end : end + 1;
+	return stop != ':' || *end == ':';
+}
+
+/* Reads xmin:xmax:xip,xip as pg_current_snapshot() writes it. */
+static bool
+read_snapshot(const char *text, Imposed *into)
+{
+	uint64		last = 0;
+
+	if (!read_id(&text, ':', &into->xmin) || !read_id(&text, ':', &into->xmax))
+		return false;
+	if (into->xmin < FirstNormalTransactionId || into->xmin > into->xmax)
+		return false;
+	into->count = 0;
+	while (*text != '\0')
+	{
+		uint64		id;
+
+		if (!read_id(&text, ',', &id) || id < into->xmin || id >= into->xmax || id <= last)
+			return false;
+		if (text[-1] == ',' && *text == '\0')
+			return false;
+		into->running[into->count++] = last = id;
+	}
+	return true;
+}
+
+bool
+imposed_snapshot_check(char **newval, void **extra, GucSource source)
+{
+	Imposed    *read;
+	Size		room;
+
+	if (**newval == '\0')
+		return true;
+	/* No more ids than every second character. */
+	room = offsetof(Imposed, running) + (strlen(*newval) / 2 + 1) * sizeof(uint64);
+#if PG_VERSION_NUM >= 160000
+	read = guc_malloc(LOG, room);
+#else
+	read = malloc(room);
+#endif
+	if (read == NULL)
+		return false;
+	if (!read_snapshot(*newval, read))
+	{
+#if PG_VERSION_NUM >= 160000
+		guc_free(read);
+#else
+		free(read);
+#endif
+		GUC_check_errdetail("A snapshot is written as by pg_current_snapshot(): xmin:xmax:xip,xip with ascending ids.");
+		return false;
+	}
+	*extra = read;
+	return true;
+}
+
+void
+imposed_snapshot_assign(const char *newval, void *extra)
+{
+	imposed = extra;
+}
+
+/* Refuses writes from here to the end of the transaction, as Postgres refuses them. */
+void
+impose_read_only(void)
+{
+	if (imposed != NULL && !imposed_snapshot_writes && !IsParallelWorker())
+		XactReadOnly = true;
+}
+
+static bool
+imposed_as_running(uint64 id)
+{
+	uint32		low = 0;
+	uint32		high = imposed->count;
+
+	while (low < high)
+	{
+		uint32		middle = low + (high - low) / 2;
+
+		if (imposed->running[middle] == id)
+			return true;
+		if (imposed->running[middle] < id)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
+static void
+refuse_if_running(TransactionId xid)
+{
+	uint64		id = U64FromFullTransactionId(full_xid(xid));
+
+	if (id < imposed->xmax && !imposed_as_running(id))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("hindcast.snapshot sees transaction " UINT64_FORMAT ", which is not over yet", id),
+				 errhint("Wait for its end before a statement that saw it.")));
+}
+
+/* The imposed snapshot must not see more than this one, which is Postgres' own. */
+static void
+refuse_unless_within(Snapshot own)
+{
+	uint64		own_xmax = U64FromFullTransactionId(full_xid(own->xmax));
+
+	if (imposed->xmax > own_xmax)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("hindcast.snapshot ends at transaction " UINT64_FORMAT ", and the next one here is " UINT64_FORMAT,
+						imposed->xmax, own_xmax),
+				 errhint("It was taken in another database cluster, or later than this transaction's snapshot.")));
+	if (own_xmax - imposed->xmin > XID_DISTANCE_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("hindcast.snapshot is too old: it begins at transaction " UINT64_FORMAT, imposed->xmin)));
+	for (uint32 i = 0; i < own->xcnt; i++)
+		refuse_if_running(own->xip[i]);
+}
+
+static bool
+is_imposed(Snapshot snapshot)
+{
+	if (snapshot->xmin != (TransactionId) imposed->xmin ||
+		snapshot->xmax != (TransactionId) imposed->xmax ||
+		snapshot->xcnt != imposed->count || !snapshot->suboverflowed)
+		return false;
+	for (uint32 i = 0; i < imposed->count; i++)
+	{
+		if (snapshot->xip[i] != (TransactionId) imposed->running[i])
+			return false;
+	}
+	return true;
+}
+
+/* The plan may be in a cache, so it is copied to be changed. */
+static void
+without_workers(QueryDesc *query)
+{
+	PlannedStmt *copy;
+
+	if (!query->plannedstmt->parallelModeNeeded)
+		return;
+	copy = MemoryContextAlloc(GetMemoryChunkContext(query), sizeof(PlannedStmt));
+	*copy = *query->plannedstmt;
+	copy->parallelModeNeeded = false;
+	query->plannedstmt = copy;
+}
+
+/* Whether a statement with this snapshot is to have the imposed one instead. */
+static bool
+is_to_be_replaced(Snapshot own)
+{
+	if (imposed == NULL || own == InvalidSnapshot || own->snapshot_type != SNAPSHOT_MVCC ||
+		is_imposed(own) || IsParallelWorker())
+		return false;
+	/* The checks of foreign keys must see all rows, or the keys would not hold. */
+	if (InNoForceRLSOperation())
+		return false;
+	if (own->takenDuringRecovery)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("hindcast.snapshot cannot be used on a standby")));
+	return true;
+}
+
+/* The imposed snapshot in place of this one, registered. */
+static Snapshot
+replacement(Snapshot own)
+{
+	SnapshotData seen;
+	Snapshot	registered;
+
+	refuse_unless_within(own);
+	/* The command counter comes along, so a transaction sees its own writes. */
+	seen = *own;
+	seen.xmin = (TransactionId) imposed->xmin;
+	seen.xmax = (TransactionId) imposed->xmax;
+	seen.xcnt = imposed->count;
+	seen.xip = palloc(Max(imposed->count, 1) * sizeof(TransactionId));
+	for (uint32 i = 0; i < imposed->count; i++)
+		seen.xip[i] = (TransactionId) imposed->running[i];
+	/* Which subtransactions ran is not listed: their parents are looked up. */
+	seen.subxcnt = 0;
+	seen.subxip = NULL;
+	seen.suboverflowed = true;
+	seen.copied = false;
+	seen.active_count = 0;
+	seen.regd_count = 0;
+	registered = RegisterSnapshot(&seen);
+	pfree(seen.xip);
+
+	/*
+	 * Down to here the parents of subtransactions are looked up. This is set anew with the next
+	 * snapshot of the transaction or, under REPEATABLE READ, the next transaction.
+	 */
+	if (TransactionIdPrecedes(registered->xmin, TransactionXmin))
+		TransactionXmin = registered->xmin;
+	return registered;
+}
+
+/* Gives a query the imposed snapshot. */
+void
+impose_snapshot(QueryDesc *query)
+{
+	Snapshot	own = query->snapshot;
+	bool		active;
+
+	if (!is_to_be_replaced(own))
+		return;
+	query->snapshot = replacement(own);
+	/* Functions within the query use the active one. */
+	active = ActiveSnapshotSet() && GetActiveSnapshot() == own;
+	if (active)
+		PopActiveSnapshot();
+	UnregisterSnapshot(own);
+	if (active)
+		PushCopiedSnapshot(query->snapshot);
+	without_workers(query);
+}
+
+/*
+ * Gives COPY TO, which reads a table without a query, the imposed snapshot. If it does, the caller
+ * pops the active snapshot when the statement is over.
+ */
+bool
+impose_on_copy(Node *statement)
+{
+	Snapshot	seen;
+
+	if (!IsA(statement, CopyStmt) || ((CopyStmt *) statement)->is_from || !ActiveSnapshotSet() ||
+		!is_to_be_replaced(GetActiveSnapshot()))
+		return false;
+	seen = replacement(GetActiveSnapshot());
+	PushCopiedSnapshot(seen);
+	UnregisterSnapshot(seen);
+	return true;
+}

@@ -1,0 +1,120 @@
+/*
+ * Whether a statement went on with a newer version of a row than its snapshot shows.
+ *
+ * Under READ COMMITTED a statement that meets a row which was changed after its snapshot waits for
+ * the change to commit, and looks at the row again. Two kinds of nodes do so. They keep an executor
+ * state for it from the first time on: one that modifies until the statement ends, one that locks
+ * until there are no more rows. The latter is therefore watched, each time that it asks for a row.
+ */
+#include "hindcast.h"
+
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "nodes/execnodes.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/memutils.h"
+
+/* A node that locks, and the one beneath it whose function was replaced. */
+typedef struct Watched
+{
+	struct Watched *next;
+	LockRowsState *node;
+	PlanState  *beneath;
+	ExecProcNodeMtd fetch;
+	bool		rechecked;
+	MemoryContextCallback callback;
+} Watched;
+
+static Watched *watching = NULL;
+
+static Watched *
+watched_above(PlanState *beneath)
+{
+	Watched    *watched = watching;
+
+	while (watched != NULL && watched->beneath != beneath)
+		watched = watched->next;
+	return watched;
+}
+
+static TupleTableSlot *
+fetch(PlanState *beneath)
+{
+	Watched    *watched = watched_above(beneath);
+
+	if (watched->node->lr_epqstate.recheckestate != NULL)
+		watched->rechecked = true;
+	return watched->fetch(beneath);
+}
+
+/* The memory of the query is about to go. */
+static void
+unwatch(void *argument)
+{
+	Watched   **at = &watching;
+
+	while (*at != argument)
+		at = &(*at)->next;
+	*at = (*at)->next;
+}
+
+static bool
+watch_node(PlanState *node, void *context)
+{
+	Watched    *watched;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, LockRowsState))
+	{
+		watched = MemoryContextAllocZero(node->state->es_query_cxt, sizeof(Watched));
+		watched->node = (LockRowsState *) node;
+		watched->beneath = outerPlanState(node);
+		watched->fetch = watched->beneath->ExecProcNodeReal;
+		watched->callback.func = unwatch;
+		watched->callback.arg = watched;
+		watched->next = watching;
+		watching = watched;
+		MemoryContextRegisterResetCallback(node->state->es_query_cxt, &watched->callback);
+		ExecSetExecProcNode(watched->beneath, fetch);
+	}
+	return planstate_tree_walker(node, watch_node, context);
+}
+
+/* A query was started. */
+void
+recheck_watch(QueryDesc *query)
+{
+	if (query->plannedstmt->rowMarks != NIL && !IsolationUsesXactSnapshot())
+		(void) watch_node(query->planstate, NULL);
+}
+
+static bool
+found(PlanState *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, ModifyTableState) &&
+		((ModifyTableState *) node)->mt_epqstate.recheckestate != NULL)
+		return true;
+	if (IsA(node, LockRowsState))
+	{
+		Watched    *watched = watched_above(outerPlanState(node));
+
+		if (((LockRowsState *) node)->lr_epqstate.recheckestate != NULL ||
+			(watched != NULL && watched->rechecked))
+			return true;
+	}
+	return planstate_tree_walker(node, found, context);
+}
+
+/* Whether a query that ran, and was not ended yet, went on with a newer version of a row. */
+bool
+recheck_found(QueryDesc *query)
+{
+	PlannedStmt *statement = query->plannedstmt;
+
+	if (query->operation == CMD_SELECT && statement->rowMarks == NIL && !statement->hasModifyingCTE)
+		return false;
+	return !IsolationUsesXactSnapshot() && found(query->planstate, NULL);
+}
