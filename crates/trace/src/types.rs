@@ -23,10 +23,11 @@ pub struct Request {
     pub method: String,
     /// Path and query as sent.
     pub target: String,
-    /// In order, as sent, without the hop-by-hop ones and without the `traceparent` we added.
+    /// In order, as sent, without the hop-by-hop ones and without the `traceparent` we added. A
+    /// variable of FastCGI or uwsgi that is no header is `:fastcgi:NAME` or `:uwsgi:NAME`.
     pub headers: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
-    /// The `traceparent` that the caller sent, if any; the service got ours.
+    /// The `traceparent` that the caller sent, if any. Behind an ingress the service got ours.
     pub caller_traceparent: Option<String>,
     pub response: Response,
 }
@@ -42,7 +43,8 @@ pub enum Response {
         /// The body if it was no longer than the recorder's limit for keeping bodies.
         body: Option<Vec<u8>>,
     },
-    /// The client or the service went away before the response was complete.
+    /// The client or the service went away before the response was complete, or not all of it was
+    /// seen: replay sends the request and compares nothing.
     Broken { reason: String },
     /// Passed through without being recorded (a protocol upgrade, a body over the limit): replay
     /// cannot re-send it.

@@ -197,7 +197,8 @@ impl Exchange {
             return;
         };
         let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
-        request.ended = at;
+        // The clock may have been set back.
+        request.ended = at.max(request.arrived);
         request.body = std::mem::take(&mut body.kept);
         let limit = self.limits.request_body_max;
         request.response = match response {

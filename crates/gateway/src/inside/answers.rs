@@ -58,12 +58,12 @@ impl Answers {
     ) -> Result<(), Off> {
         match head.status {
             101 => {
-                call.upgrade(host, at);
+                call.upgrade(host, at, &head.headers);
                 return Err(Off::Upgraded);
             }
             100..=199 => return Ok(()),
             200..=299 if call.asked.connect => {
-                call.upgrade(host, at);
+                call.upgrade(host, at, &head.headers);
                 return Err(Off::Upgraded);
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! A request and its answer, as they are told piece by piece.
 
 use hindcast_trace::Response;
-use http::header::{HeaderMap, HeaderValue};
+use http::header::{HeaderMap, HeaderValue, UPGRADE};
 
 use super::host::Host;
 use crate::http::{Exchange, PassedBody, PassedResponse, RequestHead, connected, upgraded};
@@ -194,11 +194,11 @@ impl Call {
     }
 
     /// What follows on the connection is another protocol.
-    pub fn upgrade(&mut self, host: &mut Host, at: u64) {
+    pub fn upgrade(&mut self, host: &mut Host, at: u64, headers: &HeaderMap) {
         self.number(host);
         let response = match self.asked.connect {
             true => connected(),
-            false => upgraded(self.asked.upgrade.as_ref()),
+            false => upgraded(headers.get(UPGRADE).or(self.asked.upgrade.as_ref())),
         };
         self.answer = Answer::Ended(at, response);
     }

@@ -35,7 +35,7 @@ pub(super) fn request(
     for &(name, value) in variables {
         if let Some(name) = name.strip_prefix(b"HTTP_") {
             append(&mut headers, header_name(name), value);
-        } else if !TOLD.contains(&name) {
+        } else if !TOLD.contains(&name) && !repeats_query(name, value, variable(b"QUERY_STRING")) {
             parameters.push((format!(":{protocol}:{}", text(name)), value.to_vec()));
         }
     }
@@ -63,6 +63,13 @@ pub(super) fn request(
         asked,
         length.filter(|&length| length > 0).map(Body::Length),
     )
+}
+
+/// The query stands there again, and what is secret in it would not be found.
+fn repeats_query(name: &[u8], value: &[u8], query: &[u8]) -> bool {
+    let asked = [b"?", query].concat();
+    name.ends_with(b"QUERY_STRING")
+        || !query.is_empty() && memchr::memmem::find(value, &asked).is_some()
 }
 
 /// As the client sent it if the server says so; else what it was taken apart to.

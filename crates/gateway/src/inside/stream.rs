@@ -319,6 +319,15 @@ impl Stream {
         self.lose(host, at, LOST);
     }
 
+    /// The recording ends.
+    pub fn cut_off(&mut self, host: &mut Host, at: u64) {
+        self.lose(
+            host,
+            at,
+            "the recording ended before the service had answered",
+        );
+    }
+
     fn lose(&mut self, host: &mut Host, at: u64, reason: &str) {
         match &mut self.carries {
             Carries::Other => return,

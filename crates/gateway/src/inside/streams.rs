@@ -117,10 +117,10 @@ impl Streams {
 
     /// Nothing more will come of anything.
     pub fn finish(&mut self, moment: u64, clock: Clock) {
+        self.ended.append(&mut self.ending);
         self.until(u64::MAX, clock);
         for (_, mut stream) in std::mem::take(&mut self.streams) {
-            let at = stream.closed.unwrap_or(moment);
-            stream.finish(&mut self.host, at);
+            stream.cut_off(&mut self.host, moment);
         }
     }
 

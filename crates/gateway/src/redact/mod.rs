@@ -256,8 +256,10 @@ impl Rules {
     fn headers(&self, headers: &mut [(String, Vec<u8>)], with: &With<'_>) -> BTreeSet<RuleNumber> {
         let mut applied = BTreeSet::new();
         for (name, value) in headers {
+            // `:fastcgi:NAME` is no header, and found by NAME.
+            let called = name.rsplit(':').next().unwrap_or(name);
             let fits =
-                |rule: &Rule| matches!(rule, Rule::Header(of) if of.eq_ignore_ascii_case(name));
+                |rule: &Rule| matches!(rule, Rule::Header(of) if of.eq_ignore_ascii_case(called));
             let whole = self.find(fits);
             let found = match () {
                 () if name.eq_ignore_ascii_case("cookie") => self.cookies(value, b';', whole),

@@ -110,16 +110,22 @@ fn headers_and_cookies_are_redacted() {
         ("Authorization", "Bearer abc.def"),
         ("x-api-key", "abc"),
         ("cookie", "a=1; sid=s3cret"),
+        (":fastcgi:DB_PASSWORD", "abc"),
     ];
     let mut asked = request("/", &given, "");
-    let rules = ["header:authorization", "header:X-Api-Key", "cookie:sid"];
+    let rules = [
+        "header:authorization",
+        "header:X-Api-Key",
+        "cookie:sid",
+        "header:DB_PASSWORD",
+    ];
     redactor(&rules).request(&mut asked);
     let values: Vec<_> = asked
         .headers
         .iter()
         .map(|(_, value)| shown(value))
         .collect();
-    assert_eq!(values, ["Bearer #", "#", "a=1; sid=#"]);
+    assert_eq!(values, ["Bearer #", "#", "a=1; sid=#", "#"]);
     let Response::Answered { headers, .. } = &asked.response else {
         panic!("it was answered");
     };

@@ -57,6 +57,8 @@ fn post(request: u8, length: &str) -> Vec<u8> {
             ("REQUEST_METHOD", "POST"),
             ("REQUEST_URI", "/form?a=1"),
             ("QUERY_STRING", "a=1"),
+            ("REDIRECT_QUERY_STRING", "a=1"),
+            ("FULL_URL", "http://example/form?a=1"),
             ("SCRIPT_FILENAME", "/srv/index.php"),
             ("CONTENT_TYPE", "text/plain"),
             ("CONTENT_LENGTH", length),

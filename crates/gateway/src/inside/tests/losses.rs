@@ -173,6 +173,29 @@ fn a_connection_that_goes_on_with_something_else_is_left_until_the_next_turn() {
 }
 
 #[test]
+fn what_is_in_flight_when_the_recording_ends_has_no_answer() {
+    let mut stage = Stage::new();
+    for stream in 1..=3 {
+        stage.accepted(stream);
+    }
+    stage.read(1, b"GET /waits HTTP/1.1\r\n\r\n");
+    stage.read(2, b"POST /half HTTP/1.1\r\nContent-Length: 3\r\n\r\na");
+    stage.read(3, b"GET /answered HTTP/1.1\r\n\r\n");
+    stage.wrote(3, b"HTTP/1.1 200 OK\r\n\r\nuntil");
+    stage.finish();
+    let mut lines: Vec<_> = stage.requests().iter().map(super::as_text).collect();
+    lines.sort();
+    expect![[r#"
+        1000 @4-7 GET /waits ()
+            broken: the recording ended before the service had answered
+        1001 @6-7 GET /answered ()
+            broken: the recording ended before the service had answered
+        1002 @5-7 POST /half (content-length=3) "a"
+            unrecorded: the recording ended before the service had answered"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+#[test]
 fn many_losses_become_one_gap() {
     let mut stage = Stage::new();
     for _ in 0..50 {
