@@ -14,6 +14,8 @@ pub(super) struct Call {
     began: u64,
     /// The last turn that the tap told for it.
     turn: Option<u64>,
+    /// That turn is another request's.
+    within: bool,
     /// Until it has a number.
     head: Option<RequestHead>,
     body: PassedBody,
@@ -55,10 +57,17 @@ enum Answer {
 }
 
 impl Call {
-    pub fn begin(began: u64, turn: Option<u64>, head: RequestHead, asked: Asked) -> Self {
+    pub fn begin(
+        host: &mut Host,
+        began: u64,
+        turn: Option<u64>,
+        head: RequestHead,
+        asked: Asked,
+    ) -> Self {
         Self {
             began,
             turn,
+            within: turn.is_some_and(|turn| !host.claims.claim(turn)),
             head: Some(head),
             body: PassedBody::default(),
             unseen: false,
@@ -69,9 +78,10 @@ impl Call {
     }
 
     /// The tap begins another turn in the middle of it.
-    pub fn turn(&mut self, host: &Host, number: u64) {
+    pub fn turn(&mut self, host: &mut Host, number: u64) {
         match self.head {
             Some(_) => {
+                self.within = !host.claims.claim(number);
                 if self.turn.replace(number).is_some() {
                     host.counters.turns_unused.one();
                 }
@@ -98,6 +108,9 @@ impl Call {
         let Some(head) = self.head.take() else {
             return;
         };
+        if self.within {
+            return host.counters.within.one();
+        }
         let at = host.clock.micros(self.began);
         let turn = self.turn.and_then(|turn| {
             let arrival = host.witness.arrived_before(turn, at);
@@ -109,6 +122,7 @@ impl Call {
         let arrival = turn.or_else(|| {
             host.counters.without_turn.one();
             let number = (host.numbers)();
+            host.claims.claim(number);
             host.witness.arrived_before(number, at)
         });
         match arrival {

@@ -156,7 +156,7 @@ impl FastCgi {
 }
 
 impl Request {
-    fn turned(&mut self, host: &Host, number: u64) {
+    fn turned(&mut self, host: &mut Host, number: u64) {
         match &mut self.call {
             Some(call) => call.turn(host, number),
             None => {
@@ -208,7 +208,7 @@ impl Request {
         }
         let params = std::mem::take(&mut self.params);
         let (head, asked, body) = cgi::request("fastcgi", &variables(&params)?);
-        let mut call = Call::begin(self.began, self.turn.take(), head, asked);
+        let mut call = Call::begin(host, self.began, self.turn.take(), head, asked);
         self.body = body;
         if self.body.is_none() {
             call.whole(host);

@@ -1,5 +1,6 @@
 //! To whom requests are told, and how they are recorded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +20,38 @@ pub(super) struct Host {
     pub numbers: Numbers,
     pub clock: Clock,
     pub counters: Arc<Counters>,
+    pub claims: Claims,
+}
+
+/// Numbers that requests have. What a service asks of itself while it works on a request has that
+/// one's number: it is a part of it, and no request of its own.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// First and last of those without a hole. There are few: the tap counts.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl Claims {
+    /// Of a service that writes what it likes to its rings not all is remembered.
+    const RANGES_MAX: usize = 1 << 16;
+
+    /// False if a request has it already.
+    pub fn claim(&mut self, number: u64) -> bool {
+        let before = self.ranges.range(..=number).next_back();
+        let before = before.map(|(&first, &last)| (first, last));
+        let first = match before {
+            Some((_, last)) if last >= number => return false,
+            Some((first, last)) if last + 1 == number => first,
+            _ => number,
+        };
+        let next = number.checked_add(1);
+        let last = next.and_then(|next| self.ranges.remove(&next));
+        self.ranges.insert(first, last.unwrap_or(number));
+        if self.ranges.len() > Self::RANGES_MAX {
+            self.ranges.pop_first();
+        }
+        true
+    }
 }
 
 impl Host {
@@ -91,6 +124,8 @@ counters! {
     without_turn,
     /// Numbers that taps gave and no request has.
     turns_unused,
+    /// What the service asked of itself while it worked on a request, which is no request.
+    within,
     /// Answers to nothing that was seen: a server may say that a request took too long to come.
     unasked_answers,
     /// Requests or answers of which a part was not seen.
@@ -114,5 +149,28 @@ impl Counter {
 
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a plain set.
+        #[test]
+        fn a_number_is_claimed_once(numbers in prop::collection::vec(prop_oneof![0..40u64, u64::MAX - 5..=u64::MAX], 0..200)) {
+            let (mut claims, mut expected) = (Claims::default(), HashSet::new());
+            for number in numbers {
+                prop_assert_eq!(claims.claim(number), expected.insert(number));
+            }
+            let holes = (0..41).filter(|n| expected.contains(n) && !expected.contains(&(n + 1)));
+            let high = (u64::MAX - 5..=u64::MAX).filter(|n| expected.contains(n) && (*n == u64::MAX || !expected.contains(&(n + 1))));
+            prop_assert_eq!(claims.ranges.len(), holes.count() + high.count());
+        }
     }
 }

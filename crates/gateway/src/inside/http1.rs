@@ -71,7 +71,7 @@ impl Requests {
             return Ok(());
         };
         let (head, asked, body) = parsed?;
-        let mut call = Call::begin(self.began, self.turn.take(), head, asked);
+        let mut call = Call::begin(host, self.began, self.turn.take(), head, asked);
         match body {
             None | Some(Body::Length(0)) => call.whole(host),
             // Nothing says where it ends.

@@ -34,7 +34,7 @@ use hindcast_spool::{Drain, Program, Records, SpoolError, Taker};
 
 use crate::http::{Limits, Witness};
 use crate::redact::Redactor;
-use host::{Clock, Counters, Host};
+use host::{Claims, Clock, Counters, Host};
 pub use host::{Numbers, Seen};
 use streams::Streams;
 
@@ -173,6 +173,7 @@ impl Converter {
             numbers: options.numbers,
             clock: Clock::default(),
             counters: Arc::default(),
+            claims: Claims::default(),
         };
         Self {
             streams: Streams::new(host),

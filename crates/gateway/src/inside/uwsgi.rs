@@ -54,7 +54,7 @@ impl Requests {
             }
             let variables = variables(&self.gathered[HEAD..])?;
             let (head, asked, body) = cgi::request("uwsgi", &variables);
-            let mut call = Call::begin(self.began, self.turn.take(), head, asked);
+            let mut call = Call::begin(host, self.began, self.turn.take(), head, asked);
             self.gathered.clear();
             self.body = body;
             if self.body.is_none() {

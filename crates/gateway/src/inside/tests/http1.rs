@@ -354,6 +354,39 @@ fn what_the_service_did_not_accept_is_none_of_ours() {
 }
 
 #[test]
+fn what_a_service_asks_of_itself_is_a_part_of_the_request() {
+    let mut stage = Stage::new();
+    let turn = |stream, request| Told::Turn { stream, request };
+    for stream in 1..=4 {
+        stage.accepted(stream);
+    }
+    stage.told(turn(1, 5));
+    stage.read(1, b"GET /outer HTTP/1.1\r\n\r\n");
+    stage.told(turn(2, 5));
+    stage.read(2, b"GET /inner HTTP/1.1\r\n\r\n");
+    stage.wrote(2, b"HTTP/1.1 204 No\r\n\r\n");
+    stage.wrote(1, b"HTTP/1.1 204 No\r\n\r\n");
+    stage.told(turn(2, 5));
+    stage.read(2, b"GET /afterwards HTTP/1.1\r\n\r\n");
+    stage.wrote(2, b"HTTP/1.1 204 No\r\n\r\n");
+    // If the outer one cannot be followed, the inner one is what there is.
+    stage.told(turn(3, 6));
+    stage.read(3, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    stage.told(turn(4, 6));
+    stage.read(4, b"GET /seen HTTP/1.1\r\n\r\n");
+    stage.wrote(4, b"HTTP/1.1 204 No\r\n\r\n");
+    expect![[r#"
+        5 @6-10 GET /outer ()
+            204 () ""
+        6 @17-18 GET /seen ()
+            204 () ""
+    "#]]
+    .assert_eq(&stage.recorded());
+    assert_eq!(stage.seen().within, 2);
+    stage.finish();
+}
+
+#[test]
 fn closed_by_a_parent_and_served_by_a_child() {
     let mut stage = Stage::new();
     stage.accepted(1);

@@ -16,7 +16,7 @@ use hindcast_taplog::{Direction, How, Told};
 use hindcast_trace::{Digest, Id, Micros, Request, Response};
 
 use super::Seen;
-use super::host::{Clock, Counters, Host};
+use super::host::{Claims, Clock, Counters, Host};
 use super::streams::{Program, Streams};
 use crate::http::{Arrival, Durable, Limits, Witness};
 use crate::redact::Redactor;
@@ -98,6 +98,7 @@ impl Stage {
             }),
             clock: Clock::default(),
             counters: Arc::clone(&counters),
+            claims: Claims::default(),
         };
         let mut streams = Streams::new(host);
         for ring in 0..8 {

@@ -61,7 +61,8 @@ async fn python(how: &str) {
     stage.listens(port).await;
     let seen = clients(port, 6, 20).await;
     compare(&stage, &seen, false).await;
-    stage.end().await;
+    let seen = stage.end().await.seen;
+    assert_eq!((seen.without_turn, seen.turns_unused), (0, 0));
 }
 
 const NODE: &str = r#"
@@ -113,7 +114,11 @@ async fn node_with_one_loop() {
         .clone();
     let reason = "the connection was upgraded to echo".to_owned();
     assert_eq!(last, Response::Unrecorded { reason });
-    assert_eq!(stage.end().await.seen.upgraded, 1);
+    let seen = stage.end().await.seen;
+    assert_eq!(
+        (seen.upgraded, seen.without_turn, seen.turns_unused),
+        (1, 0, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,7 +146,8 @@ async fn gunicorn_with_workers_that_inherit_the_listener() {
         stage.listens(port).await;
         let seen = clients(port, 6, 20).await;
         compare(&stage, &seen, false).await;
-        stage.end().await;
+        let seen = stage.end().await.seen;
+        assert_eq!((seen.without_turn, seen.turns_unused), (0, 0));
     }
 }
 
@@ -244,40 +250,56 @@ async fn php_behind_nginx() {
         }
         let seen = stage.end().await.seen;
         assert!(seen.fastcgi > 0 && seen.http1 == 0, "{seen:?}");
+        assert_eq!((seen.without_turn, seen.turns_unused), (0, 0));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uwsgi_behind_nginx() {
     let (mut stage, port) = (Stage::new(), free_port());
-    let app = stage.file("app.py", WSGI);
-    let socket = stage.path("uwsgi.sock");
-    let mut command = Command::new(program("uwsgi_python3"));
-    command.args([
-        "--master",
-        "--workers",
-        "2",
-        "--die-on-term",
-        "--chmod-socket=666",
-    ]);
-    command
-        .arg("--socket")
-        .arg(&socket)
-        .arg("--wsgi-file")
-        .arg(app);
-    stage.tapped(&mut command);
-    until("uWSGI listens", async || socket.exists()).await;
-    nginx(
-        &mut stage,
-        port,
-        "uwsgi_pass unix:uwsgi.sock; include /etc/nginx/uwsgi_params;",
-        false,
-    );
+    let socket = stage.path("uwsgi.sock").display().to_string();
+    uwsgi(&mut stage, &socket);
+    until("uWSGI listens", async || {
+        std::path::Path::new(&socket).exists()
+    })
+    .await;
+    nginx(&mut stage, port, &uwsgi_pass("unix:uwsgi.sock"), false);
     stage.listens(port).await;
     let seen = clients(port, 4, 20).await;
     compare(&stage, &seen, true).await;
     let seen = stage.end().await.seen;
-    assert_eq!(seen.uwsgi, 80);
+    assert_eq!(
+        (seen.uwsgi, seen.without_turn, seen.turns_unused),
+        (80, 0, 0)
+    );
+}
+
+/// What nginx asks of uWSGI is a part of what it was asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn uwsgi_and_nginx_as_one_service() {
+    let (mut stage, port) = (Stage::new(), free_port());
+    let behind = free_port();
+    let address = format!("127.0.0.1:{behind}");
+    uwsgi(&mut stage, &address);
+    stage.listens(behind).await;
+    nginx(&mut stage, port, &uwsgi_pass(&address), true);
+    stage.listens(port).await;
+    let seen = clients(port, 1, 20).await;
+    compare(&stage, &seen, false).await;
+    let seen = stage.end().await.seen;
+    assert_eq!((seen.within, seen.without_turn), (20, 0), "{seen:?}");
+}
+
+fn uwsgi_pass(to: &str) -> String {
+    format!("uwsgi_pass {to}; include /etc/nginx/uwsgi_params;")
+}
+
+fn uwsgi(stage: &mut Stage, socket: &str) {
+    let app = stage.file("app.py", WSGI);
+    let mut command = Command::new(program("uwsgi_python3"));
+    command.args(["--master", "--workers", "2", "--die-on-term"]);
+    command.args(["--chmod-socket=666", "--socket", socket]);
+    stage.tapped(command.arg("--wsgi-file").arg(app));
 }
 
 /// A file goes from the disk to the socket without being seen.

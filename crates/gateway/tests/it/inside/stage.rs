@@ -4,13 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use hindcast_gateway::http::{Limits, Witness};
 use hindcast_gateway::inside::{Inside, InsideEnd, InsideOptions};
 use hindcast_gateway::redact::Redactor;
-use hindcast_spool::Drain;
+use hindcast_spool::{Drain, SharedBoard};
+use hindcast_taplog::board::Redirect;
 use hindcast_trace::{Digest, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -31,14 +31,14 @@ pub struct Stage {
 
 impl Stage {
     pub fn new() -> Self {
-        let drain = Drain::new().unwrap();
+        let board = Arc::new(SharedBoard::make(1, &Redirect::NONE).unwrap());
+        let drain = Drain::with_board(Arc::clone(&board)).unwrap();
         let variable = drain.variable();
         let witness = Collecting::timed();
-        let next = AtomicU64::new(1);
         let options = InsideOptions {
             limits: Limits::default(),
             redactor: Arc::new(Redactor::default()),
-            numbers: Box::new(move || next.fetch_add(1, Ordering::Relaxed)),
+            numbers: Box::new(move || board.take_number()),
         };
         let told = Arc::clone(&witness) as Arc<dyn Witness>;
         let folder = tempfile::tempdir().unwrap();
@@ -236,6 +236,10 @@ pub async fn compare(stage: &Stage, seen: &[Seen], between: bool) {
     .await;
     let requests = stage.witness.requests.lock().unwrap().clone();
     assert_eq!(requests.len(), seen.len());
+    let mut numbers: Vec<u64> = requests.iter().map(|one| one.id.0).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), requests.len(), "a number was given twice");
     for seen in seen {
         let number = seen.number.to_string();
         let one =
