@@ -3,8 +3,9 @@
 mod stage;
 
 use std::process::Command;
+use std::sync::Arc;
 
-use hindcast_trace::Response;
+use hindcast_trace::{Digest, Response};
 use stage::{Stage, clients, compare, free_port, header, program};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -63,6 +64,44 @@ async fn python(how: &str) {
     compare(&stage, &seen, false).await;
     let seen = stage.end().await.seen;
     assert_eq!((seen.without_turn, seen.turns_unused), (0, 0));
+}
+
+/// Much of what rings have no room for is lost. What is said to have been answered was.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_lost_is_said_and_the_rest_is_right() {
+    let (mut stage, port) = (Stage::new(), free_port());
+    let mut command = Command::new("python3");
+    command.args(["-c", PYTHON, &port.to_string(), "threads"]);
+    stage.tapped(command.env("HINDCAST_TAP_RING", "65536"));
+    stage.listens(port).await;
+    let seen = clients(port, 6, 40).await;
+    let witness = Arc::clone(&stage.witness);
+    let end = stage.stop().await;
+    let requests = witness.requests.lock().unwrap().clone();
+    let (mut answered, mut others) = (0, 0);
+    for request in &requests {
+        let number = header(&request.headers, "x-number").expect("the head is whole");
+        let number: usize = String::from_utf8_lossy(number).parse().unwrap();
+        let seen = seen.iter().find(|seen| seen.number == number).unwrap();
+        let Response::Answered {
+            status,
+            body_digest,
+            ..
+        } = request.response
+        else {
+            others += 1;
+            continue;
+        };
+        answered += 1;
+        assert!(request.body == seen.sent, "{number}: another request");
+        assert_eq!((status, body_digest), (seen.status, Digest::of(&seen.got)));
+    }
+    let lost = end.seen.lost_records;
+    assert!(
+        lost > 0 && answered > 0 && others > 0,
+        "{answered} and {others}: {end:?}"
+    );
+    assert!(!witness.missed.lock().unwrap().is_empty());
 }
 
 const NODE: &str = r#"
