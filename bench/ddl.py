@@ -56,7 +56,7 @@ def programs():
 class Server:
     """A private Postgres, which ends with this program."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *more):
         self.bin, self.port = programs(), free_port()
         # Postgres refuses to run as root.
         self.user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
@@ -64,6 +64,7 @@ class Server:
         folder.chmod(0o777)
         self.call("initdb", "-D", data, "-A", "trust", "-U", "postgres", "-N")
         settings = ["-c", "fsync=off", "-c", f"unix_socket_directories={folder}", "-p", str(self.port)]
+        settings += [word for setting in more for word in ("-c", setting)]
         self.process = subprocess.Popen([*self.user, self.bin / "postgres", "-D", data, *settings], stderr=subprocess.DEVNULL)
         wait_for("the server", lambda: listens(self.port))
 

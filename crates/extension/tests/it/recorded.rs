@@ -2,7 +2,7 @@
 
 use hindcast_cluster::Shutdown;
 
-use crate::server::{options, reader, server, server_with, session, session_in, wait_for};
+use crate::server::{Session, options, reader, server, server_with, session, session_in, wait_for};
 
 #[test]
 fn a_record_says_what_the_session_could_ask() {
@@ -334,14 +334,25 @@ fn recording_can_be_switched_off_and_on() {
     let cluster = server();
     let mut reader = reader(&cluster);
     let mut session = session(&cluster);
-    for (value, recorded) in [("off", false), ("on", true)] {
+    let mut switch = |session: &mut Session, value: &str| {
         reader.run(&format!("ALTER SYSTEM SET hindcast.enabled = {value}"));
         reader.run("SELECT pg_reload_conf()");
         wait_for("the setting", || {
             (session.one("SHOW hindcast.enabled") == value).then_some(())
         });
-        reader.take();
-        session.run("SELECT 1");
-        assert_eq!(!reader.take_of(session.pid).is_empty(), recorded);
-    }
+        reader.take_of(session.pid)
+    };
+    switch(&mut session, "off");
+    session.run("SELECT 1");
+    assert_eq!(switch(&mut session, "off").len(), 0);
+    session.run("BEGIN");
+    session.run("SELECT 1");
+    switch(&mut session, "on");
+    session.run("COMMIT");
+    session.run("SELECT 1");
+    let records = switch(&mut session, "on");
+    // Of the first, what ran before is missing.
+    assert!(records[0].left_out > 0 && records[0].snapshots.is_empty());
+    assert_eq!((records[1].left_out, records[1].snapshots.len()), (0, 1));
+    assert_eq!(records[0].ordinal + 1, records[1].ordinal);
 }
