@@ -21,6 +21,9 @@ use hindcast_taplog::{Direction, How, Told};
 /// nanoseconds.
 const FUTURE: u64 = 10_000_000_000;
 
+/// Bytes of memory that are kept for what comes next.
+const KEPT: usize = 4 << 20;
+
 /// What was told and is not given away yet.
 #[derive(Debug, Default)]
 pub(super) struct Merge {
@@ -151,6 +154,10 @@ impl Merge {
             }
         }
         std::mem::swap(&mut self.bytes, &mut self.spare);
+        // All rings may have been full at once.
+        self.bytes.shrink_to(KEPT);
+        self.spare.shrink_to(KEPT);
+        self.events.shrink_to(KEPT / size_of::<Event>());
     }
 }
 

@@ -26,13 +26,14 @@ mod streams;
 mod uwsgi;
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use hindcast_spool::{Drain, Program, Records, SpoolError, Taker};
 
-use crate::http::{Limits, Witness};
+use crate::http::{Limits, Witness, with_causes};
 use crate::redact::Redactor;
 use host::{Claims, Clock, Counters, Host};
 pub use host::{Numbers, Seen};
@@ -71,7 +72,7 @@ pub struct InsideOptions {
 pub struct Inside {
     stop: Arc<AtomicBool>,
     counters: Arc<Counters>,
-    thread: JoinHandle<Result<Drain, SpoolError>>,
+    thread: JoinHandle<Result<u64, String>>,
 }
 
 /// How it ended.
@@ -111,15 +112,22 @@ impl Inside {
         let thread = std::thread::Builder::new().name("hindcast-inside".to_owned());
         let thread = thread.spawn(move || {
             lower_priority();
-            let ran = drain.run(&mut converter, &stopped);
-            converter.finish();
-            if let Err(error) = &ran {
-                let reason = format!("requests are not recorded any more: {error}");
-                let now = hindcast_spool::now();
-                converter.streams.host.missed(now, now, &reason);
-                tracing::error!(reason);
-            }
-            ran.map(|()| drain)
+            let told = Arc::clone(&converter.streams.host.witness);
+            let run = || {
+                let ran = drain.run(&mut converter, &stopped);
+                converter.finish();
+                ran.map(|()| drain.refused())
+            };
+            let ran = catch_unwind(AssertUnwindSafe(run));
+            let failed = match ran {
+                Ok(Ok(refused)) => return Ok(refused),
+                Ok(Err(error)) => with_causes(&error),
+                Err(_) => "the thread that finds them panicked".to_owned(),
+            };
+            let reason = format!("requests are not recorded any more: {failed}");
+            tracing::error!(reason);
+            told.missed(told.now(), told.now(), &reason);
+            Err(reason)
         })?;
         Ok(Self {
             stop,
@@ -139,9 +147,9 @@ impl Inside {
     pub fn stop(self) -> InsideEnd {
         self.stop.store(true, Ordering::Relaxed);
         let (rings_refused, failed) = match self.thread.join() {
-            Ok(Ok(drain)) => (drain.refused(), None),
-            Ok(Err(error)) => (0, Some(error.to_string())),
-            Err(_) => (0, Some("it panicked".to_owned())),
+            Ok(Ok(refused)) => (refused, None),
+            Ok(Err(reason)) => (0, Some(reason)),
+            Err(_) => (0, Some("its thread panicked".to_owned())),
         };
         InsideEnd {
             seen: self.counters.read(),

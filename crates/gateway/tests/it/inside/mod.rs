@@ -5,6 +5,7 @@ mod stage;
 use std::process::Command;
 use std::sync::Arc;
 
+use hindcast_spool::Drain;
 use hindcast_trace::{Digest, Response};
 use stage::{Stage, clients, compare, free_port, header, program};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -102,6 +103,25 @@ async fn what_is_lost_is_said_and_the_rest_is_right() {
         "{answered} and {others}: {end:?}"
     );
     assert!(!witness.missed.lock().unwrap().is_empty());
+}
+
+/// A mistake of ours is no matter to the service, and the recording says where it ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorder_that_fails_says_so() {
+    let drain = Drain::new().unwrap();
+    let mut stage = Stage::with(drain, Box::new(|| panic!("on purpose")));
+    let port = free_port();
+    stage.tapped(Command::new("python3").args(["-c", PYTHON, &port.to_string(), "threads"]));
+    stage.listens(port).await;
+    let seen = clients(port, 2, 10).await;
+    assert_eq!(seen.len(), 20);
+    let missed = "requests are not recorded any more: the thread that finds them panicked";
+    until("the recorder says so", async || {
+        *stage.witness.missed.lock().unwrap() == [missed]
+    })
+    .await;
+    assert_eq!(clients(port, 2, 10).await.len(), 20);
+    assert_eq!(stage.stop_anyhow().await.failed.as_deref(), Some(missed));
 }
 
 const NODE: &str = r#"

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hindcast_gateway::http::{Limits, Witness};
-use hindcast_gateway::inside::{Inside, InsideEnd, InsideOptions};
+use hindcast_gateway::inside::{Inside, InsideEnd, InsideOptions, Numbers};
 use hindcast_gateway::redact::Redactor;
 use hindcast_spool::{Drain, SharedBoard};
 use hindcast_taplog::board::Redirect;
@@ -33,12 +33,17 @@ impl Stage {
     pub fn new() -> Self {
         let board = Arc::new(SharedBoard::make(1, &Redirect::NONE).unwrap());
         let drain = Drain::with_board(Arc::clone(&board)).unwrap();
+        Self::with(drain, Box::new(move || board.take_number()))
+    }
+
+    /// `numbers`: for requests to which the tap gives none.
+    pub fn with(drain: Drain, numbers: Numbers) -> Self {
         let variable = drain.variable();
         let witness = Collecting::timed();
         let options = InsideOptions {
             limits: Limits::default(),
             redactor: Arc::new(Redactor::default()),
-            numbers: Box::new(move || board.take_number()),
+            numbers,
         };
         let told = Arc::clone(&witness) as Arc<dyn Witness>;
         let folder = tempfile::tempdir().unwrap();
@@ -111,12 +116,18 @@ impl Stage {
 
     /// Ends all programs and the recorder.
     pub async fn stop(mut self) -> InsideEnd {
-        self.kill();
-        let inside = self.inside.take().unwrap();
-        let end = tokio::task::spawn_blocking(|| inside.stop()).await.unwrap();
+        let end = self.stop_anyhow().await;
         assert_eq!((&end.failed, end.rings_refused), (&None, 0));
         assert_eq!(*self.witness.in_flight.borrow(), 0, "{end:?}");
         end
+    }
+
+    /// However it goes.
+    pub async fn stop_anyhow(&mut self) -> InsideEnd {
+        self.kill();
+        let inside = self.inside.take().unwrap();
+        let stopping = tokio::task::spawn_blocking(|| inside.stop());
+        stopping.await.unwrap()
     }
 
     fn kill(&mut self) {
