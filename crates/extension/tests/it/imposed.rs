@@ -231,4 +231,9 @@ fn only_a_superuser_imposes_and_only_what_is_a_snapshot() {
             "{refused}"
         );
     }
+    if cluster.binaries().major() >= 15 {
+        session.run("RESET ROLE; GRANT SET ON PARAMETER hindcast.snapshot TO somebody");
+        session.run("SET ROLE somebody; SET hindcast.snapshot = '3:9:4'");
+        assert_eq!(session.one("SELECT pg_current_snapshot()"), "3:9:4");
+    }
 }
