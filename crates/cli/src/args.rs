@@ -5,6 +5,7 @@ pub mod exec;
 mod extension;
 mod standby;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Record a service: an HTTP ingress in front of it, a Postgres gateway behind it
+    /// Record a service: one word in front of its start command, or two addresses
     Record(RecordArgs),
     /// Take a base, a state of the database from which a replay can start; list bases, drop them
     Base(Box<BaseArgs>),
@@ -90,23 +91,25 @@ pub struct RecordArgs {
     pub trace: TraceArg,
     /// Where clients connect instead of to the service: :8080 for this machine only, 0.0.0.0:8080
     /// or [::]:8080 for others too
-    #[arg(long, value_name = "ADDRESS")]
-    pub listen: String,
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "command")]
+    pub listen: Option<String>,
     /// Where the service listens, e.g. http://127.0.0.1:8000
-    #[arg(long, value_name = "URL")]
-    pub app: String,
+    #[arg(long, value_name = "URL", required_unless_present = "command")]
+    pub app: Option<String>,
     /// Where the service connects instead of to Postgres: :6432 for this machine only, 0.0.0.0:6432
     /// or [::]:6432 for others too, or the path of a unix socket
-    #[arg(long, value_name = "ADDRESS")]
-    pub pg_listen: String,
-    /// The database; its user also asks the catalog about sequences and transaction status
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "command")]
+    pub pg_listen: Option<String>,
+    /// The database; its user also asks the catalog about sequences and transaction status. With a
+    /// command: default is DATABASE_URL
     #[arg(
         long,
         env = "HINDCAST_POSTGRES",
         value_name = "URL",
-        hide_env_values = true
+        hide_env_values = true,
+        required_unless_present = "command"
     )]
-    pub postgres: String,
+    pub postgres: Option<String>,
     /// Take a base before the first request, so that a replay has something to start from
     #[arg(long, value_enum, default_value_t = BaseMethod::None)]
     pub base: BaseMethod,
@@ -152,6 +155,9 @@ pub struct RecordArgs {
     /// Print status lines as JSON
     #[arg(long)]
     pub json: bool,
+    /// Start the service with this command and record it from inside: no address changes
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["listen", "app", "pg_listen", "pg_tls_cert"])]
+    pub command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -340,9 +346,10 @@ pub struct RunArgs {
 pub struct ReplayArgs {
     #[command(flatten)]
     pub range: RangeArgs,
-    /// Command that starts the service, as it was started for the recording
+    /// Command that starts the service, as it was started for the recording; not needed where
+    /// `record -- COMMAND` started it
     #[arg(long, value_name = "COMMAND")]
-    pub app: String,
+    pub app: Option<String>,
     #[command(flatten)]
     pub run: RunArgs,
     /// One transaction at a time, in start order

@@ -137,6 +137,12 @@ pub fn program(image: &Image) -> Result<Vec<LoadedFile>, Refused> {
     files(image, &loader)
 }
 
+/// Refuses a program into which no library can be loaded.
+pub fn loadable(path: &Path) -> Result<(), Refused> {
+    loader(path, &Elf::read(path)?)?;
+    privileges(path)
+}
+
 /// The loader of a program that can be recorded, judging by what it says about itself.
 pub fn loader(path: &Path, elf: &Elf) -> Result<PathBuf, Refused> {
     if let Architecture::Other(architecture) = elf.architecture {

@@ -31,4 +31,5 @@ pub mod record;
 pub mod redact;
 
 pub use hindcast_pg::ListenAddress;
-pub use listen::BindError;
+pub use inside::Gates;
+pub use listen::{BindError, Listeners};

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hindcast_pg::ListenAddress;
 use hindcast_pg::tokio::Stream;
+use hindcast_taplog::board::Line;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +71,10 @@ impl Listener {
     }
 }
 
+/// Bound sockets, at one of which a client finds what it finds at each.
+#[derive(Debug)]
+pub struct Listeners(pub(crate) Vec<Listener>);
+
 /// How long to stop accepting when the process has run out of descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -76,7 +82,8 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// chosen later.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream, SocketAddr),
-    Unix(std::os::unix::net::UnixStream),
+    /// With the name that its other end has from the kernel, if it asked for one.
+    Unix(std::os::unix::net::UnixStream, Option<Line>),
 }
 
 impl Listener {
@@ -86,12 +93,25 @@ impl Listener {
                 let (stream, peer) = listener.accept().await?;
                 Accepted::Tcp(stream.into_std()?, peer)
             }
-            Self::Unix(listener, _) => Accepted::Unix(listener.accept().await?.0.into_std()?),
+            Self::Unix(listener, _) => {
+                let stream = listener.accept().await?.0.into_std()?;
+                let peer = stream.peer_addr()?;
+                let line = peer.as_abstract_name().and_then(Line::of_name);
+                Accepted::Unix(stream, line)
+            }
         })
     }
 }
 
 impl Accepted {
+    /// Where the connection stands on the board of a service whose tap made it.
+    pub fn line(&self) -> Option<Line> {
+        match self {
+            Self::Tcp(_, peer) => Line::of_port(peer.port()),
+            Self::Unix(_, line) => *line,
+        }
+    }
+
     /// On the current runtime; says also where the client came from.
     pub fn register(self) -> io::Result<(Stream, String)> {
         Ok(match self {
@@ -100,7 +120,7 @@ impl Accepted {
                 Stream::tune(&stream);
                 (Stream::Tcp(stream), peer.to_string())
             }
-            Accepted::Unix(stream) => (
+            Accepted::Unix(stream, _) => (
                 Stream::Unix(UnixStream::from_std(stream)?),
                 "unix".to_owned(),
             ),

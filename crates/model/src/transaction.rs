@@ -114,6 +114,8 @@ pub enum Attribution {
     ApplicationName,
     /// Exactly one request was in flight.
     Alone,
+    /// The thread that sent it was working on the request.
+    Turn,
 }
 
 /// A statement that locks rows, tables or keys other than by writing.

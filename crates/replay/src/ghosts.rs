@@ -237,6 +237,9 @@ impl Context for GhostContext {
     fn recorded_answers(&self, _tx: Tx) -> Result<Option<Vec<u8>>, Unreadable> {
         Ok(None)
     }
+    fn turn(&self) -> Option<RequestId> {
+        None
+    }
     fn alone(&self) -> Option<RequestId> {
         None
     }

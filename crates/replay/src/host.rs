@@ -5,7 +5,9 @@ use std::sync::{Arc, PoisonError};
 use bytes::BytesMut;
 use hindcast_gateway::pg::{Driver, Flow, Host, Refusal, SessionStart};
 use hindcast_order::Tx;
-use hindcast_trace::{Isolation, RequestId};
+use hindcast_spool::SharedBoard;
+use hindcast_taplog::board::Line;
+use hindcast_trace::{Id, Isolation, RequestId};
 use hindcast_wire::Wires;
 
 use crate::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
@@ -16,6 +18,8 @@ use crate::transaction::{Ask, Claim, Ended};
 pub struct ServiceContext {
     shared: Arc<Shared>,
     pid: Option<i32>,
+    /// Where the session stands on the service's board.
+    turns: Option<(Arc<SharedBoard>, Line)>,
 }
 
 impl Drop for ServiceContext {
@@ -35,6 +39,10 @@ impl Context for ServiceContext {
     }
     fn recorded_answers(&self, tx: Tx) -> Result<Option<Vec<u8>>, Unreadable> {
         Ok(self.shared.extras(tx)?.server_bytes)
+    }
+    fn turn(&self) -> Option<RequestId> {
+        let (board, line) = self.turns.as_ref()?;
+        board.whose_turn(*line).filter(|&turn| turn != 0).map(Id)
     }
     fn alone(&self) -> Option<RequestId> {
         self.shared.monitor.with(|c| c.alone())
@@ -95,6 +103,8 @@ pub struct HoldingHost {
     pub allow_outside_writes: bool,
     /// What transactions get that do not ask for an isolation, if that is not up to the database.
     pub isolation: Option<Isolation>,
+    /// What the service's taps say, if it has any.
+    pub board: Option<Arc<SharedBoard>>,
 }
 
 pub struct HoldingDriver {
@@ -129,6 +139,7 @@ impl Host for HoldingHost {
             context: ServiceContext {
                 shared: Arc::clone(&self.shared),
                 pid: None,
+                turns: self.board.clone().zip(start.line),
             },
         })
     }

@@ -35,6 +35,7 @@ pub mod faithful;
 mod ghosts;
 pub mod hold;
 mod host;
+pub mod inside;
 pub mod monitor;
 pub mod plan;
 pub mod recording;

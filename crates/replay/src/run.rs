@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hindcast_gateway::http::ServiceUrl;
 use hindcast_gateway::pg::{Server, ServerOptions};
-use hindcast_gateway::{BindError, ListenAddress};
+use hindcast_gateway::{BindError, Gates, ListenAddress};
 use hindcast_order::Tx;
 use hindcast_pg::tokio::Connector;
 use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, TlsError};
@@ -27,6 +27,7 @@ use crate::coordinator::Coordinator;
 use crate::ghosts;
 use crate::hold::{Code, HoldOptions};
 use crate::host::HoldingHost;
+use crate::inside::{Inside, Launch};
 use crate::monitor::Monitor;
 use crate::plan::Plan;
 use crate::recording::{LoadError, Recording};
@@ -39,8 +40,11 @@ use crate::verdict::Remark;
 /// Where the service and its database are.
 #[derive(Clone)]
 pub struct Setting {
-    /// Command that starts the service; `None` if [`Hooks::ready`] does.
+    /// Command that starts the service; `None` if [`Hooks::ready`] does, or as it was recorded from
+    /// inside.
     pub service_command: Option<String>,
+    /// How the service was started that was recorded from inside.
+    pub launch: Option<Launch>,
     pub service_url: ServiceUrl,
     pub service_log: PathBuf,
     /// Where the service finds its database. [`Hooks::ready`] is told the port if it is 0 here.
@@ -112,6 +116,8 @@ pub enum ReplayError {
     Control(#[from] ConnectError),
     #[error("the final state cannot be compared")]
     State(#[from] StateError),
+    #[error("what the service needs to be replayed from inside cannot be made")]
+    Inside(#[source] std::io::Error),
     #[error("the recording has no recorder")]
     NoRecorder,
 }
@@ -140,6 +146,8 @@ pub struct Run {
     pub shared: Arc<Shared>,
     pub connector: Arc<Connector>,
     pub service: Option<Service>,
+    /// What it needs if it is replayed from inside.
+    inside: Option<Inside>,
     trace: Arc<Trace>,
     plan: Arc<Plan>,
     setting: Setting,
@@ -158,13 +166,57 @@ pub struct Ran {
     pub took: Duration,
 }
 
+/// Listens where the service looks for its database.
+async fn serve(
+    setting: &Setting,
+    mut host: HoldingHost,
+    connector: &Arc<Connector>,
+) -> Result<(Server<HoldingHost>, Option<Inside>), ReplayError> {
+    let connector = Arc::clone(connector);
+    let options = ServerOptions {
+        identity: None,
+        runtimes: Vec::new(),
+    };
+    let Some(mut launch) = setting.launch.clone() else {
+        let server = Server::bind(&setting.pg_listen, options, connector, Arc::new(host)).await?;
+        return Ok((server, None));
+    };
+    if let Some(command) = &setting.service_command {
+        launch.command.clone_from(command);
+    }
+    let opened = Inside::open(launch, Gates::open().await?);
+    let (inside, gates) = opened.map_err(ReplayError::Inside)?;
+    host.board = Some(Arc::clone(&inside.board));
+    let server = Server::serve(gates, options, connector, Arc::new(host));
+    Ok((server, Some(inside)))
+}
+
+/// `None` if that is somebody else's. Where it listens is known afterwards.
+async fn start_service(
+    setting: &mut Setting,
+    inside: Option<&Inside>,
+) -> Result<Option<Service>, ServiceError> {
+    let log = &setting.service_log;
+    if let Some(inside) = inside {
+        let (service, url) = Service::start_inside(inside, log).await?;
+        setting.service_url = url;
+        return Ok(Some(service));
+    }
+    let Some(command) = &setting.service_command else {
+        return Ok(None);
+    };
+    Ok(Some(
+        Service::start(command, &setting.service_url, log).await?,
+    ))
+}
+
 impl Run {
     /// Starts everything up to the service.
     pub async fn start(
         trace: Arc<Trace>,
         mut coordinator: Coordinator,
         code: Code,
-        setting: Setting,
+        mut setting: Setting,
         hooks: &mut impl Hooks,
     ) -> Result<Self, ReplayError> {
         let recording = Arc::clone(coordinator.recording());
@@ -185,32 +237,24 @@ impl Run {
             code,
         };
         let connector = Arc::new(Connector::new(setting.database.clone())?);
-        let host = Arc::new(HoldingHost {
+        let host = HoldingHost {
             shared: Arc::clone(&shared),
             options: hold.clone(),
             database: setting.database.database(),
             allow_outside_writes: setting.allow_outside_writes,
             isolation: setting.isolation.or(first.raised_isolation),
-        });
-        let server_options = ServerOptions {
-            listen: setting.pg_listen.clone(),
-            identity: None,
-            runtimes: Vec::new(),
+            board: None,
         };
-        let server = Server::bind(server_options, Arc::clone(&connector), host).await?;
+        let (server, inside) = serve(&setting, host, &connector).await?;
         let address = server.handle().address().clone();
         let gateway = HoldingGateway(Some(server));
         hooks.ready(&address).await;
-        let service = match &setting.service_command {
-            Some(command) => {
-                Some(Service::start(command, &setting.service_url, &setting.service_log).await?)
-            }
-            None => None,
-        };
+        let service = start_service(&mut setting, inside.as_ref()).await?;
         Ok(Self {
             shared,
             connector,
             service,
+            inside,
             trace,
             plan,
             setting,
@@ -299,6 +343,7 @@ impl Run {
             shared: Arc::clone(&self.shared),
             plan: Arc::clone(&self.plan),
             service: self.setting.service_url.clone(),
+            inside: self.inside.is_some(),
             compare,
             prefixes: recorders
                 .map(|recorder| (recorder.number, recorder.trace_id_prefix))

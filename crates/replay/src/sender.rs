@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hindcast_gateway::http::{ServiceUrl, headers};
 use hindcast_model::Traceparent;
 use hindcast_order::{Admission, Request, Span, admission};
+use hindcast_taplog::board::REQUEST_HEADER;
 use hindcast_trace::{self as trace, RequestFilter, RequestId, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
@@ -33,6 +34,8 @@ pub struct Sender {
     pub compare: Arc<dyn Compare>,
     /// The high halves of the trace-ids, by recorder.
     pub prefixes: HashMap<u16, u64>,
+    /// The service's tap finds out which request it has got.
+    pub inside: bool,
     pub debug_wait: Option<RequestId>,
 }
 
@@ -225,6 +228,7 @@ impl<'a> Sending<'a> {
             anew: self.anew.clone(),
             service: self.sender.service.clone(),
             prefix: prefix.copied().unwrap_or_default(),
+            inside: self.sender.inside,
             compare: Arc::clone(&self.sender.compare),
             compared: compared && recorded.answer == Answer::Complete,
         };
@@ -359,6 +363,7 @@ struct Exchange {
     anew: Http,
     service: ServiceUrl,
     prefix: u64,
+    inside: bool,
     compare: Arc<dyn Compare>,
     compared: bool,
 }
@@ -394,9 +399,17 @@ impl Exchange {
             request: recorded.id,
             span: recorded.id.0 | 1 << 63,
         };
-        let parent =
-            HeaderValue::from_str(&parent.to_string()).map_err(|error| error.to_string())?;
-        request.headers_mut().insert(Traceparent::KEY, parent);
+        let value = |text: &str| HeaderValue::from_str(text).map_err(|error| error.to_string());
+        let headers = request.headers_mut();
+        match (self.inside, &recorded.caller_traceparent) {
+            (false, _) => _ = headers.insert(Traceparent::KEY, value(&parent.to_string())?),
+            // The service got what its caller sent.
+            (true, Some(caller)) => _ = headers.insert(Traceparent::KEY, value(caller)?),
+            (true, None) => {}
+        }
+        if self.inside {
+            headers.insert(REQUEST_HEADER, value(&format!("{:016x}", recorded.id.0))?);
+        }
         let connection = capture_connection(&mut request);
         let mut response = self.http.request(request.clone()).await;
         // A service may close a connection just when it is used again. What it has not begun is

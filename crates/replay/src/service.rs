@@ -12,6 +12,8 @@ use hindcast_gateway::http::ServiceUrl;
 use hindcast_pg::secret;
 use tokio::process::{Child, ChildStdin, Command};
 
+use crate::inside::Inside;
+
 /// How long the service may take to accept connections after it was started.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -60,12 +62,45 @@ impl Service {
                 url: url.to_string(),
             });
         }
+        let mut service = Self::spawn(command, log, |_| {})?;
+        let place = async || accepts(url).await.then_some(());
+        service.until(&url.to_string(), place).await?;
+        Ok(service)
+    }
+
+    /// Starts a service as it was started when it was recorded, and waits until it accepts
+    /// connections. Returns where.
+    pub async fn start_inside(
+        inside: &Inside,
+        log: &Path,
+    ) -> Result<(Self, ServiceUrl), ServiceError> {
+        let mut service = Self::spawn(inside.command(), log, |command| {
+            command.env_clear().envs(inside.environment());
+            command.current_dir(inside.directory());
+        })?;
+        let place = async || {
+            let url = inside.service()?;
+            accepts(&url).await.then_some(url)
+        };
+        let url = service
+            .until("the port that it was recorded on", place)
+            .await?;
+        Ok((service, url))
+    }
+
+    fn spawn(
+        command: &str,
+        log: &Path,
+        change: impl FnOnce(&mut Command),
+    ) -> Result<Self, ServiceError> {
         let file = hindcast_private::create(log).and_then(|file| Ok((file.try_clone()?, file)));
         let (out, err) = file.map_err(|source| ServiceError::Log {
             path: log.to_owned(),
             source,
         })?;
-        let mut supervisor = Command::new("/bin/sh")
+        let mut starting = Command::new("/bin/sh");
+        change(&mut starting);
+        let mut supervisor = starting
             .args(["-c", include_str!("service.sh"), "hindcast-service"])
             // Not an argument: it may hold a password, and arguments show in `ps`.
             .env("HINDCAST_SERVICE", command)
@@ -78,31 +113,41 @@ impl Service {
             .spawn()
             .map_err(ServiceError::Spawn)?;
         let lifeline = supervisor.stdin.take();
-        let mut service = Self {
+        Ok(Self {
             supervisor,
             lifeline,
             log: log.to_owned(),
-        };
+        })
+    }
+
+    /// Waits until the service listens somewhere.
+    async fn until<T>(
+        &mut self,
+        url: &str,
+        mut place: impl AsyncFnMut() -> Option<T>,
+    ) -> Result<T, ServiceError> {
         let started = tokio::time::Instant::now();
-        while !accepts(url).await {
-            if let Ok(Some(status)) = service.supervisor.try_wait() {
+        loop {
+            if let Some(place) = place().await {
+                return Ok(place);
+            }
+            if let Ok(Some(status)) = self.supervisor.try_wait() {
                 return Err(ServiceError::Ended {
-                    url: url.to_string(),
+                    url: url.to_owned(),
                     status: describe(status),
-                    last_lines: service.last_lines(),
+                    last_lines: self.last_lines(),
                 });
             }
             if started.elapsed() > START_PATIENCE {
                 return Err(ServiceError::NotListening {
-                    url: url.to_string(),
+                    url: url.to_owned(),
                     after: START_PATIENCE,
-                    last_lines: service.last_lines(),
+                    last_lines: self.last_lines(),
                 });
             }
             // There is nothing to wait on: a port does not tell when it begins to accept.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(service)
     }
 
     /// The process group that the service and all that it started are in.

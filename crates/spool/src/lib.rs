@@ -17,11 +17,13 @@
 
 mod drain;
 mod hello;
+mod reception;
 pub mod segments;
 mod shared;
 mod taker;
 
 pub use drain::{Drain, Taken, now};
+pub use reception::Reception;
 pub use segments::{Entry, Segments, Spool};
 pub use shared::SharedBoard;
 pub use taker::{Program, Records, SpoolError, Taker};

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 
 use hindcast_taplog::Board;
-use hindcast_taplog::board::Redirect;
+use hindcast_taplog::board::{Purpose, Redirect};
 
 /// A [`Board`] that other processes can be given. Its memory stays until this process ends.
 #[derive(Debug)]
@@ -17,8 +17,7 @@ pub struct SharedBoard {
 }
 
 impl SharedBoard {
-    /// `first`: the number of the first request.
-    pub fn make(first: u64, redirect: &Redirect) -> io::Result<Self> {
+    pub fn make(purpose: Purpose, redirect: &Redirect) -> io::Result<Self> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string; the descriptor is new, and ours.
         let memory = unsafe {
@@ -46,7 +45,7 @@ impl SharedBoard {
             if base == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
-            Board::make(base.cast(), first, std::process::id(), redirect)
+            Board::make(base.cast(), purpose, redirect)
         };
         Ok(Self { memory, board })
     }

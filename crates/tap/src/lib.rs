@@ -6,7 +6,7 @@
 //!   hooks            │ the function of libc does the work; what it did is told
 //!                    ├──────▶ descriptors    is it a stream, and which one?
 //!                    ├──────▶ thread         the thread's ring ──▶ the recorder
-//!                    ├──────▶ turns          which request is it about? ──▶ the board
+//!                    ├──────▶ turns          whose turn is it? ──▶ the board
 //!   libc            read   write   accept   close   …
 //! ```
 //!
@@ -36,9 +36,10 @@
 //! [`descriptors`] and [`thread`].
 //!
 //! **What this crate does not do**: it reads no file and starts no thread, and changes no call but
-//! `connect` to the service's database, where the recorder asks for that. It does not see what goes
-//! by other ways than the functions of libc: system calls made by hand (Go, which is not preloaded
-//! anyway), io_uring, stdio on a socket (that is told), and TLS it sees as bytes.
+//! `connect` to the service's database, where the recorder asks for that, and `bind` in a replay.
+//! It does not see what goes by other ways than the functions of libc: system calls made by hand
+//! (Go, which is not preloaded anyway), io_uring, stdio on a socket (that is told), and TLS it sees
+//! as bytes.
 //!
 //! **The invariant to keep**: with the library loaded, every function returns what it would have
 //! returned without; only the database may be reached by way of the recorder.
@@ -49,6 +50,7 @@
 mod descriptors;
 mod errno;
 mod hooks;
+mod listeners;
 mod process;
 mod real;
 mod thread;

@@ -7,7 +7,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hindcast_taplog::{Producer, Told};
+use hindcast_taplog::{Board, Producer, Told};
 
 use crate::errno::{errno, set_errno};
 use crate::process;
@@ -91,6 +91,9 @@ pub fn begin() -> bool {
 
 /// Tells something by the thread's ring. `bytes`: how many of the service's it is about.
 pub fn tell(bytes: u64, at: u64, what: impl FnOnce(&mut Producer)) {
+    if process::board().is_some_and(Board::replays) {
+        return;
+    }
     MINE.with(|mine| {
         if mine.busy.get() {
             mine.interrupted

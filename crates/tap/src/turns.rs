@@ -16,6 +16,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hindcast_taplog::board::REQUEST_HEADER;
+
 use crate::descriptors::{self, Entry};
 use crate::process;
 
@@ -56,7 +58,7 @@ thread_local! {
 pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
     let begins = !entry.is_asked() && begins_request(bytes);
     let number = match begins {
-        true => number(entry)?,
+        true => number(entry, bytes)?,
         false if entry.is_asked() => entry.turn(),
         false => return None,
     };
@@ -76,12 +78,30 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
 
 /// A request that another process of the service has made has the number of the one that process
 /// works on.
-fn number(entry: &Entry) -> Option<u64> {
+fn number(entry: &Entry, bytes: &[u8]) -> Option<u64> {
     let board = process::board()?;
+    if board.replays() {
+        return said(bytes);
+    }
     let made = entry.line().and_then(|line| board.whose_turn(line));
     Some(match made {
         Some(request) if request != 0 => request,
         _ => board.take_number(),
+    })
+}
+
+/// The number that a request says itself.
+fn said(bytes: &[u8]) -> Option<u64> {
+    const HEADER: &[u8] = REQUEST_HEADER.as_bytes();
+    const DIGITS: usize = 16;
+    let at = bytes
+        .windows(HEADER.len())
+        .position(|window| window == HEADER)?;
+    // A colon and a space.
+    let from = at.checked_add(HEADER.len())?.checked_add(2)?;
+    let digits = bytes.get(from..from.checked_add(DIGITS)?)?;
+    digits.iter().try_fold(0, |number, &digit| {
+        Some(number << 4 | u64::from(char::from(digit).to_digit(16)?))
     })
 }
 

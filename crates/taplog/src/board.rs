@@ -8,6 +8,9 @@
 //!   the other end has read what was written, and looks ────────────┘
 //! ```
 //!
+//! In a replay, requests say their numbers themselves ([`REQUEST_HEADER`]), and what the service
+//! listens on becomes another port, which is found here ([`Board::listener`]).
+//!
 //! A connection is known to both of its ends by the address of the end that connected: the port,
 //! or the name that the kernel gives a Unix socket that asks for one.
 //!
@@ -17,6 +20,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd1");
+
+/// How a request that is sent again says which one it is: 16 hexadecimal digits.
+pub const REQUEST_HEADER: &str = "hindcast-request";
+
+/// Ports that a service can listen on in a replay.
+const LISTENERS: usize = 64;
 
 /// Addresses of one database.
 pub const ADDRESSES: usize = 16;
@@ -110,13 +119,47 @@ impl Line {
     }
 }
 
+/// What a board is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Requests are numbered from here on.
+    Record { first: u64 },
+    /// Requests have numbers.
+    Replay,
+}
+
+/// A port that a service listens on in a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub asked: u16,
+    pub got: u16,
+    pub v6: bool,
+}
+
+impl Listener {
+    fn number(self) -> u64 {
+        u64::from(self.asked) << 32 | u64::from(self.v6) << 16 | u64::from(self.got)
+    }
+
+    fn of(number: u64) -> Self {
+        Self {
+            asked: (number >> 32) as u16,
+            got: number as u16,
+            v6: number >> 16 & 1 == 1,
+        }
+    }
+}
+
 #[repr(C)]
 pub struct Board {
     magic: AtomicU64,
     /// The number of the next request.
     next: AtomicU64,
-    /// The recorder's process.
-    recorder: AtomicU32,
+    /// 1 in a replay.
+    replays: AtomicU32,
+    /// The port that the service asked for in the high half, the one that it got in the low one;
+    /// and whether that is one of IPv6.
+    listeners: [AtomicU64; LISTENERS],
     redirect: Redirect,
     turns: [AtomicU64; PORTS + NAMES],
 }
@@ -138,18 +181,15 @@ impl Board {
     /// # Safety
     /// `base` is page-aligned, [`Board::SIZE`] bytes from there on may be read and written for as
     /// long as this process runs, and nobody else has them yet.
-    pub unsafe fn make(
-        base: *mut u8,
-        first: u64,
-        recorder: u32,
-        redirect: &Redirect,
-    ) -> &'static Self {
+    pub unsafe fn make(base: *mut u8, purpose: Purpose, redirect: &Redirect) -> &'static Self {
         let board = base.cast::<Self>();
         // SAFETY: as promised; nobody reads it yet.
         unsafe {
             (&raw mut (*board).redirect).write(*redirect);
-            (*board).next.store(first, Ordering::Relaxed);
-            (*board).recorder.store(recorder, Ordering::Relaxed);
+            match purpose {
+                Purpose::Record { first } => (*board).next.store(first, Ordering::Relaxed),
+                Purpose::Replay => (*board).replays.store(1, Ordering::Relaxed),
+            }
             (*board).magic.store(MAGIC, Ordering::Release);
             &*board
         }
@@ -166,13 +206,38 @@ impl Board {
         (board.magic.load(Ordering::Acquire) == MAGIC).then_some(board)
     }
 
+    pub fn replays(&self) -> bool {
+        self.replays.load(Ordering::Relaxed) != 0
+    }
+
+    /// The port that the service got for this one.
+    pub fn listener(&self, port: u16, v6: bool) -> Option<u16> {
+        let mut all = self.listeners();
+        all.find(|listener| (listener.asked, listener.v6) == (port, v6))
+            .map(|listener| listener.got)
+    }
+
+    /// All ports that the service has asked for.
+    pub fn listeners(&self) -> impl Iterator<Item = Listener> + '_ {
+        let numbers = self.listeners.iter();
+        let numbers = numbers.map(|listener| listener.load(Ordering::Acquire));
+        numbers.filter(|&number| number != 0).map(Listener::of)
+    }
+
+    /// The service gets another port than it asked for. False if there is no room to say so.
+    pub fn listens(&self, listener: Listener) -> bool {
+        let number = listener.number();
+        let free = |place: &AtomicU64| {
+            place
+                .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        self.listeners.iter().any(free)
+    }
+
     /// A number for a request that arrives.
     pub fn take_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub fn recorder(&self) -> u32 {
-        self.recorder.load(Ordering::Relaxed)
     }
 
     /// What the connection from here to there becomes: where it gets to instead.

@@ -197,6 +197,11 @@ pub struct Recorder {
     /// The rules of what was redacted, as they were written. Digests of responses are over what
     /// they leave.
     pub redacted: Vec<String>,
+    /// How the service was started, if the recorder did that: program and arguments.
+    pub command: Vec<String>,
+    pub directory: String,
+    /// `NAME=value`, or `NAME` alone where the value looks like a secret.
+    pub environment: Vec<String>,
 }
 
 /// A state of the database from which a replay can start.

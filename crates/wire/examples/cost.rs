@@ -139,14 +139,12 @@ fn measure(name: &str, exchanges: &[Exchange], rounds: u32) {
     let context = Context {
         now: 1,
         alone: Some(hindcast_model::Id(7)),
+        turn: None,
         sequences: &sequences,
         lock_order: &|| 1,
     };
-    let (mut input, mut out, mut events) = (
-        BytesMut::with_capacity(1 << 16),
-        Wires::default(),
-        Vec::new(),
-    );
+    let mut input = BytesMut::with_capacity(1 << 16);
+    let (mut out, mut events) = (Wires::default(), Vec::new());
     frontend::startup(&mut input, frontend::PROTOCOL_3_0, &[(b"user", b"u")]);
     observer
         .on_client(&mut input, &context, &mut out, &mut events)

@@ -16,6 +16,7 @@ mod exec_refusals;
 mod exec_servers;
 mod extension;
 mod harness;
+mod inside;
 mod modes;
 mod prune;
 mod redaction;

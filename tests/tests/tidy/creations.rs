@@ -18,10 +18,22 @@ const CREATING: [&str; 10] = [
 ];
 
 /// Crates that write nothing of a recording, and why.
-const OTHERS: [(&str, &str); 6] = [
+const OTHERS: [(&str, &str); 9] = [
     ("crates/private/", "it is what all others use"),
     ("crates/cli/src/ps.rs", "writes to its own memory"),
     ("crates/interpose/", "stubs made from a header, for editors"),
+    (
+        "crates/embed/",
+        "puts a library of this tree where it is built",
+    ),
+    (
+        "crates/preload/",
+        "a library, which a service reads that may be another user's",
+    ),
+    (
+        "crates/gateway/src/inside/gates.rs",
+        "a folder for a socket, which such a service enters",
+    ),
     ("crates/stubs/", "writes source files of this tree"),
     ("tests/", "tests"),
     ("workloads/", "services that are recorded"),

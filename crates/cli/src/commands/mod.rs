@@ -5,6 +5,7 @@ pub mod decrypt;
 pub mod exec;
 pub mod extension;
 pub mod key;
+mod launch;
 pub mod ls;
 mod metrics;
 pub mod prune;

@@ -16,7 +16,7 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
         Start::choose(&trace, args.range.from, args.range.to).map_err(setting::cannot_start)?;
     setting::refuse_gaps(&trace, &start.plan, args.range.across_gaps)?;
     let mut options = ReplayOptions {
-        setting: setting::setting(&trace, &args.app, &args.run)?,
+        setting: setting::setting(&trace, args.app.as_deref(), &args.run)?,
         sequential: args.sequential,
         keep_going: args.keep_going,
         ignore: setting::ignore(&args.run)?,

@@ -11,10 +11,11 @@ use hindcast_replay::run::{Hooks, ReplayError, Setting};
 use hindcast_replay::sender::Sent;
 use hindcast_replay::{Plan, RestoreError, StartError};
 use hindcast_rewind::{Options as RewindOptions, Rewound};
-use hindcast_trace::{Gap, GapCause, RequestId, Trace};
+use hindcast_trace::{Gap, GapCause, Recorder, RequestId, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::AsyncBufReadExt;
 
+use super::launch;
 use super::ls::gap_line;
 use crate::args::{RunArgs, TargetArgs, TraceArg};
 use crate::error::CliError;
@@ -29,30 +30,30 @@ pub async fn open(args: &TraceArg) -> Result<Arc<Trace>, CliError> {
 
 /// Where the service and its database are to be. The database itself is filled in when there is
 /// one.
-pub fn setting(trace: &Trace, app: &str, args: &RunArgs) -> Result<Setting, CliError> {
-    let recorder = trace
-        .recorders()
+pub fn setting(trace: &Trace, app: Option<&str>, args: &RunArgs) -> Result<Setting, CliError> {
+    let recorders = trace.recorders();
+    let inside = recorders
         .iter()
-        .find(|recorder| !recorder.app.is_empty());
-    let recorded = |flag: &str, value: Option<&str>| {
-        value.map(str::to_owned).ok_or_else(|| {
-            CliError::usage(format!(
-                "the recording does not say what {flag} was; give it"
-            ))
-        })
+        .find(|recorder| !recorder.command.is_empty());
+    let database = |recorder: Option<&Recorder>| {
+        let url_of = recorder.map_or("postgres://localhost/postgres", |r| r.postgres.as_str());
+        url("the recorded database", url_of)
     };
-    let app_url = recorded(
-        "--app-url",
-        args.app_url.as_deref().or(recorder.map(|r| r.app.as_str())),
-    )?;
-    let pg_listen = recorded(
-        "--pg-listen",
-        args.pg_listen
-            .as_deref()
-            .or(recorder.map(|r| r.pg_listen.as_str())),
-    )?;
+    let recorder = recorders.iter().find(|recorder| !recorder.app.is_empty());
+    let (app_url, pg_listen) = match inside {
+        // Both are found when there is a service.
+        Some(_) => ("http://127.0.0.1".to_owned(), ":0".to_owned()),
+        None => addresses(recorder, args)?,
+    };
+    if inside.is_none() && app.is_none() {
+        return Err(
+            CliError::usage("how is the service started? The recording does not say")
+                .hint("give it with --app COMMAND"),
+        );
+    }
     Ok(Setting {
-        service_command: Some(app.to_owned()),
+        service_command: app.map(str::to_owned),
+        launch: inside.map(|inside| launch::of(inside, args)).transpose()?,
         service_url: app_url
             .parse()
             .map_err(|error| CliError::usage(format!("--app-url: {error}")))?,
@@ -60,16 +61,27 @@ pub fn setting(trace: &Trace, app: &str, args: &RunArgs) -> Result<Setting, CliE
         pg_listen: pg_listen
             .parse()
             .map_err(|error| CliError::usage(format!("--pg-listen: {error}")))?,
-        database: url(
-            "the recorded database",
-            recorder.map_or("postgres://localhost/postgres", |r| r.postgres.as_str()),
-        )?,
+        database: database(inside.or(recorder))?,
         unpinned: None,
         allow_outside_writes: args.allow_outside_writes,
         isolation: None,
         stall_timeout: args.stall_timeout,
         debug_wait: None,
     })
+}
+
+/// Where a service that was recorded from outside listens, and where it finds its database.
+fn addresses(recorder: Option<&Recorder>, args: &RunArgs) -> Result<(String, String), CliError> {
+    let recorded = |flag: &str, given: &Option<String>, value: Option<&String>| {
+        given.as_ref().or(value).cloned().ok_or_else(|| {
+            CliError::usage(format!(
+                "the recording does not say what {flag} was; give it"
+            ))
+        })
+    };
+    let app = recorded("--app-url", &args.app_url, recorder.map(|r| &r.app))?;
+    let listen = recorder.map(|r| &r.pg_listen);
+    Ok((app, recorded("--pg-listen", &args.pg_listen, listen)?))
 }
 
 fn default_log() -> PathBuf {

@@ -30,8 +30,12 @@ pub fn cause(status: &Status) -> Option<Cause> {
 }
 
 /// What is wrong, why, and what to do, with how to check.
-pub fn warning(cause: Cause, status: &Status, listen: &str, app: &str) -> String {
+/// `front`: the ingress and the service behind it, if the service is not recorded from inside.
+pub fn warning(cause: Cause, status: &Status, front: Option<(&str, &str)>) -> String {
     let ghosts = count(status.ghosts_in_a_row, "transaction");
+    let Some((listen, app)) = front else {
+        return warning_from_inside(cause, status, &ghosts);
+    };
     match cause {
         Cause::IngressUnused => format!(
             "Warning: {ghosts} in a row belong to no request: no request has come to {listen} yet.\n\
@@ -51,6 +55,23 @@ pub fn warning(cause: Cause, status: &Status, listen: &str, app: &str) -> String
     }
 }
 
+fn warning_from_inside(cause: Cause, status: &Status, ghosts: &str) -> String {
+    match cause {
+        Cause::IngressUnused => format!(
+            "Warning: {ghosts} in a row belong to no request: no request was seen yet.\n\
+             Cause: none has come, or these are migrations and jobs, or the service speaks something else than HTTP/1.1, \
+             FastCGI or uwsgi, or encrypts it itself."
+        ),
+        Cause::Unnamed => format!(
+            "Warning: {ghosts} in a row belong to no request, although {} came meanwhile.\n\
+             Cause: several requests are served by one thread, or a request by several, so it is not known on whose behalf \
+             the service speaks to its database. These requests cannot be replayed.\n\
+             Hint: record it from outside, with OpenTelemetry in the service: see examples/README.md",
+            count(status.requests_meanwhile, "request")
+        ),
+    }
+}
+
 fn check(listen: &str) -> String {
     match listen.contains('/') {
         true => format!(
@@ -61,8 +82,14 @@ fn check(listen: &str) -> String {
 }
 
 /// What the end of a recording without requests says.
-pub fn remark(status: &Status, listen: &str, app: &str) -> Option<String> {
+pub fn remark(status: &Status, front: Option<(&str, &str)>) -> Option<String> {
     (status.requests == 0).then(|| {
+        let Some((listen, app)) = front else {
+            return match status.transactions {
+                0 => "nothing was recorded: no request was seen".to_owned(),
+                n => format!("{} and no request was seen", count(n, "transaction")),
+            };
+        };
         let what = match status.transactions {
             0 => "nothing was recorded: no request came to".to_owned(),
             n => format!("{} and no request: none came to", count(n, "transaction")),
@@ -135,13 +162,13 @@ mod tests {
             Cause: clients connect to the service at http://127.0.0.1:8000 directly, or these are migrations, jobs or psql, which are recorded as ghosts.
             Hint: let clients connect to 127.0.0.1:8080 instead of http://127.0.0.1:8000. To check: `curl -i http://127.0.0.1:8080/` answers as the service does
         "#]]
-        .assert_eq(&(warning(Cause::IngressUnused, &status(20, 0, 0), listen, app) + "\n"));
+        .assert_eq(&(warning(Cause::IngressUnused, &status(20, 0, 0), Some((listen, app))) + "\n"));
         expect![[r#"
             Warning: 41 transactions in a row belong to no request, although 3 requests came meanwhile.
             Cause: the service does not pass `traceparent` on to its database, neither in a comment of its SQL nor as application_name. These requests cannot be replayed.
             Hint: switch it on in the service's OpenTelemetry or driver: see examples/README.md. To check: send a request and run `SELECT application_name, query FROM pg_stat_activity`; traceparent='00-…' should be in one of them
         "#]]
-        .assert_eq(&(warning(Cause::Unnamed, &status(41, 9, 3), listen, app) + "\n"));
+        .assert_eq(&(warning(Cause::Unnamed, &status(41, 9, 3), Some((listen, app))) + "\n"));
         assert!(check("/run/in.sock").contains("--unix-socket /run/in.sock"));
     }
 
@@ -157,7 +184,7 @@ mod tests {
             Hint: clients connect to the ingress (--listen) instead of to the service, and the service's database URL names the gateway"#]]
         .assert_eq(&nothing_listed("./trace", None, None));
         expect!["3 transactions and no request: none came to :1. Requests are recorded where clients connect there instead of to http://a"]
-            .assert_eq(&remark(&status(3, 0, 0), ":1", "http://a").unwrap());
-        assert_eq!(remark(&status(3, 1, 0), ":1", "http://a"), None);
+            .assert_eq(&remark(&status(3, 0, 0), Some((":1", "http://a"))).unwrap());
+        assert_eq!(remark(&status(3, 1, 0), Some((":1", "http://a"))), None);
     }
 }

@@ -98,6 +98,19 @@ pub fn request_page(
     page
 }
 
+fn belongs_to(transaction: &Transaction) -> String {
+    let Some((request, by)) = transaction.request else {
+        return "of no request: a ghost".to_owned();
+    };
+    let how = match by {
+        Attribution::Comment => "by a comment in its SQL",
+        Attribution::ApplicationName => "by application_name",
+        Attribution::Alone => "the only one in flight",
+        Attribution::Turn => "by the thread that sent it",
+    };
+    format!("of request {request}, {how}")
+}
+
 /// The lines about one transaction that `show` prints for a request and for the transaction itself.
 pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> String {
     let mut block = String::new();
@@ -115,18 +128,7 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
         time_of_day(transaction.began),
         duration(transaction.ended - transaction.began)
     );
-    let _ = match transaction.request {
-        Some((request, Attribution::Comment)) => {
-            writeln!(block, "  of request {request}, by a comment in its SQL")
-        }
-        Some((request, Attribution::ApplicationName)) => {
-            writeln!(block, "  of request {request}, by application_name")
-        }
-        Some((request, Attribution::Alone)) => {
-            writeln!(block, "  of request {request}, the only one in flight")
-        }
-        None => writeln!(block, "  of no request: a ghost"),
-    };
+    let _ = writeln!(block, "  {}", belongs_to(transaction));
     match shape {
         Some(shape) => {
             for statement in &shape.statements {

@@ -17,6 +17,7 @@ mod body;
 mod call;
 mod cgi;
 mod fastcgi;
+mod gates;
 mod head;
 mod host;
 mod http1;
@@ -35,6 +36,7 @@ use hindcast_spool::{Drain, Program, Records, SpoolError, Taker};
 
 use crate::http::{Limits, Witness, with_causes};
 use crate::redact::Redactor;
+pub use gates::Gates;
 use host::{Claims, Clock, Counters, Host};
 pub use host::{Numbers, Seen};
 use streams::Streams;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use bytes::BytesMut;
+use hindcast_taplog::board::Line;
 use hindcast_wire::Wires;
 
 use super::startup::Parameters;
@@ -79,6 +80,8 @@ pub struct SessionStart {
     pub number: u64,
     /// Where the client came from: `127.0.0.1:50312`, or `unix`.
     pub peer: String,
+    /// Where its connection stands on a service's board, if the service's tap made it.
+    pub line: Option<Line>,
     /// Whether the client's connection is encrypted.
     pub encrypted: bool,
     pub parameters: Parameters,

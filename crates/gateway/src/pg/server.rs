@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use futures::FutureExt;
 use hindcast_pg::tokio::{Connector, Stream};
 use hindcast_pg::{ListenAddress, ServerIdentity};
 use tokio::io::AsyncWriteExt;
@@ -18,13 +19,12 @@ use super::driver::{Host, Refusal, SessionStart};
 use super::pump::{Control, Phase, Pump};
 use super::startup::{self, Asked, First, Parameters, StartupError};
 use super::tap::{Binding, Tap};
-use crate::listen::{ACCEPT_PAUSE, Accepted, BindError, Listener};
+use crate::listen::{ACCEPT_PAUSE, Accepted, BindError, Listener, Listeners};
 
 /// What a client that connects may take to say who it is, encryption included. Postgres' own limit.
 const STARTUP_PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct ServerOptions {
-    pub listen: ListenAddress,
     /// What clients that ask for TLS are shown. `None`: they are told that there is none.
     pub identity: Option<ServerIdentity>,
     /// Where sessions run, in turn. Empty: on the runtime that [`Server::bind`] was called on.
@@ -72,16 +72,23 @@ struct Alive {
 impl<H: Host> Server<H> {
     /// Listens, and accepts from then on.
     pub async fn bind(
+        listen: &ListenAddress,
         options: ServerOptions,
         connector: Arc<Connector>,
         host: Arc<H>,
     ) -> Result<Self, BindError> {
-        let listener = Listener::bind(&options.listen).await?;
-        Ok(Self::serve(listener, options, connector, host))
+        let listener = Listener::bind(listen).await?;
+        Ok(Self::serve(
+            Listeners(vec![listener]),
+            options,
+            connector,
+            host,
+        ))
     }
 
-    pub(crate) fn serve(
-        listener: Listener,
+    /// The first of `listeners` is the one that is named.
+    pub fn serve(
+        Listeners(listeners): Listeners,
         options: ServerOptions,
         connector: Arc<Connector>,
         host: Arc<H>,
@@ -96,7 +103,7 @@ impl<H: Host> Server<H> {
         });
         let keys = Arc::<CancelKeys>::default();
         let handle = ServerHandle {
-            address: listener.address(),
+            address: listeners[0].address(),
             sessions: Arc::clone(&sessions),
             keys: Arc::clone(&keys),
         };
@@ -112,7 +119,9 @@ impl<H: Host> Server<H> {
             true => vec![Handle::current()],
             false => options.runtimes,
         };
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared), runtimes));
+        let all = listeners.into_iter();
+        let accepting = all.map(|one| accept(one, Arc::clone(&shared), runtimes.clone()));
+        let accepting = tokio::spawn(futures::future::join_all(accepting).map(drop));
         Self {
             shared,
             handle,
@@ -251,6 +260,7 @@ async fn establish<H: Host>(
     shared: &Shared<H>,
     control: Arc<Control>,
 ) -> Option<Pump<H::Driver>> {
+    let line = accepted.line();
     let begun = tokio::time::timeout(STARTUP_PATIENCE, begin(accepted, shared)).await;
     let (mut client, peer, parameters) = match begun {
         Ok(Ok(begun)) => begun?,
@@ -268,6 +278,7 @@ async fn establish<H: Host>(
     let mut start = SessionStart {
         number,
         peer,
+        line,
         encrypted: client.is_encrypted(),
         parameters,
     };

@@ -25,6 +25,8 @@ pub enum RecordError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Listen(#[from] BindError),
+    #[error("what the service's process tells cannot be received")]
+    Tap(#[source] std::io::Error),
     #[error("the trace cannot be written: {0}")]
     Trace(#[from] OpenError),
 }
@@ -54,6 +56,7 @@ impl RecordError {
                 "choose a port above 1023, or a folder that you may write to".into()
             }
             Self::Listen(BindError::Other { .. }) => "check the address".into(),
+            Self::Tap(_) => String::new(),
             Self::Trace(error) => error.hint().to_owned(),
         }
     }

@@ -17,6 +17,7 @@
 mod catalog;
 mod error;
 mod final_state;
+mod front;
 mod ledger;
 mod requests;
 mod session;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
+use hindcast_spool::SharedBoard;
 use hindcast_trace::{
     Base, FinalState, Isolation, Location, OpenError, Record, Recorder, Writer, WriterOptions,
 };
@@ -40,13 +42,15 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub use error::RecordError;
+pub use front::{Front, Launch, Proxies, Variable};
 pub use status::Status;
 
-use crate::http::{Ingress, IngressOptions, Limits, ServiceUrl, Witness};
-use crate::listen::Listener;
+use crate::http::{Limits, Witness};
+use crate::inside::InsideEnd;
 use crate::pg::{Server, ServerHandle, ServerOptions};
 use crate::redact::{Redactor, Rules};
 use catalog::{Catalog, ServerFacts};
+use front::Requests;
 use session::RecordingHost;
 use settle::{Beginning, Settler};
 use sink::Sink;
@@ -54,11 +58,9 @@ use sink::Sink;
 /// What to record, and where.
 #[derive(Debug)]
 pub struct RecordOptions {
-    pub listen: ListenAddress,
-    pub service: ServiceUrl,
-    /// Speak HTTP/2 with the service.
-    pub service_http2: bool,
-    pub pg_listen: ListenAddress,
+    pub front: Front,
+    /// How the service is started, if its recorder does that.
+    pub launch: Launch,
     pub postgres: DatabaseUrl,
     /// Certificate and key, in PEM, for database clients that ask for TLS.
     pub pg_identity: Option<(PathBuf, PathBuf)>,
@@ -79,18 +81,10 @@ pub struct RecordOptions {
 
 impl RecordOptions {
     /// With the defaults for everything that has one.
-    pub fn new(
-        listen: ListenAddress,
-        service: ServiceUrl,
-        pg_listen: ListenAddress,
-        postgres: DatabaseUrl,
-        trace: Location,
-    ) -> Self {
+    pub fn new(front: Front, postgres: DatabaseUrl, trace: Location) -> Self {
         Self {
-            listen,
-            service,
-            service_http2: false,
-            pg_listen,
+            front,
+            launch: Launch::default(),
             postgres,
             pg_identity: None,
             trace,
@@ -107,30 +101,25 @@ impl RecordOptions {
 
     fn server(&self, identity: Option<ServerIdentity>, threads: &Threads) -> ServerOptions {
         ServerOptions {
-            listen: self.pg_listen.clone(),
             identity,
             runtimes: threads.handles.clone(),
         }
     }
 
-    fn host(&self, sink: &Arc<Sink>, redactor: &Arc<Redactor>, database: String) -> RecordingHost {
+    fn host(
+        &self,
+        sink: &Arc<Sink>,
+        redactor: &Arc<Redactor>,
+        database: String,
+        board: Option<Arc<SharedBoard>>,
+    ) -> RecordingHost {
         RecordingHost {
+            board,
             sink: Arc::clone(sink),
             scripts: Arc::new(ScriptCache::default()),
             redactor: Arc::clone(redactor),
             database,
             raise_isolation: self.raise_isolation,
-        }
-    }
-
-    fn ingress(&self, threads: &Threads, redactor: &Arc<Redactor>) -> IngressOptions {
-        IngressOptions {
-            listen: self.listen.clone(),
-            service: self.service.clone(),
-            service_http2: self.service_http2,
-            limits: self.limits,
-            redactor: Arc::clone(redactor),
-            runtimes: threads.handles.clone(),
         }
     }
 }
@@ -168,7 +157,7 @@ pub struct Recording {
     sink: Arc<Sink>,
     writer: Writer,
     connector: Arc<Connector>,
-    ingress: Ingress,
+    requests: Requests,
     postgres: Server<RecordingHost>,
     settler: (oneshot::Sender<()>, JoinHandle<()>),
     catalog: JoinHandle<()>,
@@ -184,8 +173,10 @@ pub struct Recording {
 pub struct Started {
     pub recorder: Recorder,
     /// With the ports that were really bound.
-    pub listen: ListenAddress,
+    pub listen: Option<ListenAddress>,
     pub pg_listen: ListenAddress,
+    /// What the service must have in its environment, beside the tap in `LD_PRELOAD`.
+    pub tap: Option<Variable>,
     /// What does not keep it from recording, but should be known.
     pub warnings: Vec<String>,
 }
@@ -201,6 +192,8 @@ pub struct Summary {
     pub requests_cut_off: u64,
     /// What the tables held, or why that is not known.
     pub final_state: Result<FinalState, String>,
+    /// What was seen from inside the service.
+    pub inside: Option<InsideEnd>,
     /// Whether everything reached its place.
     pub closed: Result<(), hindcast_trace::CloseError>,
 }
@@ -223,10 +216,10 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let asked = Database::ask(&connector, &options.postgres).await?;
 
     // Ports before the trace: a start that fails leaves no recorder behind in it.
-    let http_listener = Listener::bind(&options.listen).await?;
-    let pg_listener = Listener::bind(&options.pg_listen).await?;
-    let (listen, pg_listen) = (http_listener.address(), pg_listener.address());
+    let bound = options.front.bind().await?;
+    let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
     let (writer, number) = create_trace(&options).await?;
+    let board = bound.board(&options, number).map_err(RecordError::Tap)?;
     let redactor = Arc::new(Redactor::new(options.redact.clone()));
     let sink = Arc::new(Sink::new(
         writer.clone(),
@@ -235,7 +228,7 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         options.writer.durable,
     ));
     sink.catalog_read(asked.catalog);
-    let recorder = recorder(&options, &sink, &asked.facts, (&listen, &pg_listen));
+    let recorder = recorder(&options, &sink, &asked.facts, (listen.as_ref(), &pg_listen));
     sink.record(Record::Recorder(recorder.clone()));
     // Accounting starts where a replay would: what was committed since the base was taken must be
     // known.
@@ -253,11 +246,11 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         sink.record(Record::Base(base.clone()));
     }
     let threads = Threads::start(options.runtimes);
-    let host = options.host(&sink, &redactor, asked.facts.database);
+    let host = options.host(&sink, &redactor, asked.facts.database, board.clone());
     let server = options.server(identity, &threads);
-    let postgres = Server::serve(pg_listener, server, Arc::clone(&connector), Arc::new(host));
-    let witness = Arc::clone(&sink) as Arc<dyn Witness>;
-    let ingress = Ingress::serve(http_listener, options.ingress(&threads, &redactor), witness);
+    let served = bound.serve(&options, (&sink, &redactor), board.as_ref(), &threads);
+    let (requests, listeners, tap) = served.map_err(RecordError::Tap)?;
+    let postgres = Server::serve(listeners, server, Arc::clone(&connector), Arc::new(host));
     let (stop_settler, stopped) = oneshot::channel();
     let settler = settler.run(options.writer.flush_interval, postgres.handle(), stopped);
     let settler = tokio::spawn(settler);
@@ -266,7 +259,7 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         sink,
         writer,
         connector,
-        ingress,
+        requests,
         postgres,
         settler: (stop_settler, settler),
         catalog: tokio::spawn(catalog),
@@ -277,6 +270,7 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
             recorder,
             listen,
             pg_listen,
+            tap,
         },
         final_state: options.final_state,
         drain: options.drain,
@@ -302,10 +296,13 @@ async fn warnings(
     pg_listen: &ListenAddress,
     in_doubt: Option<String>,
 ) -> Vec<String> {
-    let service = &options.service;
-    let error = service.connect().await.err();
-    let unreachable =
-        error.map(|error| format!("the service at {service} cannot be reached yet: {error}"));
+    let mut unreachable = None;
+    if let Some(Proxies { service, .. }) = options.front.proxies()
+        && let Err(error) = service.connect().await
+    {
+        let warning = format!("the service at {service} cannot be reached yet: {error}");
+        unreachable = Some(warning);
+    }
     let exposed = hindcast_trace::exposed(&options.trace, options.writer.wal_folder.as_deref());
     let exposed = exposed.map(|found| found.to_string());
     let raised = options.raise_isolation.then(|| RAISING.to_owned());
@@ -372,14 +369,15 @@ fn recorder(
     options: &RecordOptions,
     sink: &Sink,
     facts: &ServerFacts,
-    (listen, pg_listen): (&ListenAddress, &ListenAddress),
+    (listen, pg_listen): (Option<&ListenAddress>, &ListenAddress),
 ) -> Recorder {
+    let service = options.front.proxies().map(|proxies| &proxies.service);
     Recorder {
         number: sink.recorder(),
         started: sink.now(),
         trace_id_prefix: sink.trace_id_prefix(),
-        listen: listen.to_string(),
-        app: options.service.to_string(),
+        listen: listen.map(ToString::to_string).unwrap_or_default(),
+        app: service.map(ToString::to_string).unwrap_or_default(),
         pg_listen: pg_listen.to_string(),
         postgres: options.postgres.to_string(),
         database: facts.database.clone(),
@@ -388,6 +386,9 @@ fn recorder(
         raised_isolation: options.raise_isolation.then_some(Isolation::RepeatableRead),
         hindcast_version: env!("CARGO_PKG_VERSION").to_owned(),
         redacted: options.redact.texts().map(str::to_owned).collect(),
+        command: options.launch.command.clone(),
+        directory: options.launch.directory.clone(),
+        environment: options.launch.environment.clone(),
     }
 }
 
@@ -415,7 +416,7 @@ impl Recording {
     /// trace.
     pub async fn stop(self) -> Summary {
         // Requests first: they need their database sessions.
-        self.ingress.shut_down(self.drain).await;
+        let inside = self.requests.stop(self.drain).await;
         let requests_cut_off = self.sink.requests().in_flight();
         let sessions_cut_off = self.postgres.shut_down(self.drain).await;
         self.catalog.abort();
@@ -450,6 +451,7 @@ impl Recording {
             sessions_cut_off,
             requests_cut_off,
             final_state,
+            inside,
             closed: closed.map(|_| ()),
         }
     }

@@ -37,18 +37,19 @@ impl Requests {
 
     /// `None` if more are in flight than can be counted.
     pub fn arrive(&self, at: Micros) -> Option<Arrival> {
-        self.arrive_as(self.next.fetch_add(1, Ordering::Relaxed), at)
+        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
+        self.arrive_as(Id::new(self.recorder, sequence), at)
     }
 
-    /// With a number that somebody else gave. `None` as well if it is too large for one.
-    pub fn arrive_as(&self, sequence: u64, at: Micros) -> Option<Arrival> {
-        if sequence > SEQUENCE_MASK {
+    /// With a number that somebody else gave. `None` as well if this recorder gives none such.
+    pub fn arrive_as(&self, id: RequestId, at: Micros) -> Option<Arrival> {
+        let sequence = id.sequence();
+        if sequence > SEQUENCE_MASK || id.recorder() != self.recorder {
             return None;
         }
         self.update(|count, sum| {
             (count < IN_FLIGHT_MAX).then_some((count + 1, sum.wrapping_add(sequence)))
         })?;
-        let id = Id::new(self.recorder, sequence);
         let span = mix(self.spans.fetch_add(1, Ordering::Relaxed)).max(1);
         Some(Arrival {
             id,

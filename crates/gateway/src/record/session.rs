@@ -7,8 +7,10 @@ use std::sync::atomic::AtomicU64;
 
 use bytes::BytesMut;
 use hindcast_model::Traceparent;
+use hindcast_spool::SharedBoard;
+use hindcast_taplog::board::Line;
 use hindcast_trace::{
-    Digest, Isolation, Micros, Outcome, SessionId, Shape, ShapeId, Transaction, TransactionId,
+    Digest, Id, Isolation, Micros, Outcome, SessionId, Shape, ShapeId, Transaction, TransactionId,
 };
 use hindcast_wire::sql::{Fingerprint, SchemaChange, ScriptCache};
 use hindcast_wire::{
@@ -37,6 +39,8 @@ pub(super) struct RecordingHost {
     /// Sessions that do not choose an isolation level, and whose default is weaker, get REPEATABLE
     /// READ.
     pub raise_isolation: bool,
+    /// What the service's taps say, if it has any.
+    pub board: Option<Arc<SharedBoard>>,
 }
 
 /// Observes one session.
@@ -46,6 +50,8 @@ pub(super) struct RecordingDriver {
     session: SessionId,
     /// The process id of its backend; 0 until the server has told it.
     backend: u32,
+    /// Where the session stands on the service's board.
+    turns: Option<(Arc<SharedBoard>, Line)>,
     /// `None`: the session passes through.
     observer: Option<Observer>,
     /// Kept from step to step for its capacity.
@@ -101,6 +107,7 @@ impl Host for RecordingHost {
         let mut driver = RecordingDriver {
             session: self.sink.session_id(start.number),
             backend: 0,
+            turns: self.board.clone().zip(start.line),
             observer: observed.then(|| Observer::new(options)),
             events: Vec::new(),
             sequences,
@@ -151,9 +158,16 @@ impl RecordingDriver {
             (self.sequences, self.sequences_version) = self.sink.catalog().sequences();
         }
         let sink = &*self.sink;
+        let told = |(board, line): &(Arc<SharedBoard>, Line)| board.whose_turn(*line);
+        let turn = self.turns.as_ref().and_then(told).filter(|&turn| turn != 0);
         let context = Context {
             now: sink.now(),
-            alone: sink.requests().alone(),
+            // What taps tell of requests comes later than what is told of transactions.
+            alone: match self.turns {
+                None => sink.requests().alone(),
+                Some(_) => None,
+            },
+            turn: turn.map(Id),
             sequences: &self.sequences,
             lock_order: &|| sink.next_lock(),
         };

@@ -236,7 +236,7 @@ impl Witness for Sink {
     }
 
     fn arrived_before(&self, number: u64, at: Micros) -> Option<Arrival> {
-        self.requests.arrive_as(number, at)
+        self.requests.arrive_as(Id(number), at)
     }
 
     fn missed(&self, from: Micros, to: Micros, reason: &str) {

@@ -27,6 +27,7 @@ pub struct Status {
     pub by_comment: u64,
     pub by_application_name: u64,
     pub by_being_alone: u64,
+    pub by_turn: u64,
     /// Of the transactions: those that belong to no request.
     pub ghosts: u64,
     /// Since a transaction last belonged to a request: those that do more than set up their
@@ -80,6 +81,7 @@ pub(super) struct Counters {
     by_comment: AtomicU64,
     by_application_name: AtomicU64,
     by_being_alone: AtomicU64,
+    by_turn: AtomicU64,
     ghosts: AtomicU64,
     ghosts_in_a_row: AtomicU64,
     /// How many requests there were when the row of ghosts began.
@@ -130,6 +132,7 @@ impl Counters {
             Some((_, Attribution::Comment)) => add(&self.by_comment),
             Some((_, Attribution::ApplicationName)) => add(&self.by_application_name),
             Some((_, Attribution::Alone)) => add(&self.by_being_alone),
+            Some((_, Attribution::Turn)) => add(&self.by_turn),
             None => {
                 add(&self.ghosts);
                 if crowded {
@@ -228,6 +231,7 @@ impl Counters {
             by_comment: get(&self.by_comment),
             by_application_name: get(&self.by_application_name),
             by_being_alone: get(&self.by_being_alone),
+            by_turn: get(&self.by_turn),
             ghosts: get(&self.ghosts),
             ghosts_in_a_row: get(&self.ghosts_in_a_row),
             requests_meanwhile: get(&self.requests).saturating_sub(get(&self.requests_before)),

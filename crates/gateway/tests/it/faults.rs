@@ -3,7 +3,7 @@
 use crate::common::stage::*;
 use crate::common::*;
 use hindcast_cluster::Shutdown;
-use hindcast_gateway::record::{self, FinalStateMode, RecordError, RecordOptions};
+use hindcast_gateway::record::{self, FinalStateMode, Front, RecordError, RecordOptions};
 use hindcast_trace::{GapCause, Location, Outcome, Response, Transaction};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -331,10 +331,13 @@ async fn a_start_that_cannot_work_says_why() {
     let address = taken.local_addr().unwrap().to_string();
     for side in ["http", "postgres"] {
         let error = attempt(&good, &|options| {
+            let Front::Proxies(proxies) = &mut options.front else {
+                unreachable!()
+            };
             let target = if side == "http" {
-                &mut options.listen
+                &mut proxies.listen
             } else {
-                &mut options.pg_listen
+                &mut proxies.pg_listen
             };
             *target = address.parse().unwrap();
         })
@@ -372,7 +375,7 @@ async fn a_request_to_a_dead_service_is_recorded_as_broken() {
         .unwrap();
     let target = format!(
         "http://127.0.0.1:{}/x",
-        port_of(&recording.started().listen)
+        port_of(recording.started().listen.as_ref().unwrap())
     );
     let output = run("curl", &["-sS", &target]).await;
     assert!(String::from_utf8_lossy(&output.stdout).contains("cannot be reached"));

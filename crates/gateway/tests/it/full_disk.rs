@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::*;
-use hindcast_gateway::record::{self, RecordOptions};
+use hindcast_gateway::record::{self, Front, RecordOptions};
 use hindcast_trace::{GapCause, Location, RequestFilter, Trace};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
@@ -51,18 +51,23 @@ async fn inside() {
     };
     let location = Location::folder(Path::new(&folder).join("trace"));
     let mut options = RecordOptions::new(
-        any_port(),
-        format!("http://127.0.0.1:{}", service().await)
-            .parse()
-            .unwrap(),
-        any_port(),
+        Front::proxies_of(
+            any_port(),
+            format!("http://127.0.0.1:{}", service().await)
+                .parse()
+                .unwrap(),
+            any_port(),
+        ),
         postgres.parse().unwrap(),
         location.clone(),
     );
     options.writer.flush_interval = Duration::from_millis(20);
     options.writer.buffer_records_max = 16;
     let recording = record::start(options).await.unwrap();
-    let target = format!("http://127.0.0.1:{}/", port_of(&recording.started().listen));
+    let target = format!(
+        "http://127.0.0.1:{}/",
+        port_of(recording.started().listen.as_ref().unwrap())
+    );
     let body = "x".repeat(4000);
     let sent = std::cell::Cell::new(0u64);
     until("records are dropped", async || {

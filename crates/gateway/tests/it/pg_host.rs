@@ -89,11 +89,10 @@ async fn gateway_at(
 ) -> Server<Forwarding> {
     let connector = Arc::new(Connector::new(url).expect("usable certificates"));
     let options = ServerOptions {
-        listen,
         identity,
         runtimes: Vec::new(),
     };
-    Server::bind(options, connector, Arc::new(Forwarding))
+    Server::bind(&listen, options, connector, Arc::new(Forwarding))
         .await
         .expect("bound")
 }
@@ -633,11 +632,11 @@ async fn a_driver_can_make_its_session_wait() {
     let permissions: Arc<Mutex<VecDeque<Arc<Notify>>>> = Arc::default();
     let connector = Arc::new(Connector::new(url_of(&cluster)).unwrap());
     let options = ServerOptions {
-        listen: any_port(),
         identity: None,
         runtimes: Vec::new(),
     };
     let gateway = Server::bind(
+        &any_port(),
         options,
         connector,
         Arc::new(HoldingHost(Arc::clone(&permissions))),

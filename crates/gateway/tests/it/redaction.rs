@@ -3,6 +3,7 @@
 use crate::common::stage::*;
 use crate::common::*;
 use hindcast_gateway::ListenAddress;
+use hindcast_gateway::record::Front;
 use hindcast_gateway::redact::Rules;
 use hindcast_trace::Outcome;
 
@@ -86,7 +87,10 @@ async fn a_secret_column_is_in_no_ghost_and_in_no_aborted_answer() {
 async fn a_gateway_that_lets_everybody_in_is_warned_about() {
     for (host, warned) in [("0.0.0.0", true), ("127.0.0.1", false)] {
         let stage = Stage::with(nothing, |options| {
-            options.pg_listen = ListenAddress::Tcp {
+            let Front::Proxies(proxies) = &mut options.front else {
+                unreachable!()
+            };
+            proxies.pg_listen = ListenAddress::Tcp {
                 host: host.to_owned(),
                 port: 0,
             };

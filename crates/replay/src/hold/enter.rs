@@ -55,6 +55,7 @@ impl Holder {
         let request = earlier
             .or(named)
             .or(self.application)
+            .or_else(|| cx.turn())
             .or_else(|| cx.alone());
         let claim = cx.claim(request, opening.fingerprint.hash);
         let changed = self.options.code != Code::Recorded;

@@ -67,6 +67,8 @@ pub trait Context {
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
     /// What the server answered originally; `None` if that was not kept.
     fn recorded_answers(&self, tx: Tx) -> Result<Option<Vec<u8>>, Unreadable>;
+    /// The request on whose behalf the service has sent what it sent, if its tap tells.
+    fn turn(&self) -> Option<RequestId>;
     /// The request in flight, if there is exactly one.
     fn alone(&self) -> Option<RequestId>;
     fn took_snapshot(&mut self, tx: Tx);

@@ -76,6 +76,9 @@ impl Context for Told {
         self.readable()?;
         Ok(self.recorded.clone())
     }
+    fn turn(&self) -> Option<RequestId> {
+        None
+    }
     fn alone(&self) -> Option<RequestId> {
         self.alone
     }

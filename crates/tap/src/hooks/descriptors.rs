@@ -6,7 +6,7 @@ use libc::{FILE, c_char, c_int, c_uint, sockaddr, socklen_t};
 
 use crate::errno::{errno, set_errno};
 use crate::real::real;
-use crate::{descriptors, process, thread};
+use crate::{descriptors, listeners, process, thread};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(
@@ -63,13 +63,23 @@ pub unsafe extern "C" fn connect(
     result
 }
 
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: what the caller gave.
+    if let Some(result) = unsafe { listeners::bind(socket, address, length) } {
+        return result;
+    }
+    // SAFETY: what the caller gave.
+    unsafe { real!(fn bind(c_int, *const sockaddr, socklen_t) -> c_int)(socket, address, length) }
+}
+
 /// Where the recorder wants to be connected instead; `None` if it does not, or is gone.
 unsafe fn gate(address: *const sockaddr, length: socklen_t) -> Option<Address> {
     let board = process::board().filter(|_| !address.is_null())?;
     // SAFETY: what the caller of libc gave.
     let to = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length as usize) };
     let gate = board.redirected(to)?;
-    process::recorder_lives(board).then_some(gate)
+    process::recorder_lives().then_some(gate)
 }
 
 /// Connects to the recorder, which knows the connection by the address of this end: a Unix socket
@@ -82,7 +92,8 @@ fn connect_by(socket: c_int, gate: &Address) -> c_int {
         if gate.family() == unix {
             let errno = errno();
             let anonymous = (&raw const unix).cast::<sockaddr>();
-            libc::bind(socket, anonymous, size_of_val(&unix) as socklen_t);
+            let size = size_of_val(&unix) as socklen_t;
+            libc::syscall(libc::SYS_bind, socket, anonymous, size);
             set_errno(errno);
         }
         real!(fn connect(c_int, *const sockaddr, socklen_t) -> c_int)(

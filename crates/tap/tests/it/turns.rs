@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hindcast_spool::SharedBoard;
-use hindcast_taplog::board::{Address, Line, Redirect};
+use hindcast_taplog::board::{Address, Line, Purpose, Redirect};
 
 use crate::stage::{PATIENCE, Recorder, Service};
 
@@ -40,7 +40,7 @@ impl Gate {
         redirect.from[1] = named(SOCKET);
         redirect.to[0] = inet(port);
         redirect.to[1] = named(path.to_str().unwrap());
-        let board = Arc::new(SharedBoard::make(1, &redirect).unwrap());
+        let board = Arc::new(SharedBoard::make(Purpose::Record { first: 1 }, &redirect).unwrap());
         let turns = Turns::default();
         let gate = Self {
             board,

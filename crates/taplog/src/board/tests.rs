@@ -42,7 +42,7 @@ fn board() -> &'static Board {
         *place = Address::new(address).unwrap();
     }
     // SAFETY: the memory is new, aligned, and stays.
-    unsafe { Board::make(memory(), 5, 77, &redirect) }
+    unsafe { Board::make(memory(), Purpose::Record { first: 5 }, &redirect) }
 }
 
 #[test]
@@ -81,7 +81,6 @@ fn whose_turn_it_is_stands_at_the_connection() {
     assert_eq!(board.whose_turn(line), Some(5));
     board.forget(line);
     assert_eq!(board.whose_turn(line), None);
-    assert_eq!(board.recorder(), 77);
 }
 
 #[test]
@@ -99,6 +98,27 @@ fn every_connection_has_a_line_of_its_own() {
     for odd in [&b""[..], b"fff", b"ffffff", b"gggg0", b"+ffff", &[0xff; 5]] {
         assert_eq!(Line::of_name(odd), None, "{odd:?}");
     }
+}
+
+#[test]
+fn a_replayed_service_is_found_where_it_listens() {
+    // SAFETY: the memory is new, aligned, and stays.
+    let board = unsafe { Board::make(memory(), Purpose::Replay, &Redirect::NONE) };
+    assert!(board.replays() && !super::tests::board().replays());
+    let listener = |asked, got, v6| Listener { asked, got, v6 };
+    let all = [
+        listener(80, 40001, false),
+        listener(80, 40002, true),
+        listener(u16::MAX, 1, true),
+    ];
+    assert!(all.iter().all(|one| board.listens(*one)));
+    assert_eq!(board.listeners().collect::<Vec<_>>(), all);
+    assert_eq!(
+        (board.listener(80, true), board.listener(81, true)),
+        (Some(40002), None)
+    );
+    let more = (0..100).filter(|&port| board.listens(listener(port + 100, 9, false)));
+    assert_eq!(more.count(), LISTENERS - all.len(), "then there is no room");
 }
 
 #[test]

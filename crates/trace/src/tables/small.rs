@@ -33,11 +33,7 @@ impl Table for Shapes {
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Shape, Malformed> {
         let id = ShapeId(columns.int() as u32);
-        let statements = columns
-            .byte_strings()
-            .into_iter()
-            .map(text)
-            .collect::<Result<_, _>>()?;
+        let statements = texts(columns)?;
         Ok(Shape { id, statements })
     }
 }
@@ -247,6 +243,10 @@ impl Table for Bases {
     }
 }
 
+fn texts(columns: &mut RowReader<'_>) -> Result<Vec<String>, Malformed> {
+    columns.byte_strings().into_iter().map(text).collect()
+}
+
 /// `recorders`: who recorded, and what.
 pub(crate) struct Recorders;
 
@@ -268,6 +268,9 @@ impl Table for Recorders {
         Column::new("raised_isolation", Kind::Text, Packing::Plain).optional(),
         Column::new("hindcast_version", Kind::Text, Packing::Plain),
         Column::new("redacted", Kind::Text, Packing::Plain).list(),
+        Column::new("command", Kind::Text, Packing::Plain).list(),
+        Column::new("directory", Kind::Text, Packing::Plain),
+        Column::new("environment", Kind::Text, Packing::Plain).list(),
     ];
 
     fn pick(record: Record) -> Option<Recorder> {
@@ -294,6 +297,9 @@ impl Table for Recorders {
         );
         columns.bytes(row.hindcast_version.as_bytes());
         columns.byte_strings(row.redacted.iter());
+        columns.byte_strings(row.command.iter());
+        columns.bytes(row.directory.as_bytes());
+        columns.byte_strings(row.environment.iter());
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Recorder, Malformed> {
@@ -310,11 +316,10 @@ impl Table for Recorders {
             system_identifier: columns.int() as u64,
             raised_isolation: columns.word(Isolation::named)?,
             hindcast_version: columns.text()?,
-            redacted: columns
-                .byte_strings()
-                .into_iter()
-                .map(text)
-                .collect::<Result<_, _>>()?,
+            redacted: texts(columns)?,
+            command: texts(columns)?,
+            directory: columns.text()?,
+            environment: texts(columns)?,
         })
     }
 }

@@ -122,6 +122,7 @@ impl Table for Transactions {
             "comment" => Some(Attribution::Comment),
             "application_name" => Some(Attribution::ApplicationName),
             "alone" => Some(Attribution::Alone),
+            "turn" => Some(Attribution::Turn),
             _ => None,
         })?;
         let began = columns.int();
@@ -239,5 +240,6 @@ fn attribution_word(attribution: Attribution) -> &'static str {
         Attribution::Comment => "comment",
         Attribution::ApplicationName => "application_name",
         Attribution::Alone => "alone",
+        Attribution::Turn => "turn",
     }
 }

@@ -107,6 +107,7 @@ impl ClientSide {
             start: self.cursor.offset() - piece.bytes.len() as u64,
             at: cx.now,
             alone: cx.alone,
+            turn: cx.turn,
             work: Work::Plain,
         };
         let body = piece.body();

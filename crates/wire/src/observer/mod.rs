@@ -259,6 +259,7 @@ impl Observer {
             start: self.client.cursor.offset(),
             at: cx.now,
             alone: cx.alone,
+            turn: cx.turn,
             work: Work::Plain,
         };
         // If it cannot be noted there is too much outstanding: what was not noted is not sent.

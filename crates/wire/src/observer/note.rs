@@ -22,6 +22,8 @@ pub(super) struct Note {
     pub at: Micros,
     /// The request in flight then, if there was exactly one.
     pub alone: Option<RequestId>,
+    /// The request that its sender was working on, if that was told.
+    pub turn: Option<RequestId>,
     pub work: Work,
 }
 

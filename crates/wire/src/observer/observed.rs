@@ -56,6 +56,8 @@ pub struct Context<'a> {
     pub now: Micros,
     /// The request in flight, if there is exactly one.
     pub alone: Option<RequestId>,
+    /// The request on whose behalf the client's bytes were sent, where its process tells.
+    pub turn: Option<RequestId>,
     pub sequences: &'a SequenceColumns,
     /// Draws the next number of the order in which locking statements complete, across all
     /// sessions.

@@ -41,6 +41,7 @@ pub(super) struct Tail<'a> {
 pub(super) struct Open {
     began: Micros,
     alone: Option<RequestId>,
+    turn: Option<RequestId>,
     comment: Option<RequestId>,
     application: Option<RequestId>,
     pub explicit: bool,
@@ -91,6 +92,7 @@ impl Open {
         Box::new(Self {
             began,
             alone: None,
+            turn: None,
             comment: None,
             application,
             explicit: false,
@@ -139,6 +141,7 @@ impl Open {
         self.statement_count += 1;
         self.shape.add(&statement.fingerprint);
         self.comment = self.comment.or(request);
+        self.turn = self.turn.or(note.turn);
         if statement.takes_snapshot && !self.took_snapshot || !self.active {
             self.alone = note.alone;
         }
@@ -245,12 +248,14 @@ impl Open {
         if !self.announced {
             return None;
         }
-        let request = match (self.comment, self.application, self.alone) {
-            (Some(request), ..) => Some((request, Attribution::Comment)),
-            (_, Some(request), _) => Some((request, Attribution::ApplicationName)),
-            (.., Some(request)) => Some((request, Attribution::Alone)),
-            _ => None,
-        };
+        let known = [
+            (self.comment, Attribution::Comment),
+            (self.application, Attribution::ApplicationName),
+            (self.turn, Attribution::Turn),
+            (self.alone, Attribution::Alone),
+        ];
+        let mut known = known.into_iter();
+        let request = known.find_map(|(request, by)| Some((request?, by)));
         let client_bytes = match request {
             Some(_) => None,
             None => self.client_bytes(client, &end),

@@ -92,6 +92,7 @@ fn play(lines: &[usize], cuts: &mut dyn FnMut() -> usize) -> Seen {
     let context = Context {
         now: 1,
         alone: None,
+        turn: None,
         sequences: &sequences,
         lock_order: &|| 1,
     };
@@ -155,6 +156,7 @@ fn most_of_it_happens_to_an_established_session() {
     let context = Context {
         now: 1,
         alone: None,
+        turn: None,
         sequences: &sequences,
         lock_order: &|| 1,
     };
@@ -175,6 +177,7 @@ fn established() -> Observer {
     let context = Context {
         now: 1,
         alone: None,
+        turn: None,
         sequences: &sequences,
         lock_order: &|| 1,
     };
@@ -197,6 +200,7 @@ fn flood(observer: &mut Observer, direction: Direction, bytes: &[u8]) -> (usize,
     let context = Context {
         now: 1,
         alone: None,
+        turn: None,
         sequences: &sequences,
         lock_order: &|| 1,
     };
@@ -257,6 +261,7 @@ fn a_row_in_parts_counts_like_a_row_in_one() {
         let context = Context {
             now: 1,
             alone: None,
+            turn: None,
             sequences: &sequences,
             lock_order: &|| 1,
         };

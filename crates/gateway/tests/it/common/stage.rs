@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hindcast_cluster::{Cluster, Options};
 use hindcast_gateway::ListenAddress;
-use hindcast_gateway::record::{self, RecordOptions, Recording, Summary};
+use hindcast_gateway::record::{self, Front, RecordOptions, Recording, Summary};
 use hindcast_trace::{
     GapCause, Location, Request, RequestFilter, Trace, Transaction, TransactionFilter,
 };
@@ -82,7 +82,7 @@ impl Stage {
     }
 
     pub async fn request(&self, path: &str) -> String {
-        let port = port_of(&self.recording.started().listen);
+        let port = port_of(self.recording.started().listen.as_ref().unwrap());
         let output = run(
             "curl",
             &[
@@ -106,9 +106,11 @@ impl Stage {
 
 pub fn options(postgres: &str, service: u16, folder: &Path) -> RecordOptions {
     let mut options = RecordOptions::new(
-        any_port(),
-        format!("http://127.0.0.1:{service}").parse().unwrap(),
-        any_port(),
+        Front::proxies_of(
+            any_port(),
+            format!("http://127.0.0.1:{service}").parse().unwrap(),
+            any_port(),
+        ),
         postgres.parse().unwrap(),
         Location::folder(folder.join("trace")),
     );

@@ -10,7 +10,7 @@ use hindcast_gateway::http::{Limits, Witness};
 use hindcast_gateway::inside::{Inside, InsideEnd, InsideOptions, Numbers};
 use hindcast_gateway::redact::Redactor;
 use hindcast_spool::{Drain, SharedBoard};
-use hindcast_taplog::board::Redirect;
+use hindcast_taplog::board::{Purpose, Redirect};
 use hindcast_trace::{Digest, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -31,7 +31,8 @@ pub struct Stage {
 
 impl Stage {
     pub fn new() -> Self {
-        let board = Arc::new(SharedBoard::make(1, &Redirect::NONE).unwrap());
+        let board =
+            Arc::new(SharedBoard::make(Purpose::Record { first: 1 }, &Redirect::NONE).unwrap());
         let drain = Drain::with_board(Arc::clone(&board)).unwrap();
         Self::with(drain, Box::new(move || board.take_number()))
     }

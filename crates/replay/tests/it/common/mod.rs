@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use hindcast_cluster::{Cluster, Options};
 use hindcast_gateway::ListenAddress;
-use hindcast_gateway::record::{self, RecordOptions};
+use hindcast_gateway::record::{self, Front, RecordOptions};
 use hindcast_pg::DatabaseUrl;
 use hindcast_replay::compare::Ignore;
 use hindcast_replay::sender::Sent;
@@ -245,9 +245,11 @@ impl Stage {
         let (port, _) = serve(handler, Arc::clone(&world)).await;
         let url: DatabaseUrl = cluster.url("app").parse().unwrap();
         let mut options = RecordOptions::new(
-            any_port(),
-            format!("http://127.0.0.1:{port}").parse().unwrap(),
-            any_port(),
+            Front::proxies_of(
+                any_port(),
+                format!("http://127.0.0.1:{port}").parse().unwrap(),
+                any_port(),
+            ),
             url.clone(),
             Location::folder(folder.path().join("trace")),
         );
@@ -270,7 +272,8 @@ impl Stage {
 
     /// Sends a request and returns its answer, as `200 body`.
     pub fn request(&self, path: &str) -> impl Future<Output = String> + Send + 'static {
-        let ListenAddress::Tcp { port, .. } = &self.recording.started().listen else {
+        let ListenAddress::Tcp { port, .. } = self.recording.started().listen.as_ref().unwrap()
+        else {
             panic!("the ingress listens on a port")
         };
         let uri = format!("http://127.0.0.1:{port}{path}");
@@ -357,6 +360,7 @@ impl Recorded {
         let (port, serving) = serve(self.handler, Arc::clone(&world)).await;
         let setting = Setting {
             service_command: None,
+            launch: None,
             service_url: format!("http://127.0.0.1:{port}").parse().unwrap(),
             service_log: self.folder.path().join("service.log"),
             pg_listen: any_port(),

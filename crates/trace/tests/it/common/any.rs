@@ -112,7 +112,8 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
     let attribution = prop_oneof![
         Just(Attribution::Comment),
         Just(Attribution::ApplicationName),
-        Just(Attribution::Alone)
+        Just(Attribution::Alone),
+        Just(Attribution::Turn)
     ];
     let outcome = prop_oneof![
         Just(Outcome::Committed),
@@ -232,6 +233,9 @@ pub fn recorder() -> impl Strategy<Value = Recorder> {
             server_version: text(),
             hindcast_version: text(),
             raised_isolation,
+            command: redacted.clone(),
+            directory: redacted.concat(),
+            environment: redacted.clone(),
             redacted,
         }
     })

@@ -108,6 +108,9 @@ pub fn recorder(number: u16) -> Recorder {
         raised_isolation: Some(Isolation::RepeatableRead),
         hindcast_version: "0.1.0".into(),
         redacted: vec!["field:password".into()],
+        command: vec!["serve".into(), "-p 8000".into()],
+        directory: "/srv/forum".into(),
+        environment: vec!["LANG=C".into(), "API_TOKEN".into()],
     }
 }
 

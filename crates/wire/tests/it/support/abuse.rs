@@ -85,6 +85,7 @@ pub fn abuse(data: &[u8]) {
     let context = Context {
         now: 1,
         alone: None,
+        turn: None,
         sequences: &sequences,
         lock_order: &|| 1,
     };

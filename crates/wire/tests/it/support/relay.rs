@@ -93,6 +93,7 @@ impl Shared {
         let context = Context {
             now: self.now,
             alone: None,
+            turn: None,
             sequences: &self.sequences,
             lock_order: &|| locks.fetch_add(1, Ordering::Relaxed),
         };
@@ -110,6 +111,7 @@ impl Shared {
         let context = Context {
             now: self.now,
             alone: None,
+            turn: None,
             sequences: &self.sequences,
             lock_order: &|| locks.fetch_add(1, Ordering::Relaxed),
         };
@@ -122,6 +124,7 @@ impl Shared {
         let context = Context {
             now: self.now,
             alone: None,
+            turn: None,
             sequences: &self.sequences,
             lock_order: &|| locks.fetch_add(1, Ordering::Relaxed),
         };

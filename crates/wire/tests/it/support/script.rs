@@ -143,6 +143,7 @@ impl Session {
         let context = Context {
             now: self.now,
             alone: self.alone,
+            turn: None,
             sequences: &self.sequences,
             lock_order: &|| locks.replace(locks.get() + 1),
         };

@@ -1,15 +1,21 @@
 //! `hindcast record`
 
+mod service;
+
+use std::fmt::Display;
+use std::process::ExitStatus;
 use std::time::Duration;
 
+use hindcast_gateway::inside::InsideEnd;
 use hindcast_gateway::record::{
-    self, FinalStateMode, RecordOptions, Recording, Started, Status, Summary,
+    self, FinalStateMode, Front, RecordOptions, Recording, Started, Status, Summary,
 };
 use hindcast_gateway::redact::{RuleError, Rules};
 use hindcast_trace::{Base, BaseKind, WriterOptions};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::service::Service;
 use super::{base, key};
 use crate::allocator::Allocator;
 use crate::args::{BaseMethod, FinalStateWhen, RecordArgs};
@@ -23,11 +29,10 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
-    let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
-
+    let mut signals = Signals::catch()?;
+    if !args.command.is_empty() {
+        service::check(&args.command)?;
+    }
     let mut options = options(&args)?;
     if args.base == BaseMethod::Template {
         let place = base::place(&args.trace.trace);
@@ -38,7 +43,6 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         );
     }
     let taken = options.base.clone();
-    let mut allocator = Allocator::new();
     let recording = record::start(options).await.map_err(|error| {
         let failed = CliError::because("cannot record", &error);
         match error.hint() {
@@ -51,7 +55,62 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         recording.started(),
         taken.as_ref().map(base::describe),
     );
+    let tap = recording.started().tap.as_ref();
+    let mut service = match tap
+        .map(|tap| Service::start(&args.command, tap))
+        .transpose()
+    {
+        Ok(service) => service,
+        Err(error) => {
+            recording.stop().await;
+            return Err(error);
+        }
+    };
+    match until_the_end(&args, &recording, &mut signals, service.as_mut()).await {
+        Some(Ok(status)) => eprintln!("The service ended {}.", service::describe(status)),
+        Some(Err(error)) => eprintln!("{error}"),
+        None => eprintln!("Stopping: waiting for what is in flight. Once more to stop at once."),
+    }
+    let summary = tokio::select! {
+        summary = recording.stop() => summary,
+        _ = signals.next() => return Err(stopped_at_once()),
+    };
+    conclude(&args, summary, taken.as_ref())
+}
 
+/// What asks us to end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn catch() -> Result<Self, CliError> {
+        let catch = |kind| {
+            signal(kind).map_err(|error| CliError::because("cannot listen for signals", &error))
+        };
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) -> SignalKind {
+        tokio::select! {
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.terminate.recv() => SignalKind::terminate(),
+        }
+    }
+}
+
+/// Until the service has ended, which is told how; where it is not ours, until we are to end.
+async fn until_the_end(
+    args: &RecordArgs,
+    recording: &Recording,
+    signals: &mut Signals,
+    mut service: Option<&mut Service>,
+) -> Option<Result<ExitStatus, CliError>> {
+    let mut allocator = Allocator::new();
     let mut ticks = tokio::time::interval(STATUS_INTERVAL);
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     ticks.tick().await;
@@ -59,22 +118,17 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     let mut warned = None;
     loop {
         tokio::select! {
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
+            kind = signals.next() => service.as_ref()?.signal(kind),
+            status = async { Some(service.as_mut()?.ended().await) }, if service.is_some() => {
+                return status;
+            }
             _ = ticks.tick() => {
-                last = report(&args, &recording, last);
+                last = report(args, recording, last);
                 allocator.give_back();
             }
-            _ = looks.tick() => warned = warn_of_ghosts(&args, &recording, warned),
+            _ = looks.tick() => warned = warn_of_ghosts(args, recording, warned),
         }
     }
-    eprintln!("Stopping: waiting for what is in flight. Once more to stop at once.");
-    let summary = tokio::select! {
-        summary = recording.stop() => summary,
-        _ = interrupt.recv() => return Err(stopped_at_once()),
-        _ = terminate.recv() => return Err(stopped_at_once()),
-    };
-    conclude(&args, summary, taken.as_ref())
 }
 
 fn stopped_at_once() -> CliError {
@@ -84,21 +138,12 @@ fn stopped_at_once() -> CliError {
 }
 
 fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
-    let wrong =
-        |flag: &str, error: &dyn std::fmt::Display| CliError::usage(format!("{flag}: {error}"));
-    let mut options = RecordOptions::new(
-        args.listen
-            .parse()
-            .map_err(|error| wrong("--listen", &error))?,
-        args.app.parse().map_err(|error| wrong("--app", &error))?,
-        args.pg_listen
-            .parse()
-            .map_err(|error| wrong("--pg-listen", &error))?,
-        args.postgres
-            .parse()
-            .map_err(|error| wrong("--postgres", &error))?,
-        args.trace.trace.clone(),
-    );
+    let wrong = |flag: &str, error: &dyn Display| CliError::usage(format!("{flag}: {error}"));
+    let postgres = database(args)?
+        .parse()
+        .map_err(|error| wrong("--postgres", &error))?;
+    let mut options = RecordOptions::new(front(args)?, postgres, args.trace.trace.clone());
+    options.launch = service::launch(&args.command);
     options.writer = WriterOptions {
         flush_interval: args.flush_interval,
         durable: args.durable,
@@ -117,6 +162,37 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
     };
     options.redact = redaction(args)?;
     Ok(options)
+}
+
+/// From inside, if there is a command to start.
+fn front(args: &RecordArgs) -> Result<Front, CliError> {
+    let wrong = |flag: &str, error: &dyn Display| CliError::usage(format!("{flag}: {error}"));
+    let (Some(listen), Some(app), Some(pg_listen)) = (&args.listen, &args.app, &args.pg_listen)
+    else {
+        return Ok(Front::Inside);
+    };
+    Ok(Front::proxies_of(
+        listen.parse().map_err(|error| wrong("--listen", &error))?,
+        app.parse().map_err(|error| wrong("--app", &error))?,
+        pg_listen
+            .parse()
+            .map_err(|error| wrong("--pg-listen", &error))?,
+    ))
+}
+
+/// Where a service finds its database that is told so as most are.
+const SERVICE_URL: &str = "DATABASE_URL";
+
+fn database(args: &RecordArgs) -> Result<String, CliError> {
+    if let Some(given) = &args.postgres {
+        return Ok(given.clone());
+    }
+    let set = std::env::var(SERVICE_URL).ok();
+    set.filter(|url| url.starts_with("postgres"))
+        .ok_or_else(|| {
+            let message = format!("which database? {SERVICE_URL} names no Postgres");
+            CliError::usage(message).hint("say it with --postgres URL, or in HINDCAST_POSTGRES")
+        })
 }
 
 /// The rules of the command line, behind those that always hold.
@@ -143,40 +219,70 @@ fn redaction(args: &RecordArgs) -> Result<Rules, CliError> {
     Ok(rules)
 }
 
+/// The terminal is the service's, if there is one.
+fn say(args: &RecordArgs, line: std::fmt::Arguments<'_>) {
+    match args.command.is_empty() {
+        true => println!("{line}"),
+        false => eprintln!("{line}"),
+    }
+}
+
 fn announce(args: &RecordArgs, started: &Started, base: Option<String>) {
     if args.json {
         println!(
             "{}",
-            json!({ "event": "started", "recorder": started.recorder.number, "listen": started.listen.to_string(), "pg_listen": started.pg_listen.to_string(), "base": base, "redacted": started.recorder.redacted, "warnings": started.warnings })
+            json!({ "event": "started", "recorder": started.recorder.number, "listen": started.listen.as_ref().map(ToString::to_string), "pg_listen": started.pg_listen.to_string(), "base": base, "redacted": started.recorder.redacted, "warnings": started.warnings })
         );
         return;
     }
-    println!(
-        "Recording into {} as recorder {}",
-        args.trace.trace, started.recorder.number
+    say(
+        args,
+        format_args!(
+            "Recording into {} as recorder {}",
+            args.trace.trace, started.recorder.number
+        ),
     );
-    println!("  requests      {} → {}", started.listen, args.app);
-    println!(
-        "  transactions  {} → {}",
-        started.pg_listen, started.recorder.postgres
-    );
+    match (&started.listen, &args.app) {
+        (Some(listen), Some(app)) => {
+            say(args, format_args!("  requests      {listen} → {app}"));
+            let (gateway, database) = (&started.pg_listen, &started.recorder.postgres);
+            say(args, format_args!("  transactions  {gateway} → {database}"));
+        }
+        _ => {
+            say(
+                args,
+                format_args!("  requests      as the service's process tells, nothing in the way"),
+            );
+            let database = &started.recorder.postgres;
+            say(
+                args,
+                format_args!("  transactions  by way of a gateway to {database}"),
+            );
+        }
+    }
     match base {
-        Some(base) => println!("  base          {base}"),
-        None => println!(
-            "  base          none: take one with `hindcast base` before the first request, or nothing can be replayed"
+        Some(base) => say(args, format_args!("  base          {base}")),
+        None => say(
+            args,
+            format_args!(
+                "  base          none: take one with `hindcast base` before the first request, or nothing can be replayed"
+            ),
         ),
     }
     match &started.recorder.redacted[..] {
-        [] => println!("  redacted      nothing: --redact RULE leaves secrets out"),
+        [] => say(
+            args,
+            format_args!("  redacted      nothing: --redact RULE leaves secrets out"),
+        ),
         rules => match Rules::read(rules) {
-            Ok(rules) => println!("  redacted      {rules}"),
-            Err(_) => println!("  redacted      {}", rules.join("; ")),
+            Ok(rules) => say(args, format_args!("  redacted      {rules}")),
+            Err(_) => say(args, format_args!("  redacted      {}", rules.join("; "))),
         },
     }
     for warning in &started.warnings {
-        println!("  warning       {warning}");
+        say(args, format_args!("  warning       {warning}"));
     }
-    println!("Stop with Ctrl-C.");
+    say(args, format_args!("Stop with Ctrl-C."));
 }
 
 fn report(args: &RecordArgs, recording: &Recording, last: Status) -> Status {
@@ -184,7 +290,7 @@ fn report(args: &RecordArgs, recording: &Recording, last: Status) -> Status {
     if args.json {
         println!("{}", as_json("status", &status));
     } else if status.requests != last.requests || status.transactions != last.transactions {
-        println!("{}", line(&status));
+        say(args, format_args!("{}", line(&status)));
     }
     if !args.json {
         warn_of_gaps(&status, &last);
@@ -240,8 +346,9 @@ fn warn_of_ghosts(
     let Some(cause) = ghosts::cause(&status).filter(|cause| Some(*cause) != warned) else {
         return warned;
     };
-    let listen = recording.started().listen.to_string();
-    eprintln!("{}", ghosts::warning(cause, &status, &listen, &args.app));
+    let listen = recording.started().listen.as_ref().map(ToString::to_string);
+    let front = listen.as_deref().zip(args.app.as_deref());
+    eprintln!("{}", ghosts::warning(cause, &status, front));
     Some(cause)
 }
 
@@ -273,6 +380,7 @@ fn as_json(event: &str, status: &Status) -> serde_json::Value {
         "by_comment": status.by_comment,
         "by_application_name": status.by_application_name,
         "by_being_alone": status.by_being_alone,
+        "by_turn": status.by_turn,
         "ghosts": status.ghosts,
         "unattributed": status.unattributed,
         "read_committed": status.read_committed,
@@ -365,6 +473,40 @@ fn base_stays(base: &Base) -> Option<String> {
     ))
 }
 
+/// What the service's process told and could not be used.
+fn remarks_from_inside(end: &InsideEnd) -> Vec<String> {
+    let seen = &end.seen;
+    let left_alone = [
+        (seen.tls, "encrypted by the service itself"),
+        (seen.http2, "HTTP/2"),
+        (seen.unrecognised, "no protocol that is known"),
+        (
+            seen.malformed,
+            "broken off: what came next was no such protocol",
+        ),
+        (seen.upgraded, "upgraded, to WebSocket or another"),
+    ];
+    let mut remarks: Vec<_> = left_alone
+        .into_iter()
+        .filter(|(connections, _)| *connections > 0)
+        .map(|(connections, why)| {
+            let connections = count(connections, "connection");
+            format!("{connections} from clients not recorded: {why}")
+        })
+        .collect();
+    if seen.lost_records + end.rings_refused > 0 {
+        remarks.push(format!(
+            "{} of what the service's process told were lost ({}): the recorder was not fast enough",
+            count(seen.lost_records, "record"),
+            bytes(seen.lost_bytes)
+        ));
+    }
+    if let Some(reason) = &end.failed {
+        remarks.push(format!("requests were not recorded to the end: {reason}"));
+    }
+    remarks
+}
+
 fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<Exit, CliError> {
     if args.json {
         let mut stopped = as_json("stopped", &summary.status);
@@ -372,29 +514,40 @@ fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<
         stopped["final_state"] = json!(summary.final_state.as_ref().err());
         println!("{stopped}");
     } else {
-        println!(
-            "Recorded {} into {}",
-            line(&summary.status),
-            args.trace.trace
+        say(
+            args,
+            format_args!(
+                "Recorded {} into {}",
+                line(&summary.status),
+                args.trace.trace
+            ),
         );
         match &summary.final_state {
-            Ok(state) => println!(
-                "  final state   {}",
-                count(state.tables.len() as u64, "table")
+            Ok(state) => say(
+                args,
+                format_args!(
+                    "  final state   {}",
+                    count(state.tables.len() as u64, "table")
+                ),
             ),
-            Err(reason) => println!("  final state   not recorded: {reason}"),
+            Err(reason) => say(args, format_args!("  final state   not recorded: {reason}")),
         }
         if let Some(base) = base.and_then(base_stays) {
-            println!("  base          {base}");
+            say(args, format_args!("  base          {base}"));
         }
-        let listen = summary.started.listen.to_string();
-        if let Some(remark) = ghosts::remark(&summary.status, &listen, &args.app) {
-            println!("  note          {remark}");
+        let listen = summary.started.listen.as_ref().map(ToString::to_string);
+        let front = listen.as_deref().zip(args.app.as_deref());
+        if let Some(remark) = ghosts::remark(&summary.status, front) {
+            say(args, format_args!("  note          {remark}"));
         }
-        for remark in remarks(&summary.status) {
-            println!("  note          {remark}");
+        let inside = summary.inside.iter().flat_map(remarks_from_inside);
+        for remark in remarks(&summary.status).into_iter().chain(inside) {
+            say(args, format_args!("  note          {remark}"));
         }
-        println!("Next: hindcast ls --trace {}", args.trace.trace);
+        say(
+            args,
+            format_args!("Next: hindcast ls --trace {}", args.trace.trace),
+        );
     }
     summary
         .closed

@@ -1,0 +1,139 @@
+//! The service that `record -- COMMAND` starts.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use hindcast_exec::{preflight, program};
+use hindcast_gateway::record::{Launch, Variable};
+use hindcast_pg::secret;
+use hindcast_preload::Preload;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::SignalKind;
+
+use crate::error::CliError;
+
+/// What is the recorder's business and not the service's.
+const OURS: [&str; 2] = ["HINDCAST_KEY", "HINDCAST_POSTGRES"];
+
+/// A service with the tap in it.
+pub struct Service {
+    child: Child,
+    /// The library must stay as long as the service may start children.
+    _preload: Preload,
+}
+
+/// Refuses what the tap cannot be loaded into, before anything is started.
+pub fn check(command: &[OsString]) -> Result<(), CliError> {
+    let cannot = |error: &dyn std::error::Error| {
+        let words = command.iter().map(|word| word.to_string_lossy());
+        let words = words.collect::<Vec<_>>().join(" ");
+        CliError::because(format!("cannot record `{words}` from inside"), error)
+    };
+    let folder = std::env::current_dir()
+        .map_err(|error| CliError::because("the current folder cannot be found", &error))?;
+    let path = std::env::var_os("PATH");
+    let found = program::find(command, path.as_deref(), &folder).map_err(|error| cannot(&error))?;
+    preflight::loadable(&found.path).map_err(|error| {
+        cannot(&error).hint(
+            "record it from outside: --listen, --app and --pg-listen put a proxy in front of the service and one behind it",
+        )
+    })
+}
+
+impl Service {
+    pub fn start(command: &[OsString], tap: &Variable) -> Result<Self, CliError> {
+        let preload = Preload::make().map_err(|error| {
+            CliError::because("the library for the service cannot be written", &error)
+        })?;
+        let mut starting = Command::new(&command[0]);
+        starting.args(&command[1..]);
+        starting.envs(preload.environment(|name| std::env::var_os(name)));
+        starting.env(tap.0, &tap.1);
+        for name in OURS {
+            starting.env_remove(name);
+        }
+        let child = starting.spawn().map_err(|error| {
+            CliError::because(
+                format!("cannot start {}", command[0].to_string_lossy()),
+                &error,
+            )
+        })?;
+        Ok(Self {
+            child,
+            _preload: preload,
+        })
+    }
+
+    /// Resolves when the process that was started has ended.
+    pub async fn ended(&mut self) -> Result<ExitStatus, CliError> {
+        let ended = self.child.wait().await;
+        ended.map_err(|error| CliError::because("the service cannot be waited for", &error))
+    }
+
+    /// Passes on what the recorder was sent. What a terminal sends, it sends to the service, too.
+    pub fn signal(&self, kind: SignalKind) {
+        if kind == SignalKind::interrupt() && is_in_foreground() {
+            return;
+        }
+        if let Some(pid) = self.child.id() {
+            // SAFETY: a plain system call. The process has not been waited for, so it is ours.
+            unsafe { libc::kill(pid as i32, kind.as_raw_value()) };
+        }
+    }
+}
+
+/// What a replay needs to start it again.
+pub fn launch(command: &[OsString]) -> Launch {
+    if command.is_empty() {
+        return Launch::default();
+    }
+    let text = |text: &OsString| text.to_string_lossy().into_owned();
+    let folder = std::env::current_dir().unwrap_or_default();
+    let kept = |(name, value): (OsString, OsString)| {
+        let (name, value) = (text(&name), text(&value));
+        match is_secret(&name, &value) {
+            true => name,
+            false => format!("{name}={value}"),
+        }
+    };
+    let theirs = |(name, _): &(OsString, OsString)| !OURS.iter().any(|ours| name == ours);
+    Launch {
+        command: command.iter().map(text).collect(),
+        directory: folder.to_string_lossy().into_owned(),
+        environment: std::env::vars_os().filter(theirs).map(kept).collect(),
+    }
+}
+
+/// By what it is called, or a URL with a password in it.
+fn is_secret(name: &str, value: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "PASS",
+        "SECRET",
+        "TOKEN",
+        "KEY",
+        "CREDENTIAL",
+        "AUTH",
+        "SALT",
+        "COOKIE",
+        "PRIVATE",
+    ];
+    let name = name.to_ascii_uppercase();
+    NAMES.iter().any(|word| name.contains(word)) || secret::masked(value) != value
+}
+
+/// Whether keys of the terminal reach our process group.
+fn is_in_foreground() -> bool {
+    // SAFETY: plain system calls.
+    std::io::stdin().is_terminal() && unsafe { libc::tcgetpgrp(0) == libc::getpgrp() }
+}
+
+/// How it ended, in words.
+pub fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("with exit status {code}"),
+        (None, Some(signal)) => format!("by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}

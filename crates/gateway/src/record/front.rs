@@ -1,0 +1,191 @@
+//! How requests and transactions come to the recorder.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hindcast_pg::ListenAddress;
+use hindcast_spool::{Drain, SharedBoard};
+use hindcast_taplog::board::Purpose;
+use hindcast_trace::Id;
+
+use super::sink::Sink;
+use super::{RecordOptions, Threads};
+use crate::http::{Ingress, IngressOptions, ServiceUrl, Witness};
+use crate::inside::{Gates, Inside, InsideEnd, InsideOptions};
+use crate::listen::{BindError, Listener, Listeners};
+use crate::redact::Redactor;
+
+/// How requests and transactions come to the recorder.
+#[derive(Clone, Debug)]
+pub enum Front {
+    /// By two addresses that are given in place of those of the service and of its database.
+    Proxies(Proxies),
+    /// The service's own process tells of requests, and connects to the recorder in place of its
+    /// database: see [`Started::tap`](super::Started::tap).
+    Inside,
+}
+
+/// How a service is started.
+#[derive(Clone, Debug, Default)]
+pub struct Launch {
+    /// Program and arguments; empty: by somebody else.
+    pub command: Vec<String>,
+    pub directory: String,
+    /// `NAME=value`, or `NAME` alone if the value is not to be kept.
+    pub environment: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Proxies {
+    pub listen: ListenAddress,
+    pub service: ServiceUrl,
+    /// Speak HTTP/2 with the service.
+    pub service_http2: bool,
+    pub pg_listen: ListenAddress,
+}
+
+/// What has been bound. Nothing is served yet.
+pub(super) enum Bound {
+    Proxies { http: Listener, pg: Listener },
+    Inside(Gates),
+}
+
+/// Where requests come from.
+pub(super) enum Requests {
+    Ingress(Ingress),
+    Inside {
+        inside: Inside,
+        /// Of the gate's socket.
+        _folder: tempfile::TempDir,
+    },
+}
+
+impl Front {
+    /// An ingress in front of the service and a gateway behind it.
+    pub fn proxies_of(
+        listen: ListenAddress,
+        service: ServiceUrl,
+        pg_listen: ListenAddress,
+    ) -> Self {
+        Self::Proxies(Proxies {
+            listen,
+            service,
+            service_http2: false,
+            pg_listen,
+        })
+    }
+
+    pub(super) async fn bind(&self) -> Result<Bound, BindError> {
+        Ok(match self {
+            Self::Proxies(proxies) => Bound::Proxies {
+                http: Listener::bind(&proxies.listen).await?,
+                pg: Listener::bind(&proxies.pg_listen).await?,
+            },
+            Self::Inside => Bound::Inside(Gates::open().await?),
+        })
+    }
+
+    pub(super) fn proxies(&self) -> Option<&Proxies> {
+        match self {
+            Self::Proxies(proxies) => Some(proxies),
+            Self::Inside => None,
+        }
+    }
+}
+
+impl Bound {
+    /// Where clients connect, if it is to us.
+    pub fn listen(&self) -> Option<ListenAddress> {
+        match self {
+            Self::Proxies { http, .. } => Some(http.address()),
+            Self::Inside(_) => None,
+        }
+    }
+
+    pub fn pg_listen(&self) -> ListenAddress {
+        match self {
+            Self::Proxies { pg, .. } => pg.address(),
+            Self::Inside(gates) => gates.listeners[0].address(),
+        }
+    }
+
+    /// What the service's processes share with us, where they do.
+    pub fn board(
+        &self,
+        options: &RecordOptions,
+        recorder: u16,
+    ) -> io::Result<Option<Arc<SharedBoard>>> {
+        let Self::Inside(gates) = self else {
+            return Ok(None);
+        };
+        let purpose = Purpose::Record {
+            first: Id::new(recorder, 1).0,
+        };
+        let redirect = gates.redirect(&options.postgres);
+        Ok(Some(Arc::new(SharedBoard::make(purpose, &redirect)?)))
+    }
+
+    /// Begins to take requests. Returns where transactions come, and what a service must have in
+    /// its environment.
+    pub fn serve(
+        self,
+        options: &RecordOptions,
+        (sink, redactor): (&Arc<Sink>, &Arc<Redactor>),
+        board: Option<&Arc<SharedBoard>>,
+        threads: &Threads,
+    ) -> io::Result<(Requests, Listeners, Option<Variable>)> {
+        let witness = Arc::clone(sink) as Arc<dyn Witness>;
+        match (self, options.front.proxies(), board) {
+            (Self::Proxies { http, pg }, Some(proxies), _) => {
+                let ingress = IngressOptions {
+                    listen: proxies.listen.clone(),
+                    service: proxies.service.clone(),
+                    service_http2: proxies.service_http2,
+                    limits: options.limits,
+                    redactor: Arc::clone(redactor),
+                    runtimes: threads.handles.clone(),
+                };
+                let ingress = Ingress::serve(http, ingress, witness);
+                Ok((Requests::Ingress(ingress), Listeners(vec![pg]), None))
+            }
+            (Self::Inside(gates), _, Some(board)) => {
+                let drain = Drain::with_board(Arc::clone(board))?;
+                let variable = drain.variable();
+                let (listeners, folder) = gates.into_parts();
+                let board = Arc::clone(board);
+                let inside = InsideOptions {
+                    limits: options.limits,
+                    redactor: Arc::clone(redactor),
+                    numbers: Box::new(move || board.take_number()),
+                };
+                let inside = Inside::start(drain, witness, inside)?;
+                let requests = Requests::Inside {
+                    inside,
+                    _folder: folder,
+                };
+                Ok((requests, listeners, Some(variable)))
+            }
+            _ => unreachable!("what was bound is what the options say"),
+        }
+    }
+}
+
+/// A variable of the environment.
+pub type Variable = (&'static str, String);
+
+impl Requests {
+    /// Takes no more, and lets those in flight end.
+    pub async fn stop(self, patience: Duration) -> Option<InsideEnd> {
+        match self {
+            Self::Ingress(ingress) => {
+                ingress.shut_down(patience).await;
+                None
+            }
+            Self::Inside { inside, .. } => {
+                let stopped = tokio::task::spawn_blocking(move || inside.stop());
+                Some(stopped.await.expect("stopping does not panic"))
+            }
+        }
+    }
+}

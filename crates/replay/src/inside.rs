@@ -1,0 +1,93 @@
+//! A service that was recorded from inside, as it was started: its connections to the database lead
+//! to the holder, and what it listens on is a port of its own.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hindcast_gateway::Gates;
+use hindcast_gateway::http::ServiceUrl;
+use hindcast_pg::DatabaseUrl;
+use hindcast_preload::Preload;
+use hindcast_spool::{Reception, SharedBoard};
+use hindcast_taplog::board::{Listener, Purpose};
+
+/// How a service was started, and what it knew its database by.
+#[derive(Clone)]
+pub struct Launch {
+    /// For a shell.
+    pub command: String,
+    pub directory: PathBuf,
+    pub environment: Vec<(String, OsString)>,
+    pub database: DatabaseUrl,
+    /// The port that requests came to; `None`: there was only one.
+    pub port: Option<u16>,
+}
+
+/// What a service needs that is replayed from inside, for as long as it runs.
+pub struct Inside {
+    pub board: Arc<SharedBoard>,
+    reception: Reception,
+    preload: Preload,
+    launch: Launch,
+    /// Of the gate's socket.
+    _folder: tempfile::TempDir,
+}
+
+impl Inside {
+    /// Returns the gates to serve as well.
+    pub fn open(launch: Launch, gates: Gates) -> io::Result<(Self, hindcast_gateway::Listeners)> {
+        let redirect = gates.redirect(&launch.database);
+        let board = Arc::new(SharedBoard::make(Purpose::Replay, &redirect)?);
+        let (listeners, folder) = gates.into_parts();
+        let inside = Self {
+            reception: Reception::open(Arc::clone(&board))?,
+            preload: Preload::make()?,
+            board,
+            launch,
+            _folder: folder,
+        };
+        Ok((inside, listeners))
+    }
+
+    pub fn command(&self) -> &str {
+        &self.launch.command
+    }
+
+    pub fn directory(&self) -> &PathBuf {
+        &self.launch.directory
+    }
+
+    /// All of it.
+    pub fn environment(&self) -> Vec<(String, OsString)> {
+        let mut all = self.launch.environment.clone();
+        let set = |name: &str| {
+            let mut known = self.launch.environment.iter();
+            known
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.clone())
+        };
+        let ours = self.preload.environment(set);
+        all.retain(|(name, _)| !ours.iter().any(|(our, _)| our == name));
+        all.extend(
+            ours.into_iter()
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
+        let (name, value) = self.reception.variable();
+        all.push(((*name).to_owned(), value.into()));
+        all
+    }
+
+    /// Where the service listens, once it does. Of several ports, the one that requests came to.
+    pub fn service(&self) -> Option<ServiceUrl> {
+        let asked =
+            |listener: &Listener| self.launch.port.is_none_or(|port| listener.asked == port);
+        let listener = self.board.listeners().find(asked)?;
+        let host = match listener.v6 {
+            true => "[::1]",
+            false => "127.0.0.1",
+        };
+        format!("http://{host}:{}", listener.got).parse().ok()
+    }
+}
