@@ -253,6 +253,15 @@ fn it_is_so_over_unix_sockets_and_in_children() {
 }
 
 #[test]
+fn a_shim_knows_the_turns_of_a_loop() {
+    let port = free_port();
+    let shim = concat!(env!("CARGO_MANIFEST_DIR"), "/shims/node.cjs");
+    let mut command = Command::new("node");
+    command.args(["--require", shim, "-e", NODE, &port.to_string()]);
+    are_exact(&turns_of(&mut command, port, 20));
+}
+
+#[test]
 fn where_one_thread_serves_several_requests_no_wrong_turn_is_told() {
     let port = free_port();
     let mut command = Command::new("node");
