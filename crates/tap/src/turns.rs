@@ -175,15 +175,3 @@ fn begins_request(bytes: &[u8]) -> bool {
         }
     }
 }
-
-/// For who can call a function: the request that the calling thread has read last.
-#[unsafe(no_mangle)]
-pub extern "C" fn hindcast_turn_read() -> u64 {
-    last_read()
-}
-
-/// And: from here on the calling thread works on this request.
-#[unsafe(no_mangle)]
-pub extern "C" fn hindcast_turn_set(request: u64) {
-    set(request);
-}

@@ -7,6 +7,7 @@ use super::body::Body;
 use super::call::Call;
 use super::head::{self, Gathered};
 use super::host::Host;
+use super::upload::Upload;
 
 /// The half of a connection that the service reads.
 #[derive(Debug, Default)]
@@ -15,8 +16,7 @@ pub(super) struct Requests {
     /// When the request began whose head is gathered, and its turn.
     began: u64,
     turn: Option<u64>,
-    /// Of the last request.
-    body: Option<Body>,
+    upload: Upload,
 }
 
 impl Requests {
@@ -30,17 +30,9 @@ impl Requests {
         mut bytes: &[u8],
     ) -> Result<(), Malformed> {
         while !bytes.is_empty() {
-            let Some(body) = &mut self.body else {
-                self.take_head(host, calls, at, &mut turn, &mut bytes)?;
-                continue;
-            };
-            let call = calls.back_mut().ok_or(Malformed)?;
-            if let Some(number) = turn.take() {
-                call.turn(host, number);
-            }
-            if body.take(&mut bytes, |data| call.body(host, data))? {
-                self.body = None;
-                call.whole(host);
+            match self.upload.is_whole() {
+                true => self.take_head(host, calls, at, &mut turn, &mut bytes)?,
+                false => self.upload.take(host, calls, &mut turn, &mut bytes)?,
             }
         }
         Ok(())
@@ -76,7 +68,7 @@ impl Requests {
             None | Some(Body::Length(0)) => call.whole(host),
             // Nothing says where it ends.
             Some(Body::UntilClosed) => return Err(Malformed),
-            Some(body) => self.body = Some(body),
+            Some(body) => self.upload.begin(body),
         }
         calls.push_back(call);
         Ok(())
@@ -89,19 +81,11 @@ impl Requests {
         calls: &mut VecDeque<Call>,
         length: u64,
     ) -> Result<(), Malformed> {
-        let (Some(call), Some(body)) = (calls.back_mut(), &mut self.body) else {
-            return Err(Malformed);
-        };
-        call.body_unseen();
-        if body.skip(length)? {
-            self.body = None;
-            call.whole(host);
-        }
-        Ok(())
+        self.upload.unseen(host, calls, length)
     }
 
     /// Whether the bytes that come next begin a request.
     pub fn is_between(&self) -> bool {
-        self.body.is_none() && self.head.is_empty()
+        self.upload.is_whole() && self.head.is_empty()
     }
 }

@@ -24,6 +24,7 @@ mod http1;
 mod merge;
 mod stream;
 mod streams;
+mod upload;
 mod uwsgi;
 
 use std::io;

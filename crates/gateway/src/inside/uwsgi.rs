@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 
 use super::Malformed;
-use super::body::Body;
 use super::call::Call;
 use super::cgi::{self, Variables};
 use super::host::Host;
+use super::upload::Upload;
 
 const HEAD: usize = 4;
 
@@ -21,7 +21,7 @@ pub(super) struct Requests {
     gathered: Vec<u8>,
     began: u64,
     turn: Option<u64>,
-    body: Option<Body>,
+    upload: Upload,
 }
 
 impl Requests {
@@ -34,15 +34,8 @@ impl Requests {
         mut bytes: &[u8],
     ) -> Result<(), Malformed> {
         while !bytes.is_empty() {
-            if let Some(body) = &mut self.body {
-                let call = calls.back_mut().ok_or(Malformed)?;
-                if let Some(number) = turn.take() {
-                    call.turn(host, number);
-                }
-                if body.take(&mut bytes, |data| call.body(host, data))? {
-                    self.body = None;
-                    call.whole(host);
-                }
+            if !self.upload.is_whole() {
+                self.upload.take(host, calls, &mut turn, &mut bytes)?;
                 continue;
             }
             if self.gathered.is_empty() {
@@ -56,9 +49,9 @@ impl Requests {
             let (head, asked, body) = cgi::request("uwsgi", &variables);
             let mut call = Call::begin(host, self.began, self.turn.take(), head, asked);
             self.gathered.clear();
-            self.body = body;
-            if self.body.is_none() {
-                call.whole(host);
+            match body {
+                Some(body) => self.upload.begin(body),
+                None => call.whole(host),
             }
             calls.push_back(call);
         }
@@ -84,25 +77,18 @@ impl Requests {
         Ok(true)
     }
 
+    /// Bytes went from the socket to a file.
     pub fn unseen(
         &mut self,
         host: &mut Host,
         calls: &mut VecDeque<Call>,
         length: u64,
     ) -> Result<(), Malformed> {
-        let (Some(call), Some(body)) = (calls.back_mut(), &mut self.body) else {
-            return Err(Malformed);
-        };
-        call.body_unseen();
-        if body.skip(length)? {
-            self.body = None;
-            call.whole(host);
-        }
-        Ok(())
+        self.upload.unseen(host, calls, length)
     }
 
     pub fn is_between(&self) -> bool {
-        self.body.is_none() && self.gathered.is_empty()
+        self.upload.is_whole() && self.gathered.is_empty()
     }
 }
 

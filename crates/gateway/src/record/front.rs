@@ -47,8 +47,22 @@ pub struct Proxies {
 
 /// What has been bound. Nothing is served yet.
 pub(super) enum Bound {
-    Proxies { http: Listener, pg: Listener },
+    Proxies {
+        http: Listener,
+        pg: Listener,
+        proxies: Proxies,
+    },
     Inside(Gates),
+}
+
+/// What is served.
+pub(super) struct Served {
+    pub requests: Requests,
+    /// Where transactions come.
+    pub listeners: Listeners,
+    /// What the service's processes share with us, and what they must have in their environment.
+    pub board: Option<Arc<SharedBoard>>,
+    pub tap: Option<Variable>,
 }
 
 /// Where requests come from.
@@ -81,6 +95,7 @@ impl Front {
             Self::Proxies(proxies) => Bound::Proxies {
                 http: Listener::bind(&proxies.listen).await?,
                 pg: Listener::bind(&proxies.pg_listen).await?,
+                proxies: proxies.clone(),
             },
             Self::Inside => Bound::Inside(Gates::open().await?),
         })
@@ -110,64 +125,55 @@ impl Bound {
         }
     }
 
-    /// What the service's processes share with us, where they do.
-    pub fn board(
-        &self,
-        options: &RecordOptions,
-        recorder: u16,
-    ) -> io::Result<Option<Arc<SharedBoard>>> {
-        let Self::Inside(gates) = self else {
-            return Ok(None);
-        };
-        let purpose = Purpose::Record {
-            first: Id::new(recorder, 1).0,
-        };
-        let redirect = gates.redirect(&options.postgres);
-        Ok(Some(Arc::new(SharedBoard::make(purpose, &redirect)?)))
-    }
-
-    /// Begins to take requests. Returns where transactions come, and what a service must have in
-    /// its environment.
+    /// Begins to take requests.
     pub fn serve(
         self,
         options: &RecordOptions,
-        (sink, redactor): (&Arc<Sink>, &Arc<Redactor>),
-        board: Option<&Arc<SharedBoard>>,
+        sink: &Arc<Sink>,
+        redactor: &Arc<Redactor>,
         threads: &Threads,
-    ) -> io::Result<(Requests, Listeners, Option<Variable>)> {
-        let witness = Arc::clone(sink) as Arc<dyn Witness>;
-        match (self, options.front.proxies(), board) {
-            (Self::Proxies { http, pg }, Some(proxies), _) => {
+    ) -> io::Result<Served> {
+        let (witness, redactor) = (Arc::clone(sink) as Arc<dyn Witness>, Arc::clone(redactor));
+        let gates = match self {
+            Self::Inside(gates) => gates,
+            Self::Proxies { http, pg, proxies } => {
                 let ingress = IngressOptions {
-                    listen: proxies.listen.clone(),
-                    service: proxies.service.clone(),
+                    listen: proxies.listen,
+                    service: proxies.service,
                     service_http2: proxies.service_http2,
                     limits: options.limits,
-                    redactor: Arc::clone(redactor),
+                    redactor,
                     runtimes: threads.handles.clone(),
                 };
-                let ingress = Ingress::serve(http, ingress, witness);
-                Ok((Requests::Ingress(ingress), Listeners(vec![pg]), None))
+                return Ok(Served {
+                    requests: Requests::Ingress(Ingress::serve(http, ingress, witness)),
+                    listeners: Listeners(vec![pg]),
+                    board: None,
+                    tap: None,
+                });
             }
-            (Self::Inside(gates), _, Some(board)) => {
-                let drain = Drain::with_board(Arc::clone(board))?;
-                let variable = drain.variable();
-                let (listeners, folder) = gates.into_parts();
-                let board = Arc::clone(board);
-                let inside = InsideOptions {
-                    limits: options.limits,
-                    redactor: Arc::clone(redactor),
-                    numbers: Box::new(move || board.take_number()),
-                };
-                let inside = Inside::start(drain, witness, inside)?;
-                let requests = Requests::Inside {
-                    inside,
-                    _folder: folder,
-                };
-                Ok((requests, listeners, Some(variable)))
-            }
-            _ => unreachable!("what was bound is what the options say"),
-        }
+        };
+        let purpose = Purpose::Record {
+            first: Id::new(sink.recorder(), 1).0,
+        };
+        let redirect = gates.redirect(&options.postgres);
+        let board = Arc::new(SharedBoard::make(purpose, &redirect)?);
+        let drain = Drain::with_board(Arc::clone(&board))?;
+        let tap = drain.variable();
+        let numbers = Arc::clone(&board);
+        let inside = InsideOptions {
+            limits: options.limits,
+            redactor,
+            numbers: Box::new(move || numbers.take_number()),
+        };
+        let inside = Inside::start(drain, witness, inside)?;
+        let (listeners, _folder) = gates.into_parts();
+        Ok(Served {
+            requests: Requests::Inside { inside, _folder },
+            listeners,
+            board: Some(board),
+            tap: Some(tap),
+        })
     }
 }
 

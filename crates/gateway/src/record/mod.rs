@@ -219,7 +219,6 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let bound = options.front.bind().await?;
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
     let (writer, number) = create_trace(&options).await?;
-    let board = bound.board(&options, number).map_err(RecordError::Tap)?;
     let redactor = Arc::new(Redactor::new(options.redact.clone()));
     let sink = Arc::new(Sink::new(
         writer.clone(),
@@ -246,11 +245,12 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         sink.record(Record::Base(base.clone()));
     }
     let threads = Threads::start(options.runtimes);
-    let host = options.host(&sink, &redactor, asked.facts.database, board.clone());
+    let served = bound.serve(&options, &sink, &redactor, &threads);
+    let served = served.map_err(RecordError::Tap)?;
+    let host = options.host(&sink, &redactor, asked.facts.database, served.board);
     let server = options.server(identity, &threads);
-    let served = bound.serve(&options, (&sink, &redactor), board.as_ref(), &threads);
-    let (requests, listeners, tap) = served.map_err(RecordError::Tap)?;
-    let postgres = Server::serve(listeners, server, Arc::clone(&connector), Arc::new(host));
+    let (listeners, host) = (served.listeners, Arc::new(host));
+    let postgres = Server::serve(listeners, server, Arc::clone(&connector), host);
     let (stop_settler, stopped) = oneshot::channel();
     let settler = settler.run(options.writer.flush_interval, postgres.handle(), stopped);
     let settler = tokio::spawn(settler);
@@ -259,7 +259,7 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         sink,
         writer,
         connector,
-        requests,
+        requests: served.requests,
         postgres,
         settler: (stop_settler, settler),
         catalog: tokio::spawn(catalog),
@@ -270,7 +270,7 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
             recorder,
             listen,
             pg_listen,
-            tap,
+            tap: served.tap,
         },
         final_state: options.final_state,
         drain: options.drain,

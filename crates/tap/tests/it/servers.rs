@@ -1,29 +1,11 @@
 //! Servers of others, as they are.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use hindcast_taplog::{Direction, How};
 
-use crate::stage::{PATIENCE, Recorder, Service};
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-fn connect(port: u16) -> TcpStream {
-    let begun = Instant::now();
-    loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => return stream,
-            Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
-}
+use crate::stage::{Recorder, Service, connect, free_port};
 
 const PYTHON: &str = r#"
 import http.server, socketserver, sys

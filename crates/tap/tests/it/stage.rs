@@ -1,6 +1,7 @@
 //! Starts programs with the tap, and reads what it told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hindcast_spool::{Drain, Entry, Program, Segments, SharedBoard, Spool};
 use hindcast_taplog::{CAPACITY_VARIABLE, Direction, How, Told};
@@ -37,6 +38,23 @@ pub fn built(name: &str) -> PathBuf {
         .expect("there is a C compiler");
     assert!(status.success(), "{name} does not compile");
     own
+}
+
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// The server may take a while to begin.
+pub fn connect(port: u16) -> TcpStream {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => return stream,
+            Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// A recorder.

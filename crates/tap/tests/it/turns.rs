@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hindcast_spool::SharedBoard;
 use hindcast_taplog::board::{Address, Line, Purpose, Redirect};
 
-use crate::stage::{PATIENCE, Recorder, Service};
+use crate::stage::{Recorder, Service, connect, free_port};
 
 /// Where the services below believe their database to be. Nobody is there.
 const PORT: u16 = 1;
@@ -163,22 +163,6 @@ require("http").createServer((request, response) => {
     ask(request.url, () => ask(request.url, data => response.end(data)));
 }).listen(Number(process.argv[1]), "127.0.0.1");
 "#;
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-fn connect(port: u16) -> TcpStream {
-    let begun = Instant::now();
-    loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => return stream,
-            Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
-}
 
 /// Some clients at a time, each with requests one after the other.
 fn turns_of(

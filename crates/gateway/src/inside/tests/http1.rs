@@ -11,19 +11,7 @@ use Direction::{In, Out};
 /// What is recorded of a connection that carries this and is closed.
 fn check(said: &[Said<'_>], expected: Expect) {
     let mut stage = Stage::new();
-    stage.accepted(1);
-    for &(turn, direction, bytes) in said {
-        if let Some(request) = turn {
-            stage.told(Told::Turn { stream: 1, request });
-        }
-        stage.told(Told::Bytes {
-            stream: 1,
-            direction,
-            bytes,
-        });
-    }
-    stage.told(Told::Closed { stream: 1 });
-    stage.passes(10_000_000_000);
+    stage.carries(said);
     expected.assert_eq(&stage.recorded());
     stage.finish();
     comes_to_the_same_in_any_pieces(said);

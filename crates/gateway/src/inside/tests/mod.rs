@@ -231,24 +231,31 @@ fn as_text(request: &Request) -> String {
 /// What a connection carries: a turn, if a request begins with it, direction and bytes.
 type Said<'a> = (Option<u64>, Direction, &'a [u8]);
 
-/// Whether the same is recorded when what is said comes in other pieces: cut in two at each point,
-/// and byte by byte.
-fn comes_to_the_same_in_any_pieces(said: &[Said<'_>]) {
-    let run = |pieces: &[Said<'_>]| {
-        let mut stage = Stage::new();
-        stage.accepted(1);
-        for &(turn, direction, bytes) in pieces {
+impl Stage {
+    /// A connection that carries this and is closed.
+    fn carries(&mut self, said: &[Said<'_>]) {
+        self.accepted(1);
+        for &(turn, direction, bytes) in said {
             if let Some(request) = turn {
-                stage.told(Told::Turn { stream: 1, request });
+                self.told(Told::Turn { stream: 1, request });
             }
-            stage.told(Told::Bytes {
+            self.told(Told::Bytes {
                 stream: 1,
                 direction,
                 bytes,
             });
         }
-        stage.told(Told::Closed { stream: 1 });
-        stage.passes(10_000_000_000);
+        self.told(Told::Closed { stream: 1 });
+        self.passes(10_000_000_000);
+    }
+}
+
+/// Whether the same is recorded when what is said comes in other pieces: cut in two at each point,
+/// and byte by byte.
+fn comes_to_the_same_in_any_pieces(said: &[Said<'_>]) {
+    let run = |pieces: &[Said<'_>]| {
+        let mut stage = Stage::new();
+        stage.carries(pieces);
         stage.finish();
         let mut requests = stage.requests();
         for request in &mut requests {

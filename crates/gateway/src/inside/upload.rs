@@ -1,0 +1,65 @@
+//! The body of the request that came last, on a connection that carries one after the other.
+
+use std::collections::VecDeque;
+
+use super::Malformed;
+use super::body::Body;
+use super::call::Call;
+use super::host::Host;
+
+/// What is still to come of it.
+#[derive(Debug, Default)]
+pub(super) struct Upload {
+    body: Option<Body>,
+}
+
+impl Upload {
+    pub fn is_whole(&self) -> bool {
+        self.body.is_none()
+    }
+
+    pub fn begin(&mut self, body: Body) {
+        self.body = Some(body);
+    }
+
+    /// Takes as much of `bytes` as belongs to the body, where there is one. `turn`: the tap took
+    /// them for the beginning of a request.
+    pub fn take(
+        &mut self,
+        host: &mut Host,
+        calls: &mut VecDeque<Call>,
+        turn: &mut Option<u64>,
+        bytes: &mut &[u8],
+    ) -> Result<(), Malformed> {
+        let Some(body) = &mut self.body else {
+            return Ok(());
+        };
+        let call = calls.back_mut().ok_or(Malformed)?;
+        if let Some(number) = turn.take() {
+            call.turn(host, number);
+        }
+        if body.take(bytes, |data| call.body(host, data))? {
+            self.body = None;
+            call.whole(host);
+        }
+        Ok(())
+    }
+
+    /// Bytes went from the socket to a file.
+    pub fn unseen(
+        &mut self,
+        host: &mut Host,
+        calls: &mut VecDeque<Call>,
+        length: u64,
+    ) -> Result<(), Malformed> {
+        let (Some(call), Some(body)) = (calls.back_mut(), &mut self.body) else {
+            return Err(Malformed);
+        };
+        call.body_unseen();
+        if body.skip(length)? {
+            self.body = None;
+            call.whole(host);
+        }
+        Ok(())
+    }
+}
