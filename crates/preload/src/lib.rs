@@ -1,7 +1,8 @@
-//! Puts the tap into a service: the library as a file, and the environment that loads it.
+//! Puts the tap into a service: the library and its shims as files, and the environment that loads
+//! them.
 //!
 //! ```text
-//!   Preload::make ──▶ a folder with the library ──▶ environment ──▶ the service and its children
+//!   Preload::make ──▶ a folder with the files ──▶ environment ──▶ the service and its children
 //! ```
 //!
 //! **Where to start reading**: [`Preload`].
@@ -16,9 +17,40 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Built by `build.rs` from `crates/tap`.
+const PRELOAD: &str = "LD_PRELOAD";
 static TAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tap.so"));
 
-const PRELOAD: &str = "LD_PRELOAD";
+const LIBRARY: &str = "libhindcast_tap.so";
+
+/// What tells the tap whose turn it is in a runtime, by its own means.
+struct Shim {
+    /// For people.
+    runtime: &'static str,
+    /// Where the files are, and what they hold. The first is what is loaded.
+    files: &'static [(&'static str, &'static str)],
+    variable: &'static str,
+    /// What the variable says of the first file's path.
+    says: fn(&Path) -> OsString,
+    /// Between that and what a user has set there.
+    separator: &'static str,
+    /// A path with a space would be two words.
+    is_words: bool,
+}
+
+macro_rules! shim {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../tap/shims/", $name)))
+    };
+}
+
+const SHIMS: [Shim; 1] = [Shim {
+    runtime: "Node",
+    files: &[shim!("node.cjs")],
+    variable: "NODE_OPTIONS",
+    says: |file| option("--require=", file),
+    separator: " ",
+    is_words: true,
+}];
 
 /// The library in a folder of its own, which goes when this goes.
 #[derive(Debug)]
@@ -31,9 +63,15 @@ impl Preload {
     pub fn make() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("hindcast-tap-").tempdir()?;
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755))?;
-        let library = folder.path().join(LIBRARY);
-        std::fs::write(&library, TAP)?;
-        std::fs::set_permissions(&library, PermissionsExt::from_mode(0o755))?;
+        put(&folder.path().join(LIBRARY), TAP)?;
+        for (name, text) in SHIMS.iter().flat_map(|shim| shim.files) {
+            let file = folder.path().join(name);
+            if let Some(parent) = file.parent().filter(|parent| *parent != folder.path()) {
+                std::fs::create_dir_all(parent)?;
+                std::fs::set_permissions(parent, PermissionsExt::from_mode(0o755))?;
+            }
+            put(&file, text.as_bytes())?;
+        }
         Ok(Self { folder })
     }
 
@@ -43,19 +81,45 @@ impl Preload {
         &self,
         set: impl Fn(&str) -> Option<OsString>,
     ) -> Vec<(&'static str, OsString)> {
-        let library = self.folder.path().join(LIBRARY);
-        vec![(PRELOAD, in_front(&library, set(PRELOAD)))]
+        let library = self.folder.path().join(LIBRARY).into_os_string();
+        let mut all = vec![(PRELOAD, in_front(library, ":", set(PRELOAD)))];
+        for shim in self.shims() {
+            let says = (shim.says)(&self.folder.path().join(shim.files[0].0));
+            let all_of_it = in_front(says, shim.separator, set(shim.variable));
+            all.push((shim.variable, all_of_it));
+        }
+        all
+    }
+
+    /// The runtimes that have a shim.
+    pub fn runtimes(&self) -> Vec<&'static str> {
+        self.shims().map(|shim| shim.runtime).collect()
+    }
+
+    fn shims(&self) -> impl Iterator<Item = &'static Shim> {
+        let path = self.folder.path().to_string_lossy();
+        let is_word = !path.contains([' ', '"', '\\']);
+        SHIMS.iter().filter(move |shim| is_word || !shim.is_words)
     }
 }
 
-const LIBRARY: &str = "libhindcast_tap.so";
+fn put(file: &Path, contents: &[u8]) -> io::Result<()> {
+    std::fs::write(file, contents)?;
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o755))
+}
 
-/// In front of the libraries that are loaded already.
-fn in_front(library: &Path, others: Option<OsString>) -> OsString {
-    let mut all = library.as_os_str().to_owned();
-    if let Some(others) = others.filter(|others| !others.is_empty()) {
-        all.push(":");
-        all.push(others);
+fn option(name: &str, file: &Path) -> OsString {
+    let mut option = OsString::from(name);
+    option.push(file);
+    option
+}
+
+/// In front of what a user has set.
+fn in_front(ours: OsString, separator: &str, theirs: Option<OsString>) -> OsString {
+    let mut all = ours;
+    if let Some(theirs) = theirs.filter(|theirs| !theirs.is_empty()) {
+        all.push(separator);
+        all.push(theirs);
     }
     all
 }
@@ -75,5 +139,24 @@ mod tests {
             .unwrap();
         let maps = String::from_utf8(maps.stdout).unwrap();
         assert!(maps.contains(LIBRARY) && maps.contains("libm.so"), "{maps}");
+    }
+
+    #[test]
+    fn a_shim_is_loaded_and_so_is_what_a_user_loads() {
+        let preload = Preload::make().unwrap();
+        let theirs = preload.folder.path().join("theirs.cjs");
+        std::fs::write(&theirs, "console.log('theirs')").unwrap();
+        let set = |name: &str| (name == "NODE_OPTIONS").then(|| option("--require=", &theirs));
+        const PROGRAM: &str = "console.log(Object.keys(require.cache).length, process.argv.length)";
+        let node = std::process::Command::new("node")
+            .args(["-e", PROGRAM])
+            .envs(preload.environment(set))
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&node.stdout),
+            "theirs\n2 1\n",
+            "{node:?}"
+        );
     }
 }

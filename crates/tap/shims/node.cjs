@@ -1,13 +1,13 @@
-// Tells the tap whose turn it is in Node: loaded by `node --require`, which also loads it in worker
-// threads. Without the tap it does nothing.
+// Tells the tap on whose behalf Node writes to its database: loaded by `node --require`, which also
+// loads it in worker threads. Without the tap it does nothing.
 //
 //   a request is emitted ──▶ its number is the store of its async context
-//   a socket is written to ─▶ the store's number is told, and 0 after the write
-//   a socket is answered ───▶ listeners run for who wrote to it last
+//   a socket is written to ─▶ the store's number is told of the socket
+//   a socket is answered ───▶ listeners run for nobody; promises keep their own contexts
 //
-// What waits in a driver's queue or for a pool's connection and is called back from there (`pg`'s
-// `Pool.query`, two queries at once on one client) is told as whose answer freed it, which may be
-// another request. HTTP/2, TLS and drivers in native code have no turn.
+// A driver may write for one request while it works for another, from a queue. So a socket is
+// nobody's unless its driver is known: `pg`, whose queues are bound to contexts here, postgres.js,
+// and Node's own HTTP client. TLS, HTTP/2 and drivers in native code have no turn.
 "use strict";
 (() => {
     const fs = require("fs");
@@ -20,68 +20,213 @@
     }
     const { AsyncLocalStorage } = require("async_hooks");
     const http = require("http");
+    const Module = require("module");
     const { Socket } = require("net");
     const write = Socket.prototype._writeGeneric;
     if (!AsyncLocalStorage || typeof write !== "function") return;
 
     const storage = new AsyncLocalStorage();
-    // Of a socket: whom its answers are for, whether several wrote before it was answered, and
-    // whether it was answered since.
-    const STATE = Symbol("hindcast");
+    const WIRE = Symbol("hindcast wire");
+    const WAITS = Symbol("hindcast waits");
+    const BOUND = Symbol("hindcast bound");
     let serves = false;
 
-    function tell(number) {
-        bytes.writeBigUInt64LE(number);
-        fs.writeSync(RESERVED, bytes, 0, 8, null);
+    function bound(work) {
+        const number = storage.getStore();
+        return function () {
+            return storage.run(number, () => Reflect.apply(work, this, arguments));
+        };
     }
 
+    // Requests.
     const emitOfServer = http.Server.prototype.emit;
-    http.Server.prototype.emit = function emit(event, request) {
+    http.Server.prototype.emit = function emit(event, request, response) {
         if (event !== "request" && event !== "checkContinue" && event !== "upgrade") {
             return Reflect.apply(emitOfServer, this, arguments);
         }
-        serves = true;
-        let number = 0n;
-        if (!(request && request.socket && request.socket.encrypted)) {
-            fs.readSync(RESERVED, bytes, 0, 8, null);
-            number = bytes.readBigUInt64LE();
+        if (!serves) {
+            serves = true;
+            // What is told of no socket is nobody's.
+            bytes.fill(0);
+            fs.writeSync(RESERVED, bytes, 0, 8, null);
         }
+        const number = numberOf(request && request.socket, response);
         return storage.run(number, () => Reflect.apply(emitOfServer, this, arguments));
     };
 
-    // A write that waits for the connection comes here again, in the connection's context.
-    const WAITS = Symbol("hindcast waits");
-    Socket.prototype._writeGeneric = function _writeGeneric() {
-        if (!serves || this._server) return Reflect.apply(write, this, arguments);
+    function numberOf(socket, response) {
+        const descriptor = descriptorOf(socket);
+        // A request that came before the one in front of it was answered has no number of its own.
+        const waits = response && socket && socket._httpMessage && socket._httpMessage !== response;
+        if (descriptor < 0 || waits) return undefined;
+        fs.readSync(RESERVED, bytes, 0, 8, descriptor);
+        return bytes.readBigUInt64LE() || undefined;
+    }
+
+    function descriptorOf(socket) {
+        if (!socket || socket.encrypted || !socket._handle) return -1;
+        const descriptor = socket._handle.fd;
+        return typeof descriptor === "number" ? descriptor : -1;
+    }
+
+    // Begins of messages, in what one end of a connection to Postgres says.
+    class Messages {
+        head = Buffer.alloc(5);
+        filled = 0;
+        skip = 0;
+        take(chunk, begins) {
+            for (let at = 0; at < chunk.length; ) {
+                if (this.skip > 0) {
+                    const skipped = Math.min(this.skip, chunk.length - at);
+                    this.skip -= skipped;
+                    at += skipped;
+                    continue;
+                }
+                // The first ones have no type, and begin with the length, which is small.
+                if (this.filled === 0 && chunk[at] === 0) this.head[this.filled++] = 0;
+                this.head[this.filled++] = chunk[at++];
+                if (this.filled === this.head.length) {
+                    this.filled = 0;
+                    this.skip = Math.max(0, this.head.readUInt32BE(1) - 4);
+                    begins(String.fromCharCode(this.head[0]));
+                }
+            }
+        }
+    }
+
+    // A connection to Postgres. It is one request's until all that was asked is answered.
+    class Wire {
+        asked = new Messages();
+        answered = new Messages();
+        // How many answers are to come, and whether something was asked since without an end.
+        pending = 0;
+        open = false;
+        owner = undefined;
+
+        // Returns on whose behalf.
+        writes(chunks, number) {
+            const counts = { P: 0, B: 0, ends: 0 };
+            const { pending, open } = this;
+            for (const chunk of chunks) {
+                this.asked.take(chunk, type => {
+                    const ends = "QSF\0".includes(type);
+                    if (ends) this.pending += 1;
+                    this.open = !ends;
+                    counts[ends ? "ends" : type] += 1;
+                });
+            }
+            // What has no context goes on with what was begun.
+            const goesOn = pending === 0 && open && number === undefined;
+            if (counts.P > 1 || counts.B > 1 || counts.ends > 1) this.owner = undefined;
+            else if (pending === 0 && !open) this.owner = number;
+            else if (this.owner !== number && !goesOn) this.owner = undefined;
+            return this.owner;
+        }
+
+        reads(chunk) {
+            this.answered.take(chunk, type => {
+                if (type === "Z" && this.pending > 0) this.pending -= 1;
+                if (type === "Z" && this.pending === 0) this.open = false;
+            });
+        }
+    }
+    const toBuffer = chunk => (Buffer.isBuffer(chunk) ? chunk : Buffer.from(chunk));
+    const TLS_ASKED = 80877103;
+    const NAMES_ITSELF = "application_name\0postgres.js\0";
+
+    // `false`: not Postgres, or a driver that may write for one request while it works for another.
+    function wireOf(socket, chunk) {
+        if (socket[WIRE] !== undefined) return socket[WIRE];
+        const begins = Buffer.isBuffer(chunk) && chunk.length >= 8 && chunk[0] === 0;
+        const plain = begins && chunk.readUInt32BE(4) !== TLS_ASKED;
+        const known = plain && (socket[BOUND] || chunk.includes(NAMES_ITSELF, "latin1"));
+        return (socket[WIRE] = known ? new Wire() : false);
+    }
+
+    // Writes. One that waits for the connection comes here again, in the connection's context.
+    Socket.prototype._writeGeneric = function _writeGeneric(several, data) {
+        if (this._server) return Reflect.apply(write, this, arguments);
         let number = storage.getStore();
         if (this.connecting) {
             this[WAITS] = { number };
-        } else if (this[WAITS]) {
+            return Reflect.apply(write, this, arguments);
+        }
+        if (this[WAITS]) {
             number = this[WAITS].number;
             this[WAITS] = undefined;
         }
-        const state = this[STATE];
-        if (!state || state.answered) {
-            this[STATE] = { number, answered: false };
-        } else if (state.number !== number) {
-            state.number = undefined;
-        }
-        // What the kernel does not take at once is written later, when it is nobody's turn.
-        tell(number || 0n);
-        try {
-            return Reflect.apply(write, this, arguments);
-        } finally {
-            tell(0n);
-        }
+        const chunks = several ? data.map(entry => entry.chunk) : [data];
+        const wire = wireOf(this, chunks[0]);
+        if (wire) number = wire.writes(chunks.map(toBuffer), number);
+        else if (!(this._httpMessage instanceof http.ClientRequest)) number = undefined;
+        tell(this, number);
+        return Reflect.apply(write, this, arguments);
     };
 
+    const TOLD = Symbol("hindcast told");
+    function tell(socket, number) {
+        const descriptor = descriptorOf(socket);
+        if (!serves || descriptor < 0 || (TOLD in socket && socket[TOLD] === number)) return;
+        socket[TOLD] = number;
+        bytes.writeBigUInt64LE(number || 0n);
+        fs.writeSync(RESERVED, bytes, 0, 8, descriptor);
+    }
+
+    // What a socket is answered runs for nobody: not for who made the connection. The connections of
+    // `pg` are one request's at a time, for which its callbacks run.
     const emitOfSocket = Socket.prototype.emit;
-    Socket.prototype.emit = function emit(event) {
-        const state = this[STATE];
-        if (!state || (event !== "data" && event !== "readable")) {
-            return Reflect.apply(emitOfSocket, this, arguments);
+    Socket.prototype.emit = function emit(event, chunk) {
+        if (this._server) return Reflect.apply(emitOfSocket, this, arguments);
+        const wire = this[WIRE];
+        const answers = wire && event === "data" && Buffer.isBuffer(chunk);
+        const number = answers && this[BOUND] ? wire.owner : undefined;
+        if (answers) wire.reads(chunk);
+        return storage.run(number, () => Reflect.apply(emitOfSocket, this, arguments));
+    };
+
+    // `pg`: who waits for a connection, or in a connection's queue, keeps its context.
+    function bindCallback(prototype, name, and) {
+        const work = prototype[name];
+        if (typeof work !== "function" || work[BOUND]) return;
+        prototype[name] = function (callback) {
+            if (and) and(this);
+            if (typeof callback === "function") arguments[0] = bound(callback);
+            return Reflect.apply(work, this, arguments);
+        };
+        prototype[name][BOUND] = true;
+    }
+
+    function bindQueue(prototype) {
+        const work = prototype.query;
+        if (typeof work !== "function" || work[BOUND]) return;
+        prototype.query = function query() {
+            const result = Reflect.apply(work, this, arguments);
+            const queue = this._queryQueue || this.queryQueue;
+            const last = queue && queue[queue.length - 1];
+            if (last && !last[BOUND] && typeof last.submit === "function") {
+                last[BOUND] = true;
+                last.submit = bound(last.submit);
+            }
+            return result;
+        };
+        prototype.query[BOUND] = true;
+    }
+
+    const isPg = /(^|[\\/])pg([\\/]lib([\\/](index(\.js)?)?)?)?$/;
+    const isPool = /(^|[\\/])pg-pool([\\/]index(\.js)?)?$/;
+    const load = Module._load;
+    Module._load = function _load(request) {
+        const loaded = Reflect.apply(load, this, arguments);
+        if (typeof request !== "string") return loaded;
+        if (isPool.test(request) && typeof loaded === "function") {
+            bindCallback(loaded.prototype, "connect");
+        } else if (isPg.test(request) && loaded && typeof loaded.Client === "function") {
+            bindQueue(loaded.Client.prototype);
+            bindCallback(loaded.Client.prototype, "connect", client => {
+                const stream = client.connection && client.connection.stream;
+                if (stream) stream[BOUND] = true;
+            });
         }
-        state.answered = true;
-        return storage.run(state.number, () => Reflect.apply(emitOfSocket, this, arguments));
+        return loaded;
     };
 })();

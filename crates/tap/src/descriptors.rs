@@ -23,7 +23,8 @@ const NO_STREAM: u64 = 1;
 #[derive(Default)]
 pub struct Entry {
     stream: AtomicU64,
-    /// The request that was read from it last.
+    /// If it was accepted, the request that was read from it last; otherwise the one that was told,
+    /// with 0 for none that was told, and [`NOBODY`].
     turn: AtomicU64,
     /// The connection's place on the board; 0: it has none.
     line: AtomicU32,
@@ -39,7 +40,28 @@ const ASKED: u32 = 2;
 /// It leads to the recorder, which sees what it carries.
 const GATED: u32 = 3;
 
+/// It was told that it is nobody's turn.
+const NOBODY: u64 = u64::MAX;
+
 impl Entry {
+    /// On whose behalf it is written to, if that was told.
+    pub fn told(&self) -> Option<u64> {
+        match self.turn() {
+            0 => None,
+            NOBODY => Some(0),
+            request => Some(request),
+        }
+    }
+
+    pub fn tell(&self, request: Option<u64>) {
+        let turn = match request {
+            None => 0,
+            Some(0) => NOBODY,
+            Some(request) => request,
+        };
+        self.turn.store(turn, Ordering::Relaxed);
+    }
+
     pub fn turn(&self) -> u64 {
         self.turn.load(Ordering::Relaxed)
     }

@@ -11,7 +11,8 @@
 //! then on; in a process where one thread reads a request and another answers, a thread's turn ends
 //! with the answer.
 //!
-//! Who knows better says so ([`set`]): then what was read counts for nothing in this process.
+//! Who knows better says so, of a thread ([`set`]) or of a connection ([`set_of`]): then what that
+//! thread has read counts for nothing.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +22,10 @@ use hindcast_taplog::board::REQUEST_HEADER;
 use crate::descriptors::{self, Entry};
 use crate::process;
 
-/// A descriptor that no program has. To read it gives the number of the request that the thread has
-/// read last, to write to it says whose turn it is: eight bytes, the lowest first. It never reaches
-/// the kernel.
+/// A descriptor that no program has, for those who know better: see `hooks::reserved`. It never
+/// reaches the kernel.
 pub const RESERVED: i32 = 0x4849_4e44;
 
-/// Turns are told by somebody.
-static MANAGED: AtomicBool = AtomicBool::new(false);
 /// A request was read by one thread and answered by another.
 static MOVES: AtomicBool = AtomicBool::new(false);
 
@@ -36,8 +34,8 @@ struct Mine {
     read: Cell<u64>,
     /// Where from.
     descriptor: Cell<i32>,
-    /// What was told.
-    told: Cell<u64>,
+    /// What was told; `None`: what was read counts.
+    told: Cell<Option<u64>>,
     /// It serves several requests at once.
     several: Cell<bool>,
 }
@@ -47,7 +45,7 @@ thread_local! {
         Mine {
             read: Cell::new(0),
             descriptor: Cell::new(-1),
-            told: Cell::new(0),
+            told: Cell::new(None),
             several: Cell::new(false),
         }
     };
@@ -120,15 +118,16 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
 /// the other end.
 pub fn put_on_board(entry: &Entry) {
     if let (Some(line), Some(board)) = (entry.line(), process::board()) {
-        board.set_turn(line, current());
+        let told = entry.told();
+        board.set_turn(line, told.unwrap_or_else(current));
     }
 }
 
 /// The request that the thread works on; 0: none, or it is not known.
 pub fn current() -> u64 {
     MINE.with(|mine| {
-        if MANAGED.load(Ordering::Relaxed) {
-            return mine.told.get();
+        if let Some(told) = mine.told.get() {
+            return told;
         }
         let read = mine.read.get();
         if read == 0 || mine.several.get() {
@@ -143,10 +142,23 @@ pub fn current() -> u64 {
     })
 }
 
-/// From here on the thread works on this request.
-pub fn set(request: u64) {
-    MANAGED.store(true, Ordering::Relaxed);
+/// From here on the thread works on this request; `None`: on what it reads.
+pub fn set(request: Option<u64>) {
     MINE.with(|mine| mine.told.set(request));
+}
+
+/// From here on what is written to a connection of our own is for this request; `None`: for the one
+/// that the thread works on.
+pub fn set_of(descriptor: i32, request: Option<u64>) {
+    if let Some(entry) = descriptors::entry(descriptor).filter(|entry| !entry.is_accepted()) {
+        entry.tell(request);
+    }
+}
+
+/// The request that was read last from an accepted connection; 0: from none.
+pub fn read_from(descriptor: i32) -> u64 {
+    let accepted = descriptors::entry(descriptor).filter(|entry| entry.is_accepted());
+    accepted.map_or(0, Entry::turn)
 }
 
 /// The request that the thread has read last.

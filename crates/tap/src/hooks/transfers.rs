@@ -9,6 +9,7 @@ use libc::{
     ssize_t, timespec,
 };
 
+use super::reserved;
 use crate::descriptors::Entry;
 use crate::real::real;
 use crate::{descriptors, process, thread, turns};
@@ -125,31 +126,11 @@ fn stays(flags: c_int) -> bool {
     flags & (libc::MSG_PEEK | libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0
 }
 
-/// Of the reserved descriptor.
-unsafe fn ask_turn(bytes: *mut c_void, length: size_t) -> ssize_t {
-    let turn = turns::last_read().to_le_bytes();
-    let count = length.min(turn.len());
-    // SAFETY: what the caller gave.
-    unsafe { std::ptr::copy_nonoverlapping(turn.as_ptr(), bytes.cast(), count) };
-    count as ssize_t
-}
-
-/// To the reserved descriptor.
-unsafe fn tell_turn(bytes: *const c_void, length: size_t) -> ssize_t {
-    if length == size_of::<u64>() {
-        // SAFETY: what the caller gave.
-        turns::set(u64::from_le(unsafe {
-            bytes.cast::<u64>().read_unaligned()
-        }));
-    }
-    length as ssize_t
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, length: size_t) -> ssize_t {
     if descriptor == turns::RESERVED {
         // SAFETY: what the caller gave.
-        return unsafe { ask_turn(bytes, length) };
+        return unsafe { reserved::answer(turns::last_read(), bytes, length) };
     }
     // SAFETY: what the caller gave.
     unsafe {
@@ -340,7 +321,7 @@ unsafe fn forget_passed(message: &msghdr) {
 pub unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
     if descriptor == turns::RESERVED {
         // SAFETY: what the caller gave.
-        return unsafe { tell_turn(bytes, length) };
+        return unsafe { reserved::told(bytes, length, turns::set) };
     }
     // SAFETY: what the caller gave.
     unsafe {

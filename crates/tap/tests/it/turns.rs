@@ -237,15 +237,6 @@ fn it_is_so_over_unix_sockets_and_in_children() {
 }
 
 #[test]
-fn a_shim_knows_the_turns_of_a_loop() {
-    let port = free_port();
-    let shim = concat!(env!("CARGO_MANIFEST_DIR"), "/shims/node.cjs");
-    let mut command = Command::new("node");
-    command.args(["--require", shim, "-e", NODE, &port.to_string()]);
-    are_exact(&turns_of(&mut command, port, 20));
-}
-
-#[test]
 fn where_one_thread_serves_several_requests_no_wrong_turn_is_told() {
     let port = free_port();
     let mut command = Command::new("node");
@@ -270,10 +261,31 @@ fn one_request_at_a_time_is_known_in_an_event_loop_too() {
     are_exact(&turns_of(&mut command, port, 1));
 }
 
+/// Each line that is said to the database is the turn that it is said in.
+fn says_its_turns(program: &str) {
+    let gate = Gate::open();
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    let mut command = Command::new("python3");
+    command.args(["-c", program]);
+    recorder.tap(&mut command);
+    assert!(command.status().unwrap().success());
+    recorder.stop();
+    let turns = gate.turns.lock().unwrap();
+    assert!(!turns.is_empty());
+    for (said, turns) in turns.iter() {
+        let expected = Some(said.parse().unwrap());
+        assert!(
+            turns.iter().all(|turn| *turn == expected),
+            "{said}: {turns:?}"
+        );
+    }
+}
+
 #[test]
 fn who_knows_better_says_whose_turn_it_is() {
-    const KNOWS: &str = r#"
-import os, socket, sys
+    says_its_turns(
+        r#"
+import os, socket
 RESERVED = 0x48494e44
 s = socket.create_connection(("127.0.0.1", 1))
 for turn in [7, 0, 2**40]:
@@ -281,17 +293,67 @@ for turn in [7, 0, 2**40]:
     s.sendall(b"%d\n" % turn)
     s.recv(100)
 assert os.read(RESERVED, 8) == bytes(8)
-"#;
-    let gate = Gate::open();
-    let recorder = Recorder::with_board(Arc::clone(&gate.board));
-    let mut command = Command::new("python3");
-    command.args(["-c", KNOWS]);
-    recorder.tap(&mut command);
-    assert!(command.status().unwrap().success());
-    recorder.stop();
-    for (said, turns) in gate.turns.lock().unwrap().iter() {
-        assert_eq!(turns[..], [Some(said.parse().unwrap())]);
-    }
+"#,
+    );
+}
+
+#[test]
+fn what_is_said_of_a_connection_counts_more_than_what_is_said_of_a_thread() {
+    says_its_turns(
+        r#"
+import os, socket
+RESERVED = 0x48494e44
+one, other = [socket.create_connection(("127.0.0.1", 1)) for _ in range(2)]
+def number(n): return n.to_bytes(8, "little")
+def say(s, turn):
+    s.sendall(b"%d\n" % turn)
+    s.recv(100)
+os.write(RESERVED, number(5))
+os.pwrite(RESERVED, number(7), one.fileno())
+say(one, 7)
+say(other, 5)
+os.pwrite(RESERVED, number(0), one.fileno())
+say(one, 0)
+os.pwrite(RESERVED, b"", one.fileno())
+say(one, 5)
+os.write(RESERVED, b"")
+say(one, 0)
+# Its descriptor is another connection's, of which nothing was said.
+os.pwrite(RESERVED, number(7), one.fileno())
+os.dup2(other.fileno(), one.fileno())
+say(one, 0)
+"#,
+    );
+}
+
+#[test]
+fn which_request_came_by_a_connection_can_be_asked() {
+    says_its_turns(
+        r#"
+import os, socket
+RESERVED = 0x48494e44
+def asked(s): return int.from_bytes(os.pread(RESERVED, 8, s.fileno()), "little")
+database = socket.create_connection(("127.0.0.1", 1))
+# Otherwise what the thread asks of itself is a part of what it works on.
+os.write(RESERVED, bytes(8))
+listener = socket.create_server(("127.0.0.1", 0))
+numbers = []
+for _ in range(2):
+    client = socket.create_connection(listener.getsockname())
+    served, _ = listener.accept()
+    assert asked(served) == 0
+    client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    served.recv(1000)
+    numbers.append((served, asked(served)))
+for served, number in numbers:
+    assert number != 0 and asked(served) == number
+    os.pwrite(RESERVED, number.to_bytes(8, "little"), database.fileno())
+    database.sendall(b"%d\n" % number)
+    database.recv(100)
+assert numbers[0][1] != numbers[1][1]
+assert asked(database) == 0 and asked(listener) == 0
+"#,
+    );
 }
 
 #[test]

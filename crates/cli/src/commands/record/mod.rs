@@ -11,6 +11,7 @@ use hindcast_gateway::record::{
     self, FinalStateMode, Front, RecordOptions, Recording, Started, Status, Summary,
 };
 use hindcast_gateway::redact::{RuleError, Rules};
+use hindcast_preload::Preload;
 use hindcast_trace::{Base, BaseKind, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -30,9 +31,13 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     let mut signals = Signals::catch()?;
-    if !args.command.is_empty() {
-        service::check(&args.command)?;
-    }
+    let preload = match args.command.is_empty() {
+        true => None,
+        false => {
+            service::check(&args.command)?;
+            Some(service::preload()?)
+        }
+    };
     let mut options = options(&args)?;
     if args.base == BaseMethod::Template {
         let place = base::place(&args.trace.trace);
@@ -54,10 +59,12 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         &args,
         recording.started(),
         taken.as_ref().map(base::describe),
+        preload.as_ref().map(Preload::runtimes).unwrap_or_default(),
     );
     let tap = recording.started().tap.as_ref();
     let mut service = match tap
-        .map(|tap| Service::start(&args.command, tap))
+        .zip(preload)
+        .map(|(tap, preload)| Service::start(&args.command, tap, preload))
         .transpose()
     {
         Ok(service) => service,
@@ -227,11 +234,12 @@ fn say(args: &RecordArgs, line: std::fmt::Arguments<'_>) {
     }
 }
 
-fn announce(args: &RecordArgs, started: &Started, base: Option<String>) {
+/// `shims`: the runtimes in which a shim tells what a thread works on.
+fn announce(args: &RecordArgs, started: &Started, base: Option<String>, shims: Vec<&str>) {
     if args.json {
         println!(
             "{}",
-            json!({ "event": "started", "recorder": started.recorder.number, "listen": started.listen.as_ref().map(ToString::to_string), "pg_listen": started.pg_listen.to_string(), "base": base, "redacted": started.recorder.redacted, "warnings": started.warnings })
+            json!({ "event": "started", "recorder": started.recorder.number, "listen": started.listen.as_ref().map(ToString::to_string), "pg_listen": started.pg_listen.to_string(), "base": base, "redacted": started.recorder.redacted, "shims": shims, "warnings": started.warnings })
         );
         return;
     }
@@ -258,6 +266,13 @@ fn announce(args: &RecordArgs, started: &Started, base: Option<String>) {
                 args,
                 format_args!("  transactions  by way of a gateway to {database}"),
             );
+            if !shims.is_empty() {
+                let shims = shims.join(", ");
+                say(
+                    args,
+                    format_args!("  event loops   told by a shim in {shims}"),
+                );
+            }
         }
     }
     match base {

@@ -42,11 +42,14 @@ pub fn check(command: &[OsString]) -> Result<(), CliError> {
     })
 }
 
+/// What is loaded into the service.
+pub fn preload() -> Result<Preload, CliError> {
+    Preload::make()
+        .map_err(|error| CliError::because("the library for the service cannot be written", &error))
+}
+
 impl Service {
-    pub fn start(command: &[OsString], tap: &Variable) -> Result<Self, CliError> {
-        let preload = Preload::make().map_err(|error| {
-            CliError::because("the library for the service cannot be written", &error)
-        })?;
+    pub fn start(command: &[OsString], tap: &Variable, preload: Preload) -> Result<Self, CliError> {
         let mut starting = Command::new(&command[0]);
         starting.args(&command[1..]);
         starting.envs(preload.environment(|name| std::env::var_os(name)));
