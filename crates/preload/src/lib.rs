@@ -43,14 +43,27 @@ macro_rules! shim {
     };
 }
 
-const SHIMS: [Shim; 1] = [Shim {
-    runtime: "Node",
-    files: &[shim!("node.cjs")],
-    variable: "NODE_OPTIONS",
-    says: |file| option("--require=", file),
-    separator: " ",
-    is_words: true,
-}];
+const SHIMS: [Shim; 2] = [
+    Shim {
+        runtime: "Node",
+        files: &[shim!("node.cjs")],
+        variable: "NODE_OPTIONS",
+        says: |file| option("--require=", file),
+        separator: " ",
+        is_words: true,
+    },
+    Shim {
+        runtime: "Python",
+        files: &[
+            shim!("python/sitecustomize.py"),
+            shim!("python/hindcast_turns.py"),
+        ],
+        variable: "PYTHONPATH",
+        says: |file| file.parent().unwrap_or(file).into(),
+        separator: ":",
+        is_words: false,
+    },
+];
 
 /// The library in a folder of its own, which goes when this goes.
 #[derive(Debug)]
@@ -158,5 +171,32 @@ mod tests {
             "theirs\n2 1\n",
             "{node:?}"
         );
+    }
+
+    #[test]
+    fn python_has_the_shim_and_the_path_and_the_sitecustomize_of_its_user() {
+        const PROGRAM: &str = "import sys; print('hindcast_turns' in sys.modules, \
+            any('hindcast-tap-' in path for path in sys.path), sitecustomize.NAME)";
+        let preload = Preload::make().unwrap();
+        let theirs = tempfile::tempdir().unwrap();
+        let file = theirs.path().join("sitecustomize.py");
+        std::fs::write(file, "NAME = 'theirs'").unwrap();
+        let python = |flag: &[&str], program: &str, path: Option<&Path>| {
+            let set = |name: &str| path.filter(|_| name == "PYTHONPATH").map(Into::into);
+            let output = std::process::Command::new("python3")
+                .args(flag)
+                .args(["-c", program])
+                .envs(preload.environment(set))
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let theirs = Some(theirs.path());
+        let program = format!("import sitecustomize; {PROGRAM}");
+        assert_eq!(python(&[], &program, theirs), "True False theirs\n");
+        let without = "import sys; print('hindcast_turns' in sys.modules)";
+        assert_eq!(python(&[], without, None), "True\n");
+        assert_eq!(python(&["-I"], without, theirs), "False\n");
     }
 }

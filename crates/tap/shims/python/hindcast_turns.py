@@ -1,0 +1,309 @@
+"""Tells the tap on whose behalf Python speaks to its database, where an event loop serves requests.
+
+    data of a connection arrives ──▶ its request is in the context, of which tasks get copies
+    work is handed to a thread ────▶ the thread works for the request of who hands it over
+    a driver writes ───────────────▶ the request is told of the connection
+
+Nothing is told before a loop of asyncio or uvloop serves: threads that read their requests themselves
+are known without. Without the tap it does nothing. TLS and HTTP/2 have no turn.
+"""
+
+import os
+import sys
+from contextvars import ContextVar
+
+RESERVED = 0x48494E44
+NOBODY = bytes(8)
+
+# The number of the request that is worked on: eight bytes, as the tap has it.
+REQUEST = ContextVar("hindcast_request", default=None)
+
+serves = False
+# The descriptors of protocols' connections.
+descriptors = {}
+
+
+def request_of(descriptor):
+    return os.pread(RESERVED, 8, descriptor)
+
+
+def tell_of(descriptor):
+    """What is written to this descriptor from here on is for this context's request."""
+    if serves:
+        os.pwrite(RESERVED, REQUEST.get() or b"", descriptor)
+
+
+def in_turn(*args, **kwargs):
+    """Calls a function in a thread that works for a request."""
+    request, work = args[:2]
+    token = REQUEST.set(request)
+    os.write(RESERVED, request)
+    try:
+        return work(*args[2:], **kwargs)
+    finally:
+        os.write(RESERVED, b"")
+        REQUEST.reset(token)
+
+
+def descriptor_of(transport):
+    """Of a connection that is not encrypted."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or transport.get_extra_info("sslcontext") is not None:
+        return None
+    return socket.fileno()
+
+
+def replace(owner, name, make):
+    """Puts what `make` makes of a function in its place, once."""
+    real = getattr(owner, name, None)
+    if real is None or getattr(real, "_hindcast", False):
+        return
+    made = make(real)
+    made._hindcast = True
+    made.__wrapped__ = real
+    for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
+        try:
+            setattr(made, attribute, getattr(real, attribute))
+        except AttributeError:
+            pass
+    setattr(owner, name, made)
+
+
+# Servers.
+
+
+def server(real):
+    def serve(self, protocol_factory, *args, **kwargs):
+        global serves
+        serves = True
+        # What a loop does for no request is nobody's.
+        os.write(RESERVED, NOBODY)
+
+        def factory():
+            protocol = protocol_factory()
+            watch(type(protocol))
+            return protocol
+
+        return real(self, factory, *args, **kwargs)
+
+    return serve
+
+
+def watch(protocol):
+    """Of a class of protocols: sets the request while data is received."""
+    try:
+        replace(protocol, "connection_made", connection_made)
+        replace(protocol, "connection_lost", connection_lost)
+        replace(protocol, "data_received", data_received)
+    except TypeError:
+        # A class that cannot be changed.
+        pass
+
+
+def connection_made(real):
+    def made(self, transport):
+        descriptors[id(self)] = descriptor_of(transport)
+        return real(self, transport)
+
+    return made
+
+
+def connection_lost(real):
+    def lost(self, error):
+        descriptors.pop(id(self), None)
+        return real(self, error)
+
+    return lost
+
+
+def data_received(real):
+    def received(self, data):
+        descriptor = descriptors.get(id(self))
+        request = None if descriptor is None else request_of(descriptor)
+        token = REQUEST.set(request)
+        try:
+            return real(self, data)
+        finally:
+            REQUEST.reset(token)
+
+    return received
+
+
+def loop(owner):
+    for name in ("create_server", "create_unix_server", "connect_accepted_socket"):
+        replace(owner, name, server)
+
+
+def streams(module):
+    """What serves with streams works for the request that it has read."""
+
+    def made(real):
+        def connection_made(self, transport):
+            if getattr(self, "_client_connected_cb", None) is not None:
+                self._stream_reader._hindcast_descriptor = descriptor_of(transport)
+            return real(self, transport)
+
+        return connection_made
+
+    async def reading(descriptor, what):
+        data = await what
+        REQUEST.set(request_of(descriptor))
+        return data
+
+    def read(real):
+        def read(self, *args, **kwargs):
+            descriptor = getattr(self, "_hindcast_descriptor", None)
+            what = real(self, *args, **kwargs)
+            return what if descriptor is None else reading(descriptor, what)
+
+        return read
+
+    replace(module.StreamReaderProtocol, "connection_made", made)
+    # The other ways to read are made of these.
+    for name in ("read", "readexactly", "readuntil"):
+        replace(module.StreamReader, name, read)
+
+
+def aiohttp(module):
+    """One task serves a connection, which is made before the first request."""
+
+    async def handling(request, work):
+        REQUEST.set(request)
+        return await work
+
+    def handle(real):
+        def handle(self, *args, **kwargs):
+            work = real(self, *args, **kwargs)
+            descriptor = descriptors.get(id(self))
+            return work if descriptor is None else handling(request_of(descriptor), work)
+
+        return handle
+
+    replace(module.RequestHandler, "_handle_request", handle)
+
+
+# Threads.
+
+
+def submit(real):
+    def submit(*args, **kwargs):
+        request = REQUEST.get()
+        if not serves or request is None:
+            return real(*args, **kwargs)
+        return real(args[0], in_turn, request, *args[1:], **kwargs)
+
+    return submit
+
+
+def run_sync(real):
+    def run(*args, **kwargs):
+        request = REQUEST.get()
+        if not serves or request is None:
+            return real(*args, **kwargs)
+        return real(in_turn, request, *args, **kwargs)
+
+    return run
+
+
+# Drivers that write in the loop.
+
+
+class Telling:
+    """A transport, which tells before it is written to."""
+
+    __slots__ = ("_transport", "_descriptor")
+
+    def __init__(self, transport):
+        self._transport = transport
+        self._descriptor = transport.get_extra_info("socket").fileno()
+
+    def write(self, data):
+        tell_of(self._descriptor)
+        self._transport.write(data)
+
+    def writelines(self, data):
+        tell_of(self._descriptor)
+        self._transport.writelines(data)
+
+    def __getattr__(self, name):
+        return getattr(self._transport, name)
+
+
+def asyncpg(real):
+    return lambda self, transport: real(self, Telling(transport))
+
+
+def psycopg(real):
+    def wait(self, *args, **kwargs):
+        try:
+            tell_of(self.pgconn.socket)
+        except Exception:
+            # It is not connected, which psycopg will find out.
+            pass
+        return real(self, *args, **kwargs)
+
+    return wait
+
+
+# What is done to a module when it has been loaded.
+HOOKS = {
+    "asyncio.base_events": lambda module: loop(module.BaseEventLoop),
+    "asyncio.unix_events": lambda module: loop(module._UnixSelectorEventLoop),
+    "asyncio.streams": streams,
+    "uvloop": lambda module: loop(module.Loop),
+    "aiohttp.web_protocol": aiohttp,
+    "concurrent.futures.thread": lambda module: replace(
+        module.ThreadPoolExecutor, "submit", submit
+    ),
+    "anyio.to_thread": lambda module: replace(module, "run_sync", run_sync),
+    "asyncpg.protocol": lambda module: replace(module.Protocol, "connection_made", asyncpg),
+    "psycopg.connection": lambda module: replace(module.Connection, "wait", psycopg),
+    "psycopg.connection_async": lambda module: replace(module.AsyncConnection, "wait", psycopg),
+}
+
+
+class Finder:
+    """Finds nothing itself; what others find is hooked."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        hook = HOOKS.pop(name, None)
+        if hook is None:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = None if finder is Finder or find is None else find(name, path, target)
+            if spec is not None:
+                return hooked(spec, hook)
+        return None
+
+
+def hooked(spec, hook):
+    execute = getattr(spec.loader, "exec_module", None)
+
+    def exec_module(module):
+        execute(module)
+        try:
+            hook(module)
+        except Exception:
+            # Another version than is known here: then it has no turn.
+            pass
+
+    # What is built in has a class for a loader, which is all such modules'.
+    if execute is not None and not isinstance(spec.loader, type):
+        try:
+            spec.loader.exec_module = exec_module
+        except AttributeError:
+            pass
+    return spec
+
+
+def begin():
+    try:
+        os.pread(RESERVED, 8, 0)
+    except OSError:
+        return
+    sys.meta_path.insert(0, Finder)
+
+
+begin()
