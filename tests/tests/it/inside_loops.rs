@@ -1,0 +1,174 @@
+//! `record -- COMMAND` of services with an event loop: every transaction is its request's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use hindcast_tests::http::Client;
+use hindcast_tests::{Process, Stage, program, repository};
+use serde_json::Value;
+
+const SCHEMA: &str = "CREATE TABLE mark (name text NOT NULL, step int NOT NULL)";
+const CLIENTS: usize = 10;
+const ROUNDS: usize = 12;
+/// As many connections as requests may want at a time, so a replay can choose who goes first.
+const ENOUGH: &str = "POOL=40";
+
+/// What a service needs that is in a folder of the repository.
+fn install(script: &str, arguments: &[&str]) {
+    let status = Command::new(repository(script)).args(arguments).status();
+    assert!(status.expect("bash is there").success());
+}
+
+fn python(program: &str) -> String {
+    install("tests/services/install.sh", &[]);
+    let folder = repository("tests/services/.venv/bin");
+    folder.join(program).display().to_string()
+}
+
+/// Each client asks each way, with a name that no other request has.
+fn load(stage: &Stage, ways: &[&str]) {
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let address = address.clone();
+            scope.spawn(move || {
+                let mut client = Client::new(address);
+                for round in 0..ROUNDS {
+                    let way = ways[(number + round) % ways.len()];
+                    let target = format!("/{way}/{way}-{number}-{round}");
+                    let answer = client.send("POST", &target, None).unwrap();
+                    assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+                }
+            });
+        }
+    });
+}
+
+fn shown(stage: &Stage, arguments: &[&str]) -> String {
+    let output = Command::new(program("hindcast"))
+        .args(arguments)
+        .arg("--trace")
+        .arg(stage.trace())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Who wrote, by the database: the names in the rows of each transaction.
+fn names_in_the_database(stage: &Stage) -> BTreeMap<u64, BTreeSet<String>> {
+    let rows = stage.sql("SELECT xmin, name FROM mark");
+    let mut names: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for row in rows.lines() {
+        let (xid, name) = row.split_once('|').unwrap();
+        let of = names.entry(xid.parse().unwrap()).or_default();
+        of.insert(name.to_owned());
+    }
+    names
+}
+
+/// Each transaction that wrote is the request's that bears the name in its rows.
+fn assert_all_are_right(stage: &Stage) {
+    let mut names = names_in_the_database(stage);
+    let requests = shown(stage, &["ls", "--json", "--limit", "0"]);
+    for line in requests.lines() {
+        let request: Value = serde_json::from_str(line).unwrap();
+        let (number, target) = (&request["request"], request["target"].as_str().unwrap());
+        let own = target.rsplit('/').next().unwrap();
+        let shown = shown(stage, &["show", "--json", number.as_str().unwrap()]);
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        for transaction in shown["transactions"].as_array().unwrap() {
+            let xid = transaction["xid"].as_u64();
+            if let Some(written) = xid.and_then(|xid| names.remove(&xid)) {
+                assert_eq!(written, BTreeSet::from([own.to_owned()]), "{transaction}");
+            }
+        }
+    }
+    assert!(names.is_empty(), "belong to no request: {names:?}");
+}
+
+fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>, ways: &[&str]) {
+    let stage = Stage::new(name, SCHEMA);
+    let service = service(&stage);
+    let mut recorder = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    recorder
+        .arg(stage.trace())
+        .arg("--")
+        .args(&service)
+        .env("NODE_PATH", repository("examples/node/node_modules"))
+        .env("PYTHONPATH", repository("tests/services"))
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", recorder, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    load(&stage, ways);
+    let recorded = recorder.interrupt().assert_code(0);
+    let requests = format!("{} requests", CLIENTS * ROUNDS);
+    assert!(recorded.stderr.contains(&requests), "{}", recorded.stderr);
+    assert!(
+        recorded.stderr.contains("(0 ghosts)"),
+        "{}",
+        recorded.stderr
+    );
+    assert!(
+        recorded.stderr.contains("Node, Python"),
+        "{}",
+        recorded.stderr
+    );
+    assert_all_are_right(&stage);
+
+    let app = format!("{ENOUGH} exec {}", service.join(" "));
+    let mut replay = stage.hindcast(&["replay", "--app", &app, "--trace"]);
+    replay
+        .arg(stage.trace())
+        .env("HINDCAST_POSTGRES", stage.database_url())
+        .env("DATABASE_URL", stage.database_url());
+    let replayed = Process::start("replay", replay, stage.folder())
+        .wait()
+        .assert_code(0);
+    assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+    assert!(replayed.stdout.contains(&requests), "{}", replayed.stdout);
+}
+
+const WAYS_IN_PYTHON: [&str; 6] = ["loop", "gather", "psycopg", "thread", "executor", "after"];
+
+fn command(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+fn uvicorn(stage: &Stage, more: &[&str]) -> Vec<String> {
+    let (uvicorn, port) = (python("uvicorn"), stage.service_port.to_string());
+    let own = [&uvicorn, "marks:app", "--no-access-log", "--port", &port];
+    command(&[&own, more].concat())
+}
+
+#[test]
+fn a_loop_of_asyncio_with_threads_is_known() {
+    let more = ["--loop", "asyncio", "--http", "h11"];
+    is_recorded_and_replayed("asyncio", |stage| uvicorn(stage, &more), &WAYS_IN_PYTHON);
+}
+
+#[test]
+fn loops_of_uvloop_in_two_processes_are_known() {
+    let more = ["--loop", "uvloop", "--http", "httptools", "--workers", "2"];
+    is_recorded_and_replayed("uvloop", |stage| uvicorn(stage, &more), &WAYS_IN_PYTHON);
+}
+
+#[test]
+fn a_server_of_streams_is_known() {
+    let hypercorn = |stage: &Stage| {
+        let bind = format!("127.0.0.1:{}", stage.service_port);
+        command(&[&python("hypercorn"), "marks:app", "--bind", &bind])
+    };
+    is_recorded_and_replayed("streams", hypercorn, &WAYS_IN_PYTHON);
+}
+
+#[test]
+fn node_with_a_pool_and_a_queue_is_known() {
+    install("examples/node/run.sh", &["--install"]);
+    let node = |stage: &Stage| {
+        let service = repository("tests/services/marks.js").display().to_string();
+        command(&["node", &service, &stage.service_port.to_string()])
+    };
+    let ways = ["transaction", "pool", "queue", "callbacks"];
+    is_recorded_and_replayed("node", node, &ways);
+}
