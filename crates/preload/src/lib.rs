@@ -43,7 +43,7 @@ macro_rules! shim {
     };
 }
 
-const SHIMS: [Shim; 2] = [
+const SHIMS: [Shim; 3] = [
     Shim {
         runtime: "Node",
         files: &[shim!("node.cjs")],
@@ -62,6 +62,14 @@ const SHIMS: [Shim; 2] = [
         says: |file| file.parent().unwrap_or(file).into(),
         separator: ":",
         is_words: false,
+    },
+    Shim {
+        runtime: "Ruby",
+        files: &[shim!("ruby.rb")],
+        variable: "RUBYOPT",
+        says: |file| option("-r", file),
+        separator: " ",
+        is_words: true,
     },
 ];
 

@@ -1,7 +1,10 @@
 //! `record -- COMMAND` of services with an event loop: every transaction is its request's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 
 use hindcast_tests::http::Client;
 use hindcast_tests::{Process, Stage, program, repository};
@@ -55,6 +58,37 @@ fn shown(stage: &Stage, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The same in three pieces each, so one thread may read the first and another the last.
+fn load_in_pieces(stage: &Stage) {
+    let connect = || TcpStream::connect(("127.0.0.1", stage.service_port)).unwrap();
+    let client = |number: usize| {
+        let mut stream = connect();
+        stream.set_nodelay(true).unwrap();
+        for round in 0..ROUNDS {
+            let name = format!("pieces-{number}-{round}");
+            for piece in [
+                "POST /pieces",
+                &format!("/{name} HTTP/1.1\r\nHost: x\r\n"),
+                "Content-Length: 0\r\n\r\n",
+            ] {
+                stream.write_all(piece.as_bytes()).unwrap();
+                std::thread::sleep(Duration::from_millis(4));
+            }
+            let (mut answer, mut bytes) = (String::new(), [0; 4096]);
+            while !answer.contains(&name) {
+                let length = stream.read(&mut bytes).unwrap();
+                assert!(length > 0, "{name}: {answer}");
+                answer += &String::from_utf8_lossy(&bytes[..length]);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..CLIENTS).for_each(|number| {
+            scope.spawn(move || client(number));
+        });
+    });
+}
+
 /// Who wrote, by the database: the names in the rows of each transaction.
 fn names_in_the_database(stage: &Stage) -> BTreeMap<u64, BTreeSet<String>> {
     let rows = stage.sql("SELECT xmin, name FROM mark");
@@ -90,17 +124,22 @@ fn assert_all_are_right(stage: &Stage) {
 fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>, ways: &[&str]) {
     let stage = Stage::new(name, SCHEMA);
     let service = service(&stage);
+    is_recorded(&stage, &service, || load(&stage, ways));
+    is_replayed(&stage, &service);
+}
+
+fn is_recorded(stage: &Stage, service: &[String], load: impl FnOnce()) {
     let mut recorder = stage.hindcast(&["record", "--base", "template", "--trace"]);
     recorder
         .arg(stage.trace())
         .arg("--")
-        .args(&service)
+        .args(service)
         .env("NODE_PATH", repository("examples/node/node_modules"))
         .env("PYTHONPATH", repository("tests/services"))
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", recorder, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
-    load(&stage, ways);
+    load();
     let recorded = recorder.interrupt().assert_code(0);
     let requests = format!("{} requests", CLIENTS * ROUNDS);
     assert!(recorded.stderr.contains(&requests), "{}", recorded.stderr);
@@ -110,12 +149,14 @@ fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>,
         recorded.stderr
     );
     assert!(
-        recorded.stderr.contains("Node, Python"),
+        recorded.stderr.contains("Node, Python, Ruby"),
         "{}",
         recorded.stderr
     );
-    assert_all_are_right(&stage);
+    assert_all_are_right(stage);
+}
 
+fn is_replayed(stage: &Stage, service: &[String]) {
     let app = format!("{ENOUGH} exec {}", service.join(" "));
     let mut replay = stage.hindcast(&["replay", "--app", &app, "--trace"]);
     replay
@@ -126,6 +167,7 @@ fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>,
         .wait()
         .assert_code(0);
     assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+    let requests = format!("{} requests", CLIENTS * ROUNDS);
     assert!(replayed.stdout.contains(&requests), "{}", replayed.stdout);
 }
 
@@ -162,13 +204,32 @@ fn a_server_of_streams_is_known() {
     is_recorded_and_replayed("streams", hypercorn, &WAYS_IN_PYTHON);
 }
 
-#[test]
-fn node_with_a_pool_and_a_queue_is_known() {
+fn node(stage: &Stage) -> Vec<String> {
     install("examples/node/run.sh", &["--install"]);
-    let node = |stage: &Stage| {
-        let service = repository("tests/services/marks.js").display().to_string();
-        command(&["node", &service, &stage.service_port.to_string()])
-    };
-    let ways = ["transaction", "pool", "queue", "callbacks"];
+    let service = repository("tests/services/marks.js").display().to_string();
+    command(&["node", &service, &stage.service_port.to_string()])
+}
+
+#[test]
+fn node_with_a_pool_is_known() {
+    let ways = ["transaction", "pool", "callbacks"];
     is_recorded_and_replayed("node", node, &ways);
+}
+
+/// It is not replayed: with one connection for all requests, no request can be let go first.
+#[test]
+fn queries_in_the_queue_of_a_connection_are_known_in_node() {
+    let stage = Stage::new("node-queue", SCHEMA);
+    let ways = ["queue", "transaction", "pool"];
+    is_recorded(&stage, &node(&stage), || load(&stage, &ways));
+}
+
+#[test]
+fn a_request_that_one_thread_of_puma_reads_and_another_answers_is_known() {
+    let stage = Stage::new("puma", SCHEMA);
+    let bind = format!("tcp://127.0.0.1:{}", stage.service_port);
+    let app = repository("tests/services/marks.ru").display().to_string();
+    let service = command(&["puma", "--threads", "20:20", "--bind", &bind, &app]);
+    is_recorded(&stage, &service, || load_in_pieces(&stage));
+    is_replayed(&stage, &service);
 }

@@ -64,8 +64,9 @@ fn warning_from_inside(cause: Cause, status: &Status, ghosts: &str) -> String {
         ),
         Cause::Unnamed => format!(
             "Warning: {ghosts} in a row belong to no request, although {} came meanwhile.\n\
-             Cause: several requests are served by one thread, or a request by several, so it is not known on whose behalf \
-             the service speaks to its database. These requests cannot be replayed.\n\
+             Cause: several requests are served by one thread, or a request by several, with a server or a driver that no \
+             shim knows, so it is not known on whose behalf the service speaks to its database. These requests cannot be \
+             replayed.\n\
              Hint: record it from outside, with OpenTelemetry in the service: see examples/README.md",
             count(status.requests_meanwhile, "request")
         ),

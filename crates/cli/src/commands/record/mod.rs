@@ -409,23 +409,35 @@ fn as_json(event: &str, status: &Status) -> serde_json::Value {
     })
 }
 
-/// What should be known about a recording, with what to do about it.
-fn remarks(status: &Status) -> Vec<String> {
-    let mut remarks = Vec::new();
-    if status.unattributed > 0 {
-        let by: Vec<_> = status
-            .unattributed_by
-            .iter()
-            .take(3)
-            .map(|(client, times)| format!("{client}: {times}"))
-            .collect();
-        remarks.push(format!(
-            "{} began while several requests were in flight and carried no traceparent ({}). They are ghosts now, and the requests they belong to cannot be \
-             replayed. Make the service pass traceparent on to its database: see examples/README.md",
+fn remark_of_unattributed(status: &Status, is_inside: bool) -> Option<String> {
+    let (lacking, hint) = match is_inside {
+        true => (
+            "it is not known for which",
+            "The README says which servers and drivers are known",
+        ),
+        false => (
+            "carried no traceparent",
+            "Make the service pass traceparent on to its database: see examples/README.md",
+        ),
+    };
+    let by = status.unattributed_by.iter().take(3);
+    let by: Vec<_> = by
+        .map(|(client, times)| format!("{client}: {times}"))
+        .collect();
+    (status.unattributed > 0).then(|| {
+        format!(
+            "{} began while several requests were in flight and {lacking} ({}). They are ghosts now, and the requests they belong to cannot be \
+             replayed. {hint}",
             count(status.unattributed, "transaction"),
             by.join(", ")
-        ));
-    }
+        )
+    })
+}
+
+/// What should be known about a recording, with what to do about it.
+fn remarks(status: &Status, is_inside: bool) -> Vec<String> {
+    let mut remarks = Vec::new();
+    remarks.extend(remark_of_unattributed(status, is_inside));
     if status.read_committed > 0 {
         remarks.push(format!(
             "{} ran at READ COMMITTED; their replay is approximate. `--isolation repeatable-read` raises sessions that do not choose; the service must then retry SQLSTATE 40001",
@@ -556,7 +568,11 @@ fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<
             say(args, format_args!("  note          {remark}"));
         }
         let inside = summary.inside.iter().flat_map(remarks_from_inside);
-        for remark in remarks(&summary.status).into_iter().chain(inside) {
+        let is_inside = summary.started.tap.is_some();
+        for remark in remarks(&summary.status, is_inside)
+            .into_iter()
+            .chain(inside)
+        {
             say(args, format_args!("  note          {remark}"));
         }
         say(
