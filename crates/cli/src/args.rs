@@ -117,6 +117,10 @@ pub struct RecordArgs {
     /// retry transactions that fail with SQLSTATE 40001
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub isolation: Option<RaisedIsolation>,
+    /// With a command: how its transactions are seen. By the extension in the database there is
+    /// nothing between the service and it, if the extension is there
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = TransactionsBy::Auto, conflicts_with = "pg_listen")]
+    pub transactions: TransactionsBy,
     /// Answer no request before its record is on disk
     #[arg(long)]
     pub durable: bool,
@@ -167,6 +171,16 @@ pub enum BaseMethod {
     /// A template database in the same cluster; nobody else may be connected while it is made. It
     /// stays until `hindcast base drop` removes it
     Template,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TransactionsBy {
+    /// The extension if it is ready, or else the gateway
+    Auto,
+    /// What the service's process tells, and what the extension in its database tells
+    Extension,
+    /// A gateway between the service and its database
+    Gateway,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -84,6 +84,7 @@ fn run(request: &[u8], answer: &[u8]) -> u64 {
         limits: Limits::default(),
         redactor: Arc::new(Redactor::default()),
         numbers: Box::new(|| unreachable!("all have turns")),
+        sessions: None,
     };
     let mut converter = Converter::new(Arc::clone(&witness) as Arc<dyn Witness>, options);
     let program = Program {

@@ -31,5 +31,5 @@ pub mod record;
 pub mod redact;
 
 pub use hindcast_pg::ListenAddress;
-pub use inside::Gates;
+pub use inside::{Gates, redirect};
 pub use listen::{BindError, Listeners};

@@ -6,8 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hindcast_gateway::Gates;
 use hindcast_gateway::http::ServiceUrl;
+use hindcast_gateway::{Gates, redirect};
 use hindcast_pg::DatabaseUrl;
 use hindcast_preload::Preload;
 use hindcast_spool::{Reception, SharedBoard};
@@ -38,7 +38,7 @@ pub struct Inside {
 impl Inside {
     /// Returns the gates to serve as well.
     pub fn open(launch: Launch, gates: Gates) -> io::Result<(Self, hindcast_gateway::Listeners)> {
-        let redirect = gates.redirect(&launch.database);
+        let redirect = redirect(&launch.database, Some(&gates));
         let board = Arc::new(SharedBoard::make(Purpose::Replay, &redirect)?);
         let (listeners, folder) = gates.into_parts();
         let inside = Self {

@@ -39,6 +39,8 @@ const ACCEPTED: u32 = 1;
 const ASKED: u32 = 2;
 /// It leads to the recorder, which sees what it carries.
 const GATED: u32 = 3;
+/// It leads to the service's database: whose turn it is is told with what is written.
+const DATABASE: u32 = 4;
 
 /// It was told that it is nobody's turn.
 const NOBODY: u64 = u64::MAX;
@@ -84,6 +86,10 @@ impl Entry {
 
     pub fn is_gated(&self) -> bool {
         self.state() == GATED
+    }
+
+    pub fn is_database(&self) -> bool {
+        self.state() == DATABASE
     }
 
     pub fn ask(&self, turn: u64) {
@@ -213,6 +219,7 @@ fn place(how: How, ours: &Name, theirs: &Name) -> (Option<Line>, u32) {
     let on_board = |line: &Line| process::board()?.whose_turn(*line);
     match how {
         How::Connected => (connected, PLAIN),
+        How::Database => (connected, DATABASE),
         // Made by another process of the service.
         How::Found if connected.as_ref().and_then(on_board).is_some() => (connected, PLAIN),
         How::Accepted | How::Found if near => (theirs.line(), ACCEPTED),

@@ -78,7 +78,8 @@ impl Address {
 pub struct Redirect {
     /// Where the service finds its database.
     pub from: [Address; ADDRESSES],
-    /// Where it gets to instead, one for each family.
+    /// Where it gets to instead, one for each family; of a family that has none, to the database
+    /// itself.
     pub to: [Address; 3],
 }
 
@@ -242,10 +243,19 @@ impl Board {
 
     /// What the connection from here to there becomes: where it gets to instead.
     pub fn redirected(&self, to: &[u8]) -> Option<Address> {
-        let known = |from: &&Address| from.length != 0 && same(from.bytes(), to);
-        let from = self.redirect.from.iter().find(known)?;
+        let from = self.database(to)?;
         let gates = self.redirect.to.iter();
         gates.copied().find(|gate| gate.family() == from.family())
+    }
+
+    /// Whether the service finds its database there.
+    pub fn is_database(&self, to: &[u8]) -> bool {
+        self.database(to).is_some()
+    }
+
+    fn database(&self, to: &[u8]) -> Option<&Address> {
+        let known = |from: &&Address| from.length != 0 && same(from.bytes(), to);
+        self.redirect.from.iter().find(known)
     }
 
     fn turn(&self, line: Line) -> Option<&AtomicU64> {

@@ -15,7 +15,8 @@ pub enum Told<'a> {
         local: &'a [u8],
         peer: &'a [u8],
     },
-    /// The bytes of the stream that come next begin a request, which the tap numbered so.
+    /// What is read from the stream next begins a request, which the tap numbered so; or, on a
+    /// connection to the database, what is written next is on this request's behalf.
     Turn { stream: u64, request: u64 },
     /// Bytes that the service read or wrote; consecutive ones of a stream and direction follow each
     /// other.
@@ -58,6 +59,8 @@ pub enum How {
     Connected,
     /// Inherited, passed by another process, or made by a pair.
     Found,
+    /// Connected to the service's database.
+    Database,
 }
 
 /// The first bytes of a record in the ring.
@@ -182,6 +185,7 @@ impl<'a> Told<'a> {
                     0 => How::Accepted,
                     1 => How::Connected,
                     2 => How::Found,
+                    3 => How::Database,
                     _ => return None,
                 };
                 let (local, peer) = rest.split_at_checked(usize::try_from(head.number).ok()?)?;

@@ -47,25 +47,27 @@ impl Gates {
         (Listeners(self.listeners), self.folder)
     }
 
-    /// What leads to the database, leads here. Names are looked up.
-    pub fn redirect(&self, database: &DatabaseUrl) -> Redirect {
-        let mut redirect = Redirect::NONE;
-        let from = places(database);
-        let places = redirect.from.iter_mut().zip(from.iter().take(ADDRESSES));
-        places.for_each(|(to, from)| *to = *from);
-        let gates = self
-            .listeners
-            .iter()
-            .filter_map(|gate| match gate.address() {
-                ListenAddress::Tcp { host, port } => {
-                    Some(inet(SocketAddr::new(host.parse().ok()?, port)))
-                }
-                ListenAddress::Unix(path) => unix(&path),
-            });
-        let places = redirect.to.iter_mut().zip(gates);
-        places.for_each(|(to, gate)| *to = gate);
-        redirect
+    fn addresses(&self) -> impl Iterator<Item = Address> {
+        let address = |gate: &Listener| match gate.address() {
+            ListenAddress::Tcp { host, port } => {
+                Some(inet(SocketAddr::new(host.parse().ok()?, port)))
+            }
+            ListenAddress::Unix(path) => unix(&path),
+        };
+        self.listeners.iter().filter_map(address)
     }
+}
+
+/// What leads to the database, leads to the gates, if there are any. Names are looked up.
+pub fn redirect(database: &DatabaseUrl, gates: Option<&Gates>) -> Redirect {
+    let mut redirect = Redirect::NONE;
+    let from = places(database);
+    let places = redirect.from.iter_mut().zip(from.iter().take(ADDRESSES));
+    places.for_each(|(to, from)| *to = *from);
+    let gates = gates.into_iter().flat_map(Gates::addresses);
+    let places = redirect.to.iter_mut().zip(gates);
+    places.for_each(|(to, gate)| *to = gate);
+    redirect
 }
 
 fn folder() -> std::io::Result<tempfile::TempDir> {
@@ -207,7 +209,8 @@ mod tests {
     #[tokio::test]
     async fn there_is_a_gate_for_each_family_and_they_are_gone_afterwards() {
         let gates = Gates::open().await.unwrap();
-        let redirect = gates.redirect(&"postgres://u@127.0.0.1:5433/d".parse().unwrap());
+        let database = "postgres://u@127.0.0.1:5433/d".parse().unwrap();
+        let redirect = redirect(&database, Some(&gates));
         let families: Vec<_> = redirect.to.iter().map(Address::family).collect();
         assert!(families.contains(&(libc::AF_INET as u16)));
         assert!(families.contains(&(libc::AF_UNIX as u16)));

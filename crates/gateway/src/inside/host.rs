@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hindcast_trace::Micros;
 
+use super::sessions::Sessions;
 use crate::http::{Limits, Witness};
 use crate::redact::Redactor;
 
@@ -18,6 +19,7 @@ pub(super) struct Host {
     pub limits: Limits,
     pub redactor: Arc<Redactor>,
     pub numbers: Numbers,
+    pub sessions: Option<Box<dyn Sessions>>,
     pub clock: Clock,
     pub counters: Arc<Counters>,
     pub claims: Claims,
@@ -55,6 +57,14 @@ impl Claims {
 }
 
 impl Host {
+    /// All has come that was done before this moment.
+    pub fn all_told(&mut self, moment: u64) {
+        let until = self.clock.micros(moment);
+        if let Some(sessions) = &mut self.sessions {
+            sessions.all_told(until);
+        }
+    }
+
     /// Requests may be missing.
     pub fn missed(&self, from: u64, to: u64, reason: &str) {
         let (from, to) = (self.clock.micros(from), self.clock.micros(to));

@@ -6,6 +6,9 @@
 //!                                    moments   uwsgi, answers
 //! ```
 //!
+//! Where connections to the database are told as well, who follows them is given what they carried
+//! ([`Sessions`]): in the same order, so that what a request did comes between it and its answer.
+//!
 //! Nothing is in the way of a request. A thread of low priority empties the rings and finds the
 //! requests and answers in what connections carried that the service accepted, some milliseconds
 //! after it was carried. What cannot be followed is counted and left alone.
@@ -22,6 +25,7 @@ mod head;
 mod host;
 mod http1;
 mod merge;
+mod sessions;
 mod stream;
 mod streams;
 mod upload;
@@ -37,9 +41,10 @@ use hindcast_spool::{Drain, Program, Records, SpoolError, Taker};
 
 use crate::http::{Limits, Witness, with_causes};
 use crate::redact::Redactor;
-pub use gates::Gates;
+pub use gates::{Gates, redirect};
 use host::{Claims, Clock, Counters, Host};
 pub use host::{Numbers, Seen};
+pub use sessions::{Session, Sessions};
 use streams::Streams;
 
 /// What came is not what was expected to come.
@@ -69,6 +74,8 @@ pub struct InsideOptions {
     pub redactor: Arc<Redactor>,
     /// For requests to which the tap gave no number.
     pub numbers: Numbers,
+    /// Who follows the service's connections to its database, if they are told.
+    pub sessions: Option<Box<dyn Sessions>>,
 }
 
 /// A thread that turns what taps tell into requests.
@@ -182,6 +189,7 @@ impl Converter {
             limits: options.limits,
             redactor: options.redactor,
             numbers: options.numbers,
+            sessions: options.sessions,
             clock: Clock::default(),
             counters: Arc::default(),
             claims: Claims::default(),

@@ -8,6 +8,7 @@ use super::answers::Answers;
 use super::call::Call;
 use super::fastcgi::FastCgi;
 use super::host::Host;
+use super::sessions::Session;
 use super::{Malformed, Off, http1, uwsgi};
 
 /// A connection that the service has accepted, or something else.
@@ -31,6 +32,8 @@ enum Carries {
     Unknown(Vec<u8>, u64, Option<u64>),
     Http(Box<Http>),
     FastCgi(Box<FastCgi>),
+    /// It leads to the service's database.
+    Database(Box<dyn Session>),
     /// A part was lost. The next request may be found again.
     Broken,
     /// It is none of ours, or cannot be followed.
@@ -126,6 +129,15 @@ impl Stream {
         }
     }
 
+    /// The service has opened it to its database.
+    pub fn leads_to_database(&mut self, host: &mut Host, at: u64) {
+        let at = host.clock.micros(at);
+        self.carries = match &mut host.sessions {
+            Some(sessions) => Carries::Database(sessions.connected(at)),
+            None => Carries::Other,
+        };
+    }
+
     pub fn turn(&mut self, host: &Host, number: u64) {
         if self.turn.replace(number).is_some() {
             host.counters.turns_unused.one();
@@ -167,7 +179,7 @@ impl Stream {
                 http.answers.ends_when_closed() || http.calls.iter().all(Call::is_answered)
             }
             Carries::FastCgi(fastcgi) => fastcgi.is_idle(),
-            Carries::Broken | Carries::Other => true,
+            Carries::Database(_) | Carries::Broken | Carries::Other => true,
         }
     }
 
@@ -177,6 +189,7 @@ impl Stream {
             Carries::Unknown(first, ..) => !first.is_empty(),
             Carries::Http(http) => !http.calls.is_empty() || !http.requests.is_between(),
             Carries::FastCgi(fastcgi) => !fastcgi.is_idle(),
+            Carries::Database(_) => true,
             Carries::Broken | Carries::Other => false,
         }
     }
@@ -184,6 +197,13 @@ impl Stream {
     pub fn bytes(&mut self, host: &mut Host, at: u64, direction: Direction, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
+        }
+        if let Carries::Database(session) = &mut self.carries {
+            let at = host.clock.micros(at);
+            return match direction {
+                Direction::Out => session.sent(at, self.turn.take(), bytes),
+                Direction::In => session.received(at, bytes),
+            };
         }
         match direction {
             Direction::In => self.read(host, at, bytes),
@@ -211,6 +231,7 @@ impl Stream {
                 *first_turn = turn.or(*first_turn);
                 return self.recognise(host, at);
             }
+            Carries::Database(_) => return,
             // What looks like a request is taken for one.
             Carries::Broken if begins && recognise(bytes).is_some_and(Kind::is_followed) => {
                 self.carries = Carries::Unknown(bytes.to_vec(), at, turn);
@@ -293,9 +314,15 @@ impl Stream {
 
     /// The service shuts its half down.
     pub fn ended(&mut self, host: &mut Host, at: u64, direction: Direction) {
-        if let (Direction::Out, Carries::Http(http)) = (direction, &mut self.carries) {
-            http.answers.closed(host, &mut http.calls, at);
-            http.end(host, at);
+        match (direction, &mut self.carries) {
+            (Direction::Out, Carries::Http(http)) => {
+                http.answers.closed(host, &mut http.calls, at);
+                http.end(host, at);
+            }
+            (direction, Carries::Database(session)) => {
+                session.ended(host.clock.micros(at), direction);
+            }
+            _ => {}
         }
     }
 
@@ -321,6 +348,9 @@ impl Stream {
 
     /// The recording ends.
     pub fn cut_off(&mut self, host: &mut Host, at: u64) {
+        if let Carries::Database(_) = self.carries {
+            return self.finish(host, at);
+        }
         self.lose(
             host,
             at,
@@ -338,6 +368,12 @@ impl Stream {
                 }
             }
             Carries::FastCgi(fastcgi) => fastcgi.lost(host, at, reason),
+            // From here on it is heard no more.
+            Carries::Database(session) => {
+                session.lost(host.clock.micros(at), reason);
+                self.carries = Carries::Other;
+                return;
+            }
             Carries::Unknown(..) | Carries::Broken => {}
         }
         self.carries = Carries::Broken;
@@ -354,6 +390,7 @@ impl Stream {
                 }
             }
             Carries::FastCgi(fastcgi) => fastcgi.closed(host, at),
+            Carries::Database(session) => session.closed(host.clock.micros(at)),
             Carries::Unknown(..) | Carries::Broken | Carries::Other => {}
         }
     }

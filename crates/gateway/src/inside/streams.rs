@@ -107,6 +107,7 @@ impl Streams {
         }
         self.ended = std::mem::take(&mut self.ending);
         self.tell_missed(moment);
+        self.host.all_told(moment);
         while let Some(&(due, stream)) = self.closed.first()
             && due <= moment
         {
@@ -146,6 +147,7 @@ impl Streams {
         match what {
             What::Opened(How::Accepted) => one.accepted(),
             What::Opened(How::Connected) => one.connected(),
+            What::Opened(How::Database) => one.leads_to_database(host, at),
             What::Opened(How::Found) | What::Closed => {}
             What::Turn(number) => one.turn(host, number),
             What::Bytes(direction, bytes) => one.bytes(host, at, direction, bytes),

@@ -30,3 +30,4 @@ mod tap;
 pub use driver::{Driver, Flow, Host, Permission, Refusal, SessionStart};
 pub use server::{Server, ServerHandle, ServerOptions};
 pub use startup::Parameters;
+pub(crate) use startup::{Asked, First, take_first};

@@ -9,6 +9,8 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
 
+/// Length and code.
+const HEAD: usize = 8;
 /// Postgres' own limit for a startup packet.
 const PACKET_BYTES_MAX: usize = 10_000;
 
@@ -140,7 +142,7 @@ impl Parameters {
 
 /// What a client opens a connection with.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(crate) enum First {
     SslRequest,
     GssEncRequest,
     /// The whole packet, to be forwarded as it is, and the key in it.
@@ -158,7 +160,7 @@ pub(super) enum First {
 
 /// Process id and secret. The secret has four bytes, or up to 256 since protocol 3.2.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct CancelKey {
+pub(crate) struct CancelKey {
     pub process: u32,
     pub secret: Vec<u8>,
 }
@@ -172,13 +174,13 @@ fn terminated(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// What a client has asked for before it said who it is. Each may be asked for once: what comes
 /// after it has to be the session's startup packet, or the other of the two.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     pub ssl: bool,
     pub gss: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StartupError {
+pub(crate) enum StartupError {
     /// The client is told so, as Postgres does. Where a packet has no sensible length it says
     /// nothing, and neither do we.
     #[error("the client's startup packet is not names and values, each with a terminator")]
@@ -197,24 +199,54 @@ pub(super) async fn read_first(
     stream: &mut (impl AsyncRead + Unpin),
     asked: Asked,
 ) -> Result<First, StartupError> {
-    let mut head = [0; 8];
+    let mut head = [0; HEAD];
     fill(stream, &mut head[..4]).await?;
-    let word = |head: &[u8]| u32::from_be_bytes(head.try_into().expect("four bytes"));
-    let length = word(&head[..4]) as usize;
     // Before anything else is read: a client that sends no more than this would wait for ever.
-    if !(8..=PACKET_BYTES_MAX).contains(&length) {
-        return Err(StartupError::Malformed("its length is out of bounds"));
-    }
+    let length = length_of(&head)?;
     stream
         .read_exact(&mut head[4..])
         .await
         .map_err(|_| StartupError::Malformed("it ends within its header"))?;
-    let code = word(&head[4..]);
-    let mut body = vec![0; length - 8];
+    let mut packet = head.to_vec();
+    packet.resize(length, 0);
     stream
-        .read_exact(&mut body)
+        .read_exact(&mut packet[HEAD..])
         .await
         .map_err(StartupError::Broken)?;
+    understand(packet, asked)
+}
+
+/// Takes one packet off `input`; `None` if it is not all there.
+pub(crate) fn take_first(
+    input: &mut BytesMut,
+    asked: Asked,
+) -> Result<Option<First>, StartupError> {
+    let length = match input.len() {
+        ..4 => return Ok(None),
+        _ => length_of(input)?,
+    };
+    if input.len() < length {
+        return Ok(None);
+    }
+    understand(input.split_to(length).to_vec(), asked).map(Some)
+}
+
+/// How long a packet is that begins so.
+fn length_of(packet: &[u8]) -> Result<usize, StartupError> {
+    let length = word(&packet[..4]) as usize;
+    match (HEAD..=PACKET_BYTES_MAX).contains(&length) {
+        true => Ok(length),
+        false => Err(StartupError::Malformed("its length is out of bounds")),
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes.try_into().expect("four bytes"))
+}
+
+fn understand(packet: Vec<u8>, asked: Asked) -> Result<First, StartupError> {
+    let (head, body) = packet.split_at(HEAD);
+    let code = word(&head[4..]);
     match (code, code >> 16) {
         (SSL_REQUEST, _) if !asked.ssl => Ok(First::SslRequest),
         (GSSENC_REQUEST, _) if !asked.gss => Ok(First::GssEncRequest),
@@ -224,15 +256,12 @@ pub(super) async fn read_first(
                 process,
                 secret: body[4..].to_vec(),
             };
-            Ok(First::Cancel {
-                key,
-                packet: [&head[..], &body].concat(),
-            })
+            Ok(First::Cancel { key, packet })
         }
         (CANCEL_REQUEST, _) => Err(StartupError::Malformed(
             "a cancel request of a strange length",
         )),
-        (version, 3) => Parameters::decode(version, &body).map(First::Startup),
+        (version, 3) => Parameters::decode(version, body).map(First::Startup),
         (_, major) => Ok(First::Unsupported {
             major,
             minor: code & 0xffff,

@@ -3,6 +3,7 @@
 use hindcast_pg::{ConnectError, DatabaseUrl, TlsError};
 use hindcast_trace::OpenError;
 
+use super::extension::ExtensionError;
 use crate::listen::BindError;
 
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,8 @@ pub enum RecordError {
     Listen(#[from] BindError),
     #[error("what the service's process tells cannot be received")]
     Tap(#[source] std::io::Error),
+    #[error(transparent)]
+    Extension(#[from] ExtensionError),
     #[error("the trace cannot be written: {0}")]
     Trace(#[from] OpenError),
 }
@@ -57,6 +60,12 @@ impl RecordError {
             }
             Self::Listen(BindError::Other { .. }) => "check the address".into(),
             Self::Tap(_) => String::new(),
+            Self::Extension(ExtensionError::Connect(error)) => error.hint(),
+            Self::Extension(ExtensionError::Query(_)) => {
+                "`hindcast extension check` says what is missing; one recorder reads from a server \
+                 at a time"
+                    .into()
+            }
             Self::Trace(error) => error.hint().to_owned(),
         }
     }

@@ -12,7 +12,7 @@ use hindcast_trace::Id;
 use super::sink::Sink;
 use super::{RecordOptions, Threads};
 use crate::http::{Ingress, IngressOptions, ServiceUrl, Witness};
-use crate::inside::{Gates, Inside, InsideEnd, InsideOptions};
+use crate::inside::{self, Gates, Inside, InsideEnd, InsideOptions, Sessions};
 use crate::listen::{BindError, Listener, Listeners};
 use crate::redact::Redactor;
 
@@ -21,9 +21,18 @@ use crate::redact::Redactor;
 pub enum Front {
     /// By two addresses that are given in place of those of the service and of its database.
     Proxies(Proxies),
-    /// The service's own process tells of requests, and connects to the recorder in place of its
-    /// database: see [`Started::tap`](super::Started::tap).
-    Inside,
+    /// The service's own process tells of requests: see [`Started::tap`](super::Started::tap).
+    Inside(Transactions),
+}
+
+/// How transactions come to the recorder of a service that tells of its requests itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transactions {
+    /// The service connects to the recorder in place of its database.
+    Gateway,
+    /// The service's process tells what it asked and was answered, and the extension in the
+    /// database what that saw. Nothing is in between.
+    Extension,
 }
 
 /// How a service is started.
@@ -52,14 +61,15 @@ pub(super) enum Bound {
         pg: Listener,
         proxies: Proxies,
     },
-    Inside(Gates),
+    /// With gates if the service's sessions are to come through us.
+    Inside(Option<Gates>),
 }
 
 /// What is served.
 pub(super) struct Served {
     pub requests: Requests,
-    /// Where transactions come.
-    pub listeners: Listeners,
+    /// Where transactions come, if they do.
+    pub listeners: Option<Listeners>,
     /// What the service's processes share with us, and what they must have in their environment.
     pub board: Option<Arc<SharedBoard>>,
     pub tap: Option<Variable>,
@@ -71,7 +81,7 @@ pub(super) enum Requests {
     Inside {
         inside: Inside,
         /// Of the gate's socket.
-        _folder: tempfile::TempDir,
+        _folder: Option<tempfile::TempDir>,
     },
 }
 
@@ -97,15 +107,21 @@ impl Front {
                 pg: Listener::bind(&proxies.pg_listen).await?,
                 proxies: proxies.clone(),
             },
-            Self::Inside => Bound::Inside(Gates::open().await?),
+            Self::Inside(Transactions::Gateway) => Bound::Inside(Some(Gates::open().await?)),
+            Self::Inside(Transactions::Extension) => Bound::Inside(None),
         })
     }
 
     pub(super) fn proxies(&self) -> Option<&Proxies> {
         match self {
             Self::Proxies(proxies) => Some(proxies),
-            Self::Inside => None,
+            Self::Inside(_) => None,
         }
+    }
+
+    /// Whether the server is to tell of transactions.
+    pub(super) fn has_server_side(&self) -> bool {
+        matches!(self, Self::Inside(Transactions::Extension))
     }
 }
 
@@ -118,10 +134,10 @@ impl Bound {
         }
     }
 
-    pub fn pg_listen(&self) -> ListenAddress {
+    pub fn pg_listen(&self) -> Option<ListenAddress> {
         match self {
-            Self::Proxies { pg, .. } => pg.address(),
-            Self::Inside(gates) => gates.listeners[0].address(),
+            Self::Proxies { pg, .. } => Some(pg.address()),
+            Self::Inside(gates) => Some(gates.as_ref()?.listeners[0].address()),
         }
     }
 
@@ -132,6 +148,7 @@ impl Bound {
         sink: &Arc<Sink>,
         redactor: &Arc<Redactor>,
         threads: &Threads,
+        sessions: Option<Box<dyn Sessions>>,
     ) -> io::Result<Served> {
         let (witness, redactor) = (Arc::clone(sink) as Arc<dyn Witness>, Arc::clone(redactor));
         let gates = match self {
@@ -147,7 +164,7 @@ impl Bound {
                 };
                 return Ok(Served {
                     requests: Requests::Ingress(Ingress::serve(http, ingress, witness)),
-                    listeners: Listeners(vec![pg]),
+                    listeners: Some(Listeners(vec![pg])),
                     board: None,
                     tap: None,
                 });
@@ -156,7 +173,7 @@ impl Bound {
         let purpose = Purpose::Record {
             first: Id::new(sink.recorder(), 1).0,
         };
-        let redirect = gates.redirect(&options.postgres);
+        let redirect = inside::redirect(&options.postgres, gates.as_ref());
         let board = Arc::new(SharedBoard::make(purpose, &redirect)?);
         let drain = Drain::with_board(Arc::clone(&board))?;
         let tap = drain.variable();
@@ -165,9 +182,10 @@ impl Bound {
             limits: options.limits,
             redactor,
             numbers: Box::new(move || numbers.take_number()),
+            sessions,
         };
         let inside = Inside::start(drain, witness, inside)?;
-        let (listeners, _folder) = gates.into_parts();
+        let (listeners, _folder) = gates.map(Gates::into_parts).unzip();
         Ok(Served {
             requests: Requests::Inside { inside, _folder },
             listeners,

@@ -1,7 +1,7 @@
 //! What sessions tell the settler.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_trace::{Micros, SessionId, Transaction};
@@ -16,7 +16,7 @@ const NEAR: usize = 64;
 
 /// It looks here once per tick: waking it for every transaction would cost more than all the rest
 /// of recording one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ledger {
     /// Ids of what is in the trace.
     accounted: Mutex<Vec<u64>>,
@@ -30,6 +30,23 @@ pub(super) struct Ledger {
     /// see.
     functions_catch: AtomicBool,
     keeping: Arc<Keeping>,
+    /// Transactions that ended before this moment have been told.
+    told_until: AtomicI64,
+}
+
+impl Default for Ledger {
+    /// Of sessions that tell at once.
+    fn default() -> Self {
+        Self {
+            accounted: Mutex::default(),
+            running: Mutex::default(),
+            uncertain: Mutex::default(),
+            unasked: Mutex::default(),
+            functions_catch: AtomicBool::default(),
+            keeping: Arc::default(),
+            told_until: AtomicI64::new(Micros::MAX),
+        }
+    }
 }
 
 /// What sessions told.
@@ -101,6 +118,15 @@ impl Ledger {
             Some(last) if unasked.began - last.ended < TOGETHER => last.ended = unasked.ended,
             _ => told.push(unasked),
         }
+    }
+
+    /// Sessions tell afterwards, and have told all that was before this moment.
+    pub fn tell_until(&self, moment: Micros) {
+        self.told_until.store(moment, Ordering::Relaxed);
+    }
+
+    pub fn told_until(&self) -> Micros {
+        self.told_until.load(Ordering::Relaxed)
     }
 
     pub fn functions_catch(&self) -> bool {

@@ -16,10 +16,14 @@
 
 mod catalog;
 mod error;
+mod extension;
 mod final_state;
 mod front;
+mod join;
 mod ledger;
+mod past;
 mod requests;
+mod server_side;
 mod session;
 mod settle;
 mod sink;
@@ -32,7 +36,6 @@ use std::time::Duration;
 
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
-use hindcast_spool::SharedBoard;
 use hindcast_trace::{
     Base, FinalState, Isolation, Location, OpenError, Record, Recorder, Writer, WriterOptions,
 };
@@ -42,7 +45,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub use error::RecordError;
-pub use front::{Front, Launch, Proxies, Variable};
+pub use extension::ExtensionError;
+pub use front::{Front, Launch, Proxies, Transactions, Variable};
 pub use status::Status;
 
 use crate::http::{Limits, Witness};
@@ -50,7 +54,10 @@ use crate::inside::InsideEnd;
 use crate::pg::{Server, ServerHandle, ServerOptions};
 use crate::redact::{Redactor, Rules};
 use catalog::{Catalog, ServerFacts};
+use extension::{Claim, Reading};
 use front::Requests;
+use past::PastSessions;
+use server_side::ServerSide;
 use session::RecordingHost;
 use settle::{Beginning, Settler};
 use sink::Sink;
@@ -106,15 +113,10 @@ impl RecordOptions {
         }
     }
 
-    fn host(
-        &self,
-        sink: &Arc<Sink>,
-        redactor: &Arc<Redactor>,
-        database: String,
-        board: Option<Arc<SharedBoard>>,
-    ) -> RecordingHost {
+    fn host(&self, sink: &Arc<Sink>, redactor: &Arc<Redactor>, database: String) -> RecordingHost {
         RecordingHost {
-            board,
+            board: None,
+            told: None,
             sink: Arc::clone(sink),
             scripts: Arc::new(ScriptCache::default()),
             redactor: Arc::clone(redactor),
@@ -158,8 +160,11 @@ pub struct Recording {
     writer: Writer,
     connector: Arc<Connector>,
     requests: Requests,
-    postgres: Server<RecordingHost>,
+    /// `None`: sessions go past us, and are told.
+    postgres: Option<Server<RecordingHost>>,
     settler: (oneshot::Sender<()>, JoinHandle<()>),
+    /// Of what the extension tells.
+    reading: Option<Reading>,
     catalog: JoinHandle<()>,
     redactor: Arc<Redactor>,
     threads: Threads,
@@ -174,7 +179,8 @@ pub struct Started {
     pub recorder: Recorder,
     /// With the ports that were really bound.
     pub listen: Option<ListenAddress>,
-    pub pg_listen: ListenAddress,
+    /// `None`: sessions go past us, and are told.
+    pub pg_listen: Option<ListenAddress>,
     /// What the service must have in its environment, beside the tap in `LD_PRELOAD`.
     pub tap: Option<Variable>,
     /// What does not keep it from recording, but should be known.
@@ -215,6 +221,10 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let identity = options.pg_identity.as_ref().map(load).transpose()?;
     let asked = Database::ask(&connector, &options.postgres).await?;
 
+    let claim = match options.front.has_server_side() {
+        true => Some(Claim::stake(&connector).await?),
+        false => None,
+    };
     // Ports before the trace: a start that fails leaves no recorder behind in it.
     let bound = options.front.bind().await?;
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
@@ -227,7 +237,12 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         options.writer.durable,
     ));
     sink.catalog_read(asked.catalog);
-    let recorder = recorder(&options, &sink, &asked.facts, (listen.as_ref(), &pg_listen));
+    let recorder = recorder(
+        &options,
+        &sink,
+        &asked.facts,
+        (listen.as_ref(), pg_listen.as_ref()),
+    );
     sink.record(Record::Recorder(recorder.clone()));
     // Accounting starts where a replay would: what was committed since the base was taken must be
     // known.
@@ -235,6 +250,13 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     if let Some(base) = &options.base {
         beginning.snapshot = base.snapshot.clone();
     }
+    let (server_side, reading) = claim
+        .map(|claim| {
+            let side = Arc::new(ServerSide::new(Arc::clone(&sink)));
+            let reading = Reading::start(claim, &connector, &sink, &side);
+            (side, reading)
+        })
+        .unzip();
     let settler = Settler::new(
         Arc::clone(&connector),
         asked.accounting,
@@ -245,15 +267,26 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         sink.record(Record::Base(base.clone()));
     }
     let threads = Threads::start(options.runtimes);
-    let served = bound.serve(&options, &sink, &redactor, &threads);
+    let mut host = options.host(&sink, &redactor, asked.facts.database);
+    let sessions = server_side
+        .clone()
+        .map(|server| PastSessions::boxed(&host, server));
+    let served = bound.serve(&options, &sink, &redactor, &threads, sessions);
     let served = served.map_err(RecordError::Tap)?;
-    let host = options.host(&sink, &redactor, asked.facts.database, served.board);
+    host.board = served.board;
     let server = options.server(identity, &threads);
-    let (listeners, host) = (served.listeners, Arc::new(host));
-    let postgres = Server::serve(listeners, server, Arc::clone(&connector), host);
+    let host = Arc::new(host);
+    let serve = |listeners| Server::serve(listeners, server, Arc::clone(&connector), host);
+    let postgres = served.listeners.map(serve);
+    let handle = postgres.as_ref().map(Server::handle);
+    let sessions = move || {
+        let through_us = handle.iter().flat_map(ServerHandle::backends);
+        let past_us = server_side.iter().flat_map(|side| side.processes());
+        through_us.chain(past_us).collect()
+    };
     let (stop_settler, stopped) = oneshot::channel();
-    let settler = settler.run(options.writer.flush_interval, postgres.handle(), stopped);
-    let settler = tokio::spawn(settler);
+    let interval = options.writer.flush_interval;
+    let settler = tokio::spawn(settler.run(interval, Box::new(sessions), stopped));
     let catalog = catalog::keep_current(asked.control, Arc::clone(&connector), Arc::clone(&sink));
     Ok(Recording {
         sink,
@@ -262,11 +295,12 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
         requests: served.requests,
         postgres,
         settler: (stop_settler, settler),
+        reading,
         catalog: tokio::spawn(catalog),
         redactor,
         threads,
         started: Started {
-            warnings: warnings(&options, &pg_listen, asked.in_doubt).await,
+            warnings: warnings(&options, pg_listen.as_ref(), asked.in_doubt).await,
             recorder,
             listen,
             pg_listen,
@@ -293,7 +327,7 @@ const RAISING: &str = "sessions whose default is READ COMMITTED get REPEATABLE R
 /// raising changes, and what will be in doubt.
 async fn warnings(
     options: &RecordOptions,
-    pg_listen: &ListenAddress,
+    pg_listen: Option<&ListenAddress>,
     in_doubt: Option<String>,
 ) -> Vec<String> {
     let mut unreachable = None;
@@ -307,7 +341,7 @@ async fn warnings(
     let exposed = exposed.map(|found| found.to_string());
     let raised = options.raise_isolation.then(|| RAISING.to_owned());
     let warnings = unreachable.into_iter().chain(exposed);
-    let warnings = warnings.chain(reachable(pg_listen));
+    let warnings = warnings.chain(pg_listen.and_then(reachable));
     warnings.chain(raised).chain(in_doubt).collect()
 }
 
@@ -369,7 +403,7 @@ fn recorder(
     options: &RecordOptions,
     sink: &Sink,
     facts: &ServerFacts,
-    (listen, pg_listen): (Option<&ListenAddress>, &ListenAddress),
+    (listen, pg_listen): (Option<&ListenAddress>, Option<&ListenAddress>),
 ) -> Recorder {
     let service = options.front.proxies().map(|proxies| &proxies.service);
     Recorder {
@@ -378,7 +412,7 @@ fn recorder(
         trace_id_prefix: sink.trace_id_prefix(),
         listen: listen.map(ToString::to_string).unwrap_or_default(),
         app: service.map(ToString::to_string).unwrap_or_default(),
-        pg_listen: pg_listen.to_string(),
+        pg_listen: pg_listen.map(ToString::to_string).unwrap_or_default(),
         postgres: options.postgres.to_string(),
         database: facts.database.clone(),
         server_version: facts.version.clone(),
@@ -408,8 +442,9 @@ impl Recording {
         }
     }
 
-    pub fn sessions(&self) -> ServerHandle {
-        self.postgres.handle()
+    /// Of the gateway, if there is one.
+    pub fn sessions(&self) -> Option<ServerHandle> {
+        self.postgres.as_ref().map(Server::handle)
     }
 
     /// Lets what is in flight end, settles what is open, records the final state, and closes the
@@ -418,7 +453,13 @@ impl Recording {
         // Requests first: they need their database sessions.
         let inside = self.requests.stop(self.drain).await;
         let requests_cut_off = self.sink.requests().in_flight();
-        let sessions_cut_off = self.postgres.shut_down(self.drain).await;
+        let sessions_cut_off = match self.postgres {
+            Some(postgres) => postgres.shut_down(self.drain).await,
+            None => 0,
+        };
+        if let Some(reading) = self.reading {
+            reading.stop().await;
+        }
         self.catalog.abort();
         let (stop, settler) = self.settler;
         let _ = stop.send(());

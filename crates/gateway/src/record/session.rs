@@ -18,7 +18,9 @@ use hindcast_wire::{
     Wires,
 };
 
+use super::join::Seen;
 use super::ledger::{ON_COMMIT, Unasked};
+use super::server_side::{ServerSide, Waiting};
 use super::sink::Sink;
 use crate::http::Witness;
 use crate::pg::{Driver, Flow, Host, Permission, Refusal, SessionStart};
@@ -30,6 +32,7 @@ const ISOLATION: &str = "default_transaction_isolation";
 const SHAPES_MAX: usize = 1024;
 
 /// Gives every session an observer.
+#[derive(Clone)]
 pub(super) struct RecordingHost {
     pub sink: Arc<Sink>,
     pub scripts: Arc<ScriptCache>,
@@ -41,6 +44,8 @@ pub(super) struct RecordingHost {
     pub raise_isolation: bool,
     /// What the service's taps say, if it has any.
     pub board: Option<Arc<SharedBoard>>,
+    /// What the server tells of transactions, if that is not asked for in the sessions themselves.
+    pub told: Option<Arc<ServerSide>>,
 }
 
 /// Observes one session.
@@ -52,6 +57,8 @@ pub(super) struct RecordingDriver {
     backend: u32,
     /// Where the session stands on the service's board.
     turns: Option<(Arc<SharedBoard>, Line)>,
+    /// What it does has happened already.
+    past: Option<Past>,
     /// `None`: the session passes through.
     observer: Option<Observer>,
     /// Kept from step to step for its capacity.
@@ -72,6 +79,14 @@ pub(super) struct RecordingDriver {
     withheld: Option<BytesMut>,
     /// What they will wait for besides: the disk, or the catalog.
     waits: Vec<Permission>,
+}
+
+/// A session that is told of afterwards.
+pub(super) struct Past {
+    pub server: Arc<ServerSide>,
+    /// When what is being told happened, and on which request's behalf.
+    pub at: Micros,
+    pub turn: Option<u64>,
 }
 
 impl Host for RecordingHost {
@@ -101,6 +116,7 @@ impl Host for RecordingHost {
             // and lower SERIALIZABLE.
             raise_isolation: self.raise_isolation && !parameters.chooses(ISOLATION),
             keeping: Arc::clone(self.sink.ledger().keeping()),
+            passive: self.told.is_some(),
             ..ObserverOptions::new(prefix, Arc::clone(&self.scripts))
         };
         let (sequences, sequences_version) = self.sink.catalog().sequences();
@@ -108,6 +124,11 @@ impl Host for RecordingHost {
             session: self.sink.session_id(start.number),
             backend: 0,
             turns: self.board.clone().zip(start.line),
+            past: self.told.clone().map(|server| Past {
+                server,
+                at: self.sink.now(),
+                turn: None,
+            }),
             observer: observed.then(|| Observer::new(options)),
             events: Vec::new(),
             sequences,
@@ -151,6 +172,7 @@ impl RecordingDriver {
             &mut Vec<Event>,
         ) -> Result<(), ProtocolError>,
     ) -> Flow {
+        let now = self.now();
         let Some(observer) = &mut self.observer else {
             return Flow::PassThrough;
         };
@@ -159,13 +181,17 @@ impl RecordingDriver {
         }
         let sink = &*self.sink;
         let told = |(board, line): &(Arc<SharedBoard>, Line)| board.whose_turn(*line);
-        let turn = self.turns.as_ref().and_then(told).filter(|&turn| turn != 0);
+        let turn = match &self.past {
+            Some(past) => past.turn,
+            None => self.turns.as_ref().and_then(told).filter(|&turn| turn != 0),
+        };
         let context = Context {
-            now: sink.now(),
-            // What taps tell of requests comes later than what is told of transactions.
-            alone: match self.turns {
-                None => sink.requests().alone(),
-                Some(_) => None,
+            now,
+            // What taps tell of requests comes later than what is told of transactions, and a
+            // thread that works for none may be at work.
+            alone: match (&self.turns, &self.past) {
+                (None, None) => sink.requests().alone(),
+                _ => None,
             },
             turn: turn.map(Id),
             sequences: &self.sequences,
@@ -181,6 +207,13 @@ impl RecordingDriver {
         if let Err(error) = followed {
             self.give_up(error.to_string());
         }
+        if self.past.is_some() {
+            // The bytes have gone their way.
+            wires.to_client.clear();
+            wires.to_server.clear();
+            self.waits.clear();
+            return Flow::Continue;
+        }
         if let Some(withheld) = &mut self.withheld {
             withheld.extend_from_slice(&wires.to_client);
             wires.to_client.clear();
@@ -192,6 +225,18 @@ impl RecordingDriver {
                 self.withheld = Some(std::mem::take(&mut wires.to_client));
                 self.wait()
             }
+        }
+    }
+
+    fn now(&self) -> Micros {
+        let past = self.past.as_ref();
+        past.map_or_else(|| self.sink.now(), |past| past.at)
+    }
+
+    /// What comes next happened then.
+    pub fn is_at(&mut self, at: Micros, turn: Option<u64>) {
+        if let Some(past) = &mut self.past {
+            (past.at, past.turn) = (at, turn);
         }
     }
 
@@ -207,16 +252,26 @@ impl RecordingDriver {
 
     fn tell(&mut self, event: Event) {
         match event {
-            Event::Ready { process_id, .. } => self.backend = process_id,
+            Event::Ready { process_id, .. } => {
+                self.backend = process_id;
+                if let Some(past) = &self.past {
+                    past.server.opened(self.session, process_id, past.at);
+                }
+            }
             Event::TransactionBegan { .. } => {
                 let crowded = self.sink.requests().in_flight() > 1;
                 self.current = Some((self.sink.next_transaction(), crowded));
             }
             Event::Transaction(observed) => self.transaction(*observed, false),
             Event::CommitUncertain(observed) => {
-                self.sink.counters().uncertain();
+                if self.past.is_none() {
+                    self.sink.counters().uncertain();
+                }
                 self.transaction(*observed, true);
             }
+            // The server tells of ids itself.
+            Event::OwnXid { .. } | Event::EmptiedOnCommit { .. } | Event::Unasked { .. }
+                if self.past.is_some() => {}
             Event::UnknownTable { table } => self.sink.catalog().unknown_table(table),
             Event::OwnXid { xid } => self.sink.ledger().own(xid.0),
             Event::EmptiedOnCommit { began, ended } => {
@@ -258,7 +313,15 @@ impl RecordingDriver {
             .take()
             .unwrap_or_else(|| (self.sink.next_transaction(), false));
         // A request's settings are made again by the service itself.
-        if observed.passive && observed.request.is_some() {
+        let is_kept = !(observed.passive && observed.request.is_some());
+        if let Some(past) = &self.past
+            && (!is_kept || observed.is_empty)
+        {
+            let seen = Seen::of(&observed);
+            past.server.wired(self.session, seen, None);
+            return;
+        }
+        if !is_kept {
             let ids = observed.xid.iter().chain(&observed.subxids);
             ids.for_each(|xid| self.sink.ledger().own(xid.0));
             return;
@@ -279,14 +342,27 @@ impl RecordingDriver {
                 statements,
             });
         }
-        let change = schema_change(&observed);
+        // The server tells of ids later.
+        let may_have_id = observed.xid.is_some() || self.past.is_some();
+        let change = schema_change(&observed, may_have_id);
         self.waits
             .extend(self.sink.schema_changed(change).map(boxed));
         let xid_known = observed.xid_known;
+        let is_procedure = is_procedure(&observed);
         // Settings of the session are made outside requests as a rule.
         let crowded = crowded && !observed.passive;
+        let seen = self.past.as_ref().map(|_| Seen::of(&observed));
         let mut transaction = to_trace(id, self.session, self.isolation, observed);
         self.redact(&mut transaction);
+        if let (Some(past), Some(seen)) = (&self.past, seen) {
+            let waiting = Waiting {
+                transaction,
+                crowded,
+                unattributed: Arc::clone(&self.unattributed),
+                is_procedure,
+            };
+            return past.server.wired(self.session, seen, Some(waiting));
+        }
         self.sink
             .counters()
             .transaction(&transaction, crowded, &self.unattributed);
@@ -360,9 +436,9 @@ impl RecordingDriver {
         self.sink.commits_inside(self.session, began, ended, reason);
     }
 
-    fn give_up(&mut self, reason: String) {
+    pub fn give_up(&mut self, reason: String) {
         if self.unobserved.is_none() {
-            let now = self.sink.now();
+            let now = self.now();
             self.sink.unobserved(self.session, now, reason.clone());
             self.unobserved = Some((now, reason));
         }
@@ -405,6 +481,9 @@ impl Driver for RecordingDriver {
             observer.on_server_gone(context, events);
             Ok(())
         });
+        if let Some(past) = &self.past {
+            past.server.closed(self.session, past.at);
+        }
         // Nothing follows that could wait.
         if let Some(withheld) = self.withheld.take() {
             wires.to_client.unsplit(withheld);
@@ -453,6 +532,12 @@ fn token(prefix: u64, session: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(&session.to_be_bytes(), prefix)
 }
 
+/// Whether it may have committed inside.
+fn is_procedure(observed: &ObservedTransaction) -> bool {
+    let mut kinds = observed.statements.iter().map(|one| kind_of(Some(one)));
+    kinds.any(|kind| matches!(kind, "CALL" | "DO"))
+}
+
 /// What to call a statement whose ids could not be asked for.
 fn kind_of(statement: Option<&Fingerprint>) -> &'static str {
     const KINDS: [(&str, &str); 22] = [
@@ -495,9 +580,9 @@ fn kind_of(statement: Option<&Fingerprint>) -> &'static str {
 }
 
 /// What a transaction may have changed of what is known of sequences and functions.
-fn schema_change(observed: &ObservedTransaction) -> SchemaChange {
+fn schema_change(observed: &ObservedTransaction, may_have_id: bool) -> SchemaChange {
     let mut change = SchemaChange::default();
-    if observed.xid.is_none() || observed.outcome == Outcome::Aborted {
+    if !may_have_id || observed.outcome == Outcome::Aborted {
         return change;
     }
     for statement in &observed.statements {

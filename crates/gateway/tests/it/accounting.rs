@@ -410,7 +410,7 @@ async fn a_transaction_that_began_before_the_recording_is_judged_by_its_end() {
 
 /// A request's worth of work on a connection of its own: a temporary table, and a row.
 async fn work(recording: &Recording, number: u64) {
-    let client = connect(&recording.started().pg_listen, "app").await;
+    let client = connect(recording.started().pg_listen.as_ref().unwrap(), "app").await;
     client
         .batch_execute(&format!(
             "CREATE TEMP TABLE own AS SELECT {number} AS x; \
@@ -433,7 +433,7 @@ async fn neighbours(cluster: &Cluster, end: Instant) {
 }
 
 async fn maintenance(recording: &Recording, end: Instant) {
-    let client = connect(&recording.started().pg_listen, "postgres").await;
+    let client = connect(recording.started().pg_listen.as_ref().unwrap(), "postgres").await;
     while Instant::now() < end {
         for sql in ["ANALYZE note", "VACUUM counter", "VACUUM ANALYZE"] {
             client.batch_execute(sql).await.unwrap();

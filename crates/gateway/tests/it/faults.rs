@@ -125,7 +125,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_pipeline_loses_nothing_it_had_s
     stream.write_all(&flight).await.unwrap();
     drop(stream);
     until("the session has ended", async || {
-        stage.recording.sessions().sessions() == 0
+        stage.recording.sessions().unwrap().sessions() == 0
     })
     .await;
     let left = stage
@@ -151,7 +151,7 @@ async fn a_server_that_dies_ends_transactions_and_the_next_session_works() {
     stage.cluster.stop(Shutdown::Immediate).unwrap();
     assert!(client.batch_execute("COMMIT").await.is_err());
     until("the session has ended", async || {
-        stage.recording.sessions().sessions() == 0
+        stage.recording.sessions().unwrap().sessions() == 0
     })
     .await;
     assert!(try_connect(stage.pg(), "app").await.is_err());
@@ -231,7 +231,7 @@ async fn a_commit_whose_answer_was_lost_is_settled_with_the_server() {
     let mut options = options(&postgres, 1, folder.path());
     options.final_state = FinalStateMode::Never;
     let recording = record::start(options).await.unwrap();
-    let client = connect(&recording.started().pg_listen, "app").await;
+    let client = connect(recording.started().pg_listen.as_ref().unwrap(), "app").await;
     client
         .batch_execute("BEGIN; INSERT INTO note (text) VALUES ('settled')")
         .await

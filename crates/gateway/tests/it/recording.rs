@@ -606,7 +606,7 @@ async fn both_sides_may_be_encrypted() {
     let mut options = options(&postgres, 1, folder.path());
     options.pg_identity = Some((certificates.certificate(), certificates.key()));
     let recording = record::start(options).await.unwrap();
-    let port = port_of(&recording.started().pg_listen);
+    let port = port_of(recording.started().pg_listen.as_ref().unwrap());
     let connection = format!(
         "host=localhost hostaddr=127.0.0.1 port={port} user=alice password=secret dbname=postgres \
          sslmode=verify-full channel_binding=require sslrootcert={}",

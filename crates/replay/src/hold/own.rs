@@ -78,7 +78,7 @@ impl Own {
             ),
             Self::Snapshot(_) => (
                 "hindcast_snapshot",
-                "SELECT pg_catalog.set_config('hindcast.now', $1, true), pg_catalog.set_config('hindcast.sequences', $2, true)",
+                "SELECT pg_catalog.set_config('hindcast_pins.now', $1, true), pg_catalog.set_config('hindcast_pins.sequences', $2, true)",
             ),
             Self::Commit => ("hindcast_commit", "COMMIT"),
             Self::Rollback => ("hindcast_rollback", "ROLLBACK"),

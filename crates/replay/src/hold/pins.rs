@@ -17,7 +17,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Values for the settings `hindcast.now` and `hindcast.sequences`; empty for what is not
+    /// Values for the settings `hindcast_pins.now` and `hindcast_pins.sequences`; empty for what is not
     /// pinned.
     pub(super) fn settings(&self) -> (String, String) {
         let mut settings = hindcast_rewind::pins::settings(&self.sequence_values, self.now);
@@ -28,6 +28,6 @@ impl Pins {
                 .map(|(_, value)| std::mem::take(value))
                 .unwrap_or_default()
         };
-        (take("hindcast.now"), take("hindcast.sequences"))
+        (take("hindcast_pins.now"), take("hindcast_pins.sequences"))
     }
 }

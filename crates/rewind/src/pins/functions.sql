@@ -24,8 +24,8 @@ CREATE OR REPLACE FUNCTION pg_catalog.hindcast_nextval(regclass) RETURNS bigint
     LANGUAGE plpgsql VOLATILE STRICT AS
 $function$
 DECLARE
-    v_queues CONSTANT text := pg_catalog.current_setting('hindcast.sequences', true);
-    v_last CONSTANT text := pg_catalog.current_setting('hindcast.lastval', true);
+    v_queues CONSTANT text := pg_catalog.current_setting('hindcast_pins.sequences', true);
+    v_last CONSTANT text := pg_catalog.current_setting('hindcast_pins.lastval', true);
     v_start int;
     v_rest text;
     v_run text;
@@ -50,12 +50,12 @@ BEGIN
                     v_run := '';
                     v_rest := pg_catalog.ltrim(v_rest, ' ');
                 END IF;
-                PERFORM pg_catalog.set_config('hindcast.sequences',
+                PERFORM pg_catalog.set_config('hindcast_pins.sequences',
                     pg_catalog.concat(pg_catalog.left(v_queues, v_start OPERATOR(pg_catalog.-) 1), v_run, v_rest), true);
                 -- The session's memory of the sequence is the executor's own; this one takes precedence.
-                PERFORM pg_catalog.set_config('hindcast.lastval', v_value::pg_catalog.text, false);
+                PERFORM pg_catalog.set_config('hindcast_pins.lastval', v_value::pg_catalog.text, false);
                 PERFORM pg_catalog.set_config(
-                    pg_catalog.concat('hindcast.currval_', $1::pg_catalog.oid), v_value::pg_catalog.text, false);
+                    pg_catalog.concat('hindcast_pins.currval_', $1::pg_catalog.oid), v_value::pg_catalog.text, false);
                 RETURN v_value;
             END IF;
         END IF;
@@ -69,8 +69,8 @@ BEGIN
             AND r.value OPERATOR(pg_catalog.=) v_value);
     END LOOP;
     IF v_last OPERATOR(pg_catalog.<>) '' THEN
-        PERFORM pg_catalog.set_config('hindcast.lastval', '', false);
-        PERFORM pg_catalog.set_config(pg_catalog.concat('hindcast.currval_', $1::pg_catalog.oid), '', false);
+        PERFORM pg_catalog.set_config('hindcast_pins.lastval', '', false);
+        PERFORM pg_catalog.set_config(pg_catalog.concat('hindcast_pins.currval_', $1::pg_catalog.oid), '', false);
     END IF;
     RETURN v_value;
 END
@@ -81,7 +81,7 @@ CREATE OR REPLACE FUNCTION pg_catalog.hindcast_currval(regclass) RETURNS bigint
 $function$
 DECLARE
     v_pinned CONSTANT text :=
-        pg_catalog.current_setting(pg_catalog.concat('hindcast.currval_', $1::pg_catalog.oid), true);
+        pg_catalog.current_setting(pg_catalog.concat('hindcast_pins.currval_', $1::pg_catalog.oid), true);
 BEGIN
     IF v_pinned OPERATOR(pg_catalog.<>) '' THEN
         RETURN v_pinned::pg_catalog.int8;
@@ -100,15 +100,15 @@ CREATE OR REPLACE FUNCTION pg_catalog.currval(regclass) RETURNS bigint
 CREATE OR REPLACE FUNCTION pg_catalog.lastval() RETURNS bigint
     LANGUAGE sql VOLATILE CALLED ON NULL INPUT AS
 $function$
-SELECT CASE WHEN pg_catalog.current_setting('hindcast.lastval', true) OPERATOR(pg_catalog.<>) ''
-    THEN pg_catalog.current_setting('hindcast.lastval', true)::pg_catalog.int8
+SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.lastval', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('hindcast_pins.lastval', true)::pg_catalog.int8
     ELSE pg_catalog.hindcast_original_lastval() END
 $function$;
 CREATE OR REPLACE FUNCTION pg_catalog.now() RETURNS timestamptz
     LANGUAGE sql STABLE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
 $function$
-SELECT CASE WHEN pg_catalog.current_setting('hindcast.now', true) OPERATOR(pg_catalog.<>) ''
-    THEN pg_catalog.current_setting('hindcast.now', true)::pg_catalog.timestamptz
+SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.now', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('hindcast_pins.now', true)::pg_catalog.timestamptz
     ELSE pg_catalog.hindcast_original_now() END
 $function$;
 CREATE OR REPLACE FUNCTION pg_catalog.transaction_timestamp() RETURNS timestamptz
@@ -116,8 +116,8 @@ CREATE OR REPLACE FUNCTION pg_catalog.transaction_timestamp() RETURNS timestampt
 CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
     LANGUAGE sql STABLE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
 $function$
-SELECT CASE WHEN pg_catalog.current_setting('hindcast.now', true) OPERATOR(pg_catalog.<>) ''
-    THEN pg_catalog.current_setting('hindcast.now', true)::pg_catalog.timestamptz
+SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.now', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('hindcast_pins.now', true)::pg_catalog.timestamptz
     ELSE pg_catalog.hindcast_original_statement_timestamp() END
 $function$;
 

@@ -1,9 +1,9 @@
 //! Sequences and clocks of a rewound database that answer as they did when they were recorded.
 //!
 //! ```text
-//!   DEFAULT nextval('s') ─▶ pg_catalog.nextval ─inlined─▶ hindcast_nextval ─┬─ next of hindcast.sequences, a transaction's setting
+//!   DEFAULT nextval('s') ─▶ pg_catalog.nextval ─inlined─▶ hindcast_nextval ─┬─ next of hindcast_pins.sequences, a transaction's setting
 //!                                                                           └─ the real one, stepping over reserved values
-//!   now(), DEFAULT CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast.now, or the real one
+//!   now(), DEFAULT CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast_pins.now, or the real one
 //! ```
 //!
 //! [`prepare`] replaces the functions in the catalog of one database. Postgres calls its built-in
@@ -363,10 +363,10 @@ fn note_calls(what: &str, sql: &str, pinned: &mut Pinned) {
 pub fn settings(values: &[SequenceValue], now: Option<Micros>) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if !values.is_empty() {
-        settings.push(("hindcast.sequences", queues(values)));
+        settings.push(("hindcast_pins.sequences", queues(values)));
     }
     if let Some(now) = now {
-        settings.push(("hindcast.now", timestamp(now)));
+        settings.push(("hindcast_pins.now", timestamp(now)));
     }
     settings
 }
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!(
             prelude(&[value(7, 5)], Some(0)).as_deref(),
             Some(
-                "SET LOCAL hindcast.sequences = ';7:5;'; SET LOCAL hindcast.now = '1970-01-01 00:00:00.000000+00'"
+                "SET LOCAL hindcast_pins.sequences = ';7:5;'; SET LOCAL hindcast_pins.now = '1970-01-01 00:00:00.000000+00'"
             )
         );
     }

@@ -50,7 +50,8 @@ pub unsafe extern "C" fn connect(
     length: socklen_t,
 ) -> c_int {
     // SAFETY: what the caller gave.
-    if let Some(gate) = unsafe { gate(address, length) } {
+    let place = unsafe { place(address, length) };
+    if let Some(Place::Gate(gate)) = place {
         return connect_by(socket, &gate);
     }
     // SAFETY: what the caller gave.
@@ -58,7 +59,11 @@ pub unsafe extern "C" fn connect(
         real!(fn connect(c_int, *const sockaddr, socklen_t) -> c_int)(socket, address, length)
     };
     if result == 0 || errno() == libc::EINPROGRESS {
-        descriptors::opened(socket, How::Connected);
+        let how = match place {
+            Some(_) => How::Database,
+            None => How::Connected,
+        };
+        descriptors::opened(socket, how);
     }
     result
 }
@@ -73,13 +78,24 @@ pub unsafe extern "C" fn bind(socket: c_int, address: *const sockaddr, length: s
     unsafe { real!(fn bind(c_int, *const sockaddr, socklen_t) -> c_int)(socket, address, length) }
 }
 
-/// Where the recorder wants to be connected instead; `None` if it does not, or is gone.
-unsafe fn gate(address: *const sockaddr, length: socklen_t) -> Option<Address> {
+/// A service's database, for who connects to it.
+enum Place {
+    /// The recorder wants to be connected instead.
+    Gate(Address),
+    Itself,
+}
+
+/// `None` if it is not the database, or the recorder is gone.
+unsafe fn place(address: *const sockaddr, length: socklen_t) -> Option<Place> {
     let board = process::board().filter(|_| !address.is_null())?;
     // SAFETY: what the caller of libc gave.
     let to = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length as usize) };
-    let gate = board.redirected(to)?;
-    process::recorder_lives().then_some(gate)
+    let place = match board.redirected(to) {
+        Some(gate) => Place::Gate(gate),
+        None if board.is_database(to) => return Some(Place::Itself),
+        None => return None,
+    };
+    process::recorder_lives().then_some(place)
 }
 
 /// Connects to the recorder, which knows the connection by the address of this end: a Unix socket

@@ -25,10 +25,11 @@ unsafe fn was_read(descriptor: c_int, parts: &[iovec], length: ssize_t) {
     let Some(stream) = descriptors::stream(descriptor) else {
         return;
     };
-    let entry = descriptors::entry(descriptor).filter(|entry| !entry.is_plain());
+    let entry = descriptors::entry(descriptor);
     if entry.is_some_and(Entry::is_gated) {
         return;
     }
+    let entry = entry.filter(|entry| entry.is_accepted());
     // SAFETY: what was read is in the parts, in order.
     let turn =
         entry.and_then(|entry| unsafe { turns::was_read(descriptor, entry, first(parts, length)) });
@@ -50,8 +51,9 @@ unsafe fn was_read(descriptor: c_int, parts: &[iovec], length: ssize_t) {
 
 /// A write to a descriptor that is about to be made; `None` if nobody wants to know. `parts`: what
 /// of, or nothing if that cannot be seen.
-unsafe fn about_to_write(descriptor: c_int, parts: &[iovec]) -> Option<(u64, u64)> {
+unsafe fn about_to_write(descriptor: c_int, parts: &[iovec]) -> Option<Write> {
     let stream = descriptors::stream(descriptor)?;
+    let mut turn = None;
     if let Some(entry) = descriptors::entry(descriptor) {
         match entry.is_accepted() {
             // SAFETY: what is to be written is in the parts.
@@ -61,8 +63,21 @@ unsafe fn about_to_write(descriptor: c_int, parts: &[iovec]) -> Option<(u64, u64
         if entry.is_gated() {
             return None;
         }
+        if entry.is_database() {
+            turn = Some(turns::current()).filter(|&turn| turn != 0);
+        }
     }
-    Some((stream, process::now()))
+    let at = process::now();
+    Some(Write { stream, at, turn })
+}
+
+/// A write that is being made.
+#[derive(Clone, Copy)]
+struct Write {
+    stream: u64,
+    at: u64,
+    /// Whose turn it is, if it goes to the database.
+    turn: Option<u64>,
 }
 
 /// The first bytes of so many that are in the parts.
@@ -75,11 +90,14 @@ unsafe fn first(parts: &[iovec], length: usize) -> &[u8] {
     part.get(..length).unwrap_or(part)
 }
 
-unsafe fn was_written(begun: Option<(u64, u64)>, parts: &[iovec], length: ssize_t) {
-    let (Some((stream, at)), Ok(length)) = (begun, usize::try_from(length)) else {
+unsafe fn was_written(begun: Option<Write>, parts: &[iovec], length: ssize_t) {
+    let (Some(Write { stream, at, turn }), Ok(length)) = (begun, usize::try_from(length)) else {
         return;
     };
     thread::tell(length as u64, at, |ring| {
+        if let Some(request) = turn {
+            ring.tell(&Told::Turn { stream, request }, at);
+        }
         // SAFETY: what was written is in the parts, in order.
         ring.tell_bytes(stream, Direction::Out, unsafe { places(parts) }, length, at);
     });
@@ -434,7 +452,7 @@ pub unsafe extern "C" fn sendfile(
     count: size_t,
 ) -> ssize_t {
     // SAFETY: there are no parts.
-    let stream = unsafe { about_to_write(to, &[]) }.map(|(stream, _)| stream);
+    let stream = unsafe { about_to_write(to, &[]) }.map(|write| write.stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn sendfile(c_int, c_int, *mut off_t, size_t) -> ssize_t)(to, from, offset, count)
@@ -451,7 +469,7 @@ pub unsafe extern "C" fn sendfile64(
     count: size_t,
 ) -> ssize_t {
     // SAFETY: there are no parts.
-    let stream = unsafe { about_to_write(to, &[]) }.map(|(stream, _)| stream);
+    let stream = unsafe { about_to_write(to, &[]) }.map(|write| write.stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn sendfile64(c_int, c_int, *mut off_t, size_t) -> ssize_t)(to, from, offset, count)
@@ -471,7 +489,7 @@ pub unsafe extern "C" fn splice(
 ) -> ssize_t {
     let source = descriptors::stream(from);
     // SAFETY: there are no parts.
-    let target = unsafe { about_to_write(to, &[]) }.map(|(stream, _)| stream);
+    let target = unsafe { about_to_write(to, &[]) }.map(|write| write.stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn splice(c_int, *mut loff_t, c_int, *mut loff_t, size_t, c_uint) -> ssize_t)(

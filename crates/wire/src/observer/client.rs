@@ -27,6 +27,8 @@ pub(super) struct ClientSide {
     /// The session has changed its dialect, or is about to, so the dialect of texts sent now is
     /// known only when nothing is outstanding.
     pub dialect_changes: bool,
+    /// The bytes have gone their way already: nothing can be asked or changed.
+    passive: bool,
     scripts: Arc<ScriptCache>,
     trace_id_prefix: u64,
     /// Extended messages were sent since the last `Sync` or `Query`.
@@ -72,6 +74,7 @@ impl ClientSide {
             asks: Asks::new(options.token, Arc::clone(&options.keeping)),
             dialect: Dialect::default(),
             dialect_changes: false,
+            passive: options.passive,
             scripts: Arc::clone(&options.scripts),
             trace_id_prefix: options.trace_id_prefix,
             within_batch: false,
@@ -388,6 +391,11 @@ impl ClientSide {
             let script = self.scripts.get(scratch, self.dialect);
             let ours = comment.trace.prefix == self.trace_id_prefix;
             text.request = ours.then_some(comment.trace.request);
+            if self.passive {
+                text.script = script;
+                self.dialect_changes |= text.script.changes_dialect;
+                return text;
+            }
             if !script.unterminated && !text.doubtful {
                 let removed = comment.range.len();
                 text.edits.replace(comment.range.start, removed, space);
@@ -404,7 +412,10 @@ impl ClientSide {
     }
 
     pub(super) fn may_inject(&self, tracker: &Outstanding) -> bool {
-        tracker.is_established() && !tracker.may_be_copying() && !tracker.is_discarding()
+        !self.passive
+            && tracker.is_established()
+            && !tracker.may_be_copying()
+            && !tracker.is_discarding()
     }
 
     /// Asks what has to be known before a statement. `runs`: this message runs it, as opposed to

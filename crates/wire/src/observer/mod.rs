@@ -80,13 +80,12 @@ enum Phase {
 
 impl Observer {
     pub fn new(options: ObserverOptions) -> Self {
-        let prefix = options.trace_id_prefix;
         Self {
             last_heard: 0,
             phase: Phase::Startup,
             tracker: Tracker::new(),
             client: ClientSide::new(&options),
-            server: ServerSide::new(prefix, options.strip_channel_binding),
+            server: ServerSide::new(&options),
             from_client: Kept::new(options.kept_bytes_max),
             to_client: Kept::new(options.kept_bytes_max),
         }

@@ -30,6 +30,10 @@ pub struct ObserverOptions {
     pub raise_isolation: bool,
     /// Whether statements of ours may stay prepared, which the host finds out.
     pub keeping: Arc<Keeping>,
+    /// What is observed has happened already: nothing is asked or changed, and what is put into
+    /// [`Wires`](crate::Wires) goes nowhere. Snapshots and ids have to come by another way; so that
+    /// they can be joined with what is told here, empty transactions are told as well.
+    pub passive: bool,
     /// Take SCRAM-SHA-256-PLUS out of the server's offer, because TLS ends at the host.
     pub strip_channel_binding: bool,
     /// How much of either direction is kept for aborted transactions and ghosts.
@@ -44,6 +48,7 @@ impl ObserverOptions {
             token: 0,
             raise_isolation: false,
             keeping: Arc::default(),
+            passive: false,
             strip_channel_binding: false,
             kept_bytes_max: limits::KEPT_BYTES,
         }
@@ -131,6 +136,8 @@ pub struct ObservedTransaction {
     /// None of its statements took a snapshot: session settings, `LISTEN` and the like. Worth
     /// recording only as a ghost.
     pub passive: bool,
+    /// Nothing ran in it that is worth telling. Told to passive hosts only.
+    pub is_empty: bool,
     /// `None` where no snapshot is known.
     pub isolation: Option<Isolation>,
     pub snapshot: Option<Snapshot>,
@@ -142,6 +149,9 @@ pub struct ObservedTransaction {
     /// (`VACUUM`), and where asking could have disturbed the client.
     pub xid_known: bool,
     pub outcome: Outcome,
+    /// How many statements it had, and how many of them were answered without an error.
+    pub statement_count: u32,
+    pub completed: u32,
     /// Its statements in order, `BEGIN` and `COMMIT` included.
     pub statements: Vec<Arc<sql::Fingerprint>>,
     /// Hash over the fingerprints of all statements, those beyond [`limits::STATEMENTS_MAX`]

@@ -7,7 +7,7 @@ use hindcast_model::{Micros, Outcome, RequestId, Traceparent};
 use super::bracket::Bracket;
 use super::client::{ClientSide, client_position};
 use super::note::{FUNCTION_CALL, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
-use super::observed::{Context, Event, Problem};
+use super::observed::{Context, Event, ObserverOptions, Problem};
 use super::transaction::Open;
 use crate::Status;
 use crate::digest::RowHasher;
@@ -43,6 +43,7 @@ pub(super) struct ServerSide {
 
     trace_id_prefix: u64,
     strip_channel_binding: bool,
+    tells_all: bool,
     /// The session is established.
     started: bool,
     pub(super) open: Option<Box<Open>>,
@@ -89,14 +90,15 @@ pub(super) enum Parts {
 }
 
 impl ServerSide {
-    pub fn new(trace_id_prefix: u64, strip_channel_binding: bool) -> Self {
+    pub fn new(options: &ObserverOptions) -> Self {
         Self {
             cursor: Cursor::new(Direction::FromServer),
             replaced: BytesMut::new(),
             released: BytesMut::new(),
             ends_here: false,
-            trace_id_prefix,
-            strip_channel_binding,
+            trace_id_prefix: options.trace_id_prefix,
+            strip_channel_binding: options.strip_channel_binding,
+            tells_all: options.passive,
             started: false,
             open: None,
             in_block: false,
@@ -519,6 +521,7 @@ impl ServerSide {
     pub(super) fn open(&mut self, began: Micros) {
         let mut open = Open::new(began, self.server_mark, self.client_mark, self.application);
         open.explicit = self.in_block;
+        open.tells_all = self.tells_all;
         self.open = Some(open);
     }
 

@@ -63,8 +63,11 @@ pub(super) struct Open {
     changes_session: bool,
     /// Its beginning was told.
     announced: bool,
+    /// It is told even if it is not worth it.
+    pub tells_all: bool,
     statements: Vec<Arc<Fingerprint>>,
     statement_count: u32,
+    completed: u32,
     shape: ShapeHasher,
     pub digest: ResultDigest,
     locks: Vec<Lock>,
@@ -110,8 +113,10 @@ impl Open {
             may_have_written: false,
             changes_session: false,
             announced: false,
+            tells_all: false,
             statements: Vec::new(),
             statement_count: 0,
+            completed: 0,
             shape: ShapeHasher::new(),
             digest: ResultDigest::new(),
             locks: Vec::new(),
@@ -166,8 +171,12 @@ impl Open {
     /// Whether it is worth telling about and its beginning has not been told yet; then this counts
     /// as telling.
     pub fn announce(&mut self) -> bool {
-        let worth = self.active || self.changes_session;
+        let worth = self.tells_all || self.is_worth_telling();
         worth && !std::mem::replace(&mut self.announced, true)
+    }
+
+    fn is_worth_telling(&self) -> bool {
+        self.active || self.changes_session
     }
 
     pub fn began(&self) -> Micros {
@@ -176,6 +185,7 @@ impl Open {
 
     /// The last statement ended well.
     pub fn completed(&mut self, statement: &Statement, cx: &Context<'_>) {
+        self.completed += 1;
         for &target in &statement.locks {
             if self.locks.len() >= limits::NOTED_MAX {
                 self.cut.notes = true;
@@ -273,6 +283,7 @@ impl Open {
             request,
             explicit: self.explicit,
             passive: !self.active,
+            is_empty: !self.is_worth_telling(),
             isolation: self.isolation,
             snapshot: self.snapshot,
             now: self.now,
@@ -280,6 +291,8 @@ impl Open {
             subxids: self.subxids,
             xid_known: self.xid_answered || !self.may_have_written || self.read_only,
             outcome: end.outcome,
+            statement_count: self.statement_count,
+            completed: self.completed,
             statements: self.statements,
             shape: self.shape.value(),
             result_digest: self.digest.value(),

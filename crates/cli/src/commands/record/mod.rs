@@ -1,6 +1,7 @@
 //! `hindcast record`
 
 mod service;
+mod transactions;
 
 use std::fmt::Display;
 use std::process::ExitStatus;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use hindcast_gateway::inside::InsideEnd;
 use hindcast_gateway::record::{
-    self, FinalStateMode, Front, RecordOptions, Recording, Started, Status, Summary,
+    self, FinalStateMode, Front, RecordOptions, Recording, Started, Status, Summary, Transactions,
 };
 use hindcast_gateway::redact::{RuleError, Rules};
 use hindcast_preload::Preload;
@@ -39,6 +40,13 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         }
     };
     let mut options = options(&args)?;
+    let mut means = Means::default();
+    if let Some(preload) = &preload {
+        means.shims = preload.runtimes();
+        let (chosen, said) = transactions::choose(&args, &options.postgres).await?;
+        options.front = Front::Inside(chosen);
+        means.transactions = said;
+    }
     if args.base == BaseMethod::Template {
         let place = base::place(&args.trace.trace);
         options.base = Some(
@@ -59,7 +67,7 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         &args,
         recording.started(),
         taken.as_ref().map(base::describe),
-        preload.as_ref().map(Preload::runtimes).unwrap_or_default(),
+        &means,
     );
     let tap = recording.started().tap.as_ref();
     let mut service = match tap
@@ -149,7 +157,8 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
     let postgres = database(args)?
         .parse()
         .map_err(|error| wrong("--postgres", &error))?;
-    let mut options = RecordOptions::new(front(args)?, postgres, args.trace.trace.clone());
+    let front = proxies(args)?.unwrap_or(Front::Inside(Transactions::Gateway));
+    let mut options = RecordOptions::new(front, postgres, args.trace.trace.clone());
     options.launch = service::launch(&args.command);
     options.writer = WriterOptions {
         flush_interval: args.flush_interval,
@@ -171,20 +180,20 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
     Ok(options)
 }
 
-/// From inside, if there is a command to start.
-fn front(args: &RecordArgs) -> Result<Front, CliError> {
+/// From outside, if there is no command to start.
+fn proxies(args: &RecordArgs) -> Result<Option<Front>, CliError> {
     let wrong = |flag: &str, error: &dyn Display| CliError::usage(format!("{flag}: {error}"));
     let (Some(listen), Some(app), Some(pg_listen)) = (&args.listen, &args.app, &args.pg_listen)
     else {
-        return Ok(Front::Inside);
+        return Ok(None);
     };
-    Ok(Front::proxies_of(
+    Ok(Some(Front::proxies_of(
         listen.parse().map_err(|error| wrong("--listen", &error))?,
         app.parse().map_err(|error| wrong("--app", &error))?,
         pg_listen
             .parse()
             .map_err(|error| wrong("--pg-listen", &error))?,
-    ))
+    )))
 }
 
 /// Where a service finds its database that is told so as most are.
@@ -234,12 +243,24 @@ fn say(args: &RecordArgs, line: std::fmt::Arguments<'_>) {
     }
 }
 
-/// `shims`: the runtimes in which a shim tells what a thread works on.
-fn announce(args: &RecordArgs, started: &Started, base: Option<String>, shims: Vec<&str>) {
+/// How a service is recorded from inside.
+#[derive(Default)]
+struct Means {
+    transactions: String,
+    /// The runtimes in which a shim tells what a thread works on.
+    shims: Vec<&'static str>,
+}
+
+fn announce(args: &RecordArgs, started: &Started, base: Option<String>, means: &Means) {
+    let pg_listen = started.pg_listen.as_ref().map(ToString::to_string);
+    let Means {
+        transactions,
+        shims,
+    } = means;
     if args.json {
         println!(
             "{}",
-            json!({ "event": "started", "recorder": started.recorder.number, "listen": started.listen.as_ref().map(ToString::to_string), "pg_listen": started.pg_listen.to_string(), "base": base, "redacted": started.recorder.redacted, "shims": shims, "warnings": started.warnings })
+            json!({ "event": "started", "recorder": started.recorder.number, "listen": started.listen.as_ref().map(ToString::to_string), "pg_listen": pg_listen, "transactions": transactions, "base": base, "redacted": started.recorder.redacted, "shims": shims, "warnings": started.warnings })
         );
         return;
     }
@@ -253,7 +274,8 @@ fn announce(args: &RecordArgs, started: &Started, base: Option<String>, shims: V
     match (&started.listen, &args.app) {
         (Some(listen), Some(app)) => {
             say(args, format_args!("  requests      {listen} → {app}"));
-            let (gateway, database) = (&started.pg_listen, &started.recorder.postgres);
+            let gateway = pg_listen.unwrap_or_default();
+            let database = &started.recorder.postgres;
             say(args, format_args!("  transactions  {gateway} → {database}"));
         }
         _ => {
@@ -261,11 +283,7 @@ fn announce(args: &RecordArgs, started: &Started, base: Option<String>, shims: V
                 args,
                 format_args!("  requests      as the service's process tells, nothing in the way"),
             );
-            let database = &started.recorder.postgres;
-            say(
-                args,
-                format_args!("  transactions  by way of a gateway to {database}"),
-            );
+            say(args, format_args!("  transactions  {transactions}"));
             if !shims.is_empty() {
                 let shims = shims.join(", ");
                 say(

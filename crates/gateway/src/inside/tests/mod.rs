@@ -96,6 +96,7 @@ impl Stage {
                 next += 1;
                 next - 1
             }),
+            sessions: None,
             clock: Clock::default(),
             counters: Arc::clone(&counters),
             claims: Claims::default(),

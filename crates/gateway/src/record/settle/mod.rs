@@ -26,7 +26,7 @@ mod judge;
 mod marks;
 mod questions;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,6 @@ use tokio::sync::oneshot;
 use super::ledger::Unasked;
 use super::sink::Sink;
 use crate::http::Witness;
-use crate::pg::ServerHandle;
 use accounted::Accounted;
 use follow::{BACKLOG_BYTES, Follower, Unreadable};
 use judge::{Around, Judgement, Relation, Wrote, judge};
@@ -63,6 +62,9 @@ const STATEMENT_KEPT: Micros = 120_000_000;
 
 /// For [`Follower::read`], which has limits of its own, if the server falls silent.
 const STRETCH_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The processes of the server that serve sessions of ours.
+pub(super) type Sessions = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
 
 /// Why it cannot be told where ids without a record wrote, and what would help.
 pub(super) async fn in_doubt(control: &Client) -> Result<Option<String>, hindcast_pg::Error> {
@@ -104,8 +106,10 @@ pub(super) struct Settler {
     leftovers: BTreeSet<u64>,
     /// Ids below were looked at.
     next: u64,
-    /// Ids below were finished at the last tick.
-    finished: u64,
+    /// Ids below were finished at each of the last ticks, the oldest first.
+    finished: VecDeque<(Micros, u64)>,
+    /// Ids below were finished long enough ago for their records to have come.
+    ripe: u64,
     /// When the last two ticks were.
     ticks: [Micros; 2],
     uncertain: Vec<(Transaction, Instant)>,
@@ -243,7 +247,8 @@ impl Settler {
             running: BTreeSet::new(),
             leftovers: since.in_progress.iter().map(|xid| xid.0).collect(),
             next: bound,
-            finished: bound,
+            finished: VecDeque::new(),
+            ripe: bound,
             uncertain: Vec::new(),
             marks: beginning.marks,
             open: BTreeMap::new(),
@@ -258,7 +263,7 @@ impl Settler {
     pub async fn run(
         mut self,
         interval: Duration,
-        sessions: ServerHandle,
+        sessions: Sessions,
         mut stop: oneshot::Receiver<()>,
     ) {
         let mut ticks = tokio::time::interval(interval);
@@ -292,7 +297,7 @@ impl Settler {
             .extend(uncertain.map(|transaction| (transaction, now)));
     }
 
-    async fn tick(&mut self, sessions: &ServerHandle, last: bool) {
+    async fn tick(&mut self, sessions: &Sessions, last: bool) {
         self.read_ledger();
         if let Err(error) = self.try_tick(sessions, last).await {
             // Nothing is lost: what was not looked at will be when the server is back.
@@ -301,7 +306,7 @@ impl Settler {
         }
     }
 
-    async fn try_tick(&mut self, sessions: &ServerHandle, last: bool) -> Result<(), SettleError> {
+    async fn try_tick(&mut self, sessions: &Sessions, last: bool) -> Result<(), SettleError> {
         let control = match self.control.take().filter(|control| !control.is_closed()) {
             Some(control) => control,
             None => {
@@ -332,7 +337,8 @@ impl Settler {
     /// Opens what has committed without a record.
     async fn look(&mut self, control: &Client) -> Result<(), SettleError> {
         let moment = Moment::ask(control).await?;
-        let looked_at = self.finished.max(self.next);
+        self.ripen();
+        let looked_at = self.ripe.max(self.next);
         let mut missing: Vec<u64> = (self.next..looked_at)
             .filter(|xid| !self.accounted.contains(*xid))
             .collect();
@@ -354,20 +360,30 @@ impl Settler {
         self.leftovers = rest;
         self.next = looked_at;
         self.running = self.running.split_off(&looked_at);
-        self.finished = moment.snapshot.xmin.0.max(self.finished);
+        let now = self.sink.now();
+        self.finished.push_back((now, moment.snapshot.xmin.0));
         Ok(())
+    }
+
+    /// What was finished at the last tick has been told by now; where sessions tell afterwards, at
+    /// an earlier one.
+    fn ripen(&mut self) {
+        let told = self.sink.ledger().told_until();
+        while let Some(&(_, xmin)) = self.finished.front().filter(|(at, _)| *at <= told) {
+            self.ripe = xmin.max(self.ripe);
+            self.finished.pop_front();
+        }
     }
 
     /// Judges what is open, as far as that can be done now.
     async fn explain(
         &mut self,
         control: &Client,
-        sessions: &ServerHandle,
+        sessions: &Sessions,
         last: bool,
     ) -> Result<(), SettleError> {
         let began = Instant::now();
-        let ours: Vec<u32> = sessions
-            .backends()
+        let ours: Vec<u32> = sessions()
             .into_iter()
             .chain(self.statements.iter().map(|one| one.backend))
             .collect();

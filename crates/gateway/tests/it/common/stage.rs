@@ -69,7 +69,9 @@ impl Stage {
         let mut options = options(&cluster.url("postgres"), service, folder.path());
         change(&mut options);
         let recording = record::start(options).await.unwrap();
-        database.set(recording.started().pg_listen.clone()).unwrap();
+        database
+            .set(recording.started().pg_listen.clone().unwrap())
+            .unwrap();
         Self {
             cluster,
             recording,
@@ -78,7 +80,7 @@ impl Stage {
     }
 
     pub fn pg(&self) -> &ListenAddress {
-        &self.recording.started().pg_listen
+        self.recording.started().pg_listen.as_ref().unwrap()
     }
 
     pub async fn request(&self, path: &str) -> String {

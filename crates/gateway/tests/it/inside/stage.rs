@@ -45,6 +45,7 @@ impl Stage {
             limits: Limits::default(),
             redactor: Arc::new(Redactor::default()),
             numbers,
+            sessions: None,
         };
         let told = Arc::clone(&witness) as Arc<dyn Witness>;
         let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,532 @@
+//! Brings together what the wire and the server tell of the same transactions.
+//!
+//! ```text
+//!   the session's bytes:    t1        t2                  t3      what was asked and answered
+//!                           │         │                   │
+//!   the server's records:   1    2    3    4              5       ids, snapshots, the end
+//!                                ▲         ▲
+//!                                statements that were only prepared, a catch-up of the server's
+//! ```
+//!
+//! Both are told in the order in which they were in the session, and neither tells all: the server
+//! has transactions that no statement of the client's ran in, and records can be lost. So a record
+//! is a transaction's only if it ended in its time, in the same way, after as many statements;
+//! nothing but records without statements may be passed over for it. What does not join is said.
+//!
+//! It has no clock: it is told up to when either side has told everything.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use hindcast_trace::{Isolation, Micros, Outcome, SessionId, Snapshot, Xid};
+use hindcast_wire::ObservedTransaction;
+use hindcast_wire::sql::Fingerprint;
+
+/// Records of a process that no session of ours turned out to be are forgotten after so long, in
+/// microseconds of the recording.
+const STRANGER: Micros = 5_000_000;
+
+/// As the observer calls it.
+const FUNCTION_CALL: &str = "FUNCTION CALL";
+
+/// What the wire tells of a transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub began: Micros,
+    pub ended: Micros,
+    /// Statements that were answered without an error, and all that were answered.
+    pub completed: u32,
+    pub statements: u32,
+    pub outcome: Outcome,
+}
+
+/// What the server tells of a transaction. Times are by the clock of the recording.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Record {
+    pub process: u32,
+    pub backend_start: Micros,
+    pub ordinal: u64,
+    pub xid: Option<Xid>,
+    pub subxids: Vec<Xid>,
+    pub aborted_subxids: Vec<Xid>,
+    pub isolation: Option<Isolation>,
+    pub started: Micros,
+    pub statements: u32,
+    pub snapshot: Option<Snapshot>,
+    pub ended: Ended,
+    pub ended_at: Micros,
+    /// Snapshots and the like that are missing in it.
+    pub left_out: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Committed,
+    Aborted,
+    Prepared,
+}
+
+/// What came of it.
+#[derive(Debug, PartialEq)]
+pub(super) enum Joined<T> {
+    Whole(T, Record),
+    /// The server told nothing of it.
+    Alone(T),
+    /// Nothing that a client sent was in it.
+    Extra(SessionId, Record),
+}
+
+#[derive(Debug)]
+pub(super) struct Joiner<T> {
+    sessions: HashMap<SessionId, Session<T>>,
+    /// Records of processes that are no session of ours, as far as is known.
+    unclaimed: VecDeque<Record>,
+    /// Up to when either side has told everything.
+    wire_until: Micros,
+    server_until: Micros,
+    /// How well the two clocks agree.
+    slack: Micros,
+}
+
+#[derive(Debug)]
+struct Session<T> {
+    process: u32,
+    opened: Micros,
+    backend_start: Option<Micros>,
+    wired: VecDeque<(Seen, T)>,
+    records: VecDeque<Record>,
+    closed: Option<Micros>,
+}
+
+impl<T> Joiner<T> {
+    pub fn new() -> Self {
+        Self {
+            sessions: HashMap::new(),
+            unclaimed: VecDeque::new(),
+            wire_until: Micros::MIN,
+            server_until: Micros::MIN,
+            slack: 0,
+        }
+    }
+
+    /// The server has told which process serves a session.
+    pub fn opened(&mut self, session: SessionId, process: u32, at: Micros) {
+        let new = Session {
+            process,
+            opened: at,
+            backend_start: None,
+            wired: VecDeque::new(),
+            records: VecDeque::new(),
+            closed: None,
+        };
+        self.sessions.insert(session, new);
+        for record in std::mem::take(&mut self.unclaimed) {
+            self.record(record);
+        }
+    }
+
+    /// A transaction has ended on the wire.
+    pub fn wired(&mut self, session: SessionId, seen: Seen, what: T) -> Result<(), T> {
+        match self.sessions.get_mut(&session) {
+            Some(known) => {
+                known.wired.push_back((seen, what));
+                Ok(())
+            }
+            None => Err(what),
+        }
+    }
+
+    pub fn closed(&mut self, session: SessionId, at: Micros) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.closed = Some(at);
+        }
+    }
+
+    /// The server has told a record; those of a process come in the order of their ordinals.
+    pub fn record(&mut self, record: Record) {
+        let slack = self.slack;
+        let is_its = |session: &Session<T>| {
+            session.process == record.process
+                && match session.backend_start {
+                    Some(start) => start == record.backend_start,
+                    None => session.opened + slack >= record.backend_start,
+                }
+        };
+        // A number that was given to several processes, one after the other: the first of them.
+        let session = self.sessions.values_mut().filter(|one| is_its(one));
+        match session.min_by_key(|one| (one.backend_start.is_none(), one.opened)) {
+            Some(session) => {
+                session.backend_start = Some(record.backend_start);
+                session.records.push_back(record);
+            }
+            None => self.unclaimed.push_back(record),
+        }
+    }
+
+    /// Everything has been told that was on the wire before this moment.
+    pub fn wire_until(&mut self, moment: Micros) {
+        self.wire_until = self.wire_until.max(moment);
+        let old = self.wire_until.saturating_sub(STRANGER);
+        let strange = |record: &Record| record.ended_at < old;
+        while self.unclaimed.front().is_some_and(strange) {
+            self.unclaimed.pop_front();
+        }
+    }
+
+    /// Every record has been told of what ended before this moment. `slack`: how well the clocks
+    /// agree.
+    pub fn server_until(&mut self, moment: Micros, slack: Micros) {
+        self.server_until = self.server_until.max(moment);
+        self.slack = slack;
+    }
+
+    /// What ended before has been joined.
+    pub fn told_until(&self) -> Micros {
+        self.wire_until.min(self.server_until)
+    }
+
+    /// Processes of sessions that are open.
+    pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sessions.values().map(|session| session.process)
+    }
+
+    /// Takes what can be told by now, the transactions of each session in their order.
+    pub fn take(&mut self) -> Vec<Joined<T>> {
+        let mut joined = Vec::new();
+        let (wire, server, slack) = (self.wire_until, self.server_until, self.slack);
+        self.sessions.retain(|&id, session| {
+            session.join(id, server, slack, &mut joined);
+            let over = |at: Micros| at.saturating_add(slack) < wire.min(server);
+            if !session.wired.is_empty() || !session.closed.is_some_and(over) {
+                return true;
+            }
+            let extras = session.records.drain(..);
+            joined.extend(extras.map(|record| Joined::Extra(id, record)));
+            false
+        });
+        joined
+    }
+}
+
+impl<T> Session<T> {
+    fn join(
+        &mut self,
+        id: SessionId,
+        server_until: Micros,
+        slack: Micros,
+        joined: &mut Vec<Joined<T>>,
+    ) {
+        while let Some((seen, _)) = self.wired.front() {
+            let all_told = seen.ended.saturating_add(slack) < server_until;
+            let at = self.position(|record| seen.fits(record, slack));
+            // A count that differs is believed only if nothing better can come.
+            let at = at.or_else(|| {
+                let position = || self.position(|record| seen.may_be(record, slack));
+                all_told.then(position).flatten()
+            });
+            if at.is_none() && !all_told {
+                return;
+            }
+            let Some((_, what)) = self.wired.pop_front() else {
+                return;
+            };
+            let Some(at) = at else {
+                joined.push(Joined::Alone(what));
+                continue;
+            };
+            let passed = self.records.drain(..at);
+            joined.extend(passed.map(|record| Joined::Extra(id, record)));
+            if let Some(record) = self.records.pop_front() {
+                joined.push(Joined::Whole(what, record));
+            }
+        }
+    }
+
+    /// The first record that is the one, if only such are before it as no statement ran in, or as
+    /// ended before.
+    fn position(&self, is_it: impl Fn(&Record) -> bool) -> Option<usize> {
+        let (seen, _) = self.wired.front()?;
+        for (at, record) in self.records.iter().enumerate() {
+            if is_it(record) {
+                return Some(at);
+            }
+            if record.statements > 0 && record.ended_at >= seen.began {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+impl Seen {
+    pub fn of(observed: &ObservedTransaction) -> Self {
+        // It goes past everything that counts statements.
+        let is_call = |statement: &&Arc<Fingerprint>| statement.text == FUNCTION_CALL;
+        let calls = observed.statements.iter().filter(is_call).count() as u32;
+        Self {
+            began: observed.began,
+            ended: observed.ended,
+            completed: observed.completed.saturating_sub(calls),
+            statements: observed.statement_count.saturating_sub(calls),
+            outcome: observed.outcome.clone(),
+        }
+    }
+
+    fn fits(&self, record: &Record, slack: Micros) -> bool {
+        let counted = match self.completed == self.statements {
+            true => record.statements == self.completed,
+            // What failed was counted if it got as far as to run.
+            false => (self.completed..=self.statements).contains(&record.statements),
+        };
+        counted && self.may_be(record, slack)
+    }
+
+    fn may_be(&self, record: &Record, slack: Micros) -> bool {
+        let from = self.began.saturating_sub(slack);
+        let to = self.ended.saturating_add(slack);
+        let ended = match (&self.outcome, record.ended) {
+            (Outcome::Unknown, _) => true,
+            (Outcome::Committed, ended) => ended == Ended::Committed,
+            (Outcome::Aborted, ended) => ended == Ended::Aborted,
+            (Outcome::Prepared { .. }, ended) => ended == Ended::Prepared,
+        };
+        let ran = record.statements > 0 || self.completed == 0;
+        ended && ran && (from..=to).contains(&record.ended_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hindcast_trace::Id;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SESSION: SessionId = Id(1);
+    const SLACK: Micros = 100;
+
+    fn seen(began: Micros, completed: u32, outcome: Outcome) -> Seen {
+        Seen {
+            began,
+            ended: began + 500,
+            completed,
+            statements: completed,
+            outcome,
+        }
+    }
+
+    fn record(ordinal: u64, ended_at: Micros, statements: u32, ended: Ended) -> Record {
+        Record {
+            process: 77,
+            backend_start: 10,
+            ordinal,
+            xid: None,
+            subxids: Vec::new(),
+            aborted_subxids: Vec::new(),
+            isolation: None,
+            started: ended_at,
+            statements,
+            snapshot: None,
+            ended,
+            ended_at,
+            left_out: 0,
+        }
+    }
+
+    fn joiner() -> Joiner<u32> {
+        let mut joiner = Joiner::new();
+        joiner.server_until(0, SLACK);
+        joiner.opened(SESSION, 77, 20);
+        joiner
+    }
+
+    /// What, and which ordinal; extras have no what.
+    fn brief(joined: Vec<Joined<u32>>) -> Vec<(Option<u32>, Option<u64>)> {
+        let brief = |one| match one {
+            Joined::Whole(what, record) => (Some(what), Some(record.ordinal)),
+            Joined::Alone(what) => (Some(what), None),
+            Joined::Extra(_, record) => (None, Some(record.ordinal)),
+        };
+        joined.into_iter().map(brief).collect()
+    }
+
+    #[test]
+    fn whichever_comes_first_waits_for_the_other() {
+        let mut joiner = joiner();
+        joiner
+            .wired(SESSION, seen(1000, 3, Outcome::Committed), 1)
+            .unwrap();
+        assert_eq!(brief(joiner.take()), []);
+        joiner.record(record(1, 1400, 3, Ended::Committed));
+        joiner.record(record(2, 2400, 1, Ended::Committed));
+        assert_eq!(brief(joiner.take()), [(Some(1), Some(1))]);
+        joiner
+            .wired(SESSION, seen(2000, 1, Outcome::Committed), 2)
+            .unwrap();
+        assert_eq!(brief(joiner.take()), [(Some(2), Some(2))]);
+    }
+
+    #[test]
+    fn what_ran_nothing_is_passed_over_and_said() {
+        let mut joiner = joiner();
+        joiner.record(record(1, 1100, 0, Ended::Committed));
+        joiner.record(record(2, 1400, 2, Ended::Committed));
+        joiner
+            .wired(SESSION, seen(1000, 2, Outcome::Committed), 1)
+            .unwrap();
+        assert_eq!(brief(joiner.take()), [(None, Some(1)), (Some(1), Some(2))]);
+        joiner.record(record(3, 5000, 0, Ended::Committed));
+        joiner.closed(SESSION, 5000);
+        joiner.wire_until(9000);
+        joiner.server_until(9000, SLACK);
+        assert_eq!(brief(joiner.take()), [(None, Some(3))]);
+    }
+
+    #[test]
+    fn a_lost_record_moves_no_other() {
+        let mut joiner = joiner();
+        for (what, began) in [(1, 1000), (2, 2000), (3, 3000)] {
+            joiner
+                .wired(SESSION, seen(began, 1, Outcome::Committed), what)
+                .unwrap();
+        }
+        joiner.record(record(1, 1400, 1, Ended::Committed));
+        joiner.record(record(3, 3400, 1, Ended::Committed));
+        assert_eq!(brief(joiner.take()), [(Some(1), Some(1))]);
+        joiner.server_until(3450, SLACK);
+        let expected = [(Some(2), None), (Some(3), Some(3))];
+        assert_eq!(brief(joiner.take()), expected);
+    }
+
+    #[test]
+    fn what_ended_otherwise_is_another() {
+        let mut joiner = joiner();
+        joiner
+            .wired(SESSION, seen(1000, 1, Outcome::Committed), 1)
+            .unwrap();
+        joiner.record(record(1, 1400, 1, Ended::Aborted));
+        joiner.server_until(10_000, SLACK);
+        assert_eq!(brief(joiner.take()), [(Some(1), None)]);
+    }
+
+    #[test]
+    fn a_count_that_differs_is_believed_once_all_is_told() {
+        let mut joiner = joiner();
+        joiner
+            .wired(SESSION, seen(1000, 1, Outcome::Committed), 1)
+            .unwrap();
+        joiner.record(record(1, 1400, 2, Ended::Committed));
+        assert_eq!(brief(joiner.take()), []);
+        joiner.server_until(10_000, SLACK);
+        assert_eq!(brief(joiner.take()), [(Some(1), Some(1))]);
+    }
+
+    #[test]
+    fn a_process_number_that_is_used_again_is_another_session() {
+        let mut joiner = joiner();
+        joiner.record(record(1, 1400, 1, Ended::Committed));
+        joiner.closed(SESSION, 2000);
+        let second = Id(2);
+        let again = Record {
+            backend_start: 3000,
+            ..record(1, 3400, 1, Ended::Committed)
+        };
+        joiner.record(again);
+        joiner.opened(second, 77, 3010);
+        joiner
+            .wired(SESSION, seen(1000, 1, Outcome::Committed), 1)
+            .unwrap();
+        joiner
+            .wired(second, seen(3000, 1, Outcome::Committed), 2)
+            .unwrap();
+        let mut joined = joiner.take();
+        joined.sort_by_key(|one| match one {
+            Joined::Whole(what, record) => (*what, record.backend_start),
+            _ => panic!("{one:?}"),
+        });
+        assert_eq!(brief(joined), [(Some(1), Some(1)), (Some(2), Some(1))]);
+    }
+
+    #[test]
+    fn strangers_are_forgotten_and_unknown_sessions_refused() {
+        let mut joiner = joiner();
+        joiner.record(Record {
+            process: 5,
+            ..record(1, 1400, 1, Ended::Committed)
+        });
+        assert_eq!(joiner.unclaimed.len(), 1);
+        joiner.wire_until(1400 + STRANGER + 1);
+        assert_eq!(joiner.unclaimed.len(), 0);
+        assert_eq!(
+            joiner.wired(Id(9), seen(0, 1, Outcome::Committed), 3),
+            Err(3)
+        );
+    }
+
+    proptest! {
+        /// Transactions one right behind the other, with records between them that no statement
+        /// ran in, some lost, told in pieces: each is joined with its own or with none.
+        #[test]
+        fn no_transaction_gets_anothers_record(
+            all in prop::collection::vec((0..3u32, any::<bool>(), 0..2u32, 0..10u8), 1..60),
+            pieces in prop::collection::vec(any::<bool>(), 120),
+        ) {
+            let mut joiner = joiner();
+            let (mut wire, mut server) = (VecDeque::new(), VecDeque::new());
+            let (mut at, mut ordinal, mut lost) = (1000, 0, Vec::new());
+            for (what, &(count, commits, extras, loses)) in all.iter().enumerate() {
+                let what = what as u32;
+                for _ in 0..extras {
+                    (at, ordinal) = (at + 10, ordinal + 1);
+                    server.push_back(record(ordinal, at, 0, Ended::Committed));
+                }
+                let (outcome, ended) = match commits {
+                    true => (Outcome::Committed, Ended::Committed),
+                    false => (Outcome::Aborted, Ended::Aborted),
+                };
+                ordinal += 1;
+                // Longer apart than clocks disagree: that is the promise.
+                at += 2 * SLACK;
+                wire.push_back((Seen { ended: at + 20, ..seen(at, count + 1, outcome) }, what));
+                match loses {
+                    0 => lost.push(what),
+                    _ => {
+                        let xid = Some(Xid(u64::from(what)));
+                        server.push_back(Record { xid, ..record(ordinal, at + 10, count + 1, ended) });
+                    }
+                }
+                at += 20;
+            }
+            let mut joined = Vec::new();
+            for wires in pieces {
+                match wires {
+                    true => if let Some((seen, what)) = wire.pop_front() { joiner.wired(SESSION, seen, what).unwrap() },
+                    false => if let Some(one) = server.pop_front() {
+                        joiner.server_until(one.ended_at, SLACK);
+                        joiner.record(one);
+                    },
+                }
+                joined.extend(joiner.take());
+            }
+            wire.into_iter().for_each(|(seen, what)| joiner.wired(SESSION, seen, what).unwrap());
+            server.into_iter().for_each(|one| joiner.record(one));
+            joiner.server_until(at + 10 * SLACK, SLACK);
+            joined.extend(joiner.take());
+            let mut seen = Vec::new();
+            for one in joined {
+                match one {
+                    Joined::Whole(what, record) => {
+                        prop_assert_eq!(record.xid, Some(Xid(u64::from(what))));
+                        seen.push(what);
+                    }
+                    Joined::Alone(what) => {
+                        prop_assert!(lost.contains(&what));
+                        seen.push(what);
+                    }
+                    Joined::Extra(_, record) => prop_assert_eq!(record.statements, 0),
+                }
+            }
+            prop_assert_eq!(seen, (0..all.len() as u32).collect::<Vec<_>>());
+        }
+    }
+}

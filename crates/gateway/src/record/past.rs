@@ -1,0 +1,227 @@
+//! Follows the service's connections to its database by what its taps tell, after it has happened.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use hindcast_taplog::Direction;
+use hindcast_trace::Micros;
+use hindcast_wire::Wires;
+
+use super::server_side::ServerSide;
+use super::session::{RecordingDriver, RecordingHost};
+use crate::inside::{Session, Sessions};
+use crate::pg::{Asked, Driver, First, Flow, Host, SessionStart, take_first};
+
+const ENCRYPTED: &str = "it is encrypted, and the recorder is not in between: connect with sslmode=disable or by the \
+                         server's Unix socket, or let `hindcast record` use its gateway";
+const UNKNOWN: &str = "what it began with is not what Postgres' clients begin with";
+
+/// Gives each connection who follows it.
+pub(super) struct PastSessions {
+    host: RecordingHost,
+    server: Arc<ServerSide>,
+    opened: u64,
+}
+
+struct PastSession {
+    host: RecordingHost,
+    number: u64,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The client has not said yet what it wants.
+    Opening(Box<Opening>),
+    Followed(Box<Followed>),
+    /// Nothing is to be known of it.
+    Over,
+}
+
+#[derive(Default)]
+struct Opening {
+    input: BytesMut,
+    asked: Asked,
+    /// Answers of one letter that are outstanding.
+    answers: u32,
+}
+
+struct Followed {
+    driver: RecordingDriver,
+    client: BytesMut,
+    server: BytesMut,
+    wires: Wires,
+}
+
+impl PastSessions {
+    pub fn boxed(host: &RecordingHost, server: Arc<ServerSide>) -> Box<dyn Sessions> {
+        let mut host = host.clone();
+        host.told = Some(Arc::clone(&server));
+        Box::new(Self {
+            host,
+            server,
+            opened: 0,
+        })
+    }
+}
+
+impl Sessions for PastSessions {
+    fn connected(&mut self, _at: Micros) -> Box<dyn Session> {
+        self.opened += 1;
+        Box::new(PastSession {
+            host: self.host.clone(),
+            number: self.opened,
+            stage: Stage::Opening(Box::default()),
+        })
+    }
+
+    fn all_told(&mut self, until: Micros) {
+        self.server.wire_until(until);
+    }
+}
+
+impl PastSession {
+    fn open(&mut self, at: Micros) {
+        let Stage::Opening(opening) = &mut self.stage else {
+            return;
+        };
+        while opening.answers == 0 {
+            let mut packet = opening.input.clone();
+            let first = match take_first(&mut opening.input, opening.asked) {
+                Ok(Some(first)) => first,
+                Ok(None) => return,
+                Err(_) => return self.unobserved(at, UNKNOWN),
+            };
+            match first {
+                First::SslRequest => {
+                    opening.asked.ssl = true;
+                    opening.answers += 1;
+                }
+                First::GssEncRequest => {
+                    opening.asked.gss = true;
+                    opening.answers += 1;
+                }
+                First::Cancel { .. } => {
+                    self.stage = Stage::Over;
+                    return;
+                }
+                First::Unsupported { .. } => return self.unobserved(at, UNKNOWN),
+                First::Startup(parameters) => {
+                    let mut start = SessionStart {
+                        number: self.number,
+                        peer: "the service".to_owned(),
+                        line: None,
+                        encrypted: false,
+                        parameters,
+                    };
+                    let length = packet.len() - opening.input.len();
+                    // What is behind it goes to whom it is for.
+                    let rest = packet.split_off(length);
+                    let Ok(driver) = self.host.open(&mut start) else {
+                        self.stage = Stage::Over;
+                        return;
+                    };
+                    let mut followed = Followed {
+                        driver,
+                        client: packet,
+                        server: BytesMut::new(),
+                        wires: Wires::default(),
+                    };
+                    followed.sent(at, None, &rest);
+                    self.stage = Stage::Followed(Box::new(followed));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// It cannot be followed.
+    fn unobserved(&mut self, at: Micros, reason: &str) {
+        self.stage = Stage::Over;
+        let sink = &self.host.sink;
+        sink.counters().session();
+        let session = sink.session_id(self.number);
+        sink.unobserved(session, at, reason.to_owned());
+    }
+}
+
+impl Session for PastSession {
+    fn sent(&mut self, at: Micros, turn: Option<u64>, bytes: &[u8]) {
+        match &mut self.stage {
+            Stage::Opening(opening) => {
+                opening.input.extend_from_slice(bytes);
+                self.open(at);
+            }
+            Stage::Followed(followed) => followed.sent(at, turn, bytes),
+            Stage::Over => {}
+        }
+    }
+
+    fn received(&mut self, at: Micros, bytes: &[u8]) {
+        match &mut self.stage {
+            Stage::Opening(opening) => {
+                let refused = b"N";
+                let answers = bytes.iter().take(opening.answers as usize);
+                if opening.answers > 0 && answers.into_iter().all(|answer| refused.contains(answer))
+                {
+                    opening.answers = opening.answers.saturating_sub(bytes.len() as u32);
+                    self.open(at);
+                } else if opening.answers > 0 && matches!(bytes, [b'S' | b'G', ..]) {
+                    self.unobserved(at, ENCRYPTED);
+                } else {
+                    self.unobserved(at, UNKNOWN);
+                }
+            }
+            Stage::Followed(followed) => followed.received(at, bytes),
+            Stage::Over => {}
+        }
+    }
+
+    fn ended(&mut self, at: Micros, direction: Direction) {
+        if let Stage::Followed(followed) = &mut self.stage
+            && direction == Direction::In
+        {
+            followed.server_gone(at);
+            self.stage = Stage::Over;
+        }
+    }
+
+    fn lost(&mut self, at: Micros, reason: &str) {
+        if let Stage::Followed(followed) = &mut self.stage {
+            followed.driver.is_at(at, None);
+            followed.driver.give_up(reason.to_owned());
+        }
+        self.closed(at);
+    }
+
+    fn closed(&mut self, at: Micros) {
+        if let Stage::Followed(followed) = &mut self.stage {
+            followed.server_gone(at);
+        }
+        self.stage = Stage::Over;
+    }
+}
+
+impl Followed {
+    fn sent(&mut self, at: Micros, turn: Option<u64>, bytes: &[u8]) {
+        self.driver.is_at(at, turn);
+        self.client.extend_from_slice(bytes);
+        let flow = self.driver.on_client(&mut self.client, &mut self.wires);
+        if matches!(flow, Flow::PassThrough) {
+            self.client.clear();
+        }
+    }
+
+    fn received(&mut self, at: Micros, bytes: &[u8]) {
+        self.driver.is_at(at, None);
+        self.server.extend_from_slice(bytes);
+        let flow = self.driver.on_server(&mut self.server, &mut self.wires);
+        if matches!(flow, Flow::PassThrough) {
+            self.server.clear();
+        }
+    }
+
+    fn server_gone(&mut self, at: Micros) {
+        self.driver.is_at(at, None);
+        self.driver.on_server_gone(&mut self.wires);
+    }
+}

@@ -1,0 +1,207 @@
+//! Transactions whose sessions go past the recorder: what they did is told by the service's taps,
+//! what they saw by the server's extension. Here both come together on their way to the sink.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hindcast_trace::{Micros, Outcome, SessionId, Transaction, TransactionId};
+
+use super::join::{Ended, Joined, Joiner, Record, Seen};
+use super::sink::Sink;
+
+/// A transaction that waits for what the server tells of it.
+pub(super) struct Waiting {
+    pub transaction: Transaction,
+    /// Several requests were in flight when it began.
+    pub crowded: bool,
+    /// Unattributed transactions of its client.
+    pub unattributed: Arc<AtomicU64>,
+    /// It has a `CALL` or `DO`.
+    pub is_procedure: bool,
+}
+
+pub(super) struct ServerSide {
+    sink: Arc<Sink>,
+    joining: Mutex<Joining>,
+}
+
+struct Joining {
+    /// `None`: of a transaction that is not recorded.
+    joiner: Joiner<Option<Waiting>>,
+    /// The transaction of each session that was joined last, if it may have committed inside.
+    procedures: HashMap<SessionId, Procedure>,
+}
+
+#[derive(Clone, Copy)]
+struct Procedure {
+    transaction: TransactionId,
+    began: Micros,
+    ended: Micros,
+    /// It was said.
+    said: bool,
+}
+
+const MISSING: &str = "the extension `hindcast` in the database has no record of transaction";
+
+impl ServerSide {
+    pub fn new(sink: Arc<Sink>) -> Self {
+        sink.ledger().tell_until(Micros::MIN);
+        Self {
+            sink,
+            joining: Mutex::new(Joining {
+                joiner: Joiner::new(),
+                procedures: HashMap::new(),
+            }),
+        }
+    }
+
+    /// The server has told which process serves a session.
+    pub fn opened(&self, session: SessionId, process: u32, at: Micros) {
+        self.locked().joiner.opened(session, process, at);
+    }
+
+    /// The wire has told of a transaction; `None`: one that is not recorded.
+    pub fn wired(&self, session: SessionId, seen: Seen, waiting: Option<Waiting>) {
+        let refused = self.locked().joiner.wired(session, seen, waiting);
+        if let Err(Some(waiting)) = refused {
+            self.alone(waiting);
+        }
+    }
+
+    pub fn closed(&self, session: SessionId, at: Micros) {
+        self.locked().joiner.closed(session, at);
+    }
+
+    /// The wire has told everything that was before this moment.
+    pub fn wire_until(&self, moment: Micros) {
+        let mut joining = self.locked();
+        joining.joiner.wire_until(moment);
+        self.settle(joining);
+    }
+
+    /// The server has told these, and with them all that ended before a moment.
+    pub fn told(&self, records: Vec<Record>, until: Option<Micros>, slack: Micros) {
+        let mut joining = self.locked();
+        if let Some(until) = until {
+            joining.joiner.server_until(until, slack);
+        }
+        for record in records {
+            joining.joiner.record(record);
+        }
+        self.settle(joining);
+    }
+
+    /// Processes of sessions that are open.
+    pub fn processes(&self) -> Vec<u32> {
+        self.locked().joiner.processes().collect()
+    }
+
+    fn settle(&self, mut joining: MutexGuard<'_, Joining>) {
+        self.sink.ledger().tell_until(joining.joiner.told_until());
+        for joined in joining.joiner.take() {
+            match joined {
+                Joined::Whole(waiting, record) => {
+                    self.own(&record);
+                    if let Some(waiting) = waiting {
+                        let session = waiting.transaction.session;
+                        match procedure(&waiting) {
+                            Some(one) => joining.procedures.insert(session, one),
+                            None => joining.procedures.remove(&session),
+                        };
+                        self.whole(waiting, record);
+                    }
+                }
+                Joined::Alone(None) => {}
+                Joined::Alone(Some(waiting)) => self.alone(waiting),
+                Joined::Extra(session, record) => {
+                    let procedure = joining.procedures.get_mut(&session);
+                    self.extra(session, &record, procedure);
+                }
+            }
+        }
+    }
+
+    fn own(&self, record: &Record) {
+        let ids = record.xid.iter().chain(&record.subxids);
+        let ids = ids.chain(&record.aborted_subxids);
+        ids.for_each(|xid| self.sink.ledger().own(xid.0));
+    }
+
+    fn whole(&self, waiting: Waiting, record: Record) {
+        let mut transaction = waiting.transaction;
+        if record.left_out > 0 {
+            let id = transaction.id;
+            let reason = format!(
+                "the extension `hindcast` in the database had no room for all that transaction {id} did, or was \
+                 switched off meanwhile (hindcast.enabled)"
+            );
+            self.sink
+                .unobserved(transaction.session, transaction.began, reason);
+        }
+        transaction.isolation = record.isolation.unwrap_or(transaction.isolation);
+        transaction.now = record.snapshot.is_some().then_some(record.started);
+        transaction.snapshot = record.snapshot;
+        transaction.xid = record.xid;
+        transaction.subxids = record.subxids;
+        if transaction.outcome == Outcome::Unknown {
+            transaction.outcome = match record.ended {
+                Ended::Committed => Outcome::Committed,
+                Ended::Aborted => Outcome::Aborted,
+                Ended::Prepared => Outcome::Unknown,
+            };
+        }
+        self.sink
+            .counters()
+            .transaction(&transaction, waiting.crowded, &waiting.unattributed);
+        self.sink.transaction(transaction);
+    }
+
+    /// The server has told nothing of it.
+    fn alone(&self, waiting: Waiting) {
+        let transaction = waiting.transaction;
+        self.sink
+            .counters()
+            .transaction(&transaction, waiting.crowded, &waiting.unattributed);
+        let id = transaction.id;
+        let reason = format!("{MISSING} {id}: what it saw is not known");
+        self.sink
+            .unobserved(transaction.session, transaction.began, reason);
+        self.sink.transaction(transaction);
+    }
+
+    /// No statement of the client's ran in it. The server has such of its own; a procedure that
+    /// commits inside has others than its first.
+    fn extra(&self, session: SessionId, record: &Record, procedure: Option<&mut Procedure>) {
+        if record.statements == 0 {
+            self.own(record);
+        }
+        let Some(procedure) = procedure.filter(|one| record.ended_at <= one.ended) else {
+            return;
+        };
+        if record.xid.is_some() && !std::mem::replace(&mut procedure.said, true) {
+            let id = procedure.transaction;
+            let reason = format!(
+                "transaction {id} called a procedure that committed inside: what its inner transactions saw and wrote is \
+                 not recorded one by one, so it cannot be replayed. To record it, let the service commit instead: one \
+                 CALL per transaction, without COMMIT in the procedure"
+            );
+            self.sink
+                .commits_inside(session, procedure.began, procedure.ended, reason);
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Joining> {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn procedure(waiting: &Waiting) -> Option<Procedure> {
+    let transaction = &waiting.transaction;
+    waiting.is_procedure.then_some(Procedure {
+        transaction: transaction.id,
+        began: transaction.began,
+        ended: transaction.ended,
+        said: false,
+    })
+}
