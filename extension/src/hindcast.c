@@ -120,11 +120,25 @@ hindcast_ExecutorFinish(QueryDesc *query)
 	PG_END_TRY();
 }
 
+/* Whether a failed block goes on after this, from where a savepoint was. */
+static bool
+revives(Node *statement)
+{
+	return IsA(statement, TransactionStmt) &&
+		((TransactionStmt *) statement)->kind == TRANS_STMT_ROLLBACK_TO;
+}
+
 static void
 note_utility(PlannedStmt *statement, ProcessUtilityContext context)
 {
 	bool		clients = depth == 0 && context == PROCESS_UTILITY_TOPLEVEL;
 
+	/*
+	 * A block that failed has its record already, and what failed has left its snapshot behind:
+	 * neither is the next transaction's.
+	 */
+	if (IsAbortedTransactionBlockState() && !revives(statement->utilityStmt))
+		return;
 	if (clients)
 		transaction_statement();
 	if (IsA(statement->utilityStmt, TransactionStmt))
@@ -138,7 +152,7 @@ note_utility(PlannedStmt *statement, ProcessUtilityContext context)
 		else if (transaction->kind == TRANS_STMT_ROLLBACK_PREPARED)
 			transaction_prepared(ENDED_ROLLBACK_PREPARED, transaction->gid);
 	}
-	if (!ActiveSnapshotSet())
+	if (IsAbortedTransactionBlockState() || !ActiveSnapshotSet())
 		return;
 	if (transaction_is_noted())
 		note_snapshot(GetActiveSnapshot(), !clients);

@@ -181,7 +181,7 @@ impl RewindError {
             }
             Self::BaseTooNew { .. } => "start from an older base",
             Self::Unaccounted { .. } | Self::Forgotten { .. } => {
-                "they were committed past the gateway, or between the base and the recording: `hindcast ls` says where the recorder saw them. To go on without them: --across-gaps"
+                "they were committed past the recorder, or between the base and the recording: `hindcast ls` says where the recorder saw them. To go on without them: --across-gaps"
             }
             Self::NotSeen { .. } | Self::SeenTooEarly { .. } | Self::NotCommitted { .. } => {
                 "check that the recording and the server belong together"

@@ -72,10 +72,6 @@ impl Entry {
         Line::of_number(self.line.load(Ordering::Relaxed))
     }
 
-    pub fn is_plain(&self) -> bool {
-        self.state() == PLAIN
-    }
-
     pub fn is_accepted(&self) -> bool {
         matches!(self.state(), ACCEPTED | ASKED)
     }

@@ -196,7 +196,7 @@ fn a_recording_of_ghosts_says_so_while_and_after() {
             "Hint: `hindcast show t1`",
             "0 requests, 22 transactions (22 ghosts",
             "Gap: ",
-            "1 transaction wrote to public.t past the gateway",
+            "1 transaction wrote to public.t past the recorder",
         ],
     );
     let shown = stage

@@ -6,13 +6,13 @@ use hindcast_tests::http::Client;
 use hindcast_tests::{Process, Stage, repository};
 
 /// Sixteen accounts of eight customers.
-const SCHEMA: &str = "CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL);
+pub const SCHEMA: &str = "CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL);
     INSERT INTO account SELECT id, 100 FROM generate_series(0, 15) id";
 
-const CLIENTS: usize = 6;
+pub const CLIENTS: usize = 6;
 
 /// The service's Python, with what the example of Python needs.
-fn python() -> String {
+pub fn python() -> String {
     let install = repository("examples/python/run.sh");
     let status = Command::new(install).arg("--install").status();
     assert!(status.expect("bash is there").success());
@@ -20,7 +20,7 @@ fn python() -> String {
     python.display().to_string()
 }
 
-fn command(stage: &Stage, processes: usize) -> [String; 4] {
+pub fn command(stage: &Stage, processes: usize) -> [String; 4] {
     let service = repository("tests/services/wallet.py");
     let port = stage.service_port.to_string();
     [
@@ -32,7 +32,7 @@ fn command(stage: &Stage, processes: usize) -> [String; 4] {
 }
 
 /// With the database where a service finds it, which the recorder is not told otherwise.
-fn record(stage: &Stage, service: &[String]) -> Process {
+pub fn record(stage: &Stage, service: &[String]) -> Process {
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
@@ -46,7 +46,7 @@ fn record(stage: &Stage, service: &[String]) -> Process {
 }
 
 /// Clients at a time, whose transfers get into each other's way.
-fn load(stage: &Stage, rounds: usize) {
+pub fn load(stage: &Stage, rounds: usize) {
     let address = format!("127.0.0.1:{}", stage.service_port);
     std::thread::scope(|scope| {
         for number in 0..CLIENTS {
@@ -65,7 +65,7 @@ fn load(stage: &Stage, rounds: usize) {
     });
 }
 
-fn replay(stage: &Stage, more: &[&str]) -> hindcast_tests::Finished {
+pub fn replay(stage: &Stage, more: &[&str]) -> hindcast_tests::Finished {
     let mut command = stage.hindcast(&["replay", "--trace"]);
     command
         .arg(stage.trace())

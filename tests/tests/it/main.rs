@@ -17,6 +17,7 @@ mod exec_servers;
 mod extension;
 mod harness;
 mod inside;
+mod inside_extension;
 mod inside_loops;
 mod modes;
 mod prune;

@@ -215,8 +215,8 @@ pub fn gap_line(gap: &Gap) -> String {
         GapCause::Unaccounted { xids, wrote } => {
             let what = count(xids.len() as u64, "transaction");
             let wrote = match wrote.as_str() {
-                "" => "written past the gateway".to_owned(),
-                wrote => format!("wrote to {wrote} past the gateway"),
+                "" => "written past the recorder".to_owned(),
+                wrote => format!("wrote to {wrote} past the recorder"),
             };
             format!("{what} {wrote}: transaction {}", ids(xids))
         }
@@ -237,7 +237,7 @@ pub fn gap_line(gap: &Gap) -> String {
             );
         }
         GapCause::Unexplained { xids, reason } => format!(
-            "{} may have written here past the gateway, or not (transaction {}): {reason}",
+            "{} may have written here past the recorder, or not (transaction {}): {reason}",
             count(xids.len() as u64, "transaction"),
             ids(xids)
         ),

@@ -51,6 +51,30 @@ fn prepared_transactions_are_told_by_their_name() {
 }
 
 #[test]
+fn what_a_failed_block_leaves_behind_is_not_the_next_transactions() {
+    let cluster = server();
+    let mut reader = reader(&cluster);
+    let (mut session, mut other) = (session(&cluster), session_in(&cluster, "postgres"));
+    session.run("CREATE TABLE t (k int)");
+    reader.take();
+    session.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    session.run("SAVEPOINT s");
+    session.fails("SELECT 1 / 0");
+    session.run("ROLLBACK TO s");
+    session.fails("SELECT 1 / (SELECT count(*) FROM t)");
+    other.run("INSERT INTO t VALUES (1)");
+    session.run("ROLLBACK");
+    session.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    let seen = session.one("SELECT pg_current_snapshot()");
+    session.run("COMMIT");
+    let records = reader.take_of(session.pid);
+    let counts: Vec<_> = records.iter().map(|record| record.statements).collect();
+    // What fails while it is planned does not run.
+    assert_eq!(counts, [4, 3], "{records:?}");
+    assert_eq!(records[1].snapshots, [seen]);
+}
+
+#[test]
 fn failed_and_cancelled_transactions_are_aborts() {
     let cluster = server();
     let mut reader = reader(&cluster);

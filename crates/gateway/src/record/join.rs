@@ -275,8 +275,12 @@ impl Seen {
     fn fits(&self, record: &Record, slack: Micros) -> bool {
         let counted = match self.completed == self.statements {
             true => record.statements == self.completed,
-            // What failed was counted if it got as far as to run.
-            false => (self.completed..=self.statements).contains(&record.statements),
+            // What failed was counted if it got as far as to run, and the end of a block that had
+            // failed was not.
+            false => {
+                let fewest = self.completed.saturating_sub(1);
+                (fewest..=self.statements).contains(&record.statements)
+            }
         };
         counted && self.may_be(record, slack)
     }

@@ -362,7 +362,7 @@ struct Database {
     facts: ServerFacts,
     beginning: Beginning,
     catalog: Catalog,
-    /// A warning if it will not always be known who wrote past the gateway.
+    /// A warning if it will not always be known who wrote past the recorder.
     in_doubt: Option<String>,
 }
 
@@ -386,7 +386,7 @@ impl Database {
         let beginning = Beginning::ask(&accounting).await.map_err(asked)?;
         let catalog = Catalog::read(&control).await.map_err(asked)?;
         let in_doubt = settle::in_doubt(&accounting).await.map_err(asked)?;
-        let warning = |why| format!("writes past the gateway cannot always be told: {why}");
+        let warning = |why| format!("writes past the recorder cannot always be told: {why}");
         Ok(Self {
             control,
             accounting,

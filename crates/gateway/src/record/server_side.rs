@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hindcast_trace::{Micros, Outcome, SessionId, Transaction, TransactionId};
 
 use super::join::{Ended, Joined, Joiner, Record, Seen};
+use super::ledger::Unasked;
 use super::sink::Sink;
+use crate::http::Witness;
 
 /// A transaction that waits for what the server tells of it.
 pub(super) struct Waiting {
@@ -42,8 +44,6 @@ struct Procedure {
     said: bool,
 }
 
-const MISSING: &str = "the extension `hindcast` in the database has no record of transaction";
-
 impl ServerSide {
     pub fn new(sink: Arc<Sink>) -> Self {
         sink.ledger().tell_until(Micros::MIN);
@@ -65,7 +65,9 @@ impl ServerSide {
     pub fn wired(&self, session: SessionId, seen: Seen, waiting: Option<Waiting>) {
         let refused = self.locked().joiner.wired(session, seen, waiting);
         if let Err(Some(waiting)) = refused {
-            self.alone(waiting);
+            let mut untold = Untold::default();
+            self.alone(waiting, &mut untold);
+            untold.tell(&self.sink);
         }
     }
 
@@ -99,6 +101,7 @@ impl ServerSide {
 
     fn settle(&self, mut joining: MutexGuard<'_, Joining>) {
         self.sink.ledger().tell_until(joining.joiner.told_until());
+        let mut untold = Untold::default();
         for joined in joining.joiner.take() {
             match joined {
                 Joined::Whole(waiting, record) => {
@@ -113,13 +116,14 @@ impl ServerSide {
                     }
                 }
                 Joined::Alone(None) => {}
-                Joined::Alone(Some(waiting)) => self.alone(waiting),
+                Joined::Alone(Some(waiting)) => self.alone(waiting, &mut untold),
                 Joined::Extra(session, record) => {
                     let procedure = joining.procedures.get_mut(&session);
                     self.extra(session, &record, procedure);
                 }
             }
         }
+        untold.tell(&self.sink);
     }
 
     fn own(&self, record: &Record) {
@@ -158,15 +162,12 @@ impl ServerSide {
     }
 
     /// The server has told nothing of it.
-    fn alone(&self, waiting: Waiting) {
+    fn alone(&self, waiting: Waiting, untold: &mut Untold) {
         let transaction = waiting.transaction;
         self.sink
             .counters()
             .transaction(&transaction, waiting.crowded, &waiting.unattributed);
-        let id = transaction.id;
-        let reason = format!("{MISSING} {id}: what it saw is not known");
-        self.sink
-            .unobserved(transaction.session, transaction.began, reason);
+        untold.add(&transaction);
         self.sink.transaction(transaction);
     }
 
@@ -193,6 +194,51 @@ impl ServerSide {
 
     fn locked(&self) -> MutexGuard<'_, Joining> {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Transactions of which the server has told nothing: one gap, however many there are.
+#[derive(Default)]
+struct Untold {
+    count: u64,
+    span: Option<(Micros, Micros)>,
+    first: Option<(TransactionId, SessionId)>,
+}
+
+/// Whose ids are not known because the extension has no record of it.
+const UNTOLD: &str = "a transaction that the extension told nothing of";
+
+impl Untold {
+    fn add(&mut self, transaction: &Transaction) {
+        let (from, to) = self.span.unwrap_or((transaction.began, transaction.ended));
+        self.span = Some((from.min(transaction.began), to.max(transaction.ended)));
+        self.first
+            .get_or_insert((transaction.id, transaction.session));
+        self.count += 1;
+    }
+
+    fn tell(self, sink: &Sink) {
+        let (Some((from, to)), Some((first, session))) = (self.span, self.first) else {
+            return;
+        };
+        let more = match self.count - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let reason = format!(
+            "the extension `hindcast` in the database has no record of transaction {first}{more}, so what they saw is \
+             not known. If `hindcast extension check` says that records were lost, raise hindcast.ring_size"
+        );
+        sink.missed(from, to, &reason);
+        // What was committed then may be theirs.
+        sink.ledger().unasked(Unasked {
+            session,
+            backend: 0,
+            what: UNTOLD,
+            began: from,
+            ended: to,
+            ids: None,
+        });
     }
 }
 

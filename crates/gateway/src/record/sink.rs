@@ -223,7 +223,7 @@ fn brief(cause: &GapCause) -> String {
     };
     match cause {
         GapCause::Unaccounted { xids, wrote } => {
-            format!("wrote to {wrote} past the gateway: {}", ids(xids))
+            format!("wrote to {wrote} past the recorder: {}", ids(xids))
         }
         GapCause::Unexplained { xids, reason } => format!("{}: {reason}", ids(xids)),
         other => format!("{other:?}"),

@@ -1,4 +1,4 @@
-//! Who wrote past the gateway: noticed when it happened, and not said when it did not.
+//! Who wrote past the recorder: noticed when it happened, and not said when it did not.
 
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,6 @@ use hindcast_gateway::record::{
     self, FinalStateMode, Front, RecordOptions, Recording, Started, Status, Summary, Transactions,
 };
 use hindcast_gateway::redact::{RuleError, Rules};
-use hindcast_preload::Preload;
 use hindcast_trace::{Base, BaseKind, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -351,12 +350,12 @@ fn report(args: &RecordArgs, recording: &Recording, last: Status) -> Status {
     status
 }
 
-/// As soon as it is known: what writes past the gateway can be stopped, and a right be granted.
+/// As soon as it is known: what writes past the recorder can be stopped, and a right be granted.
 fn warn_of_gaps(status: &Status, last: &Status) {
     let past_us = status.unaccounted.saturating_sub(last.unaccounted);
     if past_us > 0 {
         eprintln!(
-            "Warning: {} wrote to this database past the gateway. `hindcast ls` says which tables they wrote to",
+            "Warning: {} wrote to this database past the recorder. `hindcast ls` says which tables they wrote to",
             count(past_us, "transaction")
         );
     }
@@ -470,7 +469,7 @@ fn remarks(status: &Status, is_inside: bool) -> Vec<String> {
     }
     if status.unexplained > 0 {
         remarks.push(format!(
-            "it cannot be told whether {} wrote to this database past the gateway: {}",
+            "it cannot be told whether {} wrote to this database past the recorder: {}",
             count(status.unexplained, "transaction"),
             status.unexplained_because.as_deref().unwrap_or("unknown")
         ));

@@ -5,8 +5,8 @@
 //! |---|---|
 //! | nothing, or only elsewhere, or only statistics | harmless |
 //! | nothing that is in WAL, while there are unlogged tables | not to be told |
-//! | rows of a table of this database | written past the gateway |
-//! | only catalogs, or files | a change of the schema past the gateway |
+//! | rows of a table of this database | written past the recorder |
+//! | only catalogs, or files | a change of the schema past the recorder |
 //! | one of these, while a statement of our own ran that may have | that statement's, if alone |
 //!
 //! What no counter may do here is excuse an id: each is judged by its own WAL.
@@ -66,7 +66,7 @@ pub(super) struct Around {
     pub statements: BTreeSet<&'static str>,
     /// One of our own may be still running.
     pub running: bool,
-    /// Sessions that are connected to this database past the gateway, and may have committed then.
+    /// Sessions that are connected to this database past the recorder, and may have committed then.
     pub strangers: usize,
     /// Tables whose rows are not in WAL.
     pub unlogged: bool,
@@ -158,7 +158,7 @@ fn whose(needed: Reach, around: &Around, what: impl FnOnce() -> String) -> Optio
     match (statement, around.strangers) {
         (Some(statement), 0) => Some(Judgement::Ours(statement)),
         (Some(statement), strangers) => Some(Judgement::CannotTell(format!(
-            "{} while {statement} ran here, and {strangers} session{} past the gateway",
+            "{} while {statement} ran here, and {strangers} session{} past the recorder",
             what(),
             if strangers == 1 {
                 " was connected"

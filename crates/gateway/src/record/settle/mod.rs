@@ -12,7 +12,7 @@
 //! which database and to which relations an id wrote, and whose subtransaction it is. [`judge`]
 //! decides from that; no counter excuses an id.
 //!
-//! What was written past the gateway becomes a [`GapCause::Unaccounted`]. Where WAL cannot be read
+//! What was written past the recorder becomes a [`GapCause::Unaccounted`]. Where WAL cannot be read
 //! (no REPLICATION, a managed server) rows that an id left in a table convict it, and what has left
 //! none becomes a [`GapCause::Unexplained`]: it cannot be told.
 //!

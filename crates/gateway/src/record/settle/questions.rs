@@ -270,7 +270,7 @@ pub(super) struct Activity {
     strangers: Vec<Stranger>,
 }
 
-/// A session that is connected past the gateway, in microseconds by the server's clock.
+/// A session that is connected past the recorder, in microseconds by the server's clock.
 struct Stranger {
     connected: i64,
     /// Has committed nothing since: it has been idle, or in one transaction. `None`: not shown.

@@ -1,0 +1,305 @@
+//! `record -- COMMAND` with the extension in the database: nothing is between the two.
+
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use hindcast_cluster::{Options, Shutdown};
+use hindcast_tests::stage::free_port;
+use hindcast_tests::{Process, Stage, program, repository, wait_for};
+
+use super::inside::{CLIENTS, SCHEMA, command, load, python, record, replay};
+
+/// A server with the extension in it.
+fn stage(name: &str, schema: &str, more: &[(&str, &str)]) -> Stage {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let setup = Command::new(repository("scripts/setup"))
+            .arg("headers")
+            .status();
+        assert!(setup.unwrap().success());
+        let installed = Command::new(program("hindcast"))
+            .args(["extension", "install"])
+            .status();
+        assert!(installed.unwrap().success());
+    });
+    let options = Options::throw_away()
+        .port(free_port())
+        .set("shared_preload_libraries", "hindcast");
+    let options = more
+        .iter()
+        .fold(options, |options, (name, value)| options.set(name, value));
+    Stage::with(
+        name,
+        &format!("CREATE EXTENSION hindcast; {schema}"),
+        options,
+    )
+}
+
+/// A program that is no service: what it does belongs to no request.
+fn script(stage: &Stage, more: &[&str], text: &str) -> Process {
+    let file = stage.folder().join("script.py");
+    let head = "import os, time, psycopg\nurl = os.environ['DATABASE_URL']\n";
+    std::fs::write(&file, format!("{head}{text}")).unwrap();
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(more)
+        .arg("--")
+        .arg(python())
+        .arg(file)
+        .env("DATABASE_URL", stage.database_url());
+    Process::start("record", command, stage.folder())
+}
+
+fn value(stage: &Stage, sql: &str) -> String {
+    let answered = stage.cluster.sql("app", sql);
+    answered
+        .unwrap_or_else(|error| panic!("{sql}: {error}"))
+        .trim()
+        .to_owned()
+}
+
+fn show(stage: &Stage, transaction: &str) -> String {
+    let trace = stage.trace().display().to_string();
+    let arguments = ["show", transaction, "--trace", &trace];
+    stage.run("show", &arguments).assert_code(0).stdout
+}
+
+/// What is listed, and what is said about it.
+fn ls(stage: &Stage) -> String {
+    let trace = stage.trace().display().to_string();
+    let finished = stage.run("ls", &["ls", "--trace", &trace]).assert_code(0);
+    finished.stdout + &finished.stderr
+}
+
+#[test]
+fn a_service_whose_sessions_go_straight_to_its_database_is_recorded_and_replayed() {
+    const ROUNDS: usize = 15;
+    let stage = stage("told", SCHEMA, &[]);
+    let recorder = record(&stage, &command(&stage, 3));
+    assert!(is_read(&stage));
+    load(&stage, ROUNDS);
+    let recorded = recorder.interrupt().assert_code(0);
+    let said = &recorded.stderr;
+    assert!(said.contains("tells, nothing in the way"), "{said}");
+    let requests = format!("{} requests", 2 * CLIENTS * ROUNDS);
+    assert!(
+        said.contains(&requests) && said.contains("(0 ghosts)"),
+        "{said}"
+    );
+    assert!(!ls(&stage).contains("Gap"), "{}", ls(&stage));
+
+    let whole = replay(&stage, &[]).assert_code(0);
+    assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
+    assert!(whole.stdout.contains(&requests), "{}", whole.stdout);
+}
+
+#[test]
+fn what_the_server_tells_is_joined_with_what_was_said_to_it() {
+    let stage = stage(
+        "joined",
+        "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)",
+        &[],
+    );
+    let text = "
+with psycopg.connect(url, autocommit=True) as c:
+    c.execute('SET statement_timeout = 60000')
+    c.execute('SELECT 1 WHERE false')
+    for wrong in ('SELEC 1', 'SELECT no_such_column FROM t', 'INSERT INTO t VALUES (1)'):
+        try: c.execute(wrong)
+        except psycopg.Error: pass
+    with c.transaction():
+        c.execute('INSERT INTO t VALUES (2)')
+        try:
+            with c.transaction():
+                c.execute('INSERT INTO t VALUES (3)')
+                c.execute('INSERT INTO t VALUES (1)')
+        except psycopg.Error: pass
+        with c.transaction():
+            c.execute('INSERT INTO t VALUES (4)')
+    with c.pipeline():
+        for a in range(10, 14): c.execute('INSERT INTO t VALUES (%s)', (a,))
+    c.execute('BEGIN'); c.execute('COMMIT')
+    c.execute('INSERT INTO t VALUES (20)')
+";
+    let recorded = script(&stage, &[], text).wait().assert_code(0);
+    assert!(!recorded.stderr.contains("gap"), "{}", recorded.stderr);
+    let listed = ls(&stage);
+    assert!(!listed.contains("Gap"), "{listed}");
+
+    let ids = |sql: &str| value(&stage, sql);
+    let shown: Vec<String> = (1..=20)
+        .filter_map(|number| {
+            let trace = stage.trace().display().to_string();
+            let transaction = format!("t{number}");
+            let shown = stage.run("show", &["show", &transaction, "--trace", &trace]);
+            (shown.code == Some(0)).then_some(shown.stdout)
+        })
+        .collect();
+    let of = |statement: &str, which: usize| {
+        let mut all = shown.iter().filter(|shown| shown.contains(statement));
+        all.nth(which)
+            .unwrap_or_else(|| panic!("no {statement} in {shown:?}"))
+            .clone()
+    };
+    // Ids are those of the rows.
+    let nested = of("SAVEPOINT", 0);
+    let top = ids("SELECT xmin FROM t WHERE a = 2");
+    assert!(
+        nested.contains(&format!("wrote as transaction id {top}")),
+        "{nested}"
+    );
+    let last = shown.last().unwrap();
+    let id = ids("SELECT xmin FROM t WHERE a = 20");
+    assert!(
+        last.contains(&format!("wrote as transaction id {id}")),
+        "{last}"
+    );
+    // And it saw what was committed then.
+    assert!(
+        last.contains(&format!("below {id} that committed")),
+        "{last}"
+    );
+}
+
+#[test]
+fn a_procedure_that_commits_inside_is_a_gap_that_says_so() {
+    let schema = "CREATE TABLE t (a int);
+        CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO t VALUES (1); COMMIT; INSERT INTO t VALUES (2); COMMIT; INSERT INTO t VALUES (3); END $$";
+    let stage = stage("inside-call", schema, &[]);
+    let text = "
+with psycopg.connect(url, autocommit=True) as c:
+    c.execute('CALL p()')
+    c.execute('INSERT INTO t VALUES (9)')
+";
+    script(&stage, &[], text).wait().assert_code(0);
+    let listed = ls(&stage);
+    assert!(listed.contains("committed inside"), "{listed}");
+    assert!(!listed.contains("past the recorder"), "{listed}");
+    assert!(show(&stage, "t2").contains("wrote as transaction id"));
+}
+
+#[test]
+fn what_is_written_past_the_service_is_told_apart() {
+    let stage = stage(
+        "stranger",
+        "CREATE TABLE t (a int); CREATE TABLE u (a int)",
+        &[],
+    );
+    let text = "
+with psycopg.connect(url, autocommit=True) as c:
+    for a in range(100):
+        c.execute('INSERT INTO t VALUES (%s)', (a,))
+        time.sleep(0.02)
+";
+    let recorder = script(&stage, &[], text);
+    wait_for("the script to write", || {
+        let rows = value(&stage, "SELECT count(*) FROM t");
+        (rows.parse::<u32>().unwrap() > 10).then_some(())
+    });
+    stage
+        .cluster
+        .sql("app", "INSERT INTO u VALUES (1)")
+        .unwrap();
+    recorder.wait().assert_code(0);
+    let listed = ls(&stage);
+    assert!(listed.contains("public.u past the recorder"), "{listed}");
+    assert!(!listed.contains("public.t "), "{listed}");
+}
+
+#[test]
+fn a_ring_that_was_full_and_a_server_that_crashed_are_gaps() {
+    let mut stage = stage(
+        "full",
+        "CREATE TABLE t (a int)",
+        &[("hindcast.ring_size", "64kB")],
+    );
+    let text = "
+import sys
+def work(n):
+    with psycopg.connect(url, autocommit=True) as c:
+        for a in range(n): c.execute('INSERT INTO t VALUES (%s)', (a,))
+work(10)
+open(sys.argv[0] + '.first', 'w').close()
+while not os.path.exists(sys.argv[0] + '.go'): time.sleep(0.01)
+work(3000)
+open(sys.argv[0] + '.second', 'w').close()
+while not os.path.exists(sys.argv[0] + '.on'): time.sleep(0.01)
+while True:
+    try: work(10); break
+    except psycopg.Error: time.sleep(0.05)
+";
+    let recorder = script(&stage, &[], text);
+    let folder = stage.folder().to_owned();
+    let file = |end: &str| folder.join(format!("script.py.{end}"));
+    let exists = |end: &'static str| {
+        wait_for(end, || file(end).exists().then_some(()));
+    };
+    exists("first");
+    // The recorder stands still, and the service does not notice.
+    std::thread::sleep(Duration::from_millis(300));
+    recorder.signal_alone("STOP");
+    std::fs::write(file("go"), "").unwrap();
+    exists("second");
+    recorder.signal_alone("CONT");
+    std::thread::sleep(Duration::from_millis(500));
+    stage.cluster.stop(Shutdown::Immediate).unwrap();
+    stage.cluster.start().unwrap();
+    std::fs::write(file("on"), "").unwrap();
+    let recorded = recorder.wait().assert_code(0);
+    assert!(recorded.stderr.contains("gap"), "{}", recorded.stderr);
+    let listed = ls(&stage);
+    assert!(listed.contains("hindcast.ring_size"), "{listed}");
+    assert!(!listed.contains("past the recorder"), "{listed}");
+    assert_eq!(value(&stage, "SELECT count(*) FROM t"), "3020");
+}
+
+#[test]
+fn who_cannot_have_the_extension_is_told_why_and_gets_the_gateway_if_that_will_do() {
+    let stage = stage("second", "CREATE TABLE t (a int)", &[]);
+    let wait = "
+with psycopg.connect(url) as c: c.execute('SELECT pg_sleep(0)')
+time.sleep(600)
+";
+    let mut first = script(&stage, &[], wait);
+    first.wait_until("it records", || is_read(&stage).then_some(()));
+    let trace = stage.folder().join("second").display().to_string();
+    let url = stage.database_url();
+    let run = |more: &[&str]| {
+        let arguments = ["record", "--trace", &trace, "--postgres", &url];
+        let arguments = [&arguments[..], more, &["--", "/bin/true"]].concat();
+        stage.run("second", &arguments)
+    };
+    let refused = run(&["--transactions", "extension"]).assert_code(3);
+    assert!(
+        refused.stderr.contains("reads from the extension already"),
+        "{}",
+        refused.stderr
+    );
+    let other = run(&[]).assert_code(0);
+    assert!(
+        other.stderr.contains("by way of a gateway"),
+        "{}",
+        other.stderr
+    );
+    let usage = run(&["--transactions", "extension", "--durable"]).assert_code(2);
+    assert!(usage.stderr.contains("--durable"), "{}", usage.stderr);
+    first.stop();
+
+    stage.cluster.sql("app", "DROP EXTENSION hindcast").unwrap();
+    let missing = run(&["--transactions", "extension"]).assert_code(3);
+    assert!(
+        missing.stderr.contains("CREATE EXTENSION hindcast"),
+        "{}",
+        missing.stderr
+    );
+}
+
+/// A recorder reads from the server.
+fn is_read(stage: &Stage) -> bool {
+    let asked =
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hindcast: snapshots'";
+    value(stage, asked) == "1"
+}
