@@ -9,6 +9,7 @@ use hindcast_trace::{Gap, GapCause, Isolation, Micros, Xid};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::front::{Front, Transactions};
 use super::join::{Ended, Record};
 use super::server_side::ServerSide;
 use super::sink::Sink;
@@ -93,11 +94,18 @@ impl Clock {
 pub(super) struct Claim(Client);
 
 impl Claim {
-    /// What the extension has noted so far is thrown away.
-    pub async fn stake(connector: &Connector) -> Result<Self, ExtensionError> {
+    /// If the server is to tell of transactions. What the extension has noted so far is thrown
+    /// away.
+    pub async fn stake(
+        connector: &Connector,
+        front: &Front,
+    ) -> Result<Option<Self>, ExtensionError> {
+        if !matches!(front, Front::Inside(Transactions::Extension)) {
+            return Ok(None);
+        }
         let client = connector.client(&ConnectOptions::named(NAME)).await?;
         while client.query(TAKE, &[]).await?.len() >= RECORDS_MAX {}
-        Ok(Self(client))
+        Ok(Some(Self(client)))
     }
 }
 

@@ -118,11 +118,6 @@ impl Front {
             Self::Inside(_) => None,
         }
     }
-
-    /// Whether the server is to tell of transactions.
-    pub(super) fn has_server_side(&self) -> bool {
-        matches!(self, Self::Inside(Transactions::Extension))
-    }
 }
 
 impl Bound {

@@ -221,56 +221,35 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let identity = options.pg_identity.as_ref().map(load).transpose()?;
     let asked = Database::ask(&connector, &options.postgres).await?;
 
-    let claim = match options.front.has_server_side() {
-        true => Some(Claim::stake(&connector).await?),
-        false => None,
-    };
+    let claim = Claim::stake(&connector, &options.front).await?;
     // Ports before the trace: a start that fails leaves no recorder behind in it.
     let bound = options.front.bind().await?;
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
-    let (writer, number) = create_trace(&options).await?;
+    let (writer, sink) = create_trace(&options).await?;
     let redactor = Arc::new(Redactor::new(options.redact.clone()));
-    let sink = Arc::new(Sink::new(
-        writer.clone(),
-        number,
-        requests::random().max(1),
-        options.writer.durable,
-    ));
     sink.catalog_read(asked.catalog);
-    let recorder = recorder(
-        &options,
-        &sink,
-        &asked.facts,
-        (listen.as_ref(), pg_listen.as_ref()),
-    );
+    let listens = (listen.as_ref(), pg_listen.as_ref());
+    let recorder = recorder(&options, &sink, &asked.facts, listens);
     sink.record(Record::Recorder(recorder.clone()));
-    // Accounting starts where a replay would: what was committed since the base was taken must be
-    // known.
-    let mut beginning = asked.beginning;
     if let Some(base) = &options.base {
-        beginning.snapshot = base.snapshot.clone();
+        sink.record(Record::Base(base.clone()));
     }
-    let (server_side, reading) = claim
-        .map(|claim| {
-            let side = Arc::new(ServerSide::new(Arc::clone(&sink)));
-            let reading = Reading::start(claim, &connector, &sink, &side);
-            (side, reading)
-        })
-        .unzip();
+    let claimed = claim.map(|claim| {
+        let side = Arc::new(ServerSide::new(Arc::clone(&sink)));
+        let reading = Reading::start(claim, &connector, &sink, &side);
+        (side, reading)
+    });
+    let (server_side, reading) = claimed.unzip();
     let settler = Settler::new(
         Arc::clone(&connector),
         asked.accounting,
         Arc::clone(&sink),
-        beginning,
+        asked.beginning.at(options.base.as_ref()),
     );
-    if let Some(base) = &options.base {
-        sink.record(Record::Base(base.clone()));
-    }
     let threads = Threads::start(options.runtimes);
     let mut host = options.host(&sink, &redactor, asked.facts.database);
-    let sessions = server_side
-        .clone()
-        .map(|server| PastSessions::boxed(&host, server));
+    let past = |server: &Arc<ServerSide>| PastSessions::boxed(&host, Arc::clone(server));
+    let sessions = server_side.as_ref().map(past);
     let served = bound.serve(&options, &sink, &redactor, &threads, sessions);
     let served = served.map_err(RecordError::Tap)?;
     host.board = served.board;
@@ -278,15 +257,10 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let host = Arc::new(host);
     let serve = |listeners| Server::serve(listeners, server, Arc::clone(&connector), host);
     let postgres = served.listeners.map(serve);
-    let handle = postgres.as_ref().map(Server::handle);
-    let sessions = move || {
-        let through_us = handle.iter().flat_map(ServerHandle::backends);
-        let past_us = server_side.iter().flat_map(|side| side.processes());
-        through_us.chain(past_us).collect()
-    };
+    let sessions = processes(postgres.as_ref().map(Server::handle), server_side);
     let (stop_settler, stopped) = oneshot::channel();
-    let interval = options.writer.flush_interval;
-    let settler = tokio::spawn(settler.run(interval, Box::new(sessions), stopped));
+    let settler = settler.run(options.writer.flush_interval, sessions, stopped);
+    let settler = tokio::spawn(settler);
     let catalog = catalog::keep_current(asked.control, Arc::clone(&connector), Arc::clone(&sink));
     Ok(Recording {
         sink,
@@ -311,11 +285,23 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     })
 }
 
-async fn create_trace(options: &RecordOptions) -> Result<(Writer, u16), OpenError> {
+async fn create_trace(options: &RecordOptions) -> Result<(Writer, Arc<Sink>), OpenError> {
     let (location, writer_options) = (options.trace.clone(), options.writer.clone());
-    tokio::task::spawn_blocking(move || Writer::create(&location, writer_options))
-        .await
-        .expect("creating a trace does not panic")
+    let creating = move || Writer::create(&location, writer_options);
+    let created = tokio::task::spawn_blocking(creating).await;
+    let (writer, number) = created.expect("creating a trace does not panic")?;
+    let prefix = requests::random().max(1);
+    let sink = Sink::new(writer.clone(), number, prefix, options.writer.durable);
+    Ok((writer, Arc::new(sink)))
+}
+
+/// The server's processes of sessions that come through us or are told.
+fn processes(gateway: Option<ServerHandle>, past_us: Option<Arc<ServerSide>>) -> settle::Sessions {
+    Box::new(move || {
+        let through_us = gateway.iter().flat_map(ServerHandle::backends);
+        let past_us = past_us.iter().flat_map(|side| side.processes());
+        through_us.chain(past_us).collect()
+    })
 }
 
 /// What `raise_isolation` changes for the service.

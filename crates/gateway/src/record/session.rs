@@ -327,21 +327,7 @@ impl RecordingDriver {
             return;
         }
         self.note_cuts(id, &observed);
-        let shape = ShapeId(observed.shape);
-        if self.shapes.len() >= SHAPES_MAX {
-            self.shapes = HashSet::new();
-        }
-        if self.shapes.insert(shape) && !self.sink.knows_shape(shape) {
-            let statements = observed
-                .statements
-                .iter()
-                .map(|statement| statement.text.clone())
-                .collect();
-            self.sink.shape(Shape {
-                id: shape,
-                statements,
-            });
-        }
+        self.note_shape(&observed);
         // The server tells of ids later.
         let may_have_id = observed.xid.is_some() || self.past.is_some();
         let change = schema_change(&observed, may_have_id);
@@ -377,6 +363,18 @@ impl RecordingDriver {
         // its answer waits.
         if ghost_committed && let Some(durable) = self.sink.durable() {
             self.waits.push(durable);
+        }
+    }
+
+    fn note_shape(&mut self, observed: &ObservedTransaction) {
+        let id = ShapeId(observed.shape);
+        if self.shapes.len() >= SHAPES_MAX {
+            self.shapes = HashSet::new();
+        }
+        if self.shapes.insert(id) && !self.sink.knows_shape(id) {
+            let statements = observed.statements.iter();
+            let statements = statements.map(|statement| statement.text.clone()).collect();
+            self.sink.shape(Shape { id, statements });
         }
     }
 

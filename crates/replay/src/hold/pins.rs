@@ -17,7 +17,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Values for the settings `hindcast_pins.now` and `hindcast_pins.sequences`; empty for what is not
+    /// For the settings `hindcast_pins.now` and `hindcast_pins.sequences`; empty for what is not
     /// pinned.
     pub(super) fn settings(&self) -> (String, String) {
         let mut settings = hindcast_rewind::pins::settings(&self.sequence_values, self.now);

@@ -3,7 +3,7 @@
 //! ```text
 //!   DEFAULT nextval('s') ─▶ pg_catalog.nextval ─inlined─▶ hindcast_nextval ─┬─ next of hindcast_pins.sequences, a transaction's setting
 //!                                                                           └─ the real one, stepping over reserved values
-//!   now(), DEFAULT CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast_pins.now, or the real one
+//!   now(), CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast_pins.now, or the real one
 //! ```
 //!
 //! [`prepare`] replaces the functions in the catalog of one database. Postgres calls its built-in

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{ConnectError, ConnectOptions};
-use hindcast_trace::{Gap, GapCause, Micros, Outcome, Snapshot, Transaction, Xid};
+use hindcast_trace::{Base, Gap, GapCause, Micros, Outcome, Snapshot, Transaction, Xid};
 use tokio::sync::oneshot;
 
 use super::ledger::Unasked;
@@ -76,7 +76,7 @@ pub(super) async fn in_doubt(control: &Client) -> Result<Option<String>, hindcas
 
 /// From where on ids are accounted for.
 pub(super) struct Beginning {
-    pub snapshot: Snapshot,
+    snapshot: Snapshot,
     marks: Marks,
 }
 
@@ -92,6 +92,18 @@ impl Beginning {
         marks.push(moment.mark());
         let snapshot = moment.snapshot;
         Ok(Self { snapshot, marks })
+    }
+
+    /// Accounting starts where a replay would: what was committed since the base was taken must be
+    /// known.
+    pub fn at(self, base: Option<&Base>) -> Self {
+        match base {
+            Some(base) => Self {
+                snapshot: base.snapshot.clone(),
+                ..self
+            },
+            None => self,
+        }
     }
 }
 
