@@ -23,6 +23,8 @@ const RECORDS_MAX: usize = 5000;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long to leave a server alone that could not be asked.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait for what is being written when a recording ends.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
 /// Clocks are compared so often, and so many times.
 const COMPARE_EVERY: Duration = Duration::from_secs(10);
 const COMPARISONS: usize = 5;
@@ -39,6 +41,10 @@ SELECT epoch, lost, database = (SELECT oid FROM pg_catalog.pg_database WHERE dat
        ended, (extract(epoch FROM ended_at) * 1000000)::int8, left_out
   FROM hindcast.take(5000)";
 
+/// The column of when it ended.
+const ENDED_AT: usize = 14;
+
+const LEFT: &str = "SELECT used FROM hindcast.status()";
 const CLOCK: &str = "SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::int8";
 
 const FULL: &str = "the extension's ring was full: raise hindcast.ring_size in postgresql.conf, and restart the server";
@@ -158,7 +164,7 @@ impl Reader {
                 _ = &mut stop => break,
             }
             pause = match self.take().await {
-                Ok(()) => PAUSE,
+                Ok(_) => PAUSE,
                 Err(error) => {
                     tracing::warn!(%error, "what transactions saw is not known meanwhile");
                     self.client = None;
@@ -166,37 +172,58 @@ impl Reader {
                 }
             };
         }
-        if let Err(error) = self.take().await {
-            tracing::warn!(%error, "what the last transactions saw is not known");
+        let patience = Instant::now() + LAST_PATIENCE;
+        loop {
+            match self.take().await {
+                Ok(false) if Instant::now() < patience => tokio::time::sleep(PAUSE).await,
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "what the last transactions saw is not known");
+                    break;
+                }
+            }
         }
-        self.server
-            .told(Vec::new(), Some(Micros::MAX), self.slack());
+        self.server.told(Vec::new(), Micros::MAX, self.slack());
     }
 
     fn slack(&self) -> Micros {
         self.clock.doubt + SLACK
     }
 
-    async fn take(&mut self) -> Result<(), ExtensionError> {
+    /// Returns whether nothing was left.
+    async fn take(&mut self) -> Result<bool, ExtensionError> {
         loop {
             let asked = self.sink.now();
             let rows = self.rows().await?;
             let mut records = Vec::with_capacity(rows.len());
+            let mut until = Micros::MIN;
             for row in rows.iter() {
                 self.count(row);
+                // Records come in the order in which room was reserved for them, after the end.
+                until = until.max(self.moment(row, ENDED_AT) - self.slack());
                 if row.is_true(2) {
                     records.extend(self.record(row));
                 }
             }
-            // What ended before it was asked has been told, unless there was more.
-            let is_all = rows.len() < RECORDS_MAX;
-            self.server
-                .told(records, is_all.then_some(asked), self.slack());
-            self.asked = asked;
+            let is_all = rows.len() < RECORDS_MAX && self.is_empty().await?;
             if is_all {
-                return Ok(());
+                until = asked;
+            }
+            self.server.told(records, until, self.slack());
+            self.asked = asked;
+            if rows.len() < RECORDS_MAX {
+                return Ok(is_all);
             }
         }
+    }
+
+    /// Whether all was taken: what a process is still writing keeps back what follows it.
+    async fn is_empty(&mut self) -> Result<bool, ExtensionError> {
+        let Some(client) = &self.client else {
+            return Ok(false);
+        };
+        let row = client.query_one(LEFT, &[]).await?;
+        Ok(row.get::<i64>(0) == 0)
     }
 
     async fn rows(&mut self) -> Result<Rows, ExtensionError> {
@@ -261,8 +288,13 @@ impl Reader {
         });
     }
 
+    /// By the clock of the recording.
+    fn moment(&self, row: &Row, column: usize) -> Micros {
+        row.get::<i64>(column) + self.clock.offset
+    }
+
     fn record(&self, row: &Row) -> Option<Record> {
-        let moment = |column: usize| row.get::<i64>(column) + self.clock.offset;
+        let moment = |column: usize| self.moment(row, column);
         let ids = |column: usize| -> Vec<Xid> {
             let ids = row.get::<Option<&str>>(column).unwrap_or_default();
             ids.split(' ')
@@ -289,7 +321,7 @@ impl Reader {
             statements: row.get(11),
             snapshot: snapshot.and_then(|snapshot| snapshot.parse().ok()),
             ended,
-            ended_at: moment(14),
+            ended_at: moment(ENDED_AT),
             left_out: row.get(15),
         })
     }

@@ -11,6 +11,15 @@
 //!                      └─────────┘                   └──────────┘
 //! ```
 //!
+//! Where sessions go past the recorder, taps tell what they carried and the server's extension what
+//! they saw:
+//!
+//! ```text
+//!   inside::Streams ──▶ past: RecordingDriver ──┐
+//!                                               ├─▶ server_side: join ──▶ Sink
+//!   the extension ────▶ extension: Reader ──────┘
+//! ```
+//!
 //! Start reading at [`start`]; `session` turns what the observer of one session says into records,
 //! `sink` is where everything meets, `settle` finds out who is missing.
 

@@ -1,7 +1,7 @@
 //! Transactions whose sessions go past the recorder: what they did is told by the service's taps,
 //! what they saw by the server's extension. Here both come together on their way to the sink.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +33,8 @@ struct Joining {
     joiner: Joiner<Option<Waiting>>,
     /// The transaction of each session that was joined last, if it may have committed inside.
     procedures: HashMap<SessionId, Procedure>,
+    /// Sessions that the wire tells nothing of any more, which was said.
+    silent: HashSet<SessionId>,
 }
 
 #[derive(Clone, Copy)]
@@ -52,6 +54,7 @@ impl ServerSide {
             joining: Mutex::new(Joining {
                 joiner: Joiner::new(),
                 procedures: HashMap::new(),
+                silent: HashSet::new(),
             }),
         }
     }
@@ -71,6 +74,11 @@ impl ServerSide {
         }
     }
 
+    /// The wire tells nothing more of a session that goes on.
+    pub fn silent(&self, session: SessionId) {
+        self.locked().silent.insert(session);
+    }
+
     pub fn closed(&self, session: SessionId, at: Micros) {
         self.locked().joiner.closed(session, at);
     }
@@ -83,11 +91,9 @@ impl ServerSide {
     }
 
     /// The server has told these, and with them all that ended before a moment.
-    pub fn told(&self, records: Vec<Record>, until: Option<Micros>, slack: Micros) {
+    pub fn told(&self, records: Vec<Record>, until: Micros, slack: Micros) {
         let mut joining = self.locked();
-        if let Some(until) = until {
-            joining.joiner.server_until(until, slack);
-        }
+        joining.joiner.server_until(until, slack);
         for record in records {
             joining.joiner.record(record);
         }
@@ -101,7 +107,7 @@ impl ServerSide {
 
     fn settle(&self, mut joining: MutexGuard<'_, Joining>) {
         self.sink.ledger().tell_until(joining.joiner.told_until());
-        let mut untold = Untold::default();
+        let (mut untold, mut unwired) = (Untold::default(), Unwired::default());
         for joined in joining.joiner.take() {
             match joined {
                 Joined::Whole(waiting, record) => {
@@ -118,12 +124,16 @@ impl ServerSide {
                 Joined::Alone(None) => {}
                 Joined::Alone(Some(waiting)) => self.alone(waiting, &mut untold),
                 Joined::Extra(session, record) => {
+                    if !joining.silent.contains(&session) {
+                        unwired.add(session, &record);
+                    }
                     let procedure = joining.procedures.get_mut(&session);
                     self.extra(session, &record, procedure);
                 }
             }
         }
         untold.tell(&self.sink);
+        unwired.tell(&self.sink);
     }
 
     fn own(&self, record: &Record) {
@@ -171,12 +181,10 @@ impl ServerSide {
         self.sink.transaction(transaction);
     }
 
-    /// No statement of the client's ran in it. The server has such of its own; a procedure that
-    /// commits inside has others than its first.
+    /// The wire tells nothing of it. The server has transactions of its own in a session; a
+    /// procedure that commits inside has others than its first.
     fn extra(&self, session: SessionId, record: &Record, procedure: Option<&mut Procedure>) {
-        if record.statements == 0 {
-            self.own(record);
-        }
+        self.own(record);
         let Some(procedure) = procedure.filter(|one| record.ended_at <= one.ended) else {
             return;
         };
@@ -194,6 +202,41 @@ impl ServerSide {
 
     fn locked(&self) -> MutexGuard<'_, Joining> {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Transactions that statements of our sessions ran in, and of which the wire has told nothing.
+#[derive(Default)]
+struct Unwired {
+    count: u64,
+    span: Option<(Micros, Micros)>,
+    session: Option<SessionId>,
+}
+
+impl Unwired {
+    fn add(&mut self, session: SessionId, record: &Record) {
+        // What reads leaves nothing behind that a replay would miss.
+        if record.statements == 0 || record.xid.is_none() || record.ended == Ended::Aborted {
+            return;
+        }
+        let (from, to) = self.span.unwrap_or((record.started, record.ended_at));
+        self.span = Some((from.min(record.started), to.max(record.ended_at)));
+        self.session.get_or_insert(session);
+        self.count += 1;
+    }
+
+    fn tell(self, sink: &Sink) {
+        let (Some((from, to)), Some(session)) = (self.span, self.session) else {
+            return;
+        };
+        let several = match self.count {
+            1 => "a transaction".to_owned(),
+            count => format!("{count} transactions"),
+        };
+        let reason = format!(
+            "the server tells of {several} in session {session} or others that the service's process did not tell of"
+        );
+        sink.missed(from, to, &reason);
     }
 }
 

@@ -437,6 +437,9 @@ impl RecordingDriver {
     pub fn give_up(&mut self, reason: String) {
         if self.unobserved.is_none() {
             let now = self.now();
+            if let Some(past) = &self.past {
+                past.server.silent(self.session);
+            }
             self.sink.unobserved(self.session, now, reason.clone());
             self.unobserved = Some((now, reason));
         }
