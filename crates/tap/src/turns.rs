@@ -118,9 +118,13 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
 /// the other end.
 pub fn put_on_board(entry: &Entry) {
     if let (Some(line), Some(board)) = (entry.line(), process::board()) {
-        let told = entry.told();
-        board.set_turn(line, told.unwrap_or_else(current));
+        board.set_turn(line, of(entry));
     }
+}
+
+/// The request that a connection of our own is written to for; 0: none, or it is not known.
+pub fn of(entry: &Entry) -> u64 {
+    entry.told().unwrap_or_else(current)
 }
 
 /// The request that the thread works on; 0: none, or it is not known.

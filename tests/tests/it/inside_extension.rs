@@ -11,7 +11,7 @@ use hindcast_tests::{Process, Stage, program, repository, wait_for};
 use super::inside::{CLIENTS, SCHEMA, command, load, python, record, replay};
 
 /// A server with the extension in it.
-fn stage(name: &str, schema: &str, more: &[(&str, &str)]) -> Stage {
+pub fn stage(name: &str, schema: &str, more: &[(&str, &str)]) -> Stage {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         let setup = Command::new(repository("scripts/setup"))

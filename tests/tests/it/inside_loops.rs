@@ -10,6 +10,8 @@ use hindcast_tests::http::Client;
 use hindcast_tests::{Process, Stage, program, repository};
 use serde_json::Value;
 
+use super::inside_extension;
+
 const SCHEMA: &str = "CREATE TABLE mark (name text NOT NULL, step int NOT NULL)";
 const CLIENTS: usize = 10;
 const ROUNDS: usize = 12;
@@ -235,4 +237,12 @@ fn a_request_that_one_thread_of_puma_reads_and_another_answers_is_known() {
     let service = command(&["puma", "--threads", "20:20", "--bind", &bind, &app]);
     is_recorded(&stage, &service, || load_in_pieces(&stage));
     is_replayed(&stage, &service);
+}
+
+#[test]
+fn a_loop_whose_sessions_go_straight_to_the_database_is_known() {
+    let more = ["--loop", "uvloop", "--http", "httptools"];
+    let stage = inside_extension::stage("straight", SCHEMA, &[]);
+    let service = uvicorn(&stage, &more);
+    is_recorded(&stage, &service, || load(&stage, &WAYS_IN_PYTHON));
 }

@@ -64,7 +64,7 @@ unsafe fn about_to_write(descriptor: c_int, parts: &[iovec]) -> Option<Write> {
             return None;
         }
         if entry.is_database() {
-            turn = Some(turns::current()).filter(|&turn| turn != 0);
+            turn = Some(turns::of(entry)).filter(|&turn| turn != 0);
         }
     }
     let at = process::now();
