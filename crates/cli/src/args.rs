@@ -147,6 +147,10 @@ pub struct RecordArgs {
     /// and card numbers
     #[arg(long)]
     pub no_default_redaction: bool,
+    /// With a command: leave its random bytes to the kernel, and keep no times. What a request
+    /// draws is else computed from a key in the recording, so that a replay draws the same
+    #[arg(long)]
+    pub no_pins: bool,
     /// Record what every table holds when recording stops
     #[arg(long, value_enum, default_value_t = FinalStateWhen::Auto)]
     pub final_state: FinalStateWhen,

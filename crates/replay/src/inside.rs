@@ -12,6 +12,9 @@ use hindcast_pg::DatabaseUrl;
 use hindcast_preload::Preload;
 use hindcast_spool::{Reception, SharedBoard};
 use hindcast_taplog::board::{Listener, Purpose};
+use hindcast_trace::Trace;
+
+use crate::pins::Pins;
 
 /// How a service was started, and what it knew its database by.
 #[derive(Clone)]
@@ -49,6 +52,11 @@ impl Inside {
             _folder: folder,
         };
         Ok((inside, listeners))
+    }
+
+    /// What its requests draw and read.
+    pub fn pins(&self, trace: &Trace) -> Pins {
+        Pins::new(&self.board, trace.recorders())
     }
 
     pub fn command(&self) -> &str {

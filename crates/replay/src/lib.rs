@@ -37,6 +37,7 @@ pub mod hold;
 mod host;
 pub mod inside;
 pub mod monitor;
+mod pins;
 pub mod plan;
 pub mod recording;
 pub mod redacted;

@@ -249,6 +249,9 @@ impl Run {
         let address = server.handle().address().clone();
         let gateway = HoldingGateway(Some(server));
         hooks.ready(&address).await;
+        if let Some(inside) = &inside {
+            inside.pins(&trace).begin(plan.period.start);
+        }
         let service = start_service(&mut setting, inside.as_ref()).await?;
         Ok(Self {
             shared,
@@ -343,7 +346,7 @@ impl Run {
             shared: Arc::clone(&self.shared),
             plan: Arc::clone(&self.plan),
             service: self.setting.service_url.clone(),
-            inside: self.inside.is_some(),
+            inside: self.inside.as_ref().map(|inside| inside.pins(&self.trace)),
             compare,
             prefixes: recorders
                 .map(|recorder| (recorder.number, recorder.trace_id_prefix))

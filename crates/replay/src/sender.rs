@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::compare::{Compare, Seen};
+use crate::pins::Pins;
 use crate::plan::Plan;
 use crate::recording::{Answer, Recording};
 use crate::shared::Shared;
@@ -34,8 +35,8 @@ pub struct Sender {
     pub compare: Arc<dyn Compare>,
     /// The high halves of the trace-ids, by recorder.
     pub prefixes: HashMap<u16, u64>,
-    /// The service's tap finds out which request it has got.
-    pub inside: bool,
+    /// The service's tap finds out which request it has got, and what that is to draw and to read.
+    pub inside: Option<Pins>,
     pub debug_wait: Option<RequestId>,
 }
 
@@ -228,7 +229,7 @@ impl<'a> Sending<'a> {
             anew: self.anew.clone(),
             service: self.sender.service.clone(),
             prefix: prefix.copied().unwrap_or_default(),
-            inside: self.sender.inside,
+            inside: self.sender.inside.clone(),
             compare: Arc::clone(&self.sender.compare),
             compared: compared && recorded.answer == Answer::Complete,
         };
@@ -363,7 +364,7 @@ struct Exchange {
     anew: Http,
     service: ServiceUrl,
     prefix: u64,
-    inside: bool,
+    inside: Option<Pins>,
     compare: Arc<dyn Compare>,
     compared: bool,
 }
@@ -401,13 +402,14 @@ impl Exchange {
         };
         let value = |text: &str| HeaderValue::from_str(text).map_err(|error| error.to_string());
         let headers = request.headers_mut();
-        match (self.inside, &recorded.caller_traceparent) {
+        match (self.inside.is_some(), &recorded.caller_traceparent) {
             (false, _) => _ = headers.insert(Traceparent::KEY, value(&parent.to_string())?),
             // The service got what its caller sent.
             (true, Some(caller)) => _ = headers.insert(Traceparent::KEY, value(caller)?),
             (true, None) => {}
         }
-        if self.inside {
+        if let Some(pins) = &self.inside {
+            pins.sending(recorded);
             headers.insert(REQUEST_HEADER, value(&format!("{:016x}", recorded.id.0))?);
         }
         let connection = capture_connection(&mut request);

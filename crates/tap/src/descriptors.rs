@@ -41,6 +41,8 @@ const ASKED: u32 = 2;
 const GATED: u32 = 3;
 /// It leads to the service's database: whose turn it is is told with what is written.
 const DATABASE: u32 = 4;
+/// It is a device that gives random bytes.
+const RANDOM: u32 = 5;
 
 /// It was told that it is nobody's turn.
 const NOBODY: u64 = u64::MAX;
@@ -86,6 +88,10 @@ impl Entry {
 
     pub fn is_database(&self) -> bool {
         self.state() == DATABASE
+    }
+
+    fn is_random(&self) -> bool {
+        self.state() == RANDOM
     }
 
     pub fn ask(&self, turn: u64) {
@@ -199,9 +205,40 @@ pub fn opened(descriptor: i32, how: How) -> Option<u64> {
             let (line, state) = place(how, &ours, &theirs);
             entry.learn(line, state);
         }
+    } else if is_random_device(descriptor)
+        && let Some(entry) = entry(descriptor)
+    {
+        entry.learn(None, RANDOM);
     }
     set_errno(errno);
     number
+}
+
+/// Whether what is read from the descriptor are random bytes. What is not known is looked at; what
+/// is known is looked at again, since it may have been closed by a way that is not seen.
+pub fn is_random(descriptor: i32) -> bool {
+    stream(descriptor);
+    if process::is_sealed() || !entry(descriptor).is_some_and(Entry::is_random) {
+        return false;
+    }
+    let errno = errno();
+    let is_random = is_random_device(descriptor);
+    set_errno(errno);
+    is_random
+}
+
+/// `/dev/random` or `/dev/urandom`, under whatever name.
+fn is_random_device(descriptor: i32) -> bool {
+    // SAFETY: zeros are a `stat`, and the memory is ours.
+    let stat = unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        match libc::fstat(descriptor, &mut stat) {
+            0 => stat,
+            _ => return false,
+        }
+    };
+    stat.st_mode & libc::S_IFMT == libc::S_IFCHR
+        && [libc::makedev(1, 8), libc::makedev(1, 9)].contains(&stat.st_rdev)
 }
 
 /// Where a connection stands on the board, and what it is for us.

@@ -36,13 +36,15 @@
 //! [`descriptors`] and [`thread`].
 //!
 //! **What this crate does not do**: it reads no file and starts no thread, and changes no call but
-//! `connect` to the service's database, where the recorder asks for that, and `bind` in a replay.
+//! `connect` to the service's database, where the recorder asks for that, `bind` in a replay, and
+//! those that draw random bytes and read or wait for the wall clock ([`pins`]).
 //! It does not see what goes by other ways than the functions of libc: system calls made by hand
 //! (Go, which is not preloaded anyway), io_uring, stdio on a socket (that is told), and TLS it sees
 //! as bytes.
 //!
 //! **The invariant to keep**: with the library loaded, every function returns what it would have
-//! returned without; only the database may be reached by way of the recorder.
+//! returned without; only the database may be reached by way of the recorder, random bytes may be
+//! others, and a replay has the time of its recording.
 
 // What callers must guarantee is what C guarantees.
 #![allow(clippy::missing_safety_doc)]
@@ -51,6 +53,7 @@ mod descriptors;
 mod errno;
 mod hooks;
 mod listeners;
+mod pins;
 mod process;
 mod real;
 mod thread;

@@ -78,14 +78,12 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
 /// works on.
 fn number(entry: &Entry, bytes: &[u8]) -> Option<u64> {
     let board = process::board()?;
-    if board.replays() {
-        return said(bytes);
-    }
     let made = entry.line().and_then(|line| board.whose_turn(line));
-    Some(match made {
-        Some(request) if request != 0 => request,
-        _ => board.take_number(),
-    })
+    let made = made.filter(|&request| request != 0);
+    match board.replays() {
+        true => said(bytes).or(made),
+        false => made.or_else(|| Some(board.take_number())),
+    }
 }
 
 /// The number that a request says itself.

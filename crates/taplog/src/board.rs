@@ -19,7 +19,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd1");
+use crate::pins::Pins;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd2");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -163,6 +165,7 @@ pub struct Board {
     listeners: [AtomicU64; LISTENERS],
     redirect: Redirect,
     turns: [AtomicU64; PORTS + NAMES],
+    pins: Pins,
 }
 
 impl std::fmt::Debug for Board {
@@ -209,6 +212,11 @@ impl Board {
 
     pub fn replays(&self) -> bool {
         self.replays.load(Ordering::Relaxed) != 0
+    }
+
+    /// What requests draw, and which time they read.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     /// The port that the service got for this one.

@@ -18,6 +18,8 @@ pub enum Told<'a> {
     /// What is read from the stream next begins a request, which the tap numbered so; or, on a
     /// connection to the database, what is written next is on this request's behalf.
     Turn { stream: u64, request: u64 },
+    /// What a request read from the wall clock: its n-th reading, in nanoseconds since 1970.
+    Reading { request: u64, n: u16, time: i64 },
     /// Bytes that the service read or wrote; consecutive ones of a stream and direction follow each
     /// other.
     Bytes {
@@ -120,6 +122,7 @@ const ENDED: u16 = 0x4805;
 const CLOSED: u16 = 0x4806;
 const LOST: u16 = 0x4807;
 const TURN: u16 = 0x4808;
+const READING: u16 = 0x4809;
 
 impl<'a> Told<'a> {
     /// As a head, its size left open, and what follows it.
@@ -145,6 +148,7 @@ impl<'a> Told<'a> {
                 (head, [local, peer])
             }
             Self::Turn { stream, request } => (head(TURN, 0, stream, request), none),
+            Self::Reading { request, n, time } => (head(READING, n, request, time as u64), none),
             Self::Bytes {
                 stream,
                 direction,
@@ -200,6 +204,11 @@ impl<'a> Told<'a> {
                 stream,
                 request: head.number,
             }),
+            READING => Some(Self::Reading {
+                request: stream,
+                n: head.detail,
+                time: head.number as i64,
+            }),
             BYTES => Some(Self::Bytes {
                 stream,
                 direction: direction?,
@@ -246,7 +255,7 @@ impl<'a> Told<'a> {
     /// The stream that it is about.
     pub fn stream(&self) -> Option<u64> {
         match *self {
-            Self::Thread { .. } => None,
+            Self::Thread { .. } | Self::Reading { .. } => None,
             Self::Opened { stream, .. }
             | Self::Turn { stream, .. }
             | Self::Bytes { stream, .. }

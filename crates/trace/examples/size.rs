@@ -383,6 +383,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                                 false => Vec::new(),
                             },
                             caller_traceparent: None,
+                            clock: Vec::new(),
                             response: Response::Answered {
                                 status: 200,
                                 headers: vec![

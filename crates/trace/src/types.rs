@@ -4,6 +4,7 @@
 //! application or an extension inside the database) nor about how they are stored.
 //! Times are microseconds since the Unix epoch.
 
+use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct Request {
     /// The `traceparent` that the caller sent, if any. Behind an ingress the service got ours.
     pub caller_traceparent: Option<String>,
     pub response: Response,
+    /// What the service read from the wall clock while it worked on it, as
+    /// `hindcast_taplog::pins::encode_readings` has it; the first from its arrival.
+    pub clock: Vec<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -202,6 +206,29 @@ pub struct Recorder {
     pub directory: String,
     /// `NAME=value`, or `NAME` alone where the value looks like a secret.
     pub environment: Vec<String>,
+    /// Of the generator that requests drew from, if they did.
+    pub pins_key: Option<PinsKey>,
+}
+
+/// The secret of a recording: with it, what requests drew can be computed.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinsKey(pub [u8; 32]);
+
+impl PinsKey {
+    /// One that nobody else has.
+    pub fn random() -> Self {
+        let mut key = [0; 32];
+        SystemRandom::new()
+            .fill(&mut key)
+            .expect("the operating system gives random bytes");
+        Self(key)
+    }
+}
+
+impl std::fmt::Debug for PinsKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PinsKey(secret)")
+    }
 }
 
 /// A state of the database from which a replay can start.

@@ -20,6 +20,7 @@ mod inside;
 mod inside_extension;
 mod inside_loops;
 mod modes;
+mod pins;
 mod prune;
 mod redaction;
 mod retro;

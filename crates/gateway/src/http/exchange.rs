@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hindcast_model::Traceparent;
+use hindcast_taplog::pins;
 use hindcast_trace::{Digest, Micros, Request, RequestId, Response};
 use http::Version;
 use http::header::{self, HeaderMap, HeaderValue};
@@ -150,6 +151,7 @@ impl Exchange {
             headers: recorded,
             body: Vec::new(),
             caller_traceparent: caller,
+            clock: Vec::new(),
             response: Response::Broken {
                 reason: String::new(),
             },
@@ -170,6 +172,14 @@ impl Exchange {
     /// In place of what was passed to the shared one.
     pub fn set_body(&mut self, body: PassedBody) {
         *self.body.lock().unwrap_or_else(PoisonError::into_inner) = body;
+    }
+
+    /// What was read from the wall clock, in nanoseconds, in order.
+    pub fn set_clock(&mut self, readings: &[i64]) {
+        if let Some(request) = &mut self.request {
+            let arrived = request.arrived.saturating_mul(1000);
+            request.clock = pins::encode_readings(arrived, readings);
+        }
     }
 
     pub fn limits(&self) -> Limits {

@@ -252,7 +252,7 @@ impl Call {
     }
 
     /// Tells it. What it is not known to be by now, it is not.
-    pub fn end(mut self, host: &Host) {
+    pub fn end(mut self, host: &mut Host) {
         let (Some(mut exchange), Answer::Ended(at, response)) = (self.exchange, self.answer) else {
             return;
         };
@@ -268,6 +268,9 @@ impl Call {
             response => response,
         };
         exchange.set_body(std::mem::take(&mut self.body));
+        if let Some(turn) = self.turn {
+            exchange.set_clock(&host.readings.take(turn));
+        }
         exchange.end_at(host.clock.micros(at), response);
     }
 }

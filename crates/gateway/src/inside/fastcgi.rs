@@ -124,7 +124,7 @@ impl FastCgi {
     }
 
     /// If nothing more is to come of the request.
-    fn end(&mut self, host: &Host, number: u16) {
+    fn end(&mut self, host: &mut Host, number: u16) {
         let over = |request: &Request| request.call.as_ref().is_some_and(Call::is_over);
         if self.requests.get(&number).is_some_and(over)
             && let Some(Request {

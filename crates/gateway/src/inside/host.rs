@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hindcast_trace::Micros;
 
+use super::readings::Readings;
 use super::sessions::Sessions;
 use crate::http::{Limits, Witness};
 use crate::redact::Redactor;
@@ -23,6 +24,7 @@ pub(super) struct Host {
     pub clock: Clock,
     pub counters: Arc<Counters>,
     pub claims: Claims,
+    pub readings: Readings,
 }
 
 /// Numbers that requests have. What a service asks of itself while it works on a request has that

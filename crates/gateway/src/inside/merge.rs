@@ -45,6 +45,8 @@ struct Event {
 pub(super) enum What<'a> {
     Opened(How),
     Turn(u64),
+    /// What the request that stands in the stream's place read, and which reading it was.
+    Reading(u16, i64),
     Bytes(Direction, &'a [u8]),
     Unseen(Direction, u64),
     Ended(Direction),
@@ -57,6 +59,7 @@ pub(super) enum What<'a> {
 enum Kept {
     Opened(How),
     Turn(u64),
+    Reading(u16, i64),
     /// Where they are, and how many.
     Bytes(Direction, usize, usize),
     Unseen(Direction, u64),
@@ -81,6 +84,7 @@ impl Merge {
             Told::Thread { .. } => return,
             Told::Opened { stream, how, .. } => (stream, Kept::Opened(how)),
             Told::Turn { stream, request } => (stream, Kept::Turn(request)),
+            Told::Reading { request, n, time } => (request, Kept::Reading(n, time)),
             Told::Bytes {
                 stream,
                 direction,
@@ -166,6 +170,7 @@ impl Kept {
         match self {
             Self::Opened(how) => What::Opened(how),
             Self::Turn(number) => What::Turn(number),
+            Self::Reading(n, time) => What::Reading(n, time),
             Self::Bytes(direction, begin, length) => {
                 What::Bytes(direction, &bytes[begin..begin + length])
             }

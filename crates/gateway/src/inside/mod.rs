@@ -25,6 +25,7 @@ mod head;
 mod host;
 mod http1;
 mod merge;
+mod readings;
 mod sessions;
 mod stream;
 mod streams;
@@ -44,6 +45,7 @@ use crate::redact::Redactor;
 pub use gates::{Gates, redirect};
 use host::{Claims, Clock, Counters, Host};
 pub use host::{Numbers, Seen};
+use readings::Readings;
 pub use sessions::{Session, Sessions};
 use streams::Streams;
 
@@ -193,6 +195,7 @@ impl Converter {
             clock: Clock::default(),
             counters: Arc::default(),
             claims: Claims::default(),
+            readings: Readings::default(),
         };
         Self {
             streams: Streams::new(host),

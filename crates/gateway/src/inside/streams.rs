@@ -138,6 +138,9 @@ impl Streams {
         let Some(program) = self.rings.get(&ring).map(|ring| ring.program) else {
             return;
         };
+        if let What::Reading(n, time) = what {
+            return self.host.readings.told(stream, n, time);
+        }
         if what == What::Closed {
             return self.let_go(stream, program, at);
         }
@@ -148,7 +151,7 @@ impl Streams {
             What::Opened(How::Accepted) => one.accepted(),
             What::Opened(How::Connected) => one.connected(),
             What::Opened(How::Database) => one.leads_to_database(host, at),
-            What::Opened(How::Found) | What::Closed => {}
+            What::Opened(How::Found) | What::Closed | What::Reading(..) => {}
             What::Turn(number) => one.turn(host, number),
             What::Bytes(direction, bytes) => one.bytes(host, at, direction, bytes),
             What::Unseen(direction, length) => one.unseen(host, at, direction, length),

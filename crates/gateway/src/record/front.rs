@@ -170,6 +170,9 @@ impl Bound {
         };
         let redirect = inside::redirect(&options.postgres, gates.as_ref());
         let board = Arc::new(SharedBoard::make(purpose, &redirect)?);
+        if let Some(key) = options.pins_key {
+            board.pins().set_key(&key.0);
+        }
         let drain = Drain::with_board(Arc::clone(&board))?;
         let tap = drain.variable();
         let numbers = Arc::clone(&board);

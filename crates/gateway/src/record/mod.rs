@@ -46,7 +46,8 @@ use std::time::Duration;
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
 use hindcast_trace::{
-    Base, FinalState, Isolation, Location, OpenError, Record, Recorder, Writer, WriterOptions,
+    Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Writer,
+    WriterOptions,
 };
 use hindcast_wire::sql::ScriptCache;
 use tokio::runtime::Handle;
@@ -93,6 +94,9 @@ pub struct RecordOptions {
     /// How long requests and transactions in flight may take to end at a shutdown.
     pub drain: Duration,
     pub runtimes: Runtimes,
+    /// Requests that are recorded from inside draw from a generator with this key, and what they
+    /// read from the clock is kept.
+    pub pins_key: Option<PinsKey>,
 }
 
 impl RecordOptions {
@@ -112,6 +116,7 @@ impl RecordOptions {
             final_state: FinalStateMode::Auto,
             drain: Duration::from_secs(30),
             runtimes: Runtimes::default(),
+            pins_key: None,
         }
     }
 
@@ -418,6 +423,7 @@ fn recorder(
         command: options.launch.command.clone(),
         directory: options.launch.directory.clone(),
         environment: options.launch.environment.clone(),
+        pins_key: options.pins_key,
     }
 }
 

@@ -25,6 +25,7 @@ fn request(target: &str, given: &[(&str, &str)], body: &str) -> Request {
         headers: headers(given),
         body: body.as_bytes().to_vec(),
         caller_traceparent: None,
+        clock: Vec::new(),
         response: Response::Answered {
             status: 200,
             headers: headers(&[("set-cookie", "sid=s3cret; Path=/")]),

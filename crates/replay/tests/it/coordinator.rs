@@ -81,6 +81,7 @@ impl Written {
             headers: Vec::new(),
             body: Vec::new(),
             caller_traceparent: None,
+            clock: Vec::new(),
             response,
         }));
     }

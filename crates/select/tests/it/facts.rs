@@ -63,6 +63,7 @@ impl Recording {
             headers: Vec::new(),
             body: Vec::new(),
             caller_traceparent: None,
+            clock: Vec::new(),
             response: Response::Answered {
                 status,
                 headers: Vec::new(),

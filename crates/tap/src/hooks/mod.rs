@@ -1,6 +1,8 @@
 //! The functions that the program calls instead of libc's.
 
+mod clocks;
 mod descriptors;
+mod randomness;
 mod reserved;
 mod sealing;
 pub mod transfers;

@@ -1,7 +1,8 @@
-//! Programs that lock themselves in.
+//! Programs that lock themselves in, and what is asked for by the number of a system call.
 
-use libc::{c_int, c_long, c_ulong};
+use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 
+use super::{clocks, randomness};
 use crate::process;
 use crate::real::real;
 
@@ -37,10 +38,24 @@ pub unsafe extern "C" fn syscall(
     if number == libc::SYS_seccomp {
         process::seal();
     }
-    // SAFETY: what the caller gave; libc's own takes as many.
+    let call = |d| {
+        // SAFETY: what the caller gave; libc's own takes as many.
+        unsafe {
+            real!(fn syscall(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long)(
+                number, a, b, c, d, e, f,
+            )
+        }
+    };
+    // SAFETY: what the caller gave.
     unsafe {
-        real!(fn syscall(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long)(
-            number, a, b, c, d, e, f,
-        )
+        match number {
+            libc::SYS_getrandom => {
+                let bytes: *mut c_void = std::ptr::with_exposed_provenance_mut(a as usize);
+                let asked = randomness::asked(bytes, b as usize, c as c_uint);
+                asked.map_or_else(|| call(d), |done| done as c_long)
+            }
+            libc::SYS_futex => clocks::futex(b, d, call),
+            _ => call(d),
+        }
     }
 }

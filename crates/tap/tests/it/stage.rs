@@ -126,6 +126,8 @@ pub struct Heard {
     pub programs: Vec<Program>,
     pub streams: BTreeMap<u64, Stream>,
     pub threads: BTreeSet<u32>,
+    /// Of the wall clock, by request and number.
+    pub readings: BTreeMap<(u64, u16), i64>,
     pub rings: usize,
     pub lost_records: u64,
     pub lost_bytes: u64,
@@ -169,6 +171,9 @@ impl Heard {
                 self.stream(stream).opened.push(opened);
             }
             Told::Turn { .. } => {}
+            Told::Reading { request, n, time } => {
+                self.readings.insert((request, n), time);
+            }
             Told::Bytes {
                 stream,
                 direction,

@@ -59,6 +59,7 @@ impl Streamed for Requests {
     fn without_bulk(mut row: Request) -> Request {
         row.headers = Vec::new();
         row.body = Vec::new();
+        row.clock = Vec::new();
         if let Response::Answered { headers, body, .. } = &mut row.response {
             *headers = Vec::new();
             *body = None;

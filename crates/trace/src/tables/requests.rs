@@ -40,6 +40,9 @@ impl Table for Requests {
             .optional()
             .bulky(),
         Column::new("reason", Kind::Text, Packing::Dictionary).optional(),
+        Column::new("clock", Kind::Binary, Packing::Plain)
+            .optional()
+            .bulky(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(1);
@@ -92,6 +95,7 @@ impl Table for Requests {
             Response::Broken { reason } => shred_unanswered("broken", reason, columns),
             Response::Unrecorded { reason } => shred_unanswered("unrecorded", reason, columns),
         }
+        columns.optional_bytes(Some(row.clock.as_slice()).filter(|clock| !clock.is_empty()));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Request, Malformed> {
@@ -115,6 +119,7 @@ impl Table for Requests {
         let bytes = columns.optional_int();
         let response_body = columns.optional_bytes();
         let reason = columns.optional_text()?;
+        let clock = columns.bytes();
         let response = match kind.ok_or_else(|| missing("an outcome"))? {
             Kept::Answered => Response::Answered {
                 status: status.ok_or_else(|| missing("a status"))? as u16,
@@ -140,6 +145,7 @@ impl Table for Requests {
             body,
             caller_traceparent,
             response,
+            clock,
         })
     }
 }

@@ -3,8 +3,8 @@
 use super::missing;
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table, text};
 use crate::{
-    Base, BaseKind, FinalState, Gap, GapCause, Id, Isolation, Record, Recorder, Shape, ShapeId,
-    Snapshot, TableDigest, Xid,
+    Base, BaseKind, FinalState, Gap, GapCause, Id, Isolation, PinsKey, Record, Recorder, Shape,
+    ShapeId, Snapshot, TableDigest, Xid,
 };
 
 /// `shapes`: what kinds of transactions were made of.
@@ -271,6 +271,7 @@ impl Table for Recorders {
         Column::new("command", Kind::Text, Packing::Plain).list(),
         Column::new("directory", Kind::Text, Packing::Plain),
         Column::new("environment", Kind::Text, Packing::Plain).list(),
+        Column::new("pins_key", Kind::Binary, Packing::Plain).optional(),
     ];
 
     fn pick(record: Record) -> Option<Recorder> {
@@ -300,6 +301,7 @@ impl Table for Recorders {
         columns.byte_strings(row.command.iter());
         columns.bytes(row.directory.as_bytes());
         columns.byte_strings(row.environment.iter());
+        columns.optional_bytes(row.pins_key.as_ref().map(|key| &key.0[..]));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Recorder, Malformed> {
@@ -320,6 +322,13 @@ impl Table for Recorders {
             command: texts(columns)?,
             directory: columns.text()?,
             environment: texts(columns)?,
+            pins_key: match columns.optional_bytes() {
+                None => None,
+                Some(key) => {
+                    let key = key.try_into().map_err(|_| missing("a whole key"))?;
+                    Some(PinsKey(key))
+                }
+            },
         })
     }
 }

@@ -167,6 +167,7 @@ proptest! {
         for request in &mut expected.requests {
             request.headers.clear();
             request.body.clear();
+            request.clock.clear();
             if let Response::Answered { headers, body, .. } = &mut request.response {
                 headers.clear();
                 *body = None;

@@ -12,7 +12,7 @@ use hindcast_gateway::record::{
     self, FinalStateMode, Front, RecordOptions, Recording, Started, Status, Summary, Transactions,
 };
 use hindcast_gateway::redact::{RuleError, Rules};
-use hindcast_trace::{Base, BaseKind, WriterOptions};
+use hindcast_trace::{Base, BaseKind, PinsKey, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -176,6 +176,7 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         FinalStateWhen::Never => FinalStateMode::Never,
     };
     options.redact = redaction(args)?;
+    options.pins_key = (!args.no_pins).then(PinsKey::random);
     Ok(options)
 }
 

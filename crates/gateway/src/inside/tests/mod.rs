@@ -17,6 +17,7 @@ use hindcast_trace::{Digest, Id, Micros, Request, Response};
 
 use super::Seen;
 use super::host::{Claims, Clock, Counters, Host};
+use super::readings::Readings;
 use super::streams::{Program, Streams};
 use crate::http::{Arrival, Durable, Limits, Witness};
 use crate::redact::Redactor;
@@ -100,6 +101,7 @@ impl Stage {
             clock: Clock::default(),
             counters: Arc::clone(&counters),
             claims: Claims::default(),
+            readings: Readings::default(),
         };
         let mut streams = Streams::new(host);
         for ring in 0..8 {

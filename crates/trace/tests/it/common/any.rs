@@ -83,7 +83,7 @@ pub fn request() -> impl Strategy<Value = Request> {
         line,
         headers(),
         bytes(),
-        response(),
+        (response(), bytes()),
     )
         .prop_map(
             |(
@@ -93,7 +93,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 (method, target, caller_traceparent),
                 headers,
                 body,
-                response,
+                (response, clock),
             )| Request {
                 id,
                 arrived,
@@ -104,6 +104,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 body,
                 caller_traceparent,
                 response,
+                clock,
             },
         )
 }
@@ -236,6 +237,7 @@ pub fn recorder() -> impl Strategy<Value = Recorder> {
             command: redacted.clone(),
             directory: redacted.concat(),
             environment: redacted.clone(),
+            pins_key: (numbers.0 % 2 == 0).then_some(PinsKey([numbers.0 as u8; 32])),
             redacted,
         }
     })

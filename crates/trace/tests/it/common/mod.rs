@@ -54,6 +54,7 @@ pub fn request(recorder: u16, sequence: u64) -> Request {
         ],
         body: Vec::new(),
         caller_traceparent: None,
+        clock: Vec::new(),
         response: Response::Answered {
             status: 200,
             headers: vec![("content-type".into(), b"application/json".to_vec())],
@@ -111,6 +112,7 @@ pub fn recorder(number: u16) -> Recorder {
         command: vec!["serve".into(), "-p 8000".into()],
         directory: "/srv/forum".into(),
         environment: vec!["LANG=C".into(), "API_TOKEN".into()],
+        pins_key: Some(PinsKey([7; 32])),
     }
 }
 

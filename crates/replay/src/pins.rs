@@ -1,0 +1,58 @@
+//! The randomness and the clock of a service that was recorded from inside.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hindcast_spool::SharedBoard;
+use hindcast_taplog::pins::{self, KEY, Recorded};
+use hindcast_trace::{Micros, Recorder, Request};
+
+/// Tells the service's processes, by their board, what requests are to draw and to read.
+#[derive(Clone)]
+pub struct Pins {
+    board: Arc<SharedBoard>,
+    /// By recorder.
+    keys: Arc<HashMap<u16, [u8; KEY]>>,
+}
+
+impl Pins {
+    pub fn new(board: &Arc<SharedBoard>, recorders: &[Recorder]) -> Self {
+        let keys = recorders.iter().filter_map(|recorder| {
+            let key = recorder.pins_key?;
+            Some((recorder.number, key.0))
+        });
+        Self {
+            board: Arc::clone(board),
+            keys: Arc::new(keys.collect()),
+        }
+    }
+
+    /// From now on the service's wall clock shows this time, and goes on.
+    pub fn begin(&self, then: Micros) {
+        self.board.pins().set_ahead(ahead(then));
+    }
+
+    /// The request is about to be sent. The wall clock shows at least when it arrived.
+    pub fn sending(&self, request: &Request) {
+        let arrived = request.arrived.saturating_mul(1000);
+        // What no recorder writes is as good as nothing.
+        let readings = pins::decode_readings(arrived, &request.clock).unwrap_or_default();
+        let recorded = Recorded {
+            request: request.id.0,
+            key: self.keys.get(&request.id.recorder()),
+            arrived,
+            readings: &readings,
+        };
+        let board = self.board.pins();
+        board.begin(&recorded, hindcast_spool::now() as i64);
+        board.advance(ahead(request.arrived));
+    }
+}
+
+/// How far this time is from now.
+fn ahead(then: Micros) -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_nanos() as i64);
+    then.saturating_mul(1000).saturating_sub(now)
+}

@@ -1,0 +1,153 @@
+//! Functions that draw random bytes. The devices are files: see [`super::transfers`].
+//!
+//! Libc may have no `arc4random`, and a program no libcrypto: what finds ours all the same gets
+//! bytes from the kernel.
+
+use libc::{c_int, c_uint, c_void, size_t, ssize_t};
+
+use crate::errno::{errno, set_errno};
+use crate::pins;
+use crate::real::real;
+
+/// All that there are.
+const FLAGS: c_uint = libc::GRND_NONBLOCK | libc::GRND_RANDOM | libc::GRND_INSECURE;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrandom(bytes: *mut c_void, length: size_t, flags: c_uint) -> ssize_t {
+    // SAFETY: what the caller gave.
+    unsafe {
+        match asked(bytes, length, flags) {
+            Some(done) => done,
+            None => {
+                real!(fn getrandom(*mut c_void, size_t, c_uint) -> ssize_t)(bytes, length, flags)
+            }
+        }
+    }
+}
+
+/// What `getrandom` returns, as the function or as the system call; `None` if the kernel is to be
+/// asked.
+///
+/// # Safety
+/// As for libc's.
+pub unsafe fn asked(bytes: *mut c_void, length: size_t, flags: c_uint) -> Option<ssize_t> {
+    // SAFETY: what the caller gave.
+    let drawn = flags & !FLAGS == 0 && unsafe { pins::draw(bytes.cast(), length) };
+    drawn.then_some(length as ssize_t)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getentropy(bytes: *mut c_void, length: size_t) -> c_int {
+    const LENGTH_MAX: size_t = 256;
+    // SAFETY: what the caller gave.
+    unsafe {
+        match length <= LENGTH_MAX && pins::draw(bytes.cast(), length) {
+            true => 0,
+            false => real!(fn getentropy(*mut c_void, size_t) -> c_int)(bytes, length),
+        }
+    }
+}
+
+/// # Safety
+/// There is room for so many bytes.
+unsafe fn fill(bytes: *mut c_void, length: size_t) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { pins::draw(bytes.cast(), length) || fill_by_kernel(bytes.cast(), length) }
+}
+
+unsafe fn fill_by_kernel(bytes: *mut u8, length: size_t) -> bool {
+    let before = errno();
+    let mut done = 0;
+    while done < length {
+        // SAFETY: as the caller promises.
+        let more = unsafe {
+            let (from, left) = (bytes.add(done), length.wrapping_sub(done));
+            libc::getrandom(from.cast(), left, 0)
+        };
+        match more {
+            -1 if errno() == libc::EINTR => {}
+            1.. => done = done.saturating_add(more as usize),
+            _ => return false,
+        }
+    }
+    set_errno(before);
+    true
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn arc4random_buf(bytes: *mut c_void, length: size_t) {
+    // SAFETY: what the caller gave. It has no way to fail.
+    unsafe {
+        if length > 0 && !fill(bytes, length) {
+            libc::abort();
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn arc4random() -> u32 {
+    let mut number = 0u32;
+    // SAFETY: the memory is ours.
+    unsafe { arc4random_buf((&raw mut number).cast(), size_of::<u32>()) };
+    number
+}
+
+/// Without a bias: what is above the last multiple is drawn again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn arc4random_uniform(bound: u32) -> u32 {
+    if bound < 2 {
+        return 0;
+    }
+    let rest = bound.wrapping_neg().checked_rem(bound).unwrap_or(0);
+    loop {
+        // SAFETY: it takes nothing.
+        let number = unsafe { arc4random() };
+        if number >= rest {
+            return number.checked_rem(bound).unwrap_or(0);
+        }
+    }
+}
+
+/// Of OpenSSL, where it is a library of its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RAND_bytes(bytes: *mut u8, count: c_int) -> c_int {
+    // SAFETY: what the caller gave.
+    unsafe {
+        match drawn(bytes, count) {
+            true => 1,
+            false => openssl(c"RAND_bytes", bytes, count),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RAND_priv_bytes(bytes: *mut u8, count: c_int) -> c_int {
+    // SAFETY: what the caller gave.
+    unsafe {
+        match drawn(bytes, count) {
+            true => 1,
+            false => openssl(c"RAND_priv_bytes", bytes, count),
+        }
+    }
+}
+
+unsafe fn drawn(bytes: *mut u8, count: c_int) -> bool {
+    // SAFETY: what the caller gave.
+    usize::try_from(count).is_ok_and(|count| unsafe { pins::draw(bytes, count) })
+}
+
+/// OpenSSL's own. A library that was loaded for one other library alone is not found: then the
+/// kernel's bytes do as well.
+unsafe fn openssl(name: &'static std::ffi::CStr, bytes: *mut u8, count: c_int) -> c_int {
+    // SAFETY: the name is a C string, and OpenSSL declares both alike; otherwise what the caller
+    // gave.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        if !found.is_null() {
+            let real: unsafe extern "C" fn(*mut u8, c_int) -> c_int = std::mem::transmute(found);
+            return real(bytes, count);
+        }
+        let count = usize::try_from(count).ok();
+        c_int::from(count.is_some_and(|count| fill_by_kernel(bytes, count)))
+    }
+}

@@ -1,0 +1,99 @@
+//! What a thread draws and which time it reads while it works on a request: the same in a replay as
+//! in the recording.
+//!
+//! Bytes come from a generator that is keyed by the recording, so nothing of them is told. Times
+//! are told by the thread's ring. Who works on no request draws from the kernel, and reads the real
+//! time; in a replay, the real time moved to that of the recording.
+
+use chacha20::ChaCha20Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
+use hindcast_taplog::Told;
+
+use crate::{process, thread, turns};
+
+/// Fills it as it was, or will be, for the request that the thread works on. False if it is not
+/// filled: then it is the kernel's to do.
+///
+/// # Safety
+/// There is room for so many bytes.
+pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
+    let Some(board) = process::board().filter(|_| !bytes.is_null()) else {
+        return false;
+    };
+    let request = turns::current();
+    if request == 0 || length == 0 {
+        return false;
+    }
+    let draw = match board.replays() {
+        false => board.pins().draw(request),
+        true => board.pins().draw_again(request),
+    };
+    let Some(draw) = draw else { return false };
+    let mut generator = ChaCha20Rng::from_seed(draw.key);
+    generator.set_stream(draw.request);
+    generator.set_block_pos(draw.block);
+    // SAFETY: as the caller promises. What is there already is overwritten, not read.
+    let place = unsafe {
+        std::ptr::write_bytes(bytes, 0, length);
+        std::slice::from_raw_parts_mut(bytes, length)
+    };
+    generator.fill_bytes(place);
+    true
+}
+
+/// What the wall clock shows to the program, where libc says `real`; in nanoseconds since 1970.
+pub fn wall_clock(real: i64) -> i64 {
+    let Some(board) = process::board() else {
+        return real;
+    };
+    let request = turns::current();
+    if board.replays() {
+        let now = process::now() as i64;
+        let again = board.pins().read_again(request, real, now);
+        return again.unwrap_or_else(|| real.saturating_add(board.pins().ahead(0)));
+    }
+    if request != 0
+        && let Some(n) = board.pins().note_reading(request)
+    {
+        let n = n as u16;
+        let time = real;
+        // It has the moment of what the thread told before.
+        thread::tell(0, 0, |ring| {
+            ring.tell(&Told::Reading { request, n, time }, 0);
+        });
+    }
+    real
+}
+
+/// Moments of the wall clock are later than this, those of clocks that begin with the machine are
+/// earlier. It is in the year 2001.
+const WALL_CLOCK_FROM: i64 = 1_000_000_000;
+/// Later than this is never. It is in the year 2255.
+const WALL_CLOCK_TO: i64 = 9_000_000_000;
+const NANOS: i64 = 1_000_000_000;
+
+/// When a deadline of the program is by the real wall clock; `None` if it is the same. A deadline
+/// that may be by another clock is looked at: what is before 2001 is none of the wall clock's, or
+/// is over by either.
+pub fn deadline(of: &libc::timespec) -> Option<libc::timespec> {
+    let board = process::board().filter(|board| board.replays())?;
+    if !(WALL_CLOCK_FROM..WALL_CLOCK_TO).contains(&of.tv_sec) || !(0..NANOS).contains(&of.tv_nsec) {
+        return None;
+    }
+    let ahead = board.pins().ahead(turns::current());
+    let real = nanos(of).saturating_sub(ahead).max(1);
+    Some(timespec(real))
+}
+
+pub fn nanos(time: &libc::timespec) -> i64 {
+    time.tv_sec
+        .saturating_mul(NANOS)
+        .saturating_add(time.tv_nsec)
+}
+
+pub fn timespec(nanos: i64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: nanos.div_euclid(NANOS),
+        tv_nsec: nanos.rem_euclid(NANOS),
+    }
+}

@@ -1,0 +1,136 @@
+use std::collections::HashSet;
+
+use super::*;
+
+/// Zeroed memory for one, as the board has it.
+fn pins() -> Box<Pins> {
+    // SAFETY: all of it is numbers, of which zero is one.
+    unsafe { Box::<Pins>::new_zeroed().assume_init() }
+}
+
+const SECOND: i64 = 1_000_000_000;
+
+#[test]
+fn a_replayed_request_draws_what_it_drew_and_no_two_draws_are_the_same() {
+    let (recorded, replayed) = (pins(), pins());
+    let key = [7; KEY];
+    recorded.set_key(&key);
+    let mut places = HashSet::new();
+    // In one order when recorded, in another one in the replay.
+    for round in 0..3 {
+        for request in 1..=4u64 {
+            let draw = recorded.draw(request).unwrap();
+            assert!(
+                places.insert((draw.request, draw.block)),
+                "{request} {round}"
+            );
+        }
+    }
+    for request in (1..=4).rev() {
+        let recorded = Recorded {
+            request,
+            key: Some(&key),
+            arrived: 0,
+            readings: &[],
+        };
+        replayed.begin(&recorded, 0);
+        for _ in 0..3 {
+            let draw = replayed.draw_again(request).unwrap();
+            assert!(places.remove(&(draw.request, draw.block)));
+            assert_eq!(draw.key, key);
+        }
+    }
+    assert!(places.is_empty());
+}
+
+#[test]
+fn who_comes_back_after_a_later_request_took_its_place_draws_from_the_kernel() {
+    let pins = pins();
+    pins.set_key(&[1; KEY]);
+    let late = 5 + COUNTED as u64;
+    assert!(pins.draw(5).is_some());
+    assert!(pins.draw(late).is_some());
+    assert!(pins.draw(5).is_none());
+    assert_ne!(pins.draw(late).unwrap().block, 0);
+}
+
+#[test]
+fn without_a_key_nothing_is_pinned() {
+    let pins = pins();
+    assert!(pins.draw(1).is_none());
+    assert!(pins.note_reading(1).is_none());
+    assert!(pins.draw_again(1).is_none());
+    assert!(pins.read_again(1, 0, 0).is_none());
+}
+
+#[test]
+fn only_so_many_draws_and_readings_of_a_request_count() {
+    let pins = pins();
+    pins.set_key(&[1; KEY]);
+    let noted = (0..READINGS + 3).filter_map(|_| pins.note_reading(9));
+    assert_eq!(
+        noted.collect::<Vec<_>>(),
+        (0..READINGS as u32).collect::<Vec<_>>()
+    );
+    let drawn = (0..COUNT_MASK + 3).filter_map(|_| pins.draw(9));
+    assert_eq!(drawn.count() as u64, COUNT_MASK);
+}
+
+#[test]
+fn readings_are_those_of_the_recording_and_go_on_from_there() {
+    let pins = pins();
+    let readings = [100 * SECOND, 102 * SECOND, 101 * SECOND];
+    let recorded = Recorded {
+        request: 3,
+        key: None,
+        arrived: 99 * SECOND,
+        readings: &readings,
+    };
+    pins.begin(&recorded, 0);
+    pins.set_ahead(-900 * SECOND);
+    let real = 1000 * SECOND;
+    assert_eq!(pins.ahead(3), -900 * SECOND);
+    for (at, reading) in readings.into_iter().enumerate() {
+        assert_eq!(pins.read_again(3, real, at as i64), Some(reading));
+        assert_eq!(pins.ahead(3), reading - real);
+    }
+    // The latest was given when the monotonic clock showed 1.
+    assert_eq!(pins.read_again(3, real, 6), Some(102 * SECOND + 5));
+    assert_eq!(pins.read_again(3, real, 4), Some(102 * SECOND + 5));
+    let given = Given {
+        draws: 0,
+        readings: 3,
+        beyond: 2,
+    };
+    assert_eq!(pins.given(), given);
+    assert_eq!(pins.read_again(4, real, 6), None);
+    assert_eq!(pins.ahead(4), -900 * SECOND);
+    pins.advance(-800 * SECOND);
+    pins.advance(-850 * SECOND);
+    assert_eq!(pins.ahead(0), -800 * SECOND);
+}
+
+#[test]
+fn a_request_without_readings_has_the_time_at_which_it_arrived() {
+    let pins = pins();
+    let recorded = Recorded {
+        request: 3,
+        key: None,
+        arrived: 99 * SECOND,
+        readings: &[],
+    };
+    pins.begin(&recorded, 50);
+    assert_eq!(pins.read_again(3, 0, 57), Some(99 * SECOND + 7));
+}
+
+#[test]
+fn readings_are_kept_as_distances() {
+    let base = 1_800_000_000 * SECOND;
+    let readings = [base + 1, base, base + 300_000, i64::MIN, i64::MAX, 0];
+    let bytes = encode_readings(base, &readings);
+    assert_eq!(decode_readings(base, &bytes).unwrap(), readings);
+    assert_eq!(encode_readings(base, &readings[..3]).len(), 1 + 1 + 3);
+    assert_eq!(decode_readings(base, &bytes[..bytes.len() - 1]), None);
+    assert_eq!(decode_readings(base, &[0xff; 12]), None);
+    assert_eq!(decode_readings(base, &[]), Some(Vec::new()));
+}

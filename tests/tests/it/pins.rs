@@ -1,0 +1,103 @@
+//! `record -- COMMAND` of a service with logins: what it draws and which time it reads is the same
+//! in a replay, however much later that is.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hindcast_tests::http::Client;
+use hindcast_tests::{Finished, Process, Stage, repository};
+
+const SCHEMA: &str = "CREATE TABLE session (token text PRIMARY KEY, person text NOT NULL, expires timestamptz NOT NULL);
+    CREATE TABLE note (id uuid PRIMARY KEY, person text NOT NULL, text text NOT NULL, written timestamptz NOT NULL)";
+
+const CLIENTS: usize = 6;
+const NOTES: usize = 4;
+/// Of a session.
+const LIFETIME: Duration = Duration::from_secs(12);
+
+/// The service's Python, with what the example of Python needs.
+fn python() -> String {
+    let install = repository("examples/python/run.sh");
+    let status = Command::new(install).arg("--install").status();
+    assert!(status.expect("bash is there").success());
+    let python = repository("examples/python/.venv/bin/python");
+    python.display().to_string()
+}
+
+/// Clients at a time, each of which logs in, writes notes and reads them. Returns when the last
+/// session begins to be too old.
+fn record(stage: &Stage, more: &[&str]) -> Instant {
+    let mut command = stage.hindcast(&["record", "--base", "template"]);
+    command
+        .args(more)
+        .arg("--trace")
+        .arg(stage.trace())
+        .arg("--")
+        .arg(python())
+        .arg(repository("tests/services/notes.py"))
+        .arg(stage.service_port.to_string())
+        .env("DATABASE_URL", stage.database_url())
+        .env("LIFETIME", LIFETIME.as_secs().to_string());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let address = address.clone();
+            scope.spawn(move || write_notes(&address, number));
+        }
+    });
+    let expired = Instant::now() + LIFETIME;
+    recorder.interrupt().assert_code(0);
+    expired
+}
+
+fn write_notes(address: &str, number: usize) {
+    let mut client = Client::new(address);
+    let answer = client.send("POST", &format!("/login/person-{number}"), None);
+    let answer = answer.unwrap();
+    let cookie = answer.headers["set-cookie"].to_str().unwrap();
+    let cookie = cookie.split(';').next().unwrap();
+    let mut ask = |method, target: &str| {
+        let answer = client.send_with(method, target, &[("cookie", cookie)], None);
+        let answer = answer.unwrap();
+        assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+        answer.json()
+    };
+    for note in 0..NOTES {
+        ask("POST", &format!("/note/{number}-{note}"));
+    }
+    assert_eq!(ask("GET", "/notes").as_array().unwrap().len(), NOTES);
+}
+
+fn replay(stage: &Stage, more: &[&str]) -> Finished {
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(more)
+        .env("HINDCAST_POSTGRES", stage.database_url())
+        .env("DATABASE_URL", stage.database_url());
+    Process::start("replay", command, stage.folder()).wait()
+}
+
+#[test]
+fn logins_are_replayed_with_their_sessions_after_these_have_expired() {
+    let stage = Stage::new("pins", SCHEMA);
+    let expired = record(&stage, &[]);
+    let requests = format!("{} requests", CLIENTS * (NOTES + 2));
+    while Instant::now() < expired {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let whole = replay(&stage, &[]).assert_code(0);
+    assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
+    assert!(whole.stdout.contains(&requests), "{}", whole.stdout);
+}
+
+#[test]
+fn without_pins_a_replay_diverges_from_the_first_login_on() {
+    let stage = Stage::new("no-pins", SCHEMA);
+    record(&stage, &["--no-pins"]);
+    let differs = replay(&stage, &["--keep-going"]).assert_code(1);
+    let out = "Actual:   status 401";
+    assert!(differs.stdout.contains(out), "{}", differs.stdout);
+}
