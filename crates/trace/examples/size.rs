@@ -377,9 +377,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                                 ("accept-encoding".into(), b"gzip, deflate".to_vec()),
                             ],
                             body: match subscribes {
-                                true => {
-                                    format!("{{\"user\":{user},\"forum\":{forum}}}").into_bytes()
-                                }
+                                true => subscription(user, forum),
                                 false => Vec::new(),
                             },
                             caller_traceparent: None,
@@ -407,4 +405,8 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
         done += portion;
     }
     began_transactions
+}
+
+fn subscription(user: impl std::fmt::Display, forum: impl std::fmt::Display) -> Vec<u8> {
+    format!("{{\"user\":{user},\"forum\":{forum}}}").into_bytes()
 }
