@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hindcast_spool::SharedBoard;
 use hindcast_taplog::pins::{self, KEY, Recorded};
-use hindcast_trace::{Micros, Recorder, Request};
+use hindcast_trace::{Micros, Recorder, Request, RequestId};
 
 /// Tells the service's processes, by their board, what requests are to draw and to read.
 #[derive(Clone)]
@@ -31,6 +31,11 @@ impl Pins {
     /// From now on the service's wall clock shows this time, and goes on.
     pub fn begin(&self, then: Micros) {
         self.board.pins().set_ahead(ahead(then));
+    }
+
+    /// Whether some process of the service has begun to read it.
+    pub fn is_taken(&self, request: RequestId) -> bool {
+        self.board.is_taken(request.0)
     }
 
     /// The request is about to be sent. The wall clock shows at least when it arrived.

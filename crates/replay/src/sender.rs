@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use hindcast_gateway::http::{ServiceUrl, headers};
 use hindcast_model::Traceparent;
 use hindcast_order::{Admission, Request, Span, admission};
@@ -12,6 +14,7 @@ use hindcast_taplog::board::REQUEST_HEADER;
 use hindcast_trace::{self as trace, RequestFilter, RequestId, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -27,6 +30,13 @@ use crate::verdict::{Divergence, Remark};
 
 /// How many requests are read ahead of the one that is to be sent.
 const READ_AHEAD: usize = 512;
+
+/// How long a request may lie before it is sent again, times the copies there are; and how many
+/// there are at most.
+const UNTAKEN_PATIENCE: Duration = Duration::from_millis(30);
+const COPIES_MAX: u32 = 12;
+
+type Response = Result<http::Response<Incoming>, hyper_util::client::legacy::Error>;
 
 pub struct Sender {
     pub shared: Arc<Shared>,
@@ -413,7 +423,7 @@ impl Exchange {
             headers.insert(REQUEST_HEADER, value(&format!("{:016x}", recorded.id.0))?);
         }
         let connection = capture_connection(&mut request);
-        let mut response = self.http.request(request.clone()).await;
+        let mut response = self.request(recorded.id, &request).await;
         // A service may close a connection just when it is used again. What it has not begun is
         // sent once more.
         let monitor = &self.shared.monitor;
@@ -442,6 +452,36 @@ impl Exchange {
             headers,
             body: body.to_bytes().to_vec(),
         })
+    }
+}
+
+impl Exchange {
+    /// A worker that has many threads may have taken the connection, and all of them may wait for
+    /// what this request does, while others have nothing to do. What no worker has taken is sent
+    /// again, by another connection, until one takes it; the taps see to it that only one does.
+    async fn request(&self, id: RequestId, request: &http::Request<Full<Bytes>>) -> Response {
+        let mut sent = FuturesUnordered::new();
+        sent.push(self.http.request(request.clone()));
+        let Some(pins) = &self.inside else {
+            return sent.next().await.expect("it was sent");
+        };
+        let mut copies = 1;
+        loop {
+            let lies = tokio::time::sleep(UNTAKEN_PATIENCE * copies);
+            tokio::select! {
+                Some(response) = sent.next() => {
+                    // A connection was closed of which another worker has the request.
+                    let is_other = response.is_err() && pins.is_taken(id) && !sent.is_empty();
+                    if !is_other {
+                        return response;
+                    }
+                }
+                () = lies, if copies < COPIES_MAX && !pins.is_taken(id) => {
+                    sent.push(self.anew.request(request.clone()));
+                    copies += 1;
+                }
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hindcast_taplog::board::REQUEST_HEADER;
+use hindcast_taplog::board::{Line, REQUEST_HEADER};
 
 use crate::descriptors::{self, Entry};
 use crate::process;
@@ -51,9 +51,17 @@ thread_local! {
     };
 }
 
-/// Something was read from an accepted connection. Returns the number of the request that begins
-/// with it.
-pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
+/// A request that begins.
+pub enum Begins {
+    /// With this number.
+    Here(u64),
+    /// It was sent several times, since nobody seemed to take it, and somebody else has taken it
+    /// by now.
+    Elsewhere,
+}
+
+/// Something was read from an accepted connection.
+pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> {
     let begins = !entry.is_asked() && begins_request(bytes);
     let number = match begins {
         true => number(entry, bytes)?,
@@ -61,6 +69,9 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
         false => return None,
     };
     if begins {
+        if is_elsewhere(entry, number) {
+            return Some(Begins::Elsewhere);
+        }
         entry.ask(number);
     }
     MINE.with(|mine| {
@@ -71,7 +82,17 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
         }
         mine.read.set(number);
     });
-    begins.then_some(number)
+    begins.then_some(Begins::Here(number))
+}
+
+/// In a replay, whether somebody has taken this request before. What one process of the service
+/// asks another has the same number, and is another request.
+fn is_elsewhere(entry: &Entry, number: u64) -> bool {
+    let Some(board) = process::board().filter(|board| board.replays()) else {
+        return false;
+    };
+    let is_sent = |line: Line| board.whose_turn(line).is_none();
+    entry.line().is_some_and(is_sent) && !board.take(number)
 }
 
 /// A request that another process of the service has made has the number of the one that process

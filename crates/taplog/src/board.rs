@@ -26,6 +26,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd2");
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
 
+/// Requests of a replay that there can be between the first and the last in flight.
+const TAKEN: usize = 1 << 16;
 /// Ports that a service can listen on in a replay.
 const LISTENERS: usize = 64;
 
@@ -164,6 +166,8 @@ pub struct Board {
     /// and whether that is one of IPv6.
     listeners: [AtomicU64; LISTENERS],
     redirect: Redirect,
+    /// In a replay, the requests that somebody has taken, each at a place of its number's.
+    taken: [AtomicU64; TAKEN],
     turns: [AtomicU64; PORTS + NAMES],
     pins: Pins,
 }
@@ -264,6 +268,20 @@ impl Board {
     fn database(&self, to: &[u8]) -> Option<&Address> {
         let known = |from: &&Address| from.length != 0 && same(from.bytes(), to);
         self.redirect.from.iter().find(known)
+    }
+
+    /// Takes a request in a replay, before it is worked on. False if somebody has.
+    pub fn take(&self, request: u64) -> bool {
+        self.place(request).swap(request, Ordering::AcqRel) != request
+    }
+
+    /// Whether somebody has taken a request.
+    pub fn is_taken(&self, request: u64) -> bool {
+        self.place(request).load(Ordering::Acquire) == request
+    }
+
+    fn place(&self, request: u64) -> &AtomicU64 {
+        &self.taken[request as usize % TAKEN]
     }
 
     fn turn(&self, line: Line) -> Option<&AtomicU64> {

@@ -12,27 +12,34 @@ use libc::{
 use super::reserved;
 use crate::descriptors::Entry;
 use crate::real::real;
+use crate::turns::Begins;
 use crate::{descriptors, pins, process, thread, turns};
 
 /// Parts of a message that are looked at; more than the kernel takes.
 const PARTS_MAX: usize = 1024;
 
-/// `length` bytes of a stream were read; none where there was room: it has ended.
-unsafe fn was_read(descriptor: c_int, parts: &[iovec], length: ssize_t) {
-    let Ok(length) = usize::try_from(length) else {
-        return;
+/// `length` bytes of a stream were read; none where there was room: it has ended. Returns what the
+/// caller is to be told: that it has ended, too, if another worker is at what was read.
+unsafe fn was_read(descriptor: c_int, parts: &[iovec], done: ssize_t) -> ssize_t {
+    let Ok(length) = usize::try_from(done) else {
+        return done;
     };
     let Some(stream) = descriptors::stream(descriptor) else {
-        return;
+        return done;
     };
     let entry = descriptors::entry(descriptor);
     if entry.is_some_and(Entry::is_gated) {
-        return;
+        return done;
     }
     let entry = entry.filter(|entry| entry.is_accepted());
     // SAFETY: what was read is in the parts, in order.
-    let turn =
+    let begins =
         entry.and_then(|entry| unsafe { turns::was_read(descriptor, entry, first(parts, length)) });
+    let turn = match begins {
+        Some(Begins::Elsewhere) => return 0,
+        Some(Begins::Here(number)) => Some(number),
+        None => None,
+    };
     let at = process::now();
     let direction = Direction::In;
     thread::tell(length as u64, at, |ring| match length {
@@ -47,6 +54,7 @@ unsafe fn was_read(descriptor: c_int, parts: &[iovec], length: ssize_t) {
             ring.tell_bytes(stream, direction, unsafe { places(parts) }, length, at);
         }
     });
+    done
 }
 
 /// A write to a descriptor that is about to be made; `None` if nobody wants to know. `parts`: what
@@ -164,8 +172,7 @@ pub unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, length: siz
             return length as ssize_t;
         }
         let done = real!(fn read(c_int, *mut c_void, size_t) -> ssize_t)(descriptor, bytes, length);
-        was_read(descriptor, &part(bytes, length), done);
-        done
+        was_read(descriptor, &part(bytes, length), done)
     }
 }
 
@@ -185,8 +192,7 @@ pub unsafe extern "C" fn __read_chk(
         let done = real!(fn __read_chk(c_int, *mut c_void, size_t, size_t) -> ssize_t)(
             descriptor, bytes, length, room,
         );
-        was_read(descriptor, &part(bytes, length), done);
-        done
+        was_read(descriptor, &part(bytes, length), done)
     }
 }
 
@@ -195,8 +201,7 @@ pub unsafe extern "C" fn readv(descriptor: c_int, to: *const iovec, count: c_int
     // SAFETY: what the caller gave.
     unsafe {
         let done = real!(fn readv(c_int, *const iovec, c_int) -> ssize_t)(descriptor, to, count);
-        was_read(descriptor, parts(to, count.max(0) as usize), done);
-        done
+        was_read(descriptor, parts(to, count.max(0) as usize), done)
     }
 }
 
@@ -212,10 +217,10 @@ pub unsafe extern "C" fn recv(
         let done = real!(fn recv(c_int, *mut c_void, size_t, c_int) -> ssize_t)(
             socket, bytes, length, flags,
         );
-        if !stays(flags) {
-            was_read(socket, &part(bytes, length), done);
+        match stays(flags) {
+            true => done,
+            false => was_read(socket, &part(bytes, length), done),
         }
-        done
     }
 }
 
@@ -232,10 +237,10 @@ pub unsafe extern "C" fn __recv_chk(
         let done = real!(fn __recv_chk(c_int, *mut c_void, size_t, size_t, c_int) -> ssize_t)(
             socket, bytes, length, room, flags,
         );
-        if !stays(flags) {
-            was_read(socket, &part(bytes, length), done);
+        match stays(flags) {
+            true => done,
+            false => was_read(socket, &part(bytes, length), done),
         }
-        done
     }
 }
 
@@ -253,10 +258,10 @@ pub unsafe extern "C" fn recvfrom(
         let done = real!(
             fn recvfrom(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t
         )(socket, bytes, length, flags, address, address_length);
-        if !stays(flags) {
-            was_read(socket, &part(bytes, length), done);
+        match stays(flags) {
+            true => done,
+            false => was_read(socket, &part(bytes, length), done),
         }
-        done
     }
 }
 
@@ -275,10 +280,10 @@ pub unsafe extern "C" fn __recvfrom_chk(
         let done = real!(
             fn __recvfrom_chk(c_int, *mut c_void, size_t, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t
         )(socket, bytes, length, room, flags, address, address_length);
-        if !stays(flags) {
-            was_read(socket, &part(bytes, length), done);
+        match stays(flags) {
+            true => done,
+            false => was_read(socket, &part(bytes, length), done),
         }
-        done
     }
 }
 
@@ -287,10 +292,10 @@ pub unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_i
     // SAFETY: what the caller gave; where it succeeded the message is filled in.
     unsafe {
         let done = real!(fn recvmsg(c_int, *mut msghdr, c_int) -> ssize_t)(socket, message, flags);
-        if done >= 0 {
-            was_received(socket, &*message, flags, done);
+        match done {
+            0.. => was_received(socket, &*message, flags, done),
+            _ => done,
         }
-        done
     }
 }
 
@@ -315,14 +320,15 @@ pub unsafe extern "C" fn recvmmsg(
     }
 }
 
-unsafe fn was_received(socket: c_int, message: &msghdr, flags: c_int, length: ssize_t) {
+unsafe fn was_received(socket: c_int, message: &msghdr, flags: c_int, done: ssize_t) -> ssize_t {
     // SAFETY: libc has filled in the message.
     unsafe {
         if process::is_enabled() {
             forget_passed(message);
         }
-        if !stays(flags) {
-            was_read(socket, parts(message.msg_iov, message.msg_iovlen), length);
+        match stays(flags) {
+            true => done,
+            false => was_read(socket, parts(message.msg_iov, message.msg_iovlen), done),
         }
     }
 }

@@ -126,3 +126,14 @@ fn memory_that_is_no_board_is_none() {
     // SAFETY: the memory is new, aligned, and stays.
     assert!(unsafe { Board::of(memory()) }.is_none());
 }
+
+#[test]
+fn a_request_of_a_replay_is_taken_once() {
+    let board = board();
+    for request in [1, 2, (7 << 48) | 1] {
+        assert!(!board.is_taken(request));
+        assert!(board.take(request));
+        assert!(board.is_taken(request));
+        assert!(!board.take(request));
+    }
+}

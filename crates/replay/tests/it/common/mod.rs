@@ -260,7 +260,7 @@ impl Stage {
         options.runtimes = record::Runtimes::Shared;
         change(&mut options);
         let recording = record::start(options).await.unwrap();
-        world.set_database(&recording.started().pg_listen);
+        world.set_database(recording.started().pg_listen.as_ref().unwrap());
         Self {
             cluster,
             recording,
