@@ -26,6 +26,8 @@ use crate::render::ghosts;
 
 /// How often the status line is written.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
+/// Signals that come within so long are one.
+const SIGNALS_TOGETHER: Duration = Duration::from_secs(1);
 /// How often to look whether something should be said at once.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -87,7 +89,7 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     }
     let summary = tokio::select! {
         summary = recording.stop() => summary,
-        _ = signals.next() => return Err(stopped_at_once()),
+        () = signals.once_more() => return Err(stopped_at_once()),
     };
     conclude(&args, summary, taken.as_ref())
 }
@@ -107,6 +109,19 @@ impl Signals {
             interrupt: catch(SignalKind::interrupt())?,
             terminate: catch(SignalKind::terminate())?,
         })
+    }
+
+    /// After the first has been heard. What comes right behind it belongs to it: some services end
+    /// by a signal to their whole group, in which we are.
+    async fn once_more(&mut self) {
+        let begun = tokio::time::Instant::now();
+        let ignored = async {
+            loop {
+                self.next().await;
+            }
+        };
+        _ = tokio::time::timeout_at(begun + SIGNALS_TOGETHER, ignored).await;
+        self.next().await;
     }
 
     async fn next(&mut self) -> SignalKind {
