@@ -81,7 +81,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// An accepted connection that no runtime has registered yet: it is served on a runtime that is
 /// chosen later.
 pub(crate) enum Accepted {
-    Tcp(std::net::TcpStream, SocketAddr),
+    Tcp(std::net::TcpStream, SocketAddr, Option<Line>),
     /// With the name that its other end has from the kernel, if it asked for one.
     Unix(std::os::unix::net::UnixStream, Option<Line>),
 }
@@ -91,7 +91,8 @@ impl Listener {
         Ok(match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                Accepted::Tcp(stream.into_std()?, peer)
+                let line = Line::of_ports(peer.port(), stream.local_addr()?.port());
+                Accepted::Tcp(stream.into_std()?, peer, line)
             }
             Self::Unix(listener, _) => {
                 let stream = listener.accept().await?.0.into_std()?;
@@ -107,15 +108,14 @@ impl Accepted {
     /// Where the connection stands on the board of a service whose tap made it.
     pub fn line(&self) -> Option<Line> {
         match self {
-            Self::Tcp(_, peer) => Line::of_port(peer.port()),
-            Self::Unix(_, line) => *line,
+            Self::Tcp(_, _, line) | Self::Unix(_, line) => *line,
         }
     }
 
     /// On the current runtime; says also where the client came from.
     pub fn register(self) -> io::Result<(Stream, String)> {
         Ok(match self {
-            Accepted::Tcp(stream, peer) => {
+            Accepted::Tcp(stream, peer, _) => {
                 let stream = TcpStream::from_std(stream)?;
                 Stream::tune(&stream);
                 (Stream::Tcp(stream), peer.to_string())

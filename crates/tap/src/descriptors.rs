@@ -27,7 +27,7 @@ pub struct Entry {
     /// with 0 for none that was told, and [`NOBODY`].
     turn: AtomicU64,
     /// The connection's place on the board; 0: it has none.
-    line: AtomicU32,
+    line: AtomicU64,
     state: AtomicU32,
 }
 
@@ -246,7 +246,7 @@ fn place(how: How, ours: &Name, theirs: &Name) -> (Option<Line>, u32) {
     // On another machine the same port is another connection.
     let near = theirs.is_near(ours);
     let connected = match near {
-        true => ours.line(),
+        true => ours.line_to(theirs),
         false => None,
     };
     let on_board = |line: &Line| process::board()?.whose_turn(*line);
@@ -255,7 +255,7 @@ fn place(how: How, ours: &Name, theirs: &Name) -> (Option<Line>, u32) {
         How::Database => (connected, DATABASE),
         // Made by another process of the service.
         How::Found if connected.as_ref().and_then(on_board).is_some() => (connected, PLAIN),
-        How::Accepted | How::Found if near => (theirs.line(), ACCEPTED),
+        How::Accepted | How::Found if near => (theirs.line_to(ours), ACCEPTED),
         How::Accepted | How::Found => (None, ACCEPTED),
     }
 }
@@ -389,10 +389,10 @@ impl Name {
     }
 
     /// Of the connection that was made from here.
-    fn line(&self) -> Option<Line> {
+    fn line_to(&self, there: &Self) -> Option<Line> {
         match self.text.get(..self.length)?.strip_prefix(b"unix:@") {
             Some(name) => Line::of_name(name),
-            None => Line::of_port(self.port),
+            None => Line::of_ports(self.port, there.port),
         }
     }
 

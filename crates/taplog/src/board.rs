@@ -11,13 +11,13 @@
 //! In a replay, requests say their numbers themselves ([`REQUEST_HEADER`]), and what the service
 //! listens on becomes another port, which is found here ([`Board::listener`]).
 //!
-//! A connection is known to both of its ends by the address of the end that connected: the port,
-//! or the name that the kernel gives a Unix socket that asks for one.
+//! A connection is known to both of its ends by the address of the end that connected: its port and
+//! the one that it connected to (a port may be used for several connections at once), or the name that the kernel gives a Unix socket that asks for one.
 //!
 //! All of it is plain numbers, which any process of the service may overwrite: who reads them
 //! trusts none.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::pins::Pins;
 
@@ -96,12 +96,17 @@ impl Redirect {
 
 /// Which connection, for both of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line(u32);
+pub struct Line {
+    place: u32,
+    /// The port that it leads to; 0 if that does not matter.
+    to: u16,
+}
 
 impl Line {
-    /// Of the connection whose connecting end has this port.
-    pub fn of_port(port: u16) -> Option<Self> {
-        (port != 0).then_some(Self(u32::from(port)))
+    /// Of the connection from this port to that one.
+    pub fn of_ports(from: u16, to: u16) -> Option<Self> {
+        let place = u32::from(from);
+        (from != 0).then_some(Self { place, to })
     }
 
     /// Of the connection whose connecting end has the abstract name that the kernel gave it: five
@@ -111,16 +116,18 @@ impl Line {
         let number = digits.iter().try_fold(0, |number, &digit| {
             Some(number << 4 | char::from(digit).to_digit(16)?)
         })?;
-        Some(Self(PORTS as u32 + number))
+        let place = PORTS as u32 + number;
+        Some(Self { place, to: 0 })
     }
 
     /// As a number that is not zero, and back.
-    pub fn number(self) -> u32 {
-        self.0
+    pub fn number(self) -> u64 {
+        u64::from(self.to) << 32 | u64::from(self.place)
     }
 
-    pub fn of_number(number: u32) -> Option<Self> {
-        (number != 0 && (number as usize) < PORTS + NAMES).then_some(Self(number))
+    pub fn of_number(number: u64) -> Option<Self> {
+        let (place, to) = (number as u32, (number >> 32) as u16);
+        (place != 0 && (place as usize) < PORTS + NAMES).then_some(Self { place, to })
     }
 }
 
@@ -169,6 +176,8 @@ pub struct Board {
     /// In a replay, the requests that somebody has taken, each at a place of its number's.
     taken: [AtomicU64; TAKEN],
     turns: [AtomicU64; PORTS + NAMES],
+    /// By the port of the end that connected: the port that it connected to.
+    to: [AtomicU16; PORTS],
     pins: Pins,
 }
 
@@ -285,11 +294,20 @@ impl Board {
     }
 
     fn turn(&self, line: Line) -> Option<&AtomicU64> {
-        self.turns.get(line.0 as usize)
+        self.turns.get(line.place as usize)
+    }
+
+    /// Whether the connection that stands at the line's place is the line's.
+    fn is_there(&self, line: Line) -> bool {
+        let to = self.to.get(line.place as usize);
+        to.is_none_or(|to| to.load(Ordering::Acquire) == line.to)
     }
 
     /// What is written to the connection from now on belongs to this request; 0: to none.
     pub fn set_turn(&self, line: Line, request: u64) {
+        if let Some(to) = self.to.get(line.place as usize) {
+            to.store(line.to, Ordering::Release);
+        }
         if let Some(turn) = self.turn(line) {
             turn.store(request & !OURS | OURS, Ordering::Release);
         }
@@ -297,7 +315,7 @@ impl Board {
 
     /// The connection is there no more.
     pub fn forget(&self, line: Line) {
-        if let Some(turn) = self.turn(line) {
+        if let Some(turn) = self.turn(line).filter(|_| self.is_there(line)) {
             turn.store(0, Ordering::Release);
         }
     }
@@ -306,7 +324,7 @@ impl Board {
     /// it is not known; `None`: no process that has this board made the connection.
     pub fn whose_turn(&self, line: Line) -> Option<u64> {
         let turn = self.turn(line)?.load(Ordering::Acquire);
-        (turn & OURS != 0).then_some(turn & !OURS)
+        (turn & OURS != 0 && self.is_there(line)).then_some(turn & !OURS)
     }
 }
 

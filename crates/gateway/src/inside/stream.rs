@@ -16,8 +16,10 @@ pub(super) struct Stream {
     carries: Carries,
     /// It was accepted, as far as is known.
     accepted: bool,
-    /// The turn whose request the next bytes begin.
+    /// The turn whose request the next bytes begin; of a connection to the database, whose behalf
+    /// was written on, and when.
     turn: Option<u64>,
+    turn_at: u64,
     /// Bytes were written since some were last read.
     written: bool,
     /// Programs that have it open, as far as is known.
@@ -112,6 +114,7 @@ impl Stream {
             carries: Carries::Unknown(Vec::new(), 0, None),
             accepted: false,
             turn: None,
+            turn_at: 0,
             written: false,
             holders: Vec::new(),
             closed: None,
@@ -138,8 +141,10 @@ impl Stream {
         };
     }
 
-    pub fn turn(&mut self, host: &Host, number: u64) {
-        if self.turn.replace(number).is_some() {
+    pub fn turn(&mut self, host: &Host, at: u64, number: u64) {
+        self.turn_at = at;
+        let unused = self.turn.replace(number).is_some();
+        if unused && !matches!(self.carries, Carries::Database(_)) {
             host.counters.turns_unused.one();
         }
     }
@@ -199,9 +204,11 @@ impl Stream {
             return;
         }
         if let Carries::Database(session) = &mut self.carries {
+            // A write may be told in several pieces, all with its moment.
+            let turn = self.turn.filter(|_| self.turn_at == at);
             let at = host.clock.micros(at);
             return match direction {
-                Direction::Out => session.sent(at, self.turn.take(), bytes),
+                Direction::Out => session.sent(at, turn, bytes),
                 Direction::In => session.received(at, bytes),
             };
         }

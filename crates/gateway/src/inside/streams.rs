@@ -152,7 +152,7 @@ impl Streams {
             What::Opened(How::Connected) => one.connected(),
             What::Opened(How::Database) => one.leads_to_database(host, at),
             What::Opened(How::Found) | What::Closed | What::Reading(..) => {}
-            What::Turn(number) => one.turn(host, number),
+            What::Turn(number) => one.turn(host, at, number),
             What::Bytes(direction, bytes) => one.bytes(host, at, direction, bytes),
             What::Unseen(direction, length) => one.unseen(host, at, direction, length),
             What::Ended(direction) => one.ended(host, at, direction),

@@ -50,7 +50,8 @@ impl Gate {
         let (board, turns) = (Arc::clone(&gate.board), Arc::clone(&gate.turns));
         std::thread::spawn(move || {
             for stream in tcp.incoming().map(Result::unwrap) {
-                let line = Line::of_port(stream.peer_addr().unwrap().port()).unwrap();
+                let (from, to) = (stream.peer_addr().unwrap(), stream.local_addr().unwrap());
+                let line = Line::of_ports(from.port(), to.port()).unwrap();
                 let reader = stream.try_clone().unwrap();
                 answer(reader, stream, line, &board, &turns);
             }

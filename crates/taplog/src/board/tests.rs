@@ -71,7 +71,7 @@ fn a_connection_to_the_database_gets_to_the_gate_of_its_family() {
 #[test]
 fn whose_turn_it_is_stands_at_the_connection() {
     let board = board();
-    let line = Line::of_port(40000).unwrap();
+    let line = Line::of_ports(40000, 5432).unwrap();
     assert_eq!(board.whose_turn(line), None, "nobody has connected");
     board.set_turn(line, 0);
     assert_eq!(board.whose_turn(line), Some(0));
@@ -85,8 +85,8 @@ fn whose_turn_it_is_stands_at_the_connection() {
 
 #[test]
 fn every_connection_has_a_line_of_its_own() {
-    assert_eq!(Line::of_port(0), None);
-    let highest = Line::of_port(u16::MAX).unwrap();
+    assert_eq!(Line::of_ports(0, 5432), None);
+    let highest = Line::of_ports(u16::MAX, 0).unwrap();
     let lowest = Line::of_name(b"00000").unwrap();
     assert!(highest.number() < lowest.number());
     let last = Line::of_name(b"fffff").unwrap();
@@ -136,4 +136,16 @@ fn a_request_of_a_replay_is_taken_once() {
         assert!(board.is_taken(request));
         assert!(!board.take(request));
     }
+}
+
+#[test]
+fn a_port_may_lead_to_several_at_once() {
+    let board = board();
+    let line = |to| Line::of_ports(40000, to).unwrap();
+    board.set_turn(line(6000), 5);
+    assert_eq!(board.whose_turn(line(6000)), Some(5));
+    assert_eq!(board.whose_turn(line(8000)), None, "it is not the same");
+    board.forget(line(8000));
+    assert_eq!(board.whose_turn(line(6000)), Some(5));
+    assert_eq!(Line::of_number(line(6000).number()), Some(line(6000)));
 }
