@@ -11,8 +11,9 @@
 //! In a replay, requests say their numbers themselves ([`REQUEST_HEADER`]), and what the service
 //! listens on becomes another port, which is found here ([`Board::listener`]).
 //!
-//! A connection is known to both of its ends by the address of the end that connected: its port and
-//! the one that it connected to (a port may be used for several connections at once), or the name that the kernel gives a Unix socket that asks for one.
+//! A connection is known to both of its ends by the address of the end that connected: its port
+//! and the one that it connected to (a port may be used for several connections at once), or the
+//! name that the kernel gives a Unix socket that asks for one.
 //!
 //! All of it is plain numbers, which any process of the service may overwrite: who reads them
 //! trusts none.
