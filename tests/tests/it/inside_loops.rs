@@ -240,9 +240,13 @@ fn a_request_that_one_thread_of_puma_reads_and_another_answers_is_known() {
 }
 
 #[test]
-fn a_loop_whose_sessions_go_straight_to_the_database_is_known() {
+fn loops_whose_sessions_go_straight_to_the_database_are_known() {
     let more = ["--loop", "uvloop", "--http", "httptools"];
     let stage = inside_extension::stage("straight", SCHEMA, &[]);
     let service = uvicorn(&stage, &more);
     is_recorded(&stage, &service, || load(&stage, &WAYS_IN_PYTHON));
+
+    let stage = inside_extension::stage("straight-node", SCHEMA, &[]);
+    let ways = ["transaction", "pool", "queue", "callbacks"];
+    is_recorded(&stage, &node(&stage), || load(&stage, &ways));
 }

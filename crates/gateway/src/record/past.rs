@@ -41,8 +41,8 @@ enum Stage {
 struct Opening {
     input: BytesMut,
     asked: Asked,
-    /// Answers of one letter that are outstanding.
-    answers: u32,
+    /// For the letter that says whether it may encrypt.
+    waits: bool,
 }
 
 struct Followed {
@@ -84,7 +84,7 @@ impl PastSession {
         let Stage::Opening(opening) = &mut self.stage else {
             return;
         };
-        while opening.answers == 0 {
+        while !opening.waits {
             let mut packet = opening.input.clone();
             let first = match take_first(&mut opening.input, opening.asked) {
                 Ok(Some(first)) => first,
@@ -94,11 +94,11 @@ impl PastSession {
             match first {
                 First::SslRequest => {
                     opening.asked.ssl = true;
-                    opening.answers += 1;
+                    opening.waits = true;
                 }
                 First::GssEncRequest => {
                     opening.asked.gss = true;
-                    opening.answers += 1;
+                    opening.waits = true;
                 }
                 First::Cancel { .. } => {
                     self.stage = Stage::Over;
@@ -158,19 +158,14 @@ impl Session for PastSession {
 
     fn received(&mut self, at: Micros, bytes: &[u8]) {
         match &mut self.stage {
-            Stage::Opening(opening) => {
-                let refused = b"N";
-                let answers = bytes.iter().take(opening.answers as usize);
-                if opening.answers > 0 && answers.into_iter().all(|answer| refused.contains(answer))
-                {
-                    opening.answers = opening.answers.saturating_sub(bytes.len() as u32);
+            Stage::Opening(opening) => match bytes {
+                b"N" if opening.waits => {
+                    opening.waits = false;
                     self.open(at);
-                } else if opening.answers > 0 && matches!(bytes, [b'S' | b'G', ..]) {
-                    self.unobserved(at, ENCRYPTED);
-                } else {
-                    self.unobserved(at, UNKNOWN);
                 }
-            }
+                [b'S' | b'G', ..] if opening.waits => self.unobserved(at, ENCRYPTED),
+                _ => self.unobserved(at, UNKNOWN),
+            },
             Stage::Followed(followed) => followed.received(at, bytes),
             Stage::Over => {}
         }

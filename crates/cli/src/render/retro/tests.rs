@@ -384,7 +384,7 @@ fn only_what_can_matter_was_executed() {
               - 4 transactions ran at READ COMMITTED; only the first snapshot of each was enforced (--isolation
                 repeatable-read takes that doubt away)
               - Gap: 2026-11-21 04:00:01.123 – 2026-11-21 04:00:02.123 UTC: 2 transactions wrote to
-                public.mdl_user past the recorder: transaction ids 812, 815. What is missing there may show as a…
+                public.mdl_user past the recorder: transaction ids 812, 815. What is missing there may show as …
               - ghost t7 failed: column "subject" does not exist (`hindcast show t7` shows what it is)
 
             More: --html FILE is a page with every difference that was described, --json the same for programs.
