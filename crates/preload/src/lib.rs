@@ -16,10 +16,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Built by `build.rs` from `crates/tap`.
 const PRELOAD: &str = "LD_PRELOAD";
+/// Built by `build.rs` from `crates/tap`.
 static TAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tap.so"));
-
 const LIBRARY: &str = "libhindcast_tap.so";
 
 /// What tells the tap whose turn it is in a runtime, by its own means.
