@@ -142,8 +142,8 @@ impl ServerSide {
         ids.for_each(|xid| self.sink.ledger().own(xid.0));
     }
 
-    fn whole(&self, waiting: Waiting, record: Record) {
-        let mut transaction = waiting.transaction;
+    fn whole(&self, mut waiting: Waiting, record: Record) {
+        let transaction = &mut waiting.transaction;
         if record.left_out > 0 {
             let id = transaction.id;
             let reason = format!(
@@ -165,20 +165,26 @@ impl ServerSide {
                 Ended::Prepared => Outcome::Unknown,
             };
         }
+        self.keep(waiting);
+    }
+
+    fn keep(&self, waiting: Waiting) {
+        let Waiting {
+            transaction,
+            crowded,
+            unattributed,
+            ..
+        } = waiting;
         self.sink
             .counters()
-            .transaction(&transaction, waiting.crowded, &waiting.unattributed);
+            .transaction(&transaction, crowded, &unattributed);
         self.sink.transaction(transaction);
     }
 
     /// The server has told nothing of it.
     fn alone(&self, waiting: Waiting, untold: &mut Untold) {
-        let transaction = waiting.transaction;
-        self.sink
-            .counters()
-            .transaction(&transaction, waiting.crowded, &waiting.unattributed);
-        untold.add(&transaction);
-        self.sink.transaction(transaction);
+        untold.add(&waiting.transaction);
+        self.keep(waiting);
     }
 
     /// The wire tells nothing of it. The server has transactions of its own in a session; a
