@@ -32,6 +32,19 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'hindcast_take'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
+-- The same records as they are in memory, for a program that reads very many. See
+-- hindcast_take_binary in the library's source for what they look like. One is taken even if it is
+-- longer than this many bytes.
+CREATE FUNCTION take_binary(
+    max_bytes int DEFAULT 4194304,
+    OUT epoch int8,
+    OUT bytes_left int8,                -- of records that were not taken
+    OUT records bytea
+)
+RETURNS record
+AS 'MODULE_PATHNAME', 'hindcast_take_binary'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
 -- Null, apart from the version: the library is not in shared_preload_libraries.
 CREATE FUNCTION status(
     OUT version text,
@@ -47,4 +60,5 @@ AS 'MODULE_PATHNAME', 'hindcast_status'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
 REVOKE ALL ON FUNCTION take(int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION take_binary(int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION status() FROM PUBLIC;

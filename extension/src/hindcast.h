@@ -53,12 +53,14 @@ extern uint64 ring_lost(void);
 extern RingStatus ring_status(void);
 extern void ring_claim(void);
 extern bool ring_claimed_here(void);
+extern Size ring_left(void);
 extern Size ring_peek(void);
 extern void ring_take(char *into, Size length);
 extern void ring_taken(bool committed);
 
 /* transaction.c */
 
+/* In records, so a number is never given another meaning. */
 typedef enum Ended
 {
 	ENDED_COMMIT,
@@ -68,6 +70,9 @@ typedef enum Ended
 	ENDED_COMMIT_PREPARED,
 	ENDED_ROLLBACK_PREPARED
 } Ended;
+
+/* Of records, notes and what they hold, as hindcast.take_binary() gives them away. */
+#define HINDCAST_LAYOUT 1
 
 /*
  * A record in the ring: this, then the notes, then the subtransactions, then the name of a

@@ -197,6 +197,13 @@ ring_claimed_here(void)
 	return claimed;
 }
 
+/* Bytes that the reader has not taken, those that are still being written included. */
+Size
+ring_left(void)
+{
+	return pg_atomic_read_u64(&ring->written_to) - taken_to;
+}
+
 /* The length of the next record, or 0. Only for the reader. */
 Size
 ring_peek(void)

@@ -1,5 +1,5 @@
 /*
- * What SQL sees: hindcast.take() and hindcast.status().
+ * What SQL sees: hindcast.take(), hindcast.take_binary() and hindcast.status().
  */
 #include "hindcast.h"
 
@@ -17,9 +17,11 @@
 #include "utils/xid8.h"
 
 #define TAKE_COLUMNS 22
+#define TAKE_BINARY_COLUMNS 3
 #define STATUS_COLUMNS 7
 
 PG_FUNCTION_INFO_V1(hindcast_take);
+PG_FUNCTION_INFO_V1(hindcast_take_binary);
 PG_FUNCTION_INFO_V1(hindcast_status);
 
 /* An array that is being put together. */
@@ -221,6 +223,33 @@ show_record(char *bytes, int64 epoch, Datum *values, bool *nulls)
 	values[21] = Int32GetDatum((int32) record->left_out);
 }
 
+static void
+refuse_other_version(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the extension in this database is not the version of its library, " HINDCAST_VERSION),
+			 errhint("ALTER EXTENSION hindcast UPDATE")));
+}
+
+/* Makes this session the one that takes records. */
+static void
+begin_taking(void)
+{
+	if (!ring_exists())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("hindcast does not record: its library is not in shared_preload_libraries"),
+				 errhint("Set shared_preload_libraries = 'hindcast' and restart the server.")));
+	/* What a subtransaction took could not be put back alone. */
+	if (IsSubTransaction())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("hindcast.take cannot be called within a savepoint"),
+				 errhint("Call it in the transaction itself.")));
+	ring_claim();
+}
+
 /* A store for the rows of a function, as the executor expects it. */
 static Tuplestorestate *
 result_store(FunctionCallInfo fcinfo, TupleDesc *columns)
@@ -237,10 +266,7 @@ result_store(FunctionCallInfo fcinfo, TupleDesc *columns)
 	previous = MemoryContextSwitchTo(result->econtext->ecxt_per_query_memory);
 	if (get_call_result_type(fcinfo, NULL, columns) != TYPEFUNC_COMPOSITE ||
 		(*columns)->natts != TAKE_COLUMNS)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the extension in this database is not the version of its library, " HINDCAST_VERSION),
-				 errhint("ALTER EXTENSION hindcast UPDATE")));
+		refuse_other_version();
 	store = tuplestore_begin_heap(true, false, work_mem);
 	result->returnMode = SFRM_Materialize;
 	result->setResult = store;
@@ -260,18 +286,7 @@ hindcast_take(PG_FUNCTION_ARGS)
 	int64		epoch;
 	Size		length;
 
-	if (!ring_exists())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("hindcast does not record: its library is not in shared_preload_libraries"),
-				 errhint("Set shared_preload_libraries = 'hindcast' and restart the server.")));
-	/* What a subtransaction took could not be put back alone. */
-	if (IsSubTransaction())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("hindcast.take cannot be called within a savepoint"),
-				 errhint("Call it in the transaction itself.")));
-	ring_claim();
+	begin_taking();
 	epoch = ring_status().epoch;
 
 	one_record = AllocSetContextCreate(CurrentMemoryContext, "hindcast record", ALLOCSET_DEFAULT_SIZES);
@@ -293,6 +308,51 @@ hindcast_take(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/*
+ * Records as they are in the ring, for who reads very many: the layout's number, then each with its
+ * length and whether a client of this database caused it.
+ */
+Datum
+hindcast_take_binary(PG_FUNCTION_ARGS)
+{
+	Size		most = (Size) Max(PG_GETARG_INT32(0), 0);
+	Datum		values[TAKE_BINARY_COLUMNS];
+	bool		nulls[TAKE_BINARY_COLUMNS] = {false};
+	TupleDesc	columns;
+	StringInfoData taken;
+	uint32		layout = HINDCAST_LAYOUT;
+	Size		length;
+
+	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE ||
+		columns->natts != TAKE_BINARY_COLUMNS)
+		refuse_other_version();
+	begin_taking();
+	initStringInfo(&taken);
+	appendStringInfoSpaces(&taken, VARHDRSZ);
+	appendBinaryStringInfo(&taken, (char *) &layout, sizeof(layout));
+	/* One is always taken: it may be longer than what was asked for. */
+	for (bool first = true; (length = ring_peek()) > 0; first = false)
+	{
+		TransactionRecord *record;
+		uint32		head[2] = {(uint32) length, 0};
+
+		if (!first && taken.len + sizeof(head) + length > most)
+			break;
+		enlargeStringInfo(&taken, (int) (sizeof(head) + length));
+		record = palloc(length);
+		ring_take((char *) record, length);
+		head[1] = record->database == MyDatabaseId && record->backend_type == B_BACKEND;
+		appendBinaryStringInfo(&taken, (char *) head, sizeof(head));
+		appendBinaryStringInfo(&taken, (char *) record, (int) length);
+		pfree(record);
+	}
+	SET_VARSIZE(taken.data, taken.len);
+	values[0] = Int64GetDatum(ring_status().epoch);
+	values[1] = Int64GetDatum((int64) ring_left());
+	values[2] = PointerGetDatum(taken.data);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls)));
+}
+
 Datum
 hindcast_status(PG_FUNCTION_ARGS)
 {
@@ -302,10 +362,7 @@ hindcast_status(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE ||
 		columns->natts != STATUS_COLUMNS)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the extension in this database is not the version of its library, " HINDCAST_VERSION),
-				 errhint("ALTER EXTENSION hindcast UPDATE")));
+		refuse_other_version();
 	memset(nulls, !ring_exists(), sizeof(nulls));
 	values[0] = CStringGetTextDatum(HINDCAST_VERSION);
 	nulls[0] = false;

@@ -133,6 +133,10 @@ pub struct RecordArgs {
     /// Folder for the write-ahead file; needed when the trace is in an object store
     #[arg(long, value_name = "DIR")]
     pub wal_folder: Option<PathBuf>,
+    /// With a command: how much of what the service does may lie on disk until the recorder has
+    /// time to look at it. If it is more, some of it is lost, and the recording says so
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
+    pub spool_max: u64,
     /// Keep response bodies up to this size; longer ones leave a digest
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub response_body_max: usize,
@@ -227,7 +231,7 @@ pub struct PruneArgs {
     #[arg(long, value_name = "TIME", value_parser = standby::span)]
     pub older: Option<Duration>,
     /// Remove the oldest until no more than this is left, e.g. 50GB
-    #[arg(long, value_name = "SIZE", value_parser = standby::size)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub keep_size: Option<u64>,
     /// Look at age and size only: what remains may then not be replayable
     #[arg(long)]
@@ -449,6 +453,28 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| format!("{text:?} is not a number of seconds"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// `8GB`, `512MB`, `1GiB`, `50G`, or bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size like 8GB or 512MiB");
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "t" | "tb" => 1_000_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Ok((number * factor as f64) as u64)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use hindcast_gateway::http::{Arrival, Durable, Limits, Witness};
 use hindcast_gateway::inside::{Converter, InsideOptions};
 use hindcast_gateway::redact::Redactor;
 use hindcast_model::Traceparent;
-use hindcast_spool::{Program, Records, Taker};
+use hindcast_spool::{Clock, Entry, Program, Records};
 use hindcast_taplog::{Direction, How, Told};
 use hindcast_trace::{Id, Micros, Request};
 
@@ -93,7 +93,7 @@ fn run(request: &[u8], answer: &[u8]) -> u64 {
         began: 0,
         command: Vec::new(),
     };
-    converter.ring(0, &program).expect("it takes anything");
+    converter.take(Entry::Ring { ring: 0, program });
     let (mut records, mut at) = (Vec::new(), 1_000_000);
     for stream in 1..=STREAMS {
         let how = How::Accepted;
@@ -127,9 +127,12 @@ fn run(request: &[u8], answer: &[u8]) -> u64 {
             }
         }
         let begun = processor_time();
-        let taken = converter.told(0, Records::of(&records));
-        taken.expect("it takes anything");
-        converter.flush(at + 1).expect("it takes anything");
+        let told = Records::of(&records);
+        converter.take(Entry::Told { ring: 0, told });
+        converter.take(Entry::Looked {
+            moment: at + 1,
+            clock: Clock::default(),
+        });
         took += processor_time() - begun;
         records.clear();
     }

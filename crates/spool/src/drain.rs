@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hindcast_taplog::{Consumer, Told};
 
+use crate::clock::{Clock, now};
 use crate::hello::{Arrival, Door};
 use crate::shared::SharedBoard;
 use crate::taker::{Program, Records, SpoolError, Taker};
@@ -130,7 +131,7 @@ impl Drain {
                 finish(process, to, &mut self.scratch)?;
             }
         }
-        to.flush(moment)?;
+        to.flush(moment, Clock::read())?;
         Ok(taken)
     }
 
@@ -289,17 +290,6 @@ impl Drop for Memory {
         // SAFETY: mapped by us, and nobody uses it any more.
         unsafe { libc::munmap(self.base.cast(), self.mapped) };
     }
-}
-
-/// Nanoseconds of the machine's monotonic clock, by which taps tell.
-pub fn now() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the memory is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn handle(pid: u32) -> Option<OwnedFd> {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use hindcast_taplog::Told;
 
+use crate::clock::Clock;
+
 /// Who is given what rings tell. Of a ring it comes as it was told; rings are taken one after the
 /// other, so what several threads did is in order only by their moments.
 pub trait Taker {
@@ -24,15 +26,20 @@ pub trait Taker {
     fn has_room(&self) -> bool;
 
     /// All rings were looked at. What was done before `moment`, and led to something that was done
-    /// before it, has been told: what was done is told before the service's code goes on.
-    fn flush(&mut self, moment: u64) -> Result<(), SpoolError>;
+    /// before it, has been told: what was done is told before the service's code goes on. `clock`
+    /// is what the clocks showed then.
+    fn flush(&mut self, moment: u64, clock: Clock) -> Result<(), SpoolError>;
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
     #[error("cannot receive rings from the service")]
     Socket(#[source] io::Error),
-    #[error("cannot write {path}")]
+    #[error("the system gives no random bytes")]
+    Key,
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    #[error("cannot write to {path}")]
     Write {
         path: PathBuf,
         #[source]

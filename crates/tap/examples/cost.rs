@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hindcast_spool::{Drain, Segments};
+use hindcast_spool::{Drain, spool};
 
 const ROUNDS: u64 = 200_000;
 const PAIRS: usize = 9;
@@ -30,18 +30,15 @@ fn main() {
     assert!(compiled.expect("there is a C compiler").success());
 
     let (mut direct, mut tapped, mut drained) = (Vec::new(), Vec::new(), Vec::new());
-    for pair in 0..PAIRS {
+    for _ in 0..PAIRS {
         direct.push(run(&mut Command::new(&program)));
-        let spool = folder.path().join(pair.to_string());
-        std::fs::create_dir(&spool).expect("the folder is ours");
+        let (mut writer, _reader) = spool(folder.path(), u64::MAX).expect("the folder is ours");
         let mut drain = Drain::new().expect("a socket can be had");
         let (name, value) = drain.variable();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let mut segments = Segments::create(&spool, u64::MAX).expect("the folder is empty");
-            drain.run(&mut segments, &stopped).expect("it drains");
-            std::fs::remove_dir_all(&spool).expect("the folder is ours");
+            drain.run(&mut writer, &stopped).expect("it drains");
             processor_time()
         });
         let mut command = Command::new(&program);

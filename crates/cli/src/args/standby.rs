@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::size;
 use clap::{Args, Subcommand, ValueEnum};
 use hindcast_pg::{DatabaseUrl, Lsn};
 
@@ -176,28 +177,6 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| format!("{text:?} is not a time like 30s, 5m or 1h"))?;
     Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
-}
-
-/// `8GB`, `512MB`, `1GiB`, `50G`, or bytes.
-pub(super) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not a size like 8GB or 512MiB");
-    let split = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" => 1_000,
-        "m" | "mb" => 1_000_000,
-        "g" | "gb" => 1_000_000_000,
-        "t" | "tb" => 1_000_000_000_000,
-        "kib" => 1 << 10,
-        "mib" => 1 << 20,
-        "gib" => 1 << 30,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    Ok((number * factor as f64) as u64)
 }
 
 #[cfg(test)]

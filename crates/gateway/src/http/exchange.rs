@@ -34,6 +34,11 @@ pub trait Witness: Send + Sync + 'static {
     /// not wait for that.
     fn durable(&self) -> Option<Durable>;
 
+    /// Whether who can wait may tell more now. Who cannot wait tells it anyway.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Requests may be missing that arrived in this period.
     fn missed(&self, from: Micros, to: Micros, reason: &str);
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hindcast_trace::Micros;
+use hindcast_spool::Clock;
 
 use super::readings::Readings;
 use super::sessions::Sessions;
@@ -71,26 +71,6 @@ impl Host {
     pub fn missed(&self, from: u64, to: u64, reason: &str) {
         let (from, to) = (self.clock.micros(from), self.clock.micros(to));
         self.witness.missed(from, to, reason);
-    }
-}
-
-/// The tap's moments, by the clock of the recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Clock {
-    /// What the recording's clock shows when the machine's monotonic one shows zero.
-    zero: Micros,
-}
-
-impl Clock {
-    /// Of two readings that were taken at the same time.
-    pub fn new(moment: u64, now: Micros) -> Self {
-        Self {
-            zero: now - (moment / 1000) as Micros,
-        }
-    }
-
-    pub fn micros(self, moment: u64) -> Micros {
-        self.zero.saturating_add((moment / 1000) as Micros)
     }
 }
 

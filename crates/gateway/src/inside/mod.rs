@@ -1,17 +1,18 @@
 //! Requests as the service's own process tells them: the ingress' place is taken by a tap.
 //!
 //! ```text
-//!   taps ──rings──▶ spool::Drain ──▶ Merge ──▶ Streams ──▶ Call ──▶ http::Exchange ──▶ Witness
-//!                                    by        http1, fastcgi,      as in the ingress
-//!                                    moments   uwsgi, answers
+//!   taps ──rings──▶ Drain ──▶ spool ──▶ Merge ──▶ Streams ──▶ Call ──▶ http::Exchange ──▶ Witness
+//!                                       by        http1, fastcgi,      as in the ingress
+//!                                       moments   uwsgi, answers
 //! ```
 //!
 //! Where connections to the database are told as well, who follows them is given what they carried
 //! ([`Sessions`]): in the same order, so that what a request did comes between it and its answer.
 //!
-//! Nothing is in the way of a request. A thread of low priority empties the rings and finds the
-//! requests and answers in what connections carried that the service accepted, some milliseconds
-//! after it was carried. What cannot be followed is counted and left alone.
+//! Nothing is in the way of a request. One thread empties the rings into a spool on disk and does
+//! nothing else. Another one, in the time that nobody else wants, finds the requests and answers in
+//! what connections carried that the service accepted: some milliseconds after it was carried, or
+//! minutes if the machine is busy. What cannot be followed is counted and left alone.
 //!
 //! Start reading at [`Inside`]; [`streams`] is the core, which has neither thread nor clock.
 
@@ -19,6 +20,7 @@ mod answers;
 mod body;
 mod call;
 mod cgi;
+mod conversion;
 mod fastcgi;
 mod gates;
 mod head;
@@ -38,12 +40,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use hindcast_spool::{Drain, Program, Records, SpoolError, Taker};
+use hindcast_spool::{Clock, Drain, Entry, Meter, Reader, SpoolError, Writer};
 
 use crate::http::{Limits, Witness, with_causes};
 use crate::redact::Redactor;
+use conversion::Conversion;
 pub use gates::{Gates, redirect};
-use host::{Claims, Clock, Counters, Host};
+use host::{Claims, Counters, Host};
 pub use host::{Numbers, Seen};
 use readings::Readings;
 pub use sessions::{Session, Sessions};
@@ -67,9 +70,6 @@ impl From<Malformed> for Off {
     }
 }
 
-/// Less than that of the service, of which it takes processors.
-const NICE: i32 = 5;
-
 /// How requests are recorded.
 pub struct InsideOptions {
     pub limits: Limits,
@@ -80,11 +80,14 @@ pub struct InsideOptions {
     pub sessions: Option<Box<dyn Sessions>>,
 }
 
-/// A thread that turns what taps tell into requests.
+/// Threads that take what taps tell, and turn it into requests.
 pub struct Inside {
     stop: Arc<AtomicBool>,
     counters: Arc<Counters>,
-    thread: JoinHandle<Result<u64, String>>,
+    spool: Writer,
+    meter: Meter,
+    drain: JoinHandle<Result<u64, String>>,
+    conversion: JoinHandle<Result<(), String>>,
 }
 
 /// How it ended.
@@ -111,40 +114,38 @@ impl SeenReader {
 
 impl Inside {
     /// Begins to take what taps tell. The drain gives the variable that the service has to have in
-    /// its environment.
+    /// its environment; `spool` has what was told and not looked at.
     pub fn start(
         mut drain: Drain,
+        (spool, reader): (Writer, Reader),
         witness: Arc<dyn Witness>,
         options: InsideOptions,
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut converter = Converter::new(witness, options);
+        let meter = reader.meter();
+        let converter = Converter::new(Arc::clone(&witness), options);
         let counters = Arc::clone(&converter.streams.host.counters);
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("hindcast-inside".to_owned());
-        let thread = thread.spawn(move || {
-            lower_priority();
-            let told = Arc::clone(&converter.streams.host.witness);
-            let run = || {
-                let ran = drain.run(&mut converter, &stopped);
-                converter.finish();
-                ran.map(|()| drain.refused())
-            };
-            let ran = catch_unwind(AssertUnwindSafe(run));
-            let failed = match ran {
-                Ok(Ok(refused)) => return Ok(refused),
-                Ok(Err(error)) => with_causes(&error),
-                Err(_) => "the thread that finds them panicked".to_owned(),
-            };
-            let reason = format!("requests are not recorded any more: {failed}");
-            tracing::error!(reason);
-            told.missed(told.now(), told.now(), &reason);
-            Err(reason)
+        let (stopped, mut writer) = (Arc::clone(&stop), spool.clone());
+        let drain = thread("hindcast-drain", &witness, move || {
+            // However it ends.
+            let writes = Closes(writer.clone());
+            drain.run(&mut writer, &stopped)?;
+            drop(writes);
+            Ok(drain.refused())
         })?;
+        let conversion = Conversion {
+            reader,
+            meter: meter.clone(),
+            converter,
+        };
+        let conversion = thread("hindcast-convert", &witness, move || conversion.run())?;
         Ok(Self {
             stop,
             counters,
-            thread,
+            spool,
+            meter,
+            drain,
+            conversion,
         })
     }
 
@@ -154,34 +155,65 @@ impl Inside {
         }
     }
 
-    /// Takes what has been told by now, and ends. What is in flight then has no answer, so the
-    /// service should have ended.
+    /// Tells how much it has not looked at yet.
+    pub fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    /// Takes what has been told by now, looks at all of it, and ends. What is in flight then has no
+    /// answer, so the service should have ended.
     pub fn stop(self) -> InsideEnd {
         self.stop.store(true, Ordering::Relaxed);
-        let (rings_refused, failed) = match self.thread.join() {
-            Ok(Ok(refused)) => (refused, None),
-            Ok(Err(reason)) => (0, Some(reason)),
-            Err(_) => (0, Some("its thread panicked".to_owned())),
-        };
+        let ended = self.drain.join();
+        self.spool.close();
+        let converted = self.conversion.join();
+        let panicked = |_| Err("its thread panicked".to_owned());
+        let ended = ended.unwrap_or_else(panicked);
+        let rings_refused = *ended.as_ref().unwrap_or(&0);
+        let converted = converted.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
         InsideEnd {
             seen: self.counters.read(),
             rings_refused,
-            failed,
+            failed: ended.err().or(converted.err()),
         }
     }
 }
 
-/// Of the calling thread.
-fn lower_priority() {
-    // SAFETY: a plain system call. Zero is the calling thread.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0 {
-        tracing::debug!("the priority of the recorder's thread stays as it is");
+/// A spool that is closed when nobody writes to it any more.
+struct Closes(Writer);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
-/// Turns what taps tell into requests, as it is told.
+/// If it fails, the witness is told why.
+fn thread<T: Send + 'static>(
+    name: &str,
+    witness: &Arc<dyn Witness>,
+    run: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
+) -> io::Result<JoinHandle<Result<T, String>>> {
+    let witness = Arc::clone(witness);
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || {
+        let failed = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(result)) => return Ok(result),
+            Ok(Err(error)) => with_causes(&error),
+            Err(_) => "the thread that finds them panicked".to_owned(),
+        };
+        let reason = format!("requests are not recorded any more: {failed}");
+        tracing::error!(reason);
+        witness.missed(witness.now(), witness.now(), &reason);
+        Err(reason)
+    })
+}
+
+/// Turns what taps tell into requests.
 pub struct Converter {
     streams: Streams,
+    /// When rings were looked at last.
+    looked: (u64, Clock),
 }
 
 impl Converter {
@@ -199,6 +231,7 @@ impl Converter {
         };
         Self {
             streams: Streams::new(host),
+            looked: Default::default(),
         }
     }
 
@@ -206,67 +239,36 @@ impl Converter {
         self.streams.host.counters.read()
     }
 
-    /// Nothing more will be told: what has not ended by now has no end.
-    pub fn finish(&mut self) {
-        let clock = self.clock();
-        self.streams.finish(hindcast_spool::now(), clock);
-    }
-
-    /// The two clocks, read at about the same time: a reading in between which the thread lost its
-    /// processor is made again.
-    fn clock(&self) -> Clock {
-        const CLOSE: u64 = 20_000;
-        let read = || {
-            let before = hindcast_spool::now();
-            let now = self.streams.host.witness.now();
-            let after = hindcast_spool::now();
-            (after - before, Clock::new(before, now))
-        };
-        let mut best = read();
-        for _ in 0..3 {
-            if best.0 < CLOSE {
-                break;
+    /// One entry of a spool.
+    pub fn take(&mut self, entry: Entry<'_>) {
+        match entry {
+            Entry::Ring { ring, program } => {
+                let (pid, began) = (program.pid, program.began);
+                self.streams.ring(ring, streams::Program { pid, began });
             }
-            let again = read();
-            if again.0 < best.0 {
-                best = again;
+            Entry::Told { ring, told } => self.streams.told(ring, told),
+            Entry::Garbled { ring } => self.streams.garbled(ring),
+            Entry::Ended { ring } => self.streams.ended(ring),
+            Entry::Looked { moment, clock } => {
+                self.looked = (moment, clock);
+                self.streams.until(moment, clock);
+            }
+            Entry::Noted(note) => {
+                if let Some(sessions) = &mut self.streams.host.sessions {
+                    sessions.noted(note);
+                }
             }
         }
-        best.1
-    }
-}
-
-impl Taker for Converter {
-    fn ring(&mut self, ring: u32, program: &Program) -> Result<(), SpoolError> {
-        let (pid, began) = (program.pid, program.began);
-        self.streams.ring(ring, streams::Program { pid, began });
-        Ok(())
     }
 
-    fn told(&mut self, ring: u32, records: Records<'_>) -> Result<(), SpoolError> {
-        self.streams.told(ring, records);
-        Ok(())
-    }
-
-    fn garbled(&mut self, ring: u32) -> Result<(), SpoolError> {
-        self.streams.garbled(ring);
-        Ok(())
-    }
-
-    fn ended(&mut self, ring: u32) -> Result<(), SpoolError> {
-        self.streams.ended(ring);
-        Ok(())
-    }
-
-    /// The writer of the trace drops records if it has no room, and says so.
     fn has_room(&self) -> bool {
-        true
+        self.streams.host.witness.has_room()
     }
 
-    fn flush(&mut self, moment: u64) -> Result<(), SpoolError> {
-        let clock = self.clock();
-        self.streams.until(moment, clock);
-        Ok(())
+    /// Nothing more will be told: what has not ended by now has no end.
+    pub fn finish(&mut self) {
+        let (moment, clock) = self.looked;
+        self.streams.finish(moment, clock);
     }
 }
 

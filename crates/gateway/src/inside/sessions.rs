@@ -10,6 +10,9 @@ pub trait Sessions: Send {
 
     /// Everything has been told that was done before this moment.
     fn all_told(&mut self, until: Micros);
+
+    /// What somebody else wrote into the spool.
+    fn noted(&mut self, note: &[u8]);
 }
 
 /// Follows one connection.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use hindcast_spool::Clock;
 use hindcast_taplog::{How, Told};
 
-use super::host::{Clock, Host};
+use super::host::Host;
 use super::merge::{Done, Merge, What};
 use super::stream::Stream;
 

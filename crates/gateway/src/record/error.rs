@@ -1,6 +1,7 @@
 //! Why a recording could not start.
 
 use hindcast_pg::{ConnectError, DatabaseUrl, TlsError};
+use hindcast_spool::SpoolError;
 use hindcast_trace::OpenError;
 
 use super::extension::ExtensionError;
@@ -28,6 +29,8 @@ pub enum RecordError {
     Listen(#[from] BindError),
     #[error("what the service's process tells cannot be received")]
     Tap(#[source] std::io::Error),
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
     #[error(transparent)]
     Extension(#[from] ExtensionError),
     #[error("the trace cannot be written: {0}")]
@@ -60,6 +63,11 @@ impl RecordError {
             }
             Self::Listen(BindError::Other { .. }) => "check the address".into(),
             Self::Tap(_) => String::new(),
+            Self::Spool(_) => {
+                "what the service's processes tell is kept there until it is in the trace: make room on this disk"
+                    .into()
+            }
+            Self::Extension(ExtensionError::Layout) => String::new(),
             Self::Extension(ExtensionError::Connect(error)) => error.hint(),
             Self::Extension(ExtensionError::Query(_)) => {
                 "`hindcast extension check` says what is missing; one recorder reads from a server \

@@ -1,14 +1,14 @@
 //! How requests and transactions come to the recorder.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hindcast_pg::ListenAddress;
-use hindcast_spool::{Drain, SharedBoard};
+use hindcast_spool::{Drain, Meter, SharedBoard, Writer, spool};
 use hindcast_taplog::board::Purpose;
 use hindcast_trace::Id;
 
+use super::error::RecordError;
 use super::sink::Sink;
 use super::{RecordOptions, Threads};
 use crate::http::{Ingress, IngressOptions, ServiceUrl, Witness};
@@ -73,6 +73,8 @@ pub(super) struct Served {
     /// What the service's processes share with us, and what they must have in their environment.
     pub board: Option<Arc<SharedBoard>>,
     pub tap: Option<Variable>,
+    /// Where it stands what they told.
+    pub spool: Option<Writer>,
 }
 
 /// Where requests come from.
@@ -144,7 +146,7 @@ impl Bound {
         redactor: &Arc<Redactor>,
         threads: &Threads,
         sessions: Option<Box<dyn Sessions>>,
-    ) -> io::Result<Served> {
+    ) -> Result<Served, RecordError> {
         let (witness, redactor) = (Arc::clone(sink) as Arc<dyn Witness>, Arc::clone(redactor));
         let gates = match self {
             Self::Inside(gates) => gates,
@@ -161,6 +163,7 @@ impl Bound {
                     requests: Requests::Ingress(Ingress::serve(http, ingress, witness)),
                     listeners: Some(Listeners(vec![pg])),
                     board: None,
+                    spool: None,
                     tap: None,
                 });
             }
@@ -169,11 +172,13 @@ impl Bound {
             first: Id::new(sink.recorder(), 1).0,
         };
         let redirect = inside::redirect(&options.postgres, gates.as_ref());
-        let board = Arc::new(SharedBoard::make(purpose, &redirect)?);
+        let board = SharedBoard::make(purpose, &redirect).map_err(RecordError::Tap)?;
+        let board = Arc::new(board);
         if let Some(key) = options.pins_key {
             board.pins().set_key(&key.0);
         }
-        let drain = Drain::with_board(Arc::clone(&board))?;
+        let drain = Drain::with_board(Arc::clone(&board)).map_err(RecordError::Tap)?;
+        let (spool, reader) = spool(sink.folder(), options.spool_max)?;
         let tap = drain.variable();
         let numbers = Arc::clone(&board);
         let inside = InsideOptions {
@@ -182,12 +187,14 @@ impl Bound {
             numbers: Box::new(move || numbers.take_number()),
             sessions,
         };
-        let inside = Inside::start(drain, witness, inside)?;
+        let inside = Inside::start(drain, (spool.clone(), reader), witness, inside);
+        let inside = inside.map_err(RecordError::Tap)?;
         let (listeners, _folder) = gates.map(Gates::into_parts).unzip();
         Ok(Served {
             requests: Requests::Inside { inside, _folder },
             listeners,
             board: Some(board),
+            spool: Some(spool),
             tap: Some(tap),
         })
     }
@@ -197,6 +204,14 @@ impl Bound {
 pub type Variable = (&'static str, String);
 
 impl Requests {
+    /// Tells how much is in the spool, if there is one.
+    pub fn meter(&self) -> Option<Meter> {
+        match self {
+            Self::Ingress(_) => None,
+            Self::Inside { inside, .. } => Some(inside.meter()),
+        }
+    }
+
     /// Takes no more, and lets those in flight end.
     pub async fn stop(self, patience: Duration) -> Option<InsideEnd> {
         match self {

@@ -15,9 +15,9 @@
 //! they saw:
 //!
 //! ```text
-//!   inside::Streams ──▶ past: RecordingDriver ──┐
-//!                                               ├─▶ server_side: join ──▶ Sink
-//!   the extension ────▶ extension: Reader ──────┘
+//!   taps ─────────────▶ ┌───────┐    inside::Streams ──▶ past: RecordingDriver ──┐
+//!                       │ spool │ ─▶                                             ├─▶ server_side: join ──▶ Sink
+//!   extension: Reader ▶ └───────┘    extension: Telling ─────────────────────────┘
 //! ```
 //!
 //! Start reading at [`start`]; `session` turns what the observer of one session says into records,
@@ -45,6 +45,7 @@ use std::time::Duration;
 
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
+use hindcast_spool::Meter;
 use hindcast_trace::{
     Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Writer,
     WriterOptions,
@@ -93,6 +94,8 @@ pub struct RecordOptions {
     pub final_state: FinalStateMode,
     /// How long requests and transactions in flight may take to end at a shutdown.
     pub drain: Duration,
+    /// Bytes on disk that what the service's processes told may take before it is in the trace.
+    pub spool_max: u64,
     pub runtimes: Runtimes,
     /// Requests that are recorded from inside draw from a generator with this key, and what they
     /// read from the clock is kept.
@@ -115,6 +118,7 @@ impl RecordOptions {
             base: None,
             final_state: FinalStateMode::Auto,
             drain: Duration::from_secs(30),
+            spool_max: 1 << 30,
             runtimes: Runtimes::default(),
             pins_key: None,
         }
@@ -248,12 +252,9 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     if let Some(base) = &options.base {
         sink.record(Record::Base(base.clone()));
     }
-    let claimed = claim.map(|claim| {
-        let side = Arc::new(ServerSide::new(Arc::clone(&sink)));
-        let reading = Reading::start(claim, &connector, &sink, &side);
-        (side, reading)
-    });
-    let (server_side, reading) = claimed.unzip();
+    let server_side = claim
+        .as_ref()
+        .map(|_| Arc::new(ServerSide::new(Arc::clone(&sink))));
     let settler = Settler::new(
         Arc::clone(&connector),
         asked.accounting,
@@ -264,8 +265,9 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let mut host = options.host(&sink, &redactor, asked.facts.database);
     let past = |server: &Arc<ServerSide>| PastSessions::boxed(&host, Arc::clone(server));
     let sessions = server_side.as_ref().map(past);
-    let served = bound.serve(&options, &sink, &redactor, &threads, sessions);
-    let served = served.map_err(RecordError::Tap)?;
+    let served = bound.serve(&options, &sink, &redactor, &threads, sessions)?;
+    let reading = claim.zip(served.spool);
+    let reading = reading.map(|(claim, spool)| Reading::start(claim, &connector, &sink, spool));
     host.board = served.board;
     let server = options.server(identity, &threads);
     let host = Arc::new(host);
@@ -433,13 +435,14 @@ impl Recording {
     }
 
     pub fn status(&self) -> Status {
-        self.sink.status()
+        self.watch().read()
     }
 
     /// A way to read the status while the recording is owned elsewhere.
     pub fn watch(&self) -> StatusReader {
         StatusReader {
             sink: Arc::clone(&self.sink),
+            spool: self.requests.meter(),
         }
     }
 
@@ -451,16 +454,17 @@ impl Recording {
     /// Lets what is in flight end, settles what is open, records the final state, and closes the
     /// trace.
     pub async fn stop(self) -> Summary {
-        // Requests first: they need their database sessions.
+        // What the server tells of transactions is in the spool when that is read to its end.
+        if let Some(reading) = self.reading {
+            reading.stop().await;
+        }
+        // Requests before sessions: they need them.
         let inside = self.requests.stop(self.drain).await;
         let requests_cut_off = self.sink.requests().in_flight();
         let sessions_cut_off = match self.postgres {
             Some(postgres) => postgres.shut_down(self.drain).await,
             None => 0,
         };
-        if let Some(reading) = self.reading {
-            reading.stop().await;
-        }
         self.catalog.abort();
         let (stop, settler) = self.settler;
         let _ = stop.send(());
@@ -503,11 +507,16 @@ impl Recording {
 #[derive(Clone)]
 pub struct StatusReader {
     sink: Arc<Sink>,
+    spool: Option<Meter>,
 }
 
 impl StatusReader {
     pub fn read(&self) -> Status {
-        self.sink.status()
+        let spool = self.spool.as_ref().map(Meter::read);
+        Status {
+            spooled: spool.map_or(0, |fill| fill.unread),
+            ..self.sink.status()
+        }
     }
 }
 

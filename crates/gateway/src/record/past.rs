@@ -7,8 +7,10 @@ use hindcast_taplog::Direction;
 use hindcast_trace::Micros;
 use hindcast_wire::Wires;
 
+use super::extension::Telling;
 use super::server_side::ServerSide;
 use super::session::{RecordingDriver, RecordingHost};
+use crate::http::Witness;
 use crate::inside::{Session, Sessions};
 use crate::pg::{Asked, Driver, First, Flow, Host, SessionStart, take_first};
 
@@ -20,6 +22,7 @@ const UNKNOWN: &str = "what it began with is not what Postgres' clients begin wi
 pub(super) struct PastSessions {
     host: RecordingHost,
     server: Arc<ServerSide>,
+    extension: Telling,
     opened: u64,
 }
 
@@ -56,9 +59,11 @@ impl PastSessions {
     pub fn boxed(host: &RecordingHost, server: Arc<ServerSide>) -> Box<dyn Sessions> {
         let mut host = host.clone();
         host.told = Some(Arc::clone(&server));
+        let extension = Telling::new(&host.sink, &server, host.sink.now());
         Box::new(Self {
             host,
             server,
+            extension,
             opened: 0,
         })
     }
@@ -76,6 +81,10 @@ impl Sessions for PastSessions {
 
     fn all_told(&mut self, until: Micros) {
         self.server.wire_until(until);
+    }
+
+    fn noted(&mut self, note: &[u8]) {
+        self.extension.told(note);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where everything that is observed comes together on its way to the trace.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -57,6 +58,11 @@ impl Sink {
             catalog: Known::default(),
             commit_inside: Mutex::default(),
         }
+    }
+
+    /// Where there is room for what is not in the trace yet.
+    pub fn folder(&self) -> &Path {
+        self.writer.wal_folder()
     }
 
     pub fn requests(&self) -> &Requests {
@@ -237,6 +243,10 @@ impl Witness for Sink {
 
     fn arrived_before(&self, number: u64, at: Micros) -> Option<Arrival> {
         self.requests.arrive_as(Id(number), at)
+    }
+
+    fn has_room(&self) -> bool {
+        self.writer.has_room()
     }
 
     fn missed(&self, from: Micros, to: Micros, reason: &str) {

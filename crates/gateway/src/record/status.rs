@@ -57,6 +57,9 @@ pub struct Status {
     pub unobserved_sessions: u64,
     /// Sessions with a database that is not recorded. They passed through.
     pub other_database_sessions: u64,
+    /// Bytes of what the service's processes told that were not looked at yet: of what is in them
+    /// nothing is counted.
+    pub spooled: u64,
     pub writer: WriterStatus,
 }
 
@@ -246,6 +249,7 @@ impl Counters {
             presumed_subtransactions: get(&self.presumed_subtransactions),
             unobserved_sessions: get(&self.unobserved_sessions).saturating_sub(others),
             other_database_sessions: others,
+            spooled: 0,
             writer,
         }
     }

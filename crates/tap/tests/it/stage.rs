@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hindcast_spool::{Drain, Entry, Program, Segments, SharedBoard, Spool};
+use hindcast_spool::{Drain, Entry, Program, Reader, SharedBoard, spool};
 use hindcast_taplog::{CAPACITY_VARIABLE, Direction, How, Told};
 
 /// For what should take no time.
@@ -59,7 +59,7 @@ pub fn connect(port: u16) -> TcpStream {
 
 /// A recorder.
 pub struct Recorder {
-    folder: tempfile::TempDir,
+    spool: Reader,
     variable: (&'static str, String),
     stop: Arc<AtomicBool>,
     drain: JoinHandle<Drain>,
@@ -81,15 +81,15 @@ impl Recorder {
     fn of(mut drain: Drain, limit: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let variable = drain.variable();
-        let mut segments = Segments::create(folder.path(), limit).unwrap();
+        let (mut writer, spool) = spool(folder.path(), limit).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let drain = std::thread::spawn(move || {
-            drain.run(&mut segments, &stopped).unwrap();
+            drain.run(&mut writer, &stopped).unwrap();
             drain
         });
         Self {
-            folder,
+            spool,
             variable,
             stop,
             drain,
@@ -104,15 +104,14 @@ impl Recorder {
     }
 
     /// Ends it, and reads what it has.
-    pub fn stop(self) -> Heard {
+    pub fn stop(mut self) -> Heard {
         self.stop.store(true, Ordering::Relaxed);
         let drain = self.drain.join().unwrap();
         let mut heard = Heard {
             refused: drain.refused(),
             ..Heard::default()
         };
-        let mut spool = Spool::open(self.folder.path());
-        while let Some(entry) = spool.read().unwrap() {
+        while let Some(entry) = self.spool.next().unwrap() {
             heard.hear(entry);
         }
         heard
@@ -152,6 +151,8 @@ impl Heard {
             }
             Entry::Garbled { ring } => panic!("ring {ring} holds nonsense"),
             Entry::Told { told, .. } => told.for_each(|(at, told)| self.told(at, &told)),
+            Entry::Ended { .. } | Entry::Looked { .. } => {}
+            Entry::Noted(_) => panic!("a drain notes nothing"),
         }
     }
 

@@ -17,7 +17,7 @@ mod segments;
 mod shared;
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -141,6 +141,17 @@ impl Writer {
             // One long body must not stay in every thread for ever.
             scratch.shrink_to(1 << 20);
         });
+    }
+
+    /// Whether much more can be recorded without losing any of it. Who can wait should, if not;
+    /// where the disk takes nothing, waiting does not help.
+    pub fn has_room(&self) -> bool {
+        self.handle.shared.has_room()
+    }
+
+    /// Where write-ahead files are kept.
+    pub fn wal_folder(&self) -> &Path {
+        &self.handle.wal_folder
     }
 
     /// Resolves when everything recorded before the call is on disk, or when that failed.

@@ -117,6 +117,16 @@ impl Shared {
         }
     }
 
+    /// Whether less than half of the room is taken, or it makes no difference.
+    pub fn has_room(&self) -> bool {
+        let state = self.lock();
+        let records = state.pending_counts.total() + state.writing_counts.total();
+        let bytes = state.pending.len() + state.writing_bytes;
+        let half_full = records as usize > self.options.buffer_records_max / 2
+            || bytes > self.options.buffer_bytes_max / 2;
+        !half_full || state.wal_failure.is_some() || state.ending.is_some()
+    }
+
     /// The number that has to be on disk.
     pub fn want_flush(&self) -> Result<u64, NotDurable> {
         let mut state = self.lock();

@@ -3,13 +3,15 @@
 mod service;
 mod transactions;
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use hindcast_gateway::inside::InsideEnd;
 use hindcast_gateway::record::{
-    self, FinalStateMode, Front, RecordOptions, Recording, Started, Status, Summary, Transactions,
+    self, FinalStateMode, Front, RecordOptions, Recording, Started, Status, StatusReader, Summary,
+    Transactions,
 };
 use hindcast_gateway::redact::{RuleError, Rules};
 use hindcast_trace::{Base, BaseKind, PinsKey, WriterOptions};
@@ -26,6 +28,10 @@ use crate::render::ghosts;
 
 /// How often the status line is written.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
+/// How often it is said how much is left, after the service has ended.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// What of the service's doings may always wait for a moment, in bytes.
+const SPOOLED_SAID: u64 = 1 << 20;
 /// Signals that come within so long are one.
 const SIGNALS_TOGETHER: Duration = Duration::from_secs(1);
 /// How often to look whether something should be said at once.
@@ -87,11 +93,27 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         Some(Err(error)) => eprintln!("{error}"),
         None => eprintln!("Stopping: waiting for what is in flight. Once more to stop at once."),
     }
+    let progress = say_how_far(recording.watch());
     let summary = tokio::select! {
         summary = recording.stop() => summary,
         () = signals.once_more() => return Err(stopped_at_once()),
+        never = progress => match never {},
     };
     conclude(&args, summary, taken.as_ref())
+}
+
+/// While what the service did is turned into a recording, after it has ended.
+async fn say_how_far(watch: StatusReader) -> Infallible {
+    loop {
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+        let left = watch.read().spooled;
+        if left > 0 {
+            eprintln!(
+                "{} of what the service did are still to be put into the recording. Ctrl-C gives them up.",
+                bytes(left)
+            );
+        }
+    }
 }
 
 /// What asks us to end.
@@ -190,6 +212,7 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         FinalStateWhen::Always => FinalStateMode::Always,
         FinalStateWhen::Never => FinalStateMode::Never,
     };
+    options.spool_max = args.spool_max;
     options.redact = redaction(args)?;
     options.pins_key = (!args.no_pins).then(PinsKey::random);
     Ok(options)
@@ -407,6 +430,9 @@ fn line(status: &Status) -> String {
         count(status.transactions, "transaction"),
         count(status.ghosts, "ghost")
     );
+    if status.spooled > SPOOLED_SAID {
+        line += &format!(", {} still to be looked at", bytes(status.spooled));
+    }
     if status.writer.buffered_bytes > 0 {
         line += &format!(
             ", {} waiting to be written",
@@ -419,6 +445,7 @@ fn line(status: &Status) -> String {
 fn as_json(event: &str, status: &Status) -> serde_json::Value {
     json!({
         "event": event,
+        "spooled_bytes": status.spooled,
         "requests": status.requests,
         "requests_in_flight": status.requests_in_flight,
         "requests_broken": status.requests_broken,

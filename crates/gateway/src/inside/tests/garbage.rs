@@ -1,9 +1,9 @@
 //! Whatever is told, nothing panics, and what has arrived ends.
 
+use hindcast_spool::Clock;
 use hindcast_taplog::{Direction, How, Told};
 use proptest::prelude::*;
 
-use super::super::host::Clock;
 use super::Stage;
 
 const SEEDS: [&[u8]; 8] = [

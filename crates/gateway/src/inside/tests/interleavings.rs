@@ -1,10 +1,10 @@
 //! Threads that serve connections together, and a drain that looks at their rings in turn.
 
+use hindcast_spool::Clock;
 use hindcast_taplog::{Direction, How, Told};
 use hindcast_trace::Request;
 use proptest::prelude::*;
 
-use super::super::host::Clock;
 use super::{BEGAN, MICRO, Stage};
 use Direction::{In, Out};
 

@@ -12,11 +12,12 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
 use hindcast_model::Traceparent;
+use hindcast_spool::Clock;
 use hindcast_taplog::{Direction, How, Told};
 use hindcast_trace::{Digest, Id, Micros, Request, Response};
 
 use super::Seen;
-use super::host::{Claims, Clock, Counters, Host};
+use super::host::{Claims, Counters, Host};
 use super::readings::Readings;
 use super::streams::{Program, Streams};
 use crate::http::{Arrival, Durable, Limits, Witness};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hindcast_gateway::http::{Limits, Witness};
 use hindcast_gateway::inside::{Inside, InsideEnd, InsideOptions, Numbers};
 use hindcast_gateway::redact::Redactor;
-use hindcast_spool::{Drain, SharedBoard};
+use hindcast_spool::{Drain, SharedBoard, spool};
 use hindcast_taplog::board::{Purpose, Redirect};
 use hindcast_trace::{Digest, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -49,11 +49,12 @@ impl Stage {
         };
         let told = Arc::clone(&witness) as Arc<dyn Witness>;
         let folder = tempfile::tempdir().unwrap();
+        let spool = spool(folder.path(), u64::MAX).unwrap();
         // Some programs change their user.
         let readable = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), readable).unwrap();
         Self {
-            inside: Some(Inside::start(drain, told, options).unwrap()),
+            inside: Some(Inside::start(drain, spool, told, options).unwrap()),
             variable,
             witness,
             folder,

@@ -1,0 +1,463 @@
+//! What was taken from the server's extension, turned into records.
+//!
+//! ```text
+//!   a note     asked │ answered │ offset │ doubt │ epoch │ is_all: i64 each │ records, as bytea's text
+//!   records    layout u32 │ length u32 │ is_ours u32 │ record │ length u32 │ …
+//!   record     head │ notes │ subtransactions │ name of a prepared transaction
+//! ```
+//!
+//! Records, and what they consist of, are as the extension keeps them in memory: see `hindcast.h`.
+//! It has neither clock nor connection.
+
+use std::sync::Arc;
+
+use hindcast_trace::{Gap, GapCause, Isolation, Micros, Snapshot, Xid};
+
+use super::super::join::{Ended, Record};
+use super::super::server_side::ServerSide;
+use super::super::sink::Sink;
+
+const LAYOUT: u32 = 1;
+/// Of a record without what follows its head, and of a subtransaction.
+const RECORD_HEAD: usize = 88;
+const SUBXID: usize = 12;
+/// Of a note about a statement; one with a snapshot goes on.
+const STATEMENT_NOTE: usize = 8;
+/// Microseconds from 1970 to where Postgres begins to count.
+const EPOCH_2000: Micros = 946_684_800_000_000;
+
+/// The moments that taps tell agree with the clock as well as this, in microseconds.
+const SLACK: Micros = 1000;
+
+const FULL: &str = "the extension's ring was full: raise hindcast.ring_size in postgresql.conf, and restart the server";
+const RESTARTED: &str =
+    "the server was restarted, and what its extension had noted and was not read yet is gone";
+const GARBLED: &str = "what the extension told of transactions could not be read";
+
+/// The server's clock against that of the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Clock {
+    /// What to add to the server's.
+    pub offset: Micros,
+    /// How far from the truth that may be.
+    pub doubt: Micros,
+}
+
+impl Clock {
+    /// The server showed `there` at some time between two readings here.
+    pub fn of(before: Micros, there: Micros, after: Micros) -> Self {
+        let doubt = (after - before) / 2 + 1;
+        let offset = before + (after - before) / 2 - there;
+        // As close as can be told, it is the same clock.
+        match offset.abs() <= doubt {
+            true => Self { offset: 0, doubt },
+            false => Self { offset, doubt },
+        }
+    }
+
+    fn slack(self) -> Micros {
+        self.doubt + SLACK
+    }
+}
+
+/// How records were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    pub asked: Micros,
+    pub answered: Micros,
+    pub clock: Clock,
+    /// Of the ring: another one, and the server was restarted.
+    pub epoch: i64,
+    /// Nothing was left, not even what is being written.
+    pub is_all: bool,
+}
+
+impl Look {
+    /// A note that there are no more.
+    pub const OVER: [u8; 0] = [];
+    const LENGTH: usize = 6 * 8;
+
+    /// A note.
+    pub fn with(&self, records: &str) -> Vec<u8> {
+        let Clock { offset, doubt } = self.clock;
+        let numbers = [
+            self.asked,
+            self.answered,
+            offset,
+            doubt,
+            self.epoch,
+            i64::from(self.is_all),
+        ];
+        let mut note = Vec::with_capacity(Self::LENGTH + records.len());
+        for number in numbers {
+            note.extend_from_slice(&number.to_le_bytes());
+        }
+        note.extend_from_slice(records.as_bytes());
+        note
+    }
+
+    fn of(note: &[u8]) -> Option<(Self, &[u8])> {
+        let (numbers, records) = note.split_at_checked(Self::LENGTH)?;
+        let mut numbers = Fields(numbers);
+        let look = Self {
+            asked: numbers.i64()?,
+            answered: numbers.i64()?,
+            clock: Clock {
+                offset: numbers.i64()?,
+                doubt: numbers.i64()?,
+            },
+            epoch: numbers.i64()?,
+            is_all: numbers.i64()? != 0,
+        };
+        Some((look, records))
+    }
+}
+
+/// Whether records look as they are expected to.
+pub(super) fn is_of_this_layout(records: &str) -> bool {
+    let bytes = unescaped(records.as_bytes()).unwrap_or_default();
+    Fields(&bytes).u32() == Some(LAYOUT)
+}
+
+/// Goes through notes in their order.
+pub(in crate::record) struct Telling {
+    sink: Arc<Sink>,
+    server: Arc<ServerSide>,
+    /// The last record was of this ring, and so many had been lost then.
+    epoch: Option<i64>,
+    lost: u64,
+    /// When the server was asked last, and how well its clock was known.
+    asked: Micros,
+    clock: Clock,
+}
+
+impl Telling {
+    /// Of what is told from now on.
+    pub fn new(sink: &Arc<Sink>, server: &Arc<ServerSide>, now: Micros) -> Self {
+        Self {
+            sink: Arc::clone(sink),
+            server: Arc::clone(server),
+            epoch: None,
+            lost: 0,
+            asked: now,
+            clock: Clock::default(),
+        }
+    }
+
+    pub fn told(&mut self, note: &[u8]) {
+        if note == Look::OVER {
+            self.server
+                .told(Vec::new(), Micros::MAX, self.clock.slack());
+            return;
+        }
+        let Some((look, records)) = Look::of(note) else {
+            return self.missing(self.asked, 0, GARBLED);
+        };
+        self.clock = look.clock;
+        let mut until = Micros::MIN;
+        let records = self.records(&look, records, &mut until);
+        let records = records.unwrap_or_else(|| {
+            self.missing(look.answered, 0, GARBLED);
+            Vec::new()
+        });
+        if look.is_all {
+            until = look.asked;
+        }
+        self.server.told(records, until, look.clock.slack());
+        self.asked = look.asked;
+    }
+
+    fn records(&mut self, look: &Look, text: &[u8], until: &mut Micros) -> Option<Vec<Record>> {
+        let bytes = unescaped(text)?;
+        let mut rest = Fields(&bytes);
+        if rest.u32()? != LAYOUT {
+            return None;
+        }
+        let mut records = Vec::new();
+        while !rest.0.is_empty() {
+            let (length, is_ours) = (rest.u32()? as usize, rest.u32()? != 0);
+            let read = record(rest.take(length)?, look.clock.offset)?;
+            self.count(look, read.lost);
+            // Records come in the order in which room was reserved for them, after the end.
+            *until = (*until).max(read.record.ended_at - look.clock.slack());
+            if is_ours && read.is_end {
+                records.push(read.record);
+            }
+        }
+        Some(records)
+    }
+
+    /// Says what was lost before a record.
+    fn count(&mut self, look: &Look, lost: u64) {
+        let another = self.epoch.is_some_and(|before| before != look.epoch);
+        let before = match another {
+            true => 0,
+            false => self.lost,
+        };
+        if another {
+            self.missing(look.answered, 0, RESTARTED);
+        }
+        // Before this recording was there, the ring was full as it should be.
+        if lost > before && self.epoch.is_some() {
+            self.missing(look.answered, lost - before, FULL);
+        }
+        (self.epoch, self.lost) = (Some(look.epoch), lost);
+    }
+
+    fn missing(&self, to: Micros, transactions: u64, reason: &str) {
+        let reason = reason.to_owned();
+        self.sink.gap(Gap {
+            from: self.asked,
+            to,
+            cause: GapCause::Dropped {
+                requests: 0,
+                transactions,
+                reason,
+            },
+        });
+    }
+}
+
+/// A record, and what is of no interest once it was looked at.
+#[derive(Debug, PartialEq)]
+struct Read {
+    record: Record,
+    /// Records that were lost before it.
+    lost: u64,
+    /// It tells how a transaction ended.
+    is_end: bool,
+}
+
+fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
+    let mut head = Fields(bytes.get(..RECORD_HEAD)?);
+    let mut rest = Fields(&bytes[RECORD_HEAD..]);
+    let (xid, ordinal, lost) = (head.u64()?, head.u64()?, head.u64()?);
+    let mut moment = || Some(head.i64()? + EPOCH_2000 + offset);
+    let (backend_start, started, ended_at) = (moment()?, moment()?, moment()?);
+    let (_end_lsn, _database, process) = (head.u64()?, head.u32()?, head.u32()?);
+    let (statements, left_out) = (head.u32()?, head.u32()?);
+    let (notes, subtransactions) = (head.u32()? as usize, head.u32()? as usize);
+    let &[_backend_type, isolation, ended, _gid] = head.take(4)? else {
+        return None;
+    };
+    let snapshot = first_snapshot(rest.take(notes)?)?;
+    let (mut subxids, mut aborted_subxids) = (Vec::new(), Vec::new());
+    for _ in 0..subtransactions {
+        let mut one = Fields(rest.take(SUBXID)?);
+        // A subtransaction's id is assigned after its parent's.
+        let id = Xid(xid + u64::from(one.u32()?.wrapping_sub(xid as u32)));
+        let _level = one.u32()?;
+        match one.u32()? {
+            0 => subxids.push(id),
+            _ => aborted_subxids.push(id),
+        }
+    }
+    // ENDED_COMMIT to ENDED_ROLLBACK_PREPARED, and XACT_READ_UNCOMMITTED to XACT_SERIALIZABLE.
+    let ended = match ended {
+        0 | 4 | 5 => Some(Ended::Committed),
+        1 | 2 => Some(Ended::Aborted),
+        3 => Some(Ended::Prepared),
+        _ => None,
+    };
+    let isolation = match isolation {
+        0 | 1 => Some(Isolation::ReadCommitted),
+        2 => Some(Isolation::RepeatableRead),
+        3 => Some(Isolation::Serializable),
+        _ => None,
+    };
+    Some(Read {
+        lost,
+        is_end: ended.is_some(),
+        record: Record {
+            process,
+            backend_start,
+            ordinal,
+            xid: (xid > 0).then_some(Xid(xid)),
+            subxids,
+            aborted_subxids,
+            isolation,
+            started,
+            statements,
+            snapshot,
+            ended: ended.unwrap_or(Ended::Aborted),
+            ended_at,
+            left_out,
+        },
+    })
+}
+
+/// What the first statement saw, of what is noted about statements; outside `None` if that cannot
+/// be read.
+fn first_snapshot(notes: &[u8]) -> Option<Option<Snapshot>> {
+    let mut rest = notes;
+    while !rest.is_empty() {
+        // NOTE_SNAPSHOT; the others have nothing but their heads.
+        if *rest.get(4)? != 0 {
+            rest = rest.get(STATEMENT_NOTE..)?;
+            continue;
+        }
+        let mut note = Fields(rest.get(STATEMENT_NOTE..)?);
+        let (xmin, xmax, count) = (note.u64()?, note.u64()?, note.u64()?);
+        let ids = note.take(usize::try_from(count).ok()?.checked_mul(4)?)?;
+        let ids = ids.chunks_exact(4).map(|id| Fields(id).u32());
+        let mut in_progress = Vec::with_capacity(ids.len());
+        for id in ids {
+            in_progress.push(Xid(xmin + u64::from(id?.wrapping_sub(xmin as u32))));
+        }
+        in_progress.sort_unstable();
+        return Some(Some(Snapshot {
+            xmin: Xid(xmin),
+            xmax: Xid(xmax),
+            in_progress,
+        }));
+    }
+    Some(None)
+}
+
+/// Bytes, out of `\x0123…`.
+fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix(b"\\x")?;
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    let mut bytes = Vec::with_capacity(digits.len() / 2);
+    for pair in digits.chunks(2) {
+        let &[high, low] = pair else {
+            return None;
+        };
+        bytes.push((value(high)? << 4 | value(low)?) as u8);
+    }
+    Some(bytes)
+}
+
+/// Little-endian numbers, one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let bytes = self.take(4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let bytes = self.take(8)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    fn i64(&mut self) -> Option<i64> {
+        self.u64().map(|number| number as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn one_clock_is_taken_for_one_and_two_for_two() {
+        assert_eq!(
+            Clock::of(1000, 1150, 1400),
+            Clock {
+                offset: 0,
+                doubt: 201
+            }
+        );
+        assert_eq!(
+            Clock::of(1000, 5000, 1400),
+            Clock {
+                offset: -3800,
+                doubt: 201
+            }
+        );
+    }
+
+    /// As a server writes it: an id that has come round in 32 bits, notes of both kinds,
+    /// subtransactions.
+    fn written() -> Vec<u8> {
+        let xid = (5u64 << 32) | 0xffff_fff0;
+        let mut notes = Vec::new();
+        notes.extend([2, 0, 0, 0, 1, 0, 0, 0]);
+        notes.extend([3, 0, 0, 0, 0, 0, 0, 0]);
+        for number in [xid - 1, xid + 20, 2] {
+            notes.extend(number.to_le_bytes());
+        }
+        for id in [(xid + 18) as u32, xid as u32] {
+            notes.extend(id.to_le_bytes());
+        }
+        let mut record = Vec::new();
+        for number in [xid, 7, 3, 11, 12, 13, 99] {
+            record.extend(number.to_le_bytes());
+        }
+        for number in [16384, 4711, 3, 1, notes.len() as u32, 2] {
+            record.extend(number.to_le_bytes());
+        }
+        record.extend([3, 1, 0, 0, 0, 0, 0, 0]);
+        record.extend(notes);
+        for (id, aborted) in [(xid + 1, 0), (xid + 0x11, 1)] {
+            for number in [id as u32, 2, aborted] {
+                record.extend(number.to_le_bytes());
+            }
+        }
+        record
+    }
+
+    #[test]
+    fn a_record_is_read_as_the_server_writes_it() {
+        let read = record(&written(), 1000).unwrap();
+        let xid = (5u64 << 32) | 0xffff_fff0;
+        let expected = Record {
+            process: 4711,
+            backend_start: EPOCH_2000 + 1011,
+            ordinal: 7,
+            xid: Some(Xid(xid)),
+            subxids: vec![Xid(xid + 1)],
+            aborted_subxids: vec![Xid(xid + 0x11)],
+            isolation: Some(Isolation::ReadCommitted),
+            started: EPOCH_2000 + 1012,
+            statements: 3,
+            snapshot: Some(Snapshot {
+                xmin: Xid(xid - 1),
+                xmax: Xid(xid + 20),
+                in_progress: vec![Xid(xid), Xid(xid + 18)],
+            }),
+            ended: Ended::Committed,
+            ended_at: EPOCH_2000 + 1013,
+            left_out: 1,
+        };
+        assert_eq!((read.record, read.lost, read.is_end), (expected, 3, true));
+    }
+
+    #[test]
+    fn of_what_is_cut_off_nothing_is_read() {
+        let whole = written();
+        for length in 0..whole.len() {
+            assert_eq!(record(&whole[..length], 0), None, "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_note_is_read_as_it_was_written(numbers: [i64; 5], is_all: bool, records in "[0-9a-f]*") {
+            let look = Look {
+                asked: numbers[0],
+                answered: numbers[1],
+                clock: Clock { offset: numbers[2], doubt: numbers[3] },
+                epoch: numbers[4],
+                is_all,
+            };
+            let note = look.with(&records);
+            prop_assert_eq!(Look::of(&note), Some((look, records.as_bytes())));
+        }
+
+        #[test]
+        fn nothing_makes_it_stumble(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = (record(&bytes, 0), first_snapshot(&bytes), unescaped(&bytes), Look::of(&bytes));
+        }
+    }
+}
