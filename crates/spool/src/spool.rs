@@ -1,9 +1,7 @@
 //! What was told, on disk until somebody has time to read it.
 //!
 //! ```text
-//!   drain ──▶ Writer ──▶ ┌────────┬────────┬─────┐ ──▶ Reader, some time later
-//!                        │  file  │  file  │ fi… │
-//!                        └────────┴────────┴─────┘
+//!   drain ──▶ Writer ──▶ │ file │ file │ fi… ──▶ Reader, some time later
 //!   file      chunk │ chunk │ …
 //!   chunk     length u32 │ its number u64 │ blocks, sealed
 //!   block     length of the contents u32 │ ring u32 │ kind u32 │ contents
@@ -76,8 +74,8 @@ pub enum Entry<'a> {
     Noted(&'a [u8]),
 }
 
-/// A new spool, in files without names in this folder. It may hold `limit` bytes that were not read,
-/// and not much more than is taken at once besides.
+/// A new spool, in files without names in this folder. It may hold `limit` bytes that were not
+/// read, and not much more than is taken at once besides.
 pub fn spool(folder: &Path, limit: u64) -> Result<(Writer, Reader), SpoolError> {
     let first = nameless(folder)?;
     let shared = Arc::new(Shared {

@@ -15,9 +15,9 @@
 //! they saw:
 //!
 //! ```text
-//!   taps ─────────────▶ ┌───────┐    inside::Streams ──▶ past: RecordingDriver ──┐
-//!                       │ spool │ ─▶                                             ├─▶ server_side: join ──▶ Sink
-//!   extension: Reader ▶ └───────┘    extension: Telling ─────────────────────────┘
+//!   taps ─────────────▶ ┌───────┐    inside ──▶ past: RecordingDriver ──┐
+//!                       │ spool │ ─▶                                    ├─▶ server_side ──▶ Sink
+//!   extension: Reader ▶ └───────┘    extension: Telling ────────────────┘
 //! ```
 //!
 //! Start reading at [`start`]; `session` turns what the observer of one session says into records,
@@ -239,7 +239,10 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let identity = options.pg_identity.as_ref().map(load).transpose()?;
     let asked = Database::ask(&connector, &options.postgres).await?;
 
-    let claim = Claim::stake(&connector, &options.front).await?;
+    let claim = match options.front {
+        Front::Inside(Transactions::Extension) => Some(Claim::stake(&connector).await?),
+        _ => None,
+    };
     // Ports before the trace: a start that fails leaves no recorder behind in it.
     let bound = options.front.bind().await?;
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());

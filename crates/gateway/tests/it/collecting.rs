@@ -1,6 +1,6 @@
 //! A witness that keeps what it is told.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,6 +18,8 @@ pub struct Collecting {
     /// Why requests may be missing.
     pub missed: Mutex<Vec<String>>,
     pub in_flight: watch::Sender<usize>,
+    /// Who can wait is to.
+    pub full: AtomicBool,
     /// `None`: responses need not wait.
     disk: Option<watch::Receiver<bool>>,
     /// It is always the same time, if this is not set.
@@ -31,6 +33,7 @@ impl Collecting {
             requests: Mutex::default(),
             missed: Mutex::default(),
             in_flight: watch::Sender::new(0),
+            full: AtomicBool::new(false),
             disk,
             timed: false,
         })
@@ -83,6 +86,10 @@ impl Witness for Collecting {
     fn ended(&self, request: Request) {
         self.requests.lock().unwrap().push(request);
         self.in_flight.send_modify(|count| *count -= 1);
+    }
+
+    fn has_room(&self) -> bool {
+        !self.full.load(Ordering::SeqCst)
     }
 
     fn missed(&self, _: Micros, _: Micros, reason: &str) {

@@ -15,7 +15,6 @@ use hindcast_trace::Micros;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::front::{Front, Transactions};
 use super::sink::Sink;
 use crate::http::Witness;
 pub(super) use told::Telling;
@@ -64,15 +63,8 @@ struct Reader {
 pub(super) struct Claim(Client);
 
 impl Claim {
-    /// If the server is to tell of transactions. What the extension has noted so far is thrown
-    /// away.
-    pub async fn stake(
-        connector: &Connector,
-        front: &Front,
-    ) -> Result<Option<Self>, ExtensionError> {
-        if !matches!(front, Front::Inside(Transactions::Extension)) {
-            return Ok(None);
-        }
+    /// What the extension has noted so far is thrown away.
+    pub async fn stake(connector: &Connector) -> Result<Self, ExtensionError> {
         let client = connector.client(&ConnectOptions::named(NAME)).await?;
         loop {
             let row = client.query_one(TAKE, &[]).await?;
@@ -81,7 +73,7 @@ impl Claim {
             }
             // What is written meanwhile may be left.
             if row.get::<i64>(1) < i64::from(u16::MAX) {
-                return Ok(Some(Self(client)));
+                return Ok(Self(client));
             }
         }
     }

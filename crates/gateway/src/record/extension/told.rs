@@ -1,12 +1,13 @@
 //! What was taken from the server's extension, turned into records.
 //!
 //! ```text
-//!   a note     asked │ answered │ offset │ doubt │ epoch │ is_all: i64 each │ records, as bytea's text
+//!   a note     asked │ answered │ offset │ doubt │ epoch │ is_all │ records, as bytea's text
 //!   records    layout u32 │ length u32 │ is_ours u32 │ record │ length u32 │ …
 //!   record     head │ notes │ subtransactions │ name of a prepared transaction
 //! ```
 //!
-//! Records, and what they consist of, are as the extension keeps them in memory: see `hindcast.h`.
+//! The numbers of a note are i64s. Records, and what they consist of, are as the extension keeps
+//! them in memory: see `hindcast.h`.
 //! It has neither clock nor connection.
 
 use std::sync::Arc;

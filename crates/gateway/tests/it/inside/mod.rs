@@ -4,10 +4,11 @@ mod stage;
 
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hindcast_spool::Drain;
 use hindcast_trace::{Digest, Response};
-use stage::{Stage, clients, compare, free_port, header, program};
+use stage::{Stage, clients, compare, free_port, header, numbered, program};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common::*;
@@ -65,6 +66,27 @@ async fn python(how: &str) {
     compare(&stage, &seen, false).await;
     let seen = stage.end().await.seen;
     assert_eq!((seen.without_turn, seen.turns_unused), (0, 0));
+}
+
+/// What the trace has no room for waits in the spool, while it is more than half full and after.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_written_yet_waits() {
+    let (mut stage, port) = (Stage::with_limit(4 << 20), free_port());
+    stage.tapped(Command::new("python3").args(["-c", PYTHON, &port.to_string(), "threads"]));
+    stage.listens(port).await;
+    stage.witness.full.store(true, Ordering::SeqCst);
+    let mut seen = Vec::new();
+    while stage.unread() <= (4 << 20) / 2 {
+        let first = seen.len();
+        seen.extend(numbered(port, first, 4, 30).await);
+    }
+    assert!(stage.witness.requests.lock().unwrap().len() < seen.len() / 2);
+    stage.witness.full.store(false, Ordering::SeqCst);
+    until("all was looked at", async || stage.unread() == 0).await;
+    let first = seen.len();
+    seen.extend(numbered(port, first, 2, 5).await);
+    compare(&stage, &seen, false).await;
+    stage.end().await;
 }
 
 /// Much of what rings have no room for is lost. What is said to have been answered was.

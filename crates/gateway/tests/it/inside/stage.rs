@@ -31,14 +31,23 @@ pub struct Stage {
 
 impl Stage {
     pub fn new() -> Self {
+        Self::with_limit(u64::MAX)
+    }
+
+    /// With so many bytes of spool.
+    pub fn with_limit(spool_max: u64) -> Self {
         let board =
             Arc::new(SharedBoard::make(Purpose::Record { first: 1 }, &Redirect::NONE).unwrap());
         let drain = Drain::with_board(Arc::clone(&board)).unwrap();
-        Self::with(drain, Box::new(move || board.take_number()))
+        Self::with_spool(drain, Box::new(move || board.take_number()), spool_max)
     }
 
     /// `numbers`: for requests to which the tap gives none.
     pub fn with(drain: Drain, numbers: Numbers) -> Self {
+        Self::with_spool(drain, numbers, u64::MAX)
+    }
+
+    pub fn with_spool(drain: Drain, numbers: Numbers, spool_max: u64) -> Self {
         let variable = drain.variable();
         let witness = Collecting::timed();
         let options = InsideOptions {
@@ -49,7 +58,7 @@ impl Stage {
         };
         let told = Arc::clone(&witness) as Arc<dyn Witness>;
         let folder = tempfile::tempdir().unwrap();
-        let spool = spool(folder.path(), u64::MAX).unwrap();
+        let spool = spool(folder.path(), spool_max).unwrap();
         // Some programs change their user.
         let readable = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), readable).unwrap();
@@ -95,6 +104,12 @@ impl Stage {
             panic!("{command:?}: {error}. `scripts/setup` installs what tests need")
         });
         self.programs.push(child);
+    }
+
+    /// How many bytes the taps told that were not looked at.
+    pub fn unread(&self) -> u64 {
+        let inside = self.inside.as_ref().expect("it goes on");
+        inside.meter().read().unread
     }
 
     /// Waits until somebody listens.
@@ -192,12 +207,17 @@ pub struct Seen {
 
 /// Some clients at a time, each with requests one after the other, of all kinds.
 pub async fn clients(port: u16, count: usize, rounds: usize) -> Vec<Seen> {
+    numbered(port, 0, count, rounds).await
+}
+
+/// Their requests are numbered from there on.
+pub async fn numbered(port: u16, first: usize, count: usize, rounds: usize) -> Vec<Seen> {
     let clients = (0..count).map(|number| {
         tokio::spawn(async move {
             let http = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
             let mut seen = Vec::new();
             for round in 0..rounds {
-                seen.push(exchange(&http, port, number * rounds + round).await);
+                seen.push(exchange(&http, port, first + number * rounds + round).await);
             }
             seen
         })
