@@ -25,7 +25,7 @@ use crate::plan::Plan;
 use crate::recording::{Answer, Fate, Recording};
 use crate::rules::{Frontier, Rules};
 use crate::shapes::Shapes;
-use crate::transaction::{Ask, Claim, Ended, EndedAs};
+use crate::transaction::{Ask, Claim, Ended, EndedAs, Stop, Stopped};
 use crate::verdict::{Divergence, DivergenceKind, Position};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,12 +38,31 @@ pub struct Counts {
     pub divergences: u64,
 }
 
+/// What a replay is run to look at, instead of to its end.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// The transaction whose own writes are to be seen, and up to where.
+    pub stop: Option<Stop>,
+    stopped: Option<Stopped>,
+}
+
+impl Look {
+    pub fn new(stop: Option<Stop>) -> Self {
+        Self {
+            stop,
+            stopped: None,
+        }
+    }
+}
+
 pub struct Coordinator {
     recording: Arc<Recording>,
     plan: Arc<Plan>,
     rules: Rules,
     /// The code is changed.
     changes: Option<Changes>,
+    /// The replay ends where this can be seen.
+    look: Option<Look>,
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
     /// By request: how many of its transactions, from the first on, are claimed. Only grows.
@@ -129,6 +148,7 @@ impl Coordinator {
             plan,
             rules,
             changes,
+            look: None,
             in_flight: BTreeSet::new(),
             shapes,
             counts,
@@ -139,6 +159,53 @@ impl Coordinator {
             unreadable: None,
             steps: 0,
         }
+    }
+
+    /// Has the replay end where the database holds what [`Recording::look`] sees, and nothing else.
+    /// The recording was loaded with such a snapshot.
+    pub fn look(&mut self, look: Look) {
+        self.look = Some(look);
+    }
+
+    /// The transaction that does not go on to its end.
+    pub fn stop_at(&self) -> Option<Stop> {
+        self.look.as_ref().and_then(|look| look.stop)
+    }
+
+    /// The transaction is where it was to be stopped.
+    pub fn stopped(&mut self, stopped: Stopped) {
+        self.steps += 1;
+        if let Some(look) = &mut self.look {
+            look.stopped.get_or_insert(stopped);
+        }
+    }
+
+    /// What became of the transaction that was to be stopped, if it is there.
+    pub fn how_stopped(&self) -> Option<&Stopped> {
+        self.look.as_ref().and_then(|look| look.stopped.as_ref())
+    }
+
+    /// Whether the database holds what was to be looked at. All that is seen has committed, and
+    /// nothing else commits, since the snapshot is never taken.
+    pub fn is_seen(&self) -> bool {
+        self.look.as_ref().is_some_and(|look| match look.stop {
+            None => self.may_look(),
+            Some(_) => look.stopped.is_some(),
+        })
+    }
+
+    fn may_look(&self) -> bool {
+        let look = self.recording.look();
+        self.rules.schedule().may_take_snapshot(look)
+    }
+
+    /// Whether what a transaction does matters to what is to be looked at.
+    fn matters(&self, tx: Tx) -> bool {
+        let levels = self.rules.schedule().levels();
+        self.look.as_ref().is_none_or(|look| {
+            let own = look.stop.is_some_and(|stop| stop.tx == tx);
+            own || levels.sees(self.recording.look(), tx)
+        })
     }
 
     /// A transaction of the service takes its first snapshot. `opening` is the hash of that
@@ -263,7 +330,10 @@ impl Coordinator {
     }
 
     pub fn may(&self, ask: Ask) -> bool {
-        self.rules.may(ask, &self.recording)
+        match ask {
+            Ask::Stop(_) => self.how_stopped().is_none() && self.may_look(),
+            _ => self.rules.may(ask, &self.recording),
+        }
     }
 
     pub fn took_snapshot(&mut self, tx: Tx) {
@@ -413,7 +483,8 @@ impl Coordinator {
     pub fn diverge_at(&mut self, tx: Tx, kind: DivergenceKind) {
         let recorded = self.recording.transaction(tx);
         let request = recorded.request.map(|(request, _)| request);
-        if self.stopped || request.is_some_and(|request| !self.compares(request)) {
+        let unseen = self.look.is_some() && (self.is_seen() || !self.matters(tx));
+        if self.stopped || unseen || request.is_some_and(|request| !self.compares(request)) {
             return;
         }
         let request = request.map(|request| self.recording.request(request).id);
@@ -507,6 +578,7 @@ impl Coordinator {
     pub fn is_over(&self) -> bool {
         let outdated = |changes: &Changes| changes.outdated().is_some();
         self.first.is_some() && !self.keep_going
+            || self.is_seen()
             || self.changes.as_ref().is_some_and(outdated)
             || self.unreadable.is_some()
     }

@@ -249,6 +249,9 @@ fn stuck(monitor: &Monitor, recording: &Recording, patience: Duration) -> Diverg
 
 fn describe_wait(recording: &Recording, tx: Tx, on: Option<Tx>) -> String {
     let name = |tx: Tx| {
+        if tx == recording.look() {
+            return "what is to be seen".to_owned();
+        }
         let recorded = recording.transaction(tx);
         match recorded.request {
             Some((request, _)) => format!(

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::hold::{Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::recording::{Fate, Recording};
 use crate::shared::Shared;
-use crate::transaction::{Claim, Ended};
+use crate::transaction::{Claim, Ended, Stopped};
 
 /// Why a ghost could not be run. The replay goes on without it, and diverges if that matters.
 #[derive(Debug, thiserror::Error)]
@@ -260,6 +260,9 @@ impl Context for GhostContext {
     fn lost(&mut self, claim: Claim) {
         self.over = true;
         self.shared.monitor.with(|c| c.lost(claim));
+    }
+    fn stopped(&mut self, stopped: Stopped) {
+        self.shared.monitor.with(|c| c.stopped(stopped));
     }
     fn outside_write_refused(&mut self, _statement: &str) {}
 }

@@ -12,7 +12,7 @@ use hindcast_wire::Wires;
 
 use crate::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::shared::Shared;
-use crate::transaction::{Ask, Claim, Ended};
+use crate::transaction::{Ask, Claim, Ended, Stopped};
 
 /// A session of the service.
 pub struct ServiceContext {
@@ -64,6 +64,9 @@ impl Context for ServiceContext {
     }
     fn lost(&mut self, claim: Claim) {
         self.shared.monitor.with(|c| c.lost(claim));
+    }
+    fn stopped(&mut self, stopped: Stopped) {
+        self.shared.monitor.with(|c| c.stopped(stopped));
     }
     fn outside_write_refused(&mut self, statement: &str) {
         let refused = &self.shared.refused;

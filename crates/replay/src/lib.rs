@@ -14,7 +14,8 @@
 //! - [`hold`] follows one session of the service and makes it wait. Pure.
 //! - [`monitor`] is the lock around the coordinator, [`shared`] what all sessions share.
 //! - [`sender`], `ghosts`, `host`, `blockers` and [`service`] do the I/O. [`run`](mod@run) starts
-//!   them and watches them; [`faithful`] makes a verdict of it.
+//!   them and watches them; [`faithful`] makes a verdict of it, [`see`] leaves the database as a
+//!   transaction saw it.
 //!
 //! Changed code runs under other rules (`order::retroaction`): [`changes`] keeps account of what it
 //! does otherwise. What becomes of that is in `hindcast-retro`.
@@ -44,6 +45,7 @@ pub mod redacted;
 pub mod restore;
 mod rules;
 pub mod run;
+pub mod see;
 pub mod sender;
 pub mod service;
 pub mod shapes;

@@ -128,6 +128,9 @@ pub struct Scope<'a> {
     pub request: &'a (dyn Fn(RequestId) -> bool + Sync),
     /// Which ghosts are run.
     pub ghost: &'a (dyn Fn(ShapeId) -> bool + Sync),
+    /// A snapshot besides those of the transactions, [`Recording::look`] in the schedule. As long
+    /// as it is not taken, nothing commits that it does not see.
+    pub look: Option<Snapshot>,
 }
 
 impl Scope<'_> {
@@ -136,6 +139,7 @@ impl Scope<'_> {
         changed: false,
         request: &|_| true,
         ghost: &|_| true,
+        look: None,
     };
 }
 
@@ -295,6 +299,11 @@ impl Recording {
             .map(|(_, tx)| Tx(tx))
     }
 
+    /// What stands for [`Scope::look`] in the schedule: one past the transactions.
+    pub fn look(&self) -> Tx {
+        Tx(self.transactions.len() as u32)
+    }
+
     /// Reads a transaction's extras back.
     pub fn extras(&self, tx: Tx) -> io::Result<Extras> {
         let range = &self.transaction(tx).extras;
@@ -425,13 +434,18 @@ impl<'a> Loading<'a> {
             self.aborted.retain(|(tx, _)| !retried(tx));
             self.snapshots.extend(self.aborted);
         }
-        let mut writers = Writers::new(recording.transactions.len());
+        let look = self.scope.look.as_ref();
+        let snapshots = recording.transactions.len() + usize::from(look.is_some());
+        let mut writers = Writers::new(snapshots);
         for (tx, xid) in self.writers {
             writers.insert(tx, xid);
         }
         let mut seen = writers.sorted()?;
         for (tx, snapshot) in self.snapshots {
             seen.insert(tx, &snapshot)?;
+        }
+        if let Some(snapshot) = look {
+            seen.insert(recording.look(), snapshot)?;
         }
         Ok((recording, seen.levels()?, self.locks))
     }

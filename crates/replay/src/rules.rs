@@ -72,6 +72,7 @@ impl Rules {
                 Ask::Act(tx) => retroaction.may_act(tx),
                 Ask::Commit(tx) => retroaction.may_commit(tx),
                 Ask::Lock(..) => true,
+                Ask::Stop(_) => false,
             },
         }
     }
@@ -169,6 +170,7 @@ impl Recorded {
             Ask::Lock(tx, statement) => self.schedule.may_lock(tx, statement),
             Ask::Commit(tx) => self.schedule.may_commit(tx),
             Ask::Act(_) => true,
+            Ask::Stop(_) => false,
         };
         let is_writer = |tx| self.schedule.levels().visible_from(tx).is_some();
         permitted
@@ -180,7 +182,7 @@ impl Recorded {
                     (Ask::Snapshot(tx), _) => !recording.transaction(tx).has_snapshot,
                     (Ask::Commit(tx), Some(Step::Commit(next))) => tx == *next || !is_writer(tx),
                     (Ask::Commit(tx), _) => !is_writer(tx),
-                    (Ask::Lock(..) | Ask::Act(_), _) => true,
+                    (Ask::Lock(..) | Ask::Act(_) | Ask::Stop(_), _) => true,
                 }
             })
     }

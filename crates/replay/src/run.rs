@@ -224,6 +224,7 @@ impl Run {
         let is_left_out = |tx: &Tx| !ghosts.values().any(|own| own.contains(tx));
         coordinator.leave_out(recording.ghosts().filter(is_left_out).collect());
         let (plan, shapes) = (Arc::clone(coordinator.plan()), coordinator.shapes());
+        let stop = coordinator.stop_at();
         let reading = shapes.reading.clone();
         let monitor = Monitor::new(coordinator);
         let shared = Arc::new(Shared::new(monitor, recording, reading, code));
@@ -235,6 +236,7 @@ impl Run {
             scripts: Arc::new(ScriptCache::default()),
             pinned: setting.unpinned.is_some(),
             code,
+            stop,
         };
         let connector = Arc::new(Connector::new(setting.database.clone())?);
         let host = HoldingHost {

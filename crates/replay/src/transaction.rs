@@ -14,14 +14,42 @@ pub enum Ask {
     /// To write or lock, for a transaction of changed code that aborted originally.
     Act(Tx),
     Commit(Tx),
+    /// To end for good where it was to be stopped, with what it has written so far; see [`Stop`].
+    Stop(Tx),
 }
 
 impl Ask {
     pub fn tx(self) -> Tx {
         match self {
-            Self::Snapshot(tx) | Self::Lock(tx, _) | Self::Act(tx) | Self::Commit(tx) => tx,
+            Self::Snapshot(tx)
+            | Self::Lock(tx, _)
+            | Self::Act(tx)
+            | Self::Commit(tx)
+            | Self::Stop(tx) => tx,
         }
     }
+}
+
+/// Where a transaction is stopped, to look at what it saw there. What it has written so far is
+/// committed, so that every session sees it, and it does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub tx: Tx,
+    /// Before the statement with this index. Where the transaction has no `COMMIT` of its own, the
+    /// number of its statements stands for its end.
+    pub statement: u32,
+}
+
+/// What became of a transaction where it was to be stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// What it has written is committed. `shape`: of the statements so far.
+    Committed { shape: ShapeId },
+    /// That failed, or something had failed before.
+    Failed { error: Option<String> },
+    /// The client sent the statement in one text with the one before it, which the server runs as
+    /// a whole.
+    InOneText,
 }
 
 /// A transaction that no recorded one corresponds to, numbered in the order in which they began.

@@ -210,6 +210,7 @@ impl Attempt<'_> {
             changed: true,
             request: &|id| !skip.contains(&id) && self.selector.executes(id),
             ghost: &|shape| self.selector.executes_ghost(shape),
+            look: None,
         };
         // This takes a while for long recordings. No other task waits for this thread.
         let (recording, levels, _) =

@@ -17,7 +17,7 @@ use super::plan::{Plan, Split, Step};
 use super::transaction::{Kind, Open};
 use super::{Advance, Code, Context, Holder, Next, Session, Unreadable};
 use crate::shapes::only_reads;
-use crate::transaction::{Ask, Claim};
+use crate::transaction::{Ask, Claim, Stop};
 
 impl Holder {
     /// Plans the next batch, if a whole one is there.
@@ -145,6 +145,9 @@ impl Holder {
                 completed: self.split.take().map_or(0, |split| split.completed),
             });
             return Ok(plan);
+        }
+        if self.stops_within(statements.len()) {
+            plan.steps.push_back(Step::CannotStop);
         }
         for statement in &statements {
             plan.steps.extend(self.before(statement));
@@ -340,6 +343,7 @@ impl Holder {
         let Some(open) = &mut self.transaction else {
             return steps;
         };
+        steps.extend(stop(open, self.options.stop));
         let index = open.note_statement(statement, changed);
         let followed = open.followed().filter(|_| self.status != Status::Failed);
         let Some(claim) = followed else {
@@ -368,7 +372,20 @@ impl Holder {
         steps
     }
 
+    /// Whether the open transaction is to be stopped between the statements of a text with so many.
+    fn stops_within(&self, count: usize) -> bool {
+        let open = self.transaction.as_ref();
+        open.zip(self.options.stop).is_some_and(|(open, stop)| {
+            let first = open.statements();
+            let within = first + 1..first + count as u32;
+            open.run() == Some(stop.tx) && within.contains(&stop.statement)
+        })
+    }
+
     fn leave_wrapped(&mut self, plan: &mut Plan) {
+        if let Some(open) = &self.transaction {
+            plan.steps.extend(stop(open, self.options.stop));
+        }
         if let Some(open) = &self.transaction
             && let Some(claim) = open.followed()
         {
@@ -447,6 +464,22 @@ impl Holder {
         self.sync(&mut plan);
         plan
     }
+}
+
+/// What is done where a transaction is to be stopped, if that is here.
+fn stop(open: &Open, stop: Option<Stop>) -> Vec<Step> {
+    let here = |stop: &Stop| open.run() == Some(stop.tx) && open.statements() == stop.statement;
+    let Some(stop) = stop.filter(here) else {
+        return Vec::new();
+    };
+    vec![
+        Step::Hold(Ask::Stop(stop.tx)),
+        Step::Own(Own::Commit),
+        Step::Settle,
+        Step::Stopped {
+            shape: open.shape(),
+        },
+    ]
 }
 
 /// What comes before a commit, the client's or ours.

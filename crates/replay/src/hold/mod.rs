@@ -46,7 +46,7 @@ use hindcast_wire::message::{backend as server, frontend as client};
 use hindcast_wire::sql::ScriptCache;
 use hindcast_wire::{Status, Wires};
 
-use crate::transaction::{Ask, Claim, Ended};
+use crate::transaction::{Ask, Claim, Ended, Stop, Stopped};
 use answers::{Answers, Owner};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
@@ -78,6 +78,8 @@ pub trait Context {
     fn ended(&mut self, claim: Claim, ended: Ended);
     fn served(&mut self, tx: Tx, complete: bool);
     fn lost(&mut self, claim: Claim);
+    /// The transaction of [`HoldOptions::stop`] is there, and goes no further.
+    fn stopped(&mut self, stopped: Stopped);
     /// The server refused a write outside any request.
     fn outside_write_refused(&mut self, statement: &str);
 
@@ -116,6 +118,8 @@ pub struct HoldOptions {
     /// The rewound database has the functions that honour pins.
     pub pinned: bool,
     pub code: Code,
+    /// The transaction that does not go on to its end.
+    pub stop: Option<Stop>,
 }
 
 impl HoldOptions {
@@ -553,6 +557,20 @@ impl Holder {
                 if self.status == Status::Failed => {}
             Step::Own(own) => self.send_own(own, out, cx)?,
             Step::Settle => {}
+            Step::Stopped { shape } => {
+                let commit = self.transaction.as_ref().map(|open| &open.own_commit);
+                cx.stopped(match commit {
+                    Some(commit) if commit.worked => Stopped::Committed { shape },
+                    commit => Stopped::Failed {
+                        error: commit.and_then(OwnCommit::error_text),
+                    },
+                });
+                return Ok(self.stop());
+            }
+            Step::CannotStop => {
+                cx.stopped(Stopped::InOneText);
+                return Ok(self.stop());
+            }
             Step::Hold(ask) => {
                 self.session.with_plan(Session::Waiting);
                 return Ok(Advance::Stop(Next::Wait(ask)));
@@ -570,6 +588,13 @@ impl Holder {
             Step::Ready => self.finish_wrapped(out, cx),
         }
         Ok(Advance::More)
+    }
+
+    /// The session goes no further.
+    fn stop(&mut self) -> Advance {
+        self.session.with_plan(Session::Waiting);
+        let stop = self.options.stop.expect("a transaction is to be stopped");
+        Advance::Stop(Next::Wait(Ask::Stop(stop.tx)))
     }
 
     fn send_own(

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
-use hindcast_trace::RequestId;
+use hindcast_trace::{RequestId, ShapeId};
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend as client;
 
@@ -34,6 +34,13 @@ pub(super) enum Step {
     },
     /// The client's autocommitted transaction is over: give it its `ReadyForQuery`.
     Ready,
+    /// Tell the context what became of the open transaction where it was to be stopped, by what the
+    /// commit before this came to. Nothing is taken after it.
+    Stopped {
+        shape: ShapeId,
+    },
+    /// The transaction was to be stopped within this text. Nothing is taken after it.
+    CannotStop,
     /// Tell the context that others need not wait for what the open transaction does up to its
     /// commit.
     Ran,

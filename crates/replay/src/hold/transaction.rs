@@ -44,6 +44,14 @@ pub(super) struct OwnCommit {
     pub error: Option<Bytes>,
 }
 
+impl OwnCommit {
+    /// Why it did not work, if the server said so.
+    pub fn error_text(&self) -> Option<String> {
+        let body = self.error.as_ref()?.get(5..)?;
+        Some(error_text(body))
+    }
+}
+
 /// An open transaction.
 #[derive(Debug)]
 pub(super) struct Open {
@@ -181,6 +189,16 @@ impl Open {
         index
     }
 
+    /// How many statements were sent so far.
+    pub fn statements(&self) -> u32 {
+        self.statements
+    }
+
+    /// The shape of the statements that were sent so far.
+    pub fn shape(&self) -> ShapeId {
+        ShapeId(self.shape.value())
+    }
+
     /// The statement with this index locks, and it is to be told when it has.
     pub fn note_lock(&mut self, statement: u32) {
         self.locks.push_back(statement);
@@ -245,12 +263,13 @@ impl Open {
     }
 
     pub fn into_ended(self) -> Ended {
+        let shape = self.shape();
         let fate = match self.has_committed() {
             true => EndedAs::Committed,
             false => EndedAs::RolledBack { error: self.error },
         };
         Ended {
-            shape: ShapeId(self.shape.value()),
+            shape,
             digest: self.digest.value(),
             rows: self.digest.rows(),
             fate,

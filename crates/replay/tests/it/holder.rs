@@ -20,6 +20,7 @@ mod served;
 mod server;
 mod session;
 mod simple;
+mod stopped;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use bytes::BytesMut;
 use expect_test::Expect;
 use hindcast_order::Tx;
 use hindcast_replay::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
-use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs};
+use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Stop, Stopped};
 use hindcast_trace::{Id, Isolation, RequestId, SequenceValue};
 use hindcast_wire::Direction;
 use hindcast_wire::Wires;
@@ -113,6 +114,14 @@ impl Context for Told {
     fn lost(&mut self, claim: Claim) {
         self.hear(format!("{claim:?} lost"));
     }
+    fn stopped(&mut self, stopped: Stopped) {
+        self.hear(match stopped {
+            Stopped::Committed { .. } => "stopped".to_owned(),
+            Stopped::Failed { error: None } => "stopped, and had failed".to_owned(),
+            Stopped::Failed { error: Some(error) } => format!("cannot be stopped: {error}"),
+            Stopped::InOneText => "cannot be stopped within a text".to_owned(),
+        });
+    }
     fn outside_write_refused(&mut self, statement: &str) {
         self.hear(format!("refused: {statement}"));
     }
@@ -145,11 +154,16 @@ struct Session {
 
 impl Session {
     fn new(code: Code, running: bool) -> Self {
+        Self::stopped(code, running, None)
+    }
+
+    fn stopped(code: Code, running: bool, stop: Option<Stop>) -> Self {
         let options = HoldOptions {
             trace_id_prefixes: vec![TRACE_PREFIX],
             scripts: Arc::new(ScriptCache::default()),
             pinned: true,
             code,
+            stop,
         };
         Self {
             holder: match running {
@@ -326,6 +340,7 @@ fn show_ask(ask: Ask) -> String {
         Ask::Lock(tx, statement) => format!("lock of {} by statement {statement}", tx.0),
         Ask::Act(tx) => format!("act of {}", tx.0),
         Ask::Commit(tx) => format!("commit of {}", tx.0),
+        Ask::Stop(tx) => format!("stop of {}", tx.0),
     }
 }
 

@@ -4,3 +4,4 @@ mod common;
 mod coordinator;
 mod faithful;
 mod holder;
+mod see;

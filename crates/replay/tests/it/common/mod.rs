@@ -44,6 +44,7 @@ const SCHEMA: &str = "
     INSERT INTO counter SELECT k, 0 FROM generate_series(1, 10) k;
     CREATE SCHEMA other;
     CREATE TABLE other.note (text text);
+    CREATE TABLE later (k int PRIMARY KEY, next int REFERENCES later DEFERRABLE INITIALLY DEFERRED);
     CREATE TABLE note (text text, at timestamptz DEFAULT now());";
 
 pub type Handler = fn(Call) -> BoxFuture<'static, Result<String, tokio_postgres::Error>>;
