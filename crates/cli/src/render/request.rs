@@ -131,8 +131,8 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
     let _ = writeln!(block, "  {}", belongs_to(transaction));
     match shape {
         Some(shape) => {
-            for statement in &shape.statements {
-                let _ = writeln!(block, "  {}", cut(statement, 160));
+            for (statement, number) in shape.statements.iter().zip(1..) {
+                let _ = writeln!(block, "  {number:>2}  {}", cut(statement, 160));
             }
         }
         None => {
