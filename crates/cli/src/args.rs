@@ -3,6 +3,7 @@
 mod base;
 pub mod exec;
 mod extension;
+mod see;
 mod standby;
 
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use hindcast_trace::{Location, RequestId};
 pub use base::{BaseAction, BaseArgs, BaseServerArgs, DropBaseArgs, ListBasesArgs, TakeBaseArgs};
 pub use exec::ExecArgs;
 pub use extension::{CheckArgs, ExtensionAction, InstallArgs};
+pub use see::SeeArgs;
 pub use standby::{
     DropArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
 };
@@ -52,6 +54,8 @@ pub enum Command {
     Prune(PruneArgs),
     /// Show one request, or one transaction and what it saw
     Show(ShowArgs),
+    /// Open psql on a database that holds exactly what a transaction saw
+    See(Box<SeeArgs>),
     /// Make a database as of just before a request
     Rewind(RewindArgs),
     /// Run recorded requests again, under the recorded concurrency, and compare
@@ -334,9 +338,9 @@ pub struct RangeArgs {
     pub across_gaps: bool,
 }
 
-/// How the service runs again, and what it is compared with.
+/// How the service runs again.
 #[derive(Args)]
-pub struct RunArgs {
+pub struct ServiceArgs {
     /// Where the service listens; default: as recorded
     #[arg(long, value_name = "URL")]
     pub app_url: Option<String>,
@@ -353,6 +357,13 @@ pub struct RunArgs {
     /// Let the service write outside any request
     #[arg(long)]
     pub allow_outside_writes: bool,
+}
+
+/// How the service runs again, and what it is compared with.
+#[derive(Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub service: ServiceArgs,
     /// A difference that does not matter: header:NAME, json:/pointer, or body:REGEX
     #[arg(long, value_name = "WHAT")]
     pub ignore: Vec<String>,
@@ -508,7 +519,7 @@ mod tests {
         let least = retro(&[]).unwrap();
         assert_eq!(least.app, "./fixed");
         assert!(!least.select && least.skip.is_empty() && least.isolation.is_none());
-        assert_eq!(least.run.stall_timeout, Duration::from_secs(10));
+        assert_eq!(least.run.service.stall_timeout, Duration::from_secs(10));
 
         let most = retro(&[
             "--from=3",

@@ -27,6 +27,7 @@ mod retro;
 mod retro_faults;
 mod retro_services;
 mod roles;
+mod see;
 mod standby;
 mod standby_checker;
 mod standby_faults;

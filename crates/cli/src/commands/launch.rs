@@ -6,11 +6,11 @@ use hindcast_gateway::http::ServiceUrl;
 use hindcast_replay::inside::Launch;
 use hindcast_trace::Recorder;
 
-use crate::args::RunArgs;
+use crate::args::ServiceArgs;
 use crate::error::CliError;
 
 /// As the recording says; what it does not keep is taken from our own environment.
-pub fn of(recorder: &Recorder, args: &RunArgs) -> Result<Launch, CliError> {
+pub fn of(recorder: &Recorder, args: &ServiceArgs) -> Result<Launch, CliError> {
     let mut environment = Vec::new();
     let mut missing = Vec::new();
     for variable in &recorder.environment {

@@ -14,6 +14,7 @@ pub mod recover;
 pub mod replay;
 pub mod retro;
 pub mod rewind;
+pub mod see;
 pub mod setting;
 pub mod show;
 pub mod standby;

@@ -16,7 +16,7 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
         Start::choose(&trace, args.range.from, args.range.to).map_err(setting::cannot_start)?;
     setting::refuse_gaps(&trace, &start.plan, args.range.across_gaps)?;
     let mut options = ReplayOptions {
-        setting: setting::setting(&trace, args.app.as_deref(), &args.run)?,
+        setting: setting::setting(&trace, args.app.as_deref(), &args.run.service)?,
         sequential: args.sequential,
         keep_going: args.keep_going,
         ignore: setting::ignore(&args.run)?,
@@ -67,7 +67,7 @@ fn show(args: &ReplayArgs, verdict: &Verdict, log: &std::path::Path) -> Result<(
             println!("The service's output is in {}", log.display());
         }
     }
-    if verdict.faithful && args.run.app_log.is_none() {
+    if verdict.faithful && args.run.service.app_log.is_none() {
         let _ = std::fs::remove_file(log);
     }
     Ok(())

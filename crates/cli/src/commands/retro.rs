@@ -24,7 +24,7 @@ pub async fn run(args: RetroArgs) -> Result<Exit, CliError> {
     let start =
         Start::choose(&trace, args.range.from, args.range.to).map_err(setting::cannot_start)?;
     setting::refuse_gaps(&trace, &start.plan, args.range.across_gaps)?;
-    let mut service = setting::setting(&trace, Some(&args.app), &args.run)?;
+    let mut service = setting::setting(&trace, Some(&args.app), &args.run.service)?;
     service.isolation = args.isolation.map(|isolation| match isolation {
         RetroIsolation::RepeatableRead => Isolation::RepeatableRead,
         RetroIsolation::Serializable => Isolation::Serializable,
@@ -118,7 +118,7 @@ fn show(args: &RetroArgs, report: &Report, log: &std::path::Path) -> Result<(), 
             println!("The service's output is in {}", log.display());
         }
     }
-    if !stopped && args.run.app_log.is_none() {
+    if !stopped && args.run.service.app_log.is_none() {
         let _ = std::fs::remove_file(log);
     }
     Ok(())

@@ -17,7 +17,7 @@ use tokio::io::AsyncBufReadExt;
 
 use super::launch;
 use super::ls::gap_line;
-use crate::args::{RunArgs, TargetArgs, TraceArg};
+use crate::args::{RunArgs, ServiceArgs, TargetArgs, TraceArg};
 use crate::error::CliError;
 
 pub async fn open(args: &TraceArg) -> Result<Arc<Trace>, CliError> {
@@ -30,7 +30,7 @@ pub async fn open(args: &TraceArg) -> Result<Arc<Trace>, CliError> {
 
 /// Where the service and its database are to be. The database itself is filled in when there is
 /// one.
-pub fn setting(trace: &Trace, app: Option<&str>, args: &RunArgs) -> Result<Setting, CliError> {
+pub fn setting(trace: &Trace, app: Option<&str>, args: &ServiceArgs) -> Result<Setting, CliError> {
     let recorders = trace.recorders();
     let inside = recorders
         .iter()
@@ -71,7 +71,10 @@ pub fn setting(trace: &Trace, app: Option<&str>, args: &RunArgs) -> Result<Setti
 }
 
 /// Where a service that was recorded from outside listens, and where it finds its database.
-fn addresses(recorder: Option<&Recorder>, args: &RunArgs) -> Result<(String, String), CliError> {
+fn addresses(
+    recorder: Option<&Recorder>,
+    args: &ServiceArgs,
+) -> Result<(String, String), CliError> {
     let recorded = |flag: &str, given: &Option<String>, value: Option<&String>| {
         given.as_ref().or(value).cloned().ok_or_else(|| {
             CliError::usage(format!(

@@ -68,12 +68,7 @@ fn show_transaction(
     args: &ShowArgs,
     id: hindcast_trace::TransactionId,
 ) -> Result<Exit, CliError> {
-    let Some(transaction) = trace.transaction(id).map_err(unreadable)? else {
-        return Err(
-            CliError::failed(format!("transaction t{id} is not in the recording"))
-                .hint("`hindcast show` of a request lists its transactions"),
-        );
-    };
+    let transaction = transaction(trace, id)?;
     let concurrent = concurrent_with(trace, &transaction)?;
     if args.json {
         let ids: Vec<_> = concurrent.iter().map(|t| t.id).collect();
@@ -93,6 +88,17 @@ fn show_transaction(
     }
     print(&page);
     Ok(Exit::Success)
+}
+
+pub fn transaction(
+    trace: &Trace,
+    id: hindcast_trace::TransactionId,
+) -> Result<Transaction, CliError> {
+    let found = trace.transaction(id).map_err(unreadable)?;
+    found.ok_or_else(|| {
+        CliError::failed(format!("transaction t{id} is not in the recording"))
+            .hint("`hindcast show` of a request lists its transactions")
+    })
 }
 
 /// Writers that `transaction` did not see although they began before it ended.

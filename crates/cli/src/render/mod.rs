@@ -8,5 +8,6 @@ pub mod ghosts;
 pub mod request;
 pub mod retro;
 pub mod retro_html;
+pub mod see;
 pub mod standby;
 pub mod verdict;

@@ -122,7 +122,7 @@ fn see(position: &Position) -> String {
     }
 }
 
-fn divergence(divergence: &Divergence) -> String {
+pub fn divergence(divergence: &Divergence) -> String {
     let position = &divergence.position;
     let (expected, actual, hint) = explain(&divergence.kind, position);
     let mut text = format!(
