@@ -18,7 +18,8 @@
 //! - **Commit** of one that wrote originally: rule B.
 //! - **Losers last**: one that failed originally because of a conflict writes or locks only when
 //!   all writers that had ended when it did are over. So what beat it then beats it now, unless the
-//!   change took the conflict away. If it completes, it commits at once.
+//!   change took the conflict away. If it completes, it commits at once. A recorder may read the
+//!   error before it reads that the winner committed: see [`seen_late`].
 //! - **New writers**: one that only read originally and writes now commits when all snapshots are
 //!   taken that had been taken before it ended. Which these are is not recorded. But whoever began
 //!   later saw no less than anybody who took a snapshot before; so they are those that began before
@@ -88,6 +89,8 @@ pub struct Retroaction {
     schedule: Schedule,
     /// In the order in which they began.
     past: Vec<Past>,
+    /// By loser: writers that may have beaten it although they were seen to end after it.
+    seen_late: HashMap<Tx, Vec<Tx>>,
     /// By position: the least level among those that began there or later; [`u32::MAX`] if none
     /// took a snapshot.
     least_level: Vec<u32>,
@@ -135,6 +138,7 @@ impl Retroaction {
             .filter(|&tx| levels.visible_from(tx).is_some())
             .collect();
         writers.sort_by_key(|tx| past[tx.index()].ended);
+        let seen_late = seen_late(&levels, &past, &least_level, &writers);
         let mut schedule = Schedule::new(levels, []);
         for (tx, one) in (0..).map(Tx).zip(&past) {
             if one.origin == Origin::Left {
@@ -144,6 +148,7 @@ impl Retroaction {
         let mut new = Self {
             schedule,
             past,
+            seen_late,
             least_level,
             writers,
             begun: 0,
@@ -196,9 +201,12 @@ impl Retroaction {
     pub fn may_act(&self, tx: Tx) -> bool {
         let own = self.past(tx);
         let first = self.writers.get(self.won);
-        self.is_free(tx)
-            || own.origin != Origin::Aborted
-            || first.is_none_or(|&first| self.past(first).ended > own.ended)
+        if self.is_free(tx) || own.origin != Origin::Aborted {
+            return true;
+        }
+        let mut seen_late = self.seen_late.get(&tx).into_iter().flatten();
+        first.is_none_or(|&first| self.past(first).ended > own.ended)
+            && seen_late.all(|&writer| self.is_over(writer))
     }
 
     pub fn may_commit(&self, tx: Tx) -> bool {
@@ -303,7 +311,8 @@ impl Retroaction {
     }
 
     fn end(&mut self, tx: Tx) {
-        self.exceptions += u64::from(self.new_writers);
+        // A loser may have waited for just this one.
+        self.exceptions += u64::from(self.new_writers || !self.seen_late.is_empty());
         if let Some(&Role::Absorbed { later, .. }) = self.roles.get(&tx) {
             self.schedule.abandon(later);
         }
@@ -366,4 +375,48 @@ impl Retroaction {
             self.won += 1;
         }
     }
+}
+
+/// By loser: the writers that may have committed before it failed although a recorder saw them end
+/// afterwards.
+///
+/// Postgres wakes who waits for a transaction before it tells that transaction's client, so a
+/// recorder that is short of CPU reads the loser's error first. A writer is among these if it
+/// had begun when the loser ended, the loser did not see it, and everyone who began afterwards saw
+/// it: then nothing recorded speaks against its having committed first, and waiting for it is
+/// waiting for a step that may have come before.
+fn seen_late(
+    levels: &Levels,
+    past: &[Past],
+    least_level: &[u32],
+    writers: &[Tx],
+) -> HashMap<Tx, Vec<Tx>> {
+    let of = |tx: Tx| &past[tx.index()];
+    let mut losers: Vec<Tx> = levels
+        .transactions()
+        .filter(|&tx| of(tx).origin == Origin::Aborted)
+        .collect();
+    losers.sort_by_key(|&tx| of(tx).ended);
+    let mut to_begin: Vec<Tx> = writers.to_vec();
+    to_begin.sort_by_key(|&tx| std::cmp::Reverse(of(tx).began));
+    let mut running: Vec<Tx> = Vec::new();
+    let mut seen_late = HashMap::new();
+    for loser in losers {
+        let failed = of(loser).ended;
+        while let Some(writer) = to_begin.pop_if(|writer| of(*writer).began < failed) {
+            running.push(writer);
+        }
+        running.retain(|&writer| of(writer).ended > failed);
+        let afterwards = past.partition_point(|one| one.began < failed);
+        let saw = levels.level_of(loser).map(|level| level.0);
+        let may_have_won = |writer: &Tx| {
+            let visible = levels.visible_from(*writer).map(|level| level.0);
+            visible > saw && visible.is_some_and(|visible| visible <= least_level[afterwards])
+        };
+        let of_loser: Vec<Tx> = running.iter().copied().filter(may_have_won).collect();
+        if !of_loser.is_empty() {
+            seen_late.insert(loser, of_loser);
+        }
+    }
+    seen_late
 }

@@ -126,28 +126,20 @@ impl History {
     }
 
     /// Whether every failure will come again: none was a deadlock, which depends on who closes the
-    /// circle; a transaction that lost a row had lost it to one that was seen to end before it did;
-    /// and none that came to nothing had held rows until then, which others get first if it acts
-    /// last.
-    pub fn fails_for_seen_reasons(&self) -> bool {
-        self.transactions.iter().all(|t| match t.statements.last() {
-            Some((_, Answer::Deadlock)) => false,
-            Some((Op::Write(row, _) | Op::LockRow(row, _), Answer::Serialization)) => {
-                let before = &t.statements[..t.statements.len() - 1];
-                let snapshot = t.snapshot.as_ref().expect("it came to a row");
-                let held_rows = before.iter().any(|(op, _)| takes_a_row(*op));
-                !held_rows
-                    && self.transactions.iter().any(|w| {
-                        let missed = |xid| !snapshot.sees(xid);
-                        let wrote =
-                            |(op, _): &(Op, Answer)| matches!(op, Op::Write(at, _) if at == row);
-                        w.xid.is_some_and(missed)
-                            && w.ended <= t.ended
-                            && w.statements.iter().any(wrote)
-                    })
-            }
-            _ => t.committed || !t.statements.iter().any(|(op, _)| takes_a_row(*op)),
-        })
+    /// circle; and none that came to nothing had held rows until then, which others get first if it
+    /// acts last.
+    pub fn fails_again(&self) -> bool {
+        let held_a_row = |statements: &[(Op, Answer)]| {
+            let mut operations = statements.iter().map(|(op, _)| *op);
+            operations.any(takes_a_row)
+        };
+        self.transactions
+            .iter()
+            .all(|t| match t.statements.split_last() {
+                Some(((_, Answer::Deadlock), _)) => false,
+                Some(((_, Answer::Serialization), before)) => !held_a_row(before),
+                _ => t.committed || !held_a_row(&t.statements),
+            })
     }
 }
 

@@ -205,7 +205,8 @@ fn who_lost_acts_when_who_won_is_over() {
     let mut run = retroaction(&[
         (1, 3, Committed, Some(0), Some(1)),
         (2, 4, Aborted, Some(0), None),
-        (2, 9, Committed, Some(0), Some(1)),
+        (2, 9, Committed, Some(0), Some(2)),
+        (5, 6, Committed, Some(1), None),
     ]);
     assert!(run.may_take_snapshot(T2));
     run.took_snapshot(T1);
@@ -213,8 +214,24 @@ fn who_lost_acts_when_who_won_is_over() {
     run.took_snapshot(T3);
     assert!(!run.may_act(T2));
     run.committed(T1);
-    assert!(run.may_act(T2), "T3 ended later");
+    assert!(run.may_act(T2), "T4 began later and did not see T3");
     assert!(run.may_commit(T2));
+}
+
+#[test]
+fn who_won_may_be_seen_to_end_after_who_lost() {
+    let mut run = retroaction(&[
+        (1, 5, Committed, Some(0), Some(1)),
+        (2, 4, Aborted, Some(0), None),
+        (6, 7, Committed, Some(1), None),
+    ]);
+    run.took_snapshot(T1);
+    run.took_snapshot(T2);
+    assert!(!run.may_act(T2), "nothing says that T1 did not win");
+    let before = run.progress();
+    run.committed(T1);
+    assert!(run.may_act(T2));
+    assert_ne!(run.progress(), before, "T2 waits is asked again");
 }
 
 #[test]

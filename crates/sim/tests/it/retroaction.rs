@@ -122,7 +122,7 @@ fn without_the_order_of_losers_failures_do_not_come_again() {
             rules,
             ..options(Strategy::Random)
         };
-        history.fails_for_seen_reasons()
+        history.fails_again()
             && match history.retroact(seed, Change::Analysis, |_| false, options) {
                 Outcome::Finished(findings) => !findings.same,
                 _ => false,
@@ -135,7 +135,7 @@ fn without_the_order_of_losers_failures_do_not_come_again() {
 fn if_only_analysis_was_added_nothing_is_different() {
     check("if_only_analysis_was_added_nothing_is_different", |seed| {
         let history = History::record(seed, Traits::default());
-        if !history.fails_for_seen_reasons() {
+        if !history.fails_again() {
             return Ok(());
         }
         for strategy in Strategy::ALL {
