@@ -302,11 +302,10 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         &mut requests[plan.request];
                     let users = &mut subscribed[*forum as usize];
                     let (shape, digest, rows) = match (*subscribes, plan.writes) {
-                        (true, false) => (
-                            2,
-                            u32::from(known.contains(&(*user, *forum))),
-                            u64::from(known.contains(&(*user, *forum))),
-                        ),
+                        (true, false) => {
+                            let found = known.contains(&(*user, *forum));
+                            (2, u32::from(found), u64::from(found))
+                        }
                         (true, true) => {
                             known.insert((*user, *forum));
                             users.push(*user);
@@ -347,6 +346,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         },
                         server_bytes: None,
                         client_bytes: None,
+                        statement_snapshots: Vec::new(),
                     }));
                     if plan.last {
                         let body = if *subscribes {

@@ -111,6 +111,18 @@ pub struct Transaction {
     /// Everything the client sent, if the transaction is a ghost: replay sends these bytes.
     /// `Parse` messages of statements that were prepared earlier are put in front.
     pub client_bytes: Option<Vec<u8>>,
+    /// Under READ COMMITTED: what its statements saw, each that saw something else than the one
+    /// before, the first one first. Empty where that is not known or there is one statement.
+    #[serde(deserialize_with = "or_empty")]
+    pub statement_snapshots: Vec<StatementSnapshot>,
+}
+
+/// What a statement saw, and those behind it that are not told of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatementSnapshot {
+    /// Its index within its transaction.
+    pub statement: u32,
+    pub snapshot: Snapshot,
 }
 
 /// Low 32 bits of an XXH3 hash over the fingerprints of a transaction's statements.
@@ -173,8 +185,12 @@ impl GapCause {
 }
 
 /// The last field of a record, which earlier versions did not write.
-fn or_empty<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> {
-    Ok(String::deserialize(input).unwrap_or_default())
+fn or_empty<'de, D, T>(input: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(T::deserialize(input).unwrap_or_default())
 }
 
 /// Written when a recorder starts.

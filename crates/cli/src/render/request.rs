@@ -152,6 +152,15 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
     if let Some(snapshot) = &transaction.snapshot {
         let _ = writeln!(block, "  saw {}", snapshot_text(snapshot));
     }
+    // The first of them is the one above.
+    for later in transaction.statement_snapshots.iter().skip(1) {
+        let text = snapshot_text(&later.snapshot);
+        let _ = writeln!(
+            block,
+            "  saw from statement {} on {text}",
+            later.statement + 1
+        );
+    }
     if let Some(xid) = transaction.xid {
         let _ = writeln!(block, "  wrote as transaction id {}", xid.0);
     }

@@ -18,7 +18,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use hindcast_trace::{Isolation, Micros, Outcome, SessionId, Snapshot, Xid};
+use hindcast_trace::{Isolation, Micros, Outcome, SessionId, Snapshot, StatementSnapshot, Xid};
 use hindcast_wire::ObservedTransaction;
 use hindcast_wire::sql::Fingerprint;
 
@@ -38,6 +38,8 @@ pub(super) struct Seen {
     pub completed: u32,
     pub statements: u32,
     pub outcome: Outcome,
+    /// Calls of functions by the protocol, which the server does not count.
+    pub calls: u32,
 }
 
 /// What the server tells of a transaction. Times are by the clock of the recording.
@@ -53,6 +55,9 @@ pub(super) struct Record {
     pub started: Micros,
     pub statements: u32,
     pub snapshot: Option<Snapshot>,
+    /// Under READ COMMITTED, what each statement saw; see
+    /// [`hindcast_trace::Transaction::statement_snapshots`].
+    pub statement_snapshots: Vec<StatementSnapshot>,
     pub ended: Ended,
     pub ended_at: Micros,
     /// Snapshots and the like that are missing in it.
@@ -227,7 +232,7 @@ impl<T> Session<T> {
             if at.is_none() && !all_told {
                 return;
             }
-            let Some((_, what)) = self.wired.pop_front() else {
+            let Some((seen, what)) = self.wired.pop_front() else {
                 return;
             };
             let Some(at) = at else {
@@ -236,7 +241,10 @@ impl<T> Session<T> {
             };
             let passed = self.records.drain(..at);
             joined.extend(passed.map(|record| Joined::Extra(id, record)));
-            if let Some(record) = self.records.pop_front() {
+            if let Some(mut record) = self.records.pop_front() {
+                if !seen.is_numbered_as(&record) {
+                    record.statement_snapshots.clear();
+                }
                 joined.push(Joined::Whole(what, record));
             }
         }
@@ -269,7 +277,14 @@ impl Seen {
             completed: observed.completed.saturating_sub(calls),
             statements: observed.statement_count.saturating_sub(calls),
             outcome: observed.outcome.clone(),
+            calls,
         }
+    }
+
+    /// Whether both sides mean the same by a statement's number.
+    fn is_numbered_as(&self, record: &Record) -> bool {
+        let all_ran = self.completed == self.statements && self.calls == 0;
+        all_ran && record.statements == self.statements && record.left_out == 0
     }
 
     fn fits(&self, record: &Record, slack: Micros) -> bool {
@@ -316,6 +331,7 @@ mod tests {
             completed,
             statements: completed,
             outcome,
+            calls: 0,
         }
     }
 
@@ -331,6 +347,7 @@ mod tests {
             started: ended_at,
             statements,
             snapshot: None,
+            statement_snapshots: Vec::new(),
             ended,
             ended_at,
             left_out: 0,

@@ -156,6 +156,7 @@ impl ServerSide {
         transaction.isolation = record.isolation.unwrap_or(transaction.isolation);
         transaction.now = record.snapshot.is_some().then_some(record.started);
         transaction.snapshot = record.snapshot;
+        transaction.statement_snapshots = record.statement_snapshots;
         transaction.xid = record.xid;
         transaction.subxids = record.subxids;
         if transaction.outcome == Outcome::Unknown {

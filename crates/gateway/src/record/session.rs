@@ -525,6 +525,7 @@ fn to_trace(
         sequence_values: observed.sequence_values,
         server_bytes: observed.server_bytes.map(Vec::from),
         client_bytes: observed.client_bytes.map(Vec::from),
+        statement_snapshots: Vec::new(),
     }
 }
 

@@ -113,6 +113,7 @@ impl Written {
             sequence_values: Vec::new(),
             server_bytes: None,
             client_bytes: None,
+            statement_snapshots: Vec::new(),
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("a value");

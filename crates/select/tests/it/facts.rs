@@ -99,6 +99,7 @@ impl Recording {
             sequence_values: Vec::new(),
             server_bytes: None,
             client_bytes: None,
+            statement_snapshots: Vec::new(),
         }));
     }
 

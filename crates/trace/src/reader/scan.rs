@@ -82,6 +82,7 @@ impl Streamed for Transactions {
         Transaction {
             server_bytes: None,
             client_bytes: None,
+            statement_snapshots: Vec::new(),
             ..row
         }
     }

@@ -4,10 +4,12 @@ use super::missing;
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
 use crate::{
     Attribution, Digest, Id, Isolation, Lock, Outcome, Record, SequenceValue, ShapeId, Snapshot,
-    Transaction, Xid,
+    StatementSnapshot, Transaction, Xid,
 };
 
 pub(crate) struct Transactions;
+
+const STATEMENT_SNAPSHOTS: &str = "statement_snapshots";
 
 impl Table for Transactions {
     type Row = Transaction;
@@ -50,6 +52,25 @@ impl Table for Transactions {
         Column::new("client_bytes", Kind::Binary, Packing::Plain)
             .optional()
             .bulky(),
+        Column::new("statement", Kind::UInt32, Packing::Dictionary)
+            .of(STATEMENT_SNAPSHOTS)
+            .bulky(),
+        Column::new("xmax_above", Kind::Int64, Packing::Dictionary)
+            .of(STATEMENT_SNAPSHOTS)
+            .bulky(),
+        Column::new("xmin_below", Kind::Int64, Packing::Dictionary)
+            .of(STATEMENT_SNAPSHOTS)
+            .bulky(),
+        Column::new("in_progress", Kind::UInt32, Packing::Dictionary)
+            .of(STATEMENT_SNAPSHOTS)
+            .bulky(),
+        Column::new(
+            "statement_in_progress_below",
+            Kind::Int64,
+            Packing::Dictionary,
+        )
+        .list()
+        .bulky(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -112,6 +133,7 @@ impl Table for Transactions {
         columns.ints(row.sequence_values.iter().map(|pinned| pinned.value));
         columns.optional_bytes(row.server_bytes.as_deref());
         columns.optional_bytes(row.client_bytes.as_deref());
+        shred_statement_snapshots(row, columns);
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
@@ -131,6 +153,7 @@ impl Table for Transactions {
             .word(Isolation::named)?
             .ok_or_else(|| missing("an isolation"))?;
         let snapshot = assemble_snapshot(columns);
+        let first_xmax = snapshot.as_ref().map_or(Xid(0), |snapshot| snapshot.xmax);
         let xid = columns.optional_int().map(|xid| Xid(xid as u64));
         let subxids = columns
             .ints()
@@ -176,6 +199,7 @@ impl Table for Transactions {
             sequence_values: assemble_sequence_values(columns),
             server_bytes: columns.optional_bytes(),
             client_bytes: columns.optional_bytes(),
+            statement_snapshots: assemble_statement_snapshots(first_xmax, columns),
         })
     }
 }
@@ -210,6 +234,55 @@ fn assemble_snapshot(columns: &mut RowReader<'_>) -> Option<Snapshot> {
         xmax,
         in_progress,
     })
+}
+
+/// `xmax` as the distance from the one before, the first from that of the transaction's snapshot;
+/// the others as distances below `xmax`. How many are in progress stands with each snapshot, and
+/// all of them in one list.
+fn shred_statement_snapshots(row: &Transaction, columns: &mut RowWriter<'_>) {
+    let all = &row.statement_snapshots;
+    let snapshots = || all.iter().map(|one| &one.snapshot);
+    let below = |xid: Xid, snapshot: &Snapshot| snapshot.xmax.0.wrapping_sub(xid.0) as i64;
+    columns.ints(all.iter().map(|one| i64::from(one.statement)));
+    let mut previous = row.snapshot.as_ref().map_or(0, |first| first.xmax.0);
+    columns.ints(snapshots().map(|one| {
+        let before = std::mem::replace(&mut previous, one.xmax.0);
+        one.xmax.0.wrapping_sub(before) as i64
+    }));
+    columns.ints(snapshots().map(|one| below(one.xmin, one)));
+    columns.ints(snapshots().map(|one| one.in_progress.len() as i64));
+    columns.ints(snapshots().flat_map(|one| one.in_progress.iter().map(|&xid| below(xid, one))));
+}
+
+fn assemble_statement_snapshots(
+    first_xmax: Xid,
+    columns: &mut RowReader<'_>,
+) -> Vec<StatementSnapshot> {
+    let (statements, above, xmin_below) = (columns.ints(), columns.ints(), columns.ints());
+    let (counts, mut in_progress) = (columns.ints(), columns.ints().into_iter());
+    let each = statements
+        .into_iter()
+        .zip(above)
+        .zip(xmin_below)
+        .zip(counts);
+    let mut xmax = first_xmax.0;
+    each.map(|(((statement, above), xmin_below), count)| {
+        xmax = xmax.wrapping_add(above as u64);
+        let below = |distance: i64| Xid(xmax.wrapping_sub(distance as u64));
+        StatementSnapshot {
+            statement: statement as u32,
+            snapshot: Snapshot {
+                xmin: below(xmin_below),
+                xmax: Xid(xmax),
+                in_progress: in_progress
+                    .by_ref()
+                    .take(count as usize)
+                    .map(below)
+                    .collect(),
+            },
+        }
+    })
+    .collect()
 }
 
 fn assemble_locks(columns: &mut RowReader<'_>) -> Vec<Lock> {

@@ -149,6 +149,8 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                sequence_values STRUCT("sequence" UINTEGER, "value" BIGINT)[]
                server_bytes BLOB
                client_bytes BLOB
+               statement_snapshots STRUCT("statement" UINTEGER, xmax_above BIGINT, xmin_below BIGINT, in_progress UINTEGER)[]
+               statement_in_progress_below BIGINT[]
             shapes
                id UINTEGER
                statements VARCHAR[]

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use hindcast_trace::{Gap, GapCause, Isolation, Micros, Snapshot, Xid};
+use hindcast_trace::{Gap, GapCause, Isolation, Micros, Snapshot, StatementSnapshot, Xid};
 
 use super::super::join::{Ended, Record};
 use super::super::server_side::ServerSide;
@@ -241,7 +241,7 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
     let &[_backend_type, isolation, ended, _gid] = head.take(4)? else {
         return None;
     };
-    let snapshot = first_snapshot(rest.take(notes)?)?;
+    let mut noted = snapshots(rest.take(notes)?)?;
     let (mut subxids, mut aborted_subxids) = (Vec::new(), Vec::new());
     for _ in 0..subtransactions {
         let mut one = Fields(rest.take(SUBXID)?);
@@ -266,6 +266,12 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
         3 => Some(Isolation::Serializable),
         _ => None,
     };
+    let snapshot = noted.first().map(|first| first.snapshot.clone());
+    // Otherwise all saw what the first one did.
+    if isolation != Some(Isolation::ReadCommitted) || statements < 2 {
+        noted.clear();
+    }
+    noted.retain(|one| one.statement < statements);
     Some(Read {
         lost,
         is_end: ended.is_some(),
@@ -280,6 +286,7 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
             started,
             statements,
             snapshot,
+            statement_snapshots: noted,
             ended: ended.unwrap_or(Ended::Aborted),
             ended_at,
             left_out,
@@ -287,32 +294,57 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
     })
 }
 
-/// What the first statement saw, of what is noted about statements; outside `None` if that cannot
-/// be read.
-fn first_snapshot(notes: &[u8]) -> Option<Option<Snapshot>> {
-    let mut rest = notes;
-    while !rest.is_empty() {
+/// What statements saw, of what is noted about them; each that saw something else than the one
+/// before. Outside `None` if that cannot be read.
+fn snapshots(notes: &[u8]) -> Option<Vec<StatementSnapshot>> {
+    let mut noted: Vec<StatementSnapshot> = Vec::new();
+    // The statement of the last note. What is noted first of a statement is what it saw itself.
+    let mut last = None;
+    let mut rest = Fields(notes);
+    while !rest.0.is_empty() {
+        let statement = rest.u32()?;
+        let &[kind, nested, ..] = rest.take(STATEMENT_NOTE - 4)? else {
+            return None;
+        };
         // NOTE_SNAPSHOT; the others have nothing but their heads.
-        if *rest.get(4)? != 0 {
-            rest = rest.get(STATEMENT_NOTE..)?;
+        if kind != 0 {
             continue;
         }
-        let mut note = Fields(rest.get(STATEMENT_NOTE..)?);
-        let (xmin, xmax, count) = (note.u64()?, note.u64()?, note.u64()?);
-        let ids = note.take(usize::try_from(count).ok()?.checked_mul(4)?)?;
-        let ids = ids.chunks_exact(4).map(|id| Fields(id).u32());
-        let mut in_progress = Vec::with_capacity(ids.len());
-        for id in ids {
-            in_progress.push(Xid(xmin + u64::from(id?.wrapping_sub(xmin as u32))));
-        }
-        in_progress.sort_unstable();
-        return Some(Some(Snapshot {
-            xmin: Xid(xmin),
-            xmax: Xid(xmax),
-            in_progress,
-        }));
+        let snapshot = snapshot(&mut rest)?;
+        // What a function within a statement saw is what the next one saw, if nothing else is
+        // noted of that.
+        let is_its = noted.is_empty() || nested == 0 && last != Some(statement);
+        last = Some(statement);
+        let statement = match is_its {
+            true => statement.saturating_sub(1),
+            false => statement,
+        };
+        noted.retain(|one| one.statement != statement);
+        noted.push(StatementSnapshot {
+            statement,
+            snapshot,
+        });
     }
-    Some(None)
+    Some(noted)
+}
+
+fn snapshot(note: &mut Fields<'_>) -> Option<Snapshot> {
+    let (xmin, xmax, count) = (note.u64()?, note.u64()?, note.u64()?);
+    let count = usize::try_from(count).ok()?;
+    let ids = note.take(count.checked_mul(4)?)?;
+    // Notes begin at multiples of eight.
+    note.take(count % 2 * 4)?;
+    let ids = ids.chunks_exact(4).map(|id| Fields(id).u32());
+    let mut in_progress = Vec::with_capacity(ids.len());
+    for id in ids {
+        in_progress.push(Xid(xmin + u64::from(id?.wrapping_sub(xmin as u32))));
+    }
+    in_progress.sort_unstable();
+    Some(Snapshot {
+        xmin: Xid(xmin),
+        xmax: Xid(xmax),
+        in_progress,
+    })
 }
 
 /// Bytes, out of `\x0123…`.
@@ -422,16 +454,63 @@ mod tests {
             isolation: Some(Isolation::ReadCommitted),
             started: EPOCH_2000 + 1012,
             statements: 3,
-            snapshot: Some(Snapshot {
-                xmin: Xid(xid - 1),
-                xmax: Xid(xid + 20),
-                in_progress: vec![Xid(xid), Xid(xid + 18)],
-            }),
+            snapshot: Some(snapshot_of(xid - 1, xid + 20, &[xid, xid + 18])),
+            statement_snapshots: vec![StatementSnapshot {
+                statement: 2,
+                snapshot: snapshot_of(xid - 1, xid + 20, &[xid, xid + 18]),
+            }],
             ended: Ended::Committed,
             ended_at: EPOCH_2000 + 1013,
             left_out: 1,
         };
         assert_eq!((read.record, read.lost, read.is_end), (expected, 3, true));
+    }
+
+    fn snapshot_of(xmin: u64, xmax: u64, in_progress: &[u64]) -> Snapshot {
+        Snapshot {
+            xmin: Xid(xmin),
+            xmax: Xid(xmax),
+            in_progress: in_progress.iter().copied().map(Xid).collect(),
+        }
+    }
+
+    /// Notes of snapshots that are told apart by their xmax: statement, nested, xmax.
+    #[track_caller]
+    fn check(noted: &[(u32, bool, u64)], expected: &[(u32, u64)]) {
+        let mut notes = Vec::new();
+        for &(statement, nested, xmax) in noted {
+            notes.extend(statement.to_le_bytes());
+            notes.extend([0, u8::from(nested), 0, 0]);
+            for number in [10, xmax, 1] {
+                notes.extend(number.to_le_bytes());
+            }
+            // And up to a multiple of eight.
+            notes.extend(10u64.to_le_bytes());
+        }
+        let read = snapshots(&notes).expect("they can be read");
+        let saw = |one: &StatementSnapshot| (one.statement, one.snapshot.xmax.0);
+        assert_eq!(read.iter().map(saw).collect::<Vec<_>>(), expected);
+        assert!(read.iter().all(|one| one.snapshot.in_progress == [Xid(10)]));
+    }
+
+    #[test]
+    fn each_statement_saw_what_was_noted_last_before_it_or_of_it() {
+        check(&[], &[]);
+        check(&[(2, false, 20), (5, false, 30)], &[(1, 20), (4, 30)]);
+        // A function within the second statement saw more, and the third one no more than that.
+        check(&[(2, false, 20), (2, true, 30)], &[(1, 20), (2, 30)]);
+        check(
+            &[(2, false, 20), (2, true, 30), (2, true, 40)],
+            &[(1, 20), (2, 40)],
+        );
+        check(
+            &[(2, false, 20), (2, true, 30), (3, false, 40)],
+            &[(1, 20), (2, 40)],
+        );
+        // A procedure has none of its own.
+        check(&[(1, true, 20), (1, true, 30)], &[(0, 20), (1, 30)]);
+        // A statement that a rule makes several of.
+        check(&[(1, false, 20), (1, false, 30)], &[(0, 20), (1, 30)]);
     }
 
     #[test]
@@ -458,7 +537,7 @@ mod tests {
 
         #[test]
         fn nothing_makes_it_stumble(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (record(&bytes, 0), first_snapshot(&bytes), unescaped(&bytes), Look::of(&bytes));
+            let _ = (record(&bytes, 0), snapshots(&bytes), unescaped(&bytes), Look::of(&bytes));
         }
     }
 }

@@ -142,11 +142,17 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         outcome,
     );
     let result = (any::<u32>(), any::<u32>(), any::<u64>());
+    let statement_snapshot =
+        (any::<u32>(), snapshot()).prop_map(|(statement, snapshot)| StatementSnapshot {
+            statement,
+            snapshot,
+        });
     let rest = (
         vec(lock, 0..3),
         vec(value, 0..3),
         option::of(bytes()),
         option::of(bytes()),
+        vec(statement_snapshot, 0..3),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -167,6 +173,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         sequence_values: rest.1,
         server_bytes: rest.2,
         client_bytes: rest.3,
+        statement_snapshots: rest.4,
     })
 }
 

@@ -91,6 +91,7 @@ pub fn transaction(recorder: u16, sequence: u64) -> Transaction {
         sequence_values: Vec::new(),
         server_bytes: None,
         client_bytes: None,
+        statement_snapshots: Vec::new(),
     }
 }
 
