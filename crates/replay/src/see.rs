@@ -82,9 +82,8 @@ pub enum ViewError {
 impl View {
     pub fn of(trace: &Trace, transaction: &Transaction, moment: Moment) -> Result<Self, ViewError> {
         let id = transaction.id;
-        let mut snapshot = transaction
-            .snapshot
-            .clone()
+        let mut snapshot = seen_at(transaction, moment)
+            .cloned()
             .ok_or(ViewError::NoSnapshot(id))?;
         // Its own id counts as not seen, as for the transaction itself.
         if let Some(own) = transaction.xid
@@ -132,6 +131,20 @@ impl View {
         plan.gaps.retain(|gap| gap.from <= self.ended);
         plan.period.contains(&self.began)
     }
+}
+
+/// The snapshot that counts at a moment of a transaction. Under READ COMMITTED it is that of the
+/// first statement where the others' are not known.
+pub fn seen_at(transaction: &Transaction, moment: Moment) -> Option<&Snapshot> {
+    let at = match moment {
+        Moment::Snapshot => 0,
+        Moment::Statement(number) => number.saturating_sub(1),
+        Moment::End => u32::MAX,
+    };
+    let own = transaction.statement_snapshots.iter();
+    let own = own.rev().find(|one| one.statement <= at);
+    let own = own.map(|one| &one.snapshot);
+    own.or(transaction.snapshot.as_ref())
 }
 
 /// Where a transaction has to be stopped so that its own writes are seen up to `moment`; `None` if

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use hindcast_tests::retro::Case;
-use hindcast_tests::{Finished, Process, Stage, wait_for};
+use hindcast_tests::{Finished, Process, Stage, http, wait_for};
 use serde_json::Value;
 
-use super::inside;
+use super::{inside, inside_extension};
 
 fn start(stage: &Stage, name: &str, arguments: &[&str], input: Stdio) -> Process {
     let mut command = stage.hindcast(&["see"]);
@@ -94,6 +94,84 @@ fn a_transaction_among_others_saw_what_its_request_was_answered() {
         assert_eq!(seen.stdout.trim(), "1600", "{transaction}");
     }
     assert!(among_others >= 4 && left >= 1, "{among_others}, {left}");
+}
+
+/// `/slow` reads, waits for `/quick` to have written, reads again and writes.
+const READ_COMMITTED: &str = r#"
+import http.server, os, sys, threading, psycopg
+
+written = threading.Event()
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        with psycopg.connect(os.environ["DATABASE_URL"]) as c:
+            if self.path == "/slow":
+                c.execute("SELECT count(*) FROM t WHERE true")
+                written.wait(30)
+                c.execute("SELECT count(*) FROM t")
+                c.execute("INSERT INTO t VALUES ('slow')")
+            else:
+                c.execute("INSERT INTO t VALUES ('quick')")
+        written.set()
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+#[test]
+fn under_read_committed_each_statement_is_shown_by_its_own_snapshot() {
+    let stage = inside_extension::stage("see-rc", "CREATE TABLE t (who text)", &[]);
+    let service = stage.folder().join("service.py");
+    std::fs::write(&service, READ_COMMITTED).unwrap();
+    let command = [
+        inside::python(),
+        service.display().to_string(),
+        stage.service_port.to_string(),
+    ];
+    let recorder = inside::record(&stage, &command);
+    let send = |target: &str| {
+        let address = format!("127.0.0.1:{}", stage.service_port);
+        let answer = http::Client::new(address).send("POST", target, None);
+        assert_eq!(answer.unwrap().status, 200);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| send("/slow"));
+        let reads = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE 'SELECT count%'";
+        wait_for("it to have read", || {
+            (!stage.sql(reads).is_empty()).then_some(())
+        });
+        send("/quick");
+    });
+    recorder.interrupt().assert_code(0);
+
+    let slow = last(&stage, "1");
+    let shown = show(&stage, &slow, &[]);
+    assert!(shown.contains("READ COMMITTED"), "{shown}");
+    assert!(
+        shown.contains("  saw from statement 3 on every transaction id"),
+        "{shown}"
+    );
+    let saw = |more: &[&str]| {
+        let who = "SELECT string_agg(who, ' ' ORDER BY who) FROM t";
+        let seen = see(
+            &stage,
+            &[&[slow.as_str()], more, &["--", "-Atc", who]].concat(),
+        );
+        let seen = seen.assert_code(0);
+        assert!(!seen.stderr.contains("READ COMMITTED"), "{}", seen.stderr);
+        seen.stdout.trim().to_owned()
+    };
+    // BEGIN, SELECT, SELECT, INSERT, COMMIT
+    assert_eq!(saw(&[]), "");
+    assert_eq!(saw(&["--statement", "2"]), "");
+    assert_eq!(saw(&["--statement", "3"]), "quick");
+    assert_eq!(saw(&["--statement", "4"]), "quick");
+    assert_eq!(saw(&["--statement", "end"]), "quick slow");
 }
 
 /// Three subscriptions one after the other, the last of them twice at once.

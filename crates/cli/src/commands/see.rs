@@ -114,10 +114,11 @@ fn statements(trace: &Trace, transaction: &Transaction) -> Vec<String> {
 /// What the recording does not tell.
 fn warn(shown: &Shown) {
     let later = shown.moment != Moment::Snapshot;
-    if later && shown.transaction.isolation == Isolation::ReadCommitted {
+    let unknown = shown.transaction.statement_snapshots.is_empty() && shown.statements.len() > 1;
+    if later && unknown && shown.transaction.isolation == Isolation::ReadCommitted {
         eprintln!(
-            "Warning: under READ COMMITTED each statement has a snapshot of its own. The recording has that of the first only: \
-             what others committed in between was seen, and is not here."
+            "Warning: under READ COMMITTED each statement has a snapshot of its own. This recording has that of the first only: \
+             what others committed in between was seen, and is not here. With the extension it has all of them."
         );
     }
 }

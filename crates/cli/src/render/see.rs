@@ -1,7 +1,7 @@
 //! What `hindcast see` says of the database that it shows.
 
 use hindcast_pg::DatabaseUrl;
-use hindcast_replay::see::Moment;
+use hindcast_replay::see::{Moment, seen_at};
 use hindcast_trace::Transaction;
 
 use super::format::cut;
@@ -23,7 +23,7 @@ pub fn heading(transaction: &Transaction, moment: Moment, statements: &[String])
         Moment::End => "at its end, before its commit".to_owned(),
     };
     let mut heading = format!("The database as {of} saw it {when}:\n");
-    if let Some(snapshot) = &transaction.snapshot {
+    if let Some(snapshot) = seen_at(transaction, moment) {
         heading += &format!("  saw       {}\n", snapshot_text(snapshot));
     }
     if moment != Moment::Snapshot {
@@ -42,7 +42,7 @@ pub fn json(transaction: &Transaction, moment: Moment, url: &DatabaseUrl) -> ser
         "transaction": transaction.id.to_string(),
         "request": transaction.request.map(|(request, _)| request.to_string()),
         "statement": statement,
-        "snapshot": transaction.snapshot,
+        "snapshot": seen_at(transaction, moment),
         "url": url.to_string(),
     })
 }
