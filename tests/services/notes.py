@@ -12,6 +12,7 @@ import http.server
 import json
 import os
 import queue
+import random
 import secrets
 import signal
 import socketserver
@@ -60,7 +61,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return str(number)
 
         written = transaction(write)
-        self.answer(401 if written is None else 200, {"note": written, "at": time.time_ns()})
+        self.answer(401 if written is None else 200, {"note": written, "at": time.time_ns(), "lot": random.random(), "error": random.gauss(0, 1)})
 
     def log_in(self, name):
         token, expires = secrets.token_hex(16), now() + LIFETIME
