@@ -20,8 +20,17 @@
 //! and when they are a chain, it holds. So counting suffices: no set is ever compared with another,
 //! and nothing but one number per transaction and one per writer is kept.
 //!
+//! A transaction under READ COMMITTED takes a snapshot with each statement. Its later ones are
+//! *looks*, each a transaction of its own here, which writes nothing. A statement that found a row
+//! changed waited for the change and went on with it: it saw more than its snapshot. Where its
+//! transaction took another one afterwards, that stands for it, and if not, all that committed
+//! before its transaction did ([`Snapshots::insert_end`]). No snapshot shows that set, so it gets a
+//! level between two others, by the order of commits.
+//!
 //! Cost: O(n log n) for ranks, plus the lengths of the in-progress lists times the logarithm of the
 //! gaps in them (which are short: transactions in progress at one time have neighbouring ids).
+
+use std::collections::{BTreeSet, HashMap};
 
 use hindcast_model::{Snapshot, Xid};
 
@@ -34,6 +43,8 @@ pub struct Observed<'a> {
     pub snapshot: Option<&'a Snapshot>,
     /// Its id if it wrote something and committed; `None` if it was only reading.
     pub xid: Option<Xid>,
+    /// It is no transaction but a later look of this one, which comes before it.
+    pub look_of: Option<Tx>,
 }
 
 /// Why observed snapshots have no levels.
@@ -98,7 +109,7 @@ impl Levels {
         let mut snapshots = writers.sorted()?;
         for (tx, observed) in each() {
             if let Some(snapshot) = observed.snapshot {
-                snapshots.insert(tx, snapshot)?;
+                snapshots.insert_look(tx, observed.look_of.unwrap_or(tx), snapshot)?;
             }
         }
         snapshots.levels()
@@ -189,6 +200,38 @@ impl Levels {
             order.extend(runs.at(level).iter().map(|&tx| Step::Run(tx)));
         }
         order
+    }
+}
+
+impl Levels {
+    /// Makes room for sets that nobody's snapshot shows: what had committed when a transaction did.
+    fn insert_ends(&mut self, ends: &[(Tx, Tx)], committed: &HashMap<Tx, u64>) {
+        let end_of = |tx: Tx| committed.get(&tx).copied().unwrap_or(u64::MAX);
+        let cut_of = |of: Tx| (self.visible_from[of.index()], end_of(of));
+        // Levels to insert, each in front of those who committed at this place or later among
+        // the writers that become visible at one level.
+        let cuts: BTreeSet<(u32, u64)> = ends.iter().map(|&(_, of)| cut_of(of)).collect();
+        let cuts: Vec<(u32, u64)> = cuts.into_iter().collect();
+        let before = |cut: (u32, u64)| cuts.partition_point(|&other| other < cut) as u32;
+        let up_to = |cut: (u32, u64)| cuts.partition_point(|&other| other <= cut) as u32;
+        let looks: Vec<(Tx, u32)> = ends
+            .iter()
+            .map(|&(look, of)| (look, cut_of(of).0 + before(cut_of(of))))
+            .collect();
+        let visible = |tx: Tx, v: u32| v + up_to((v, end_of(tx)));
+        let visible_from: Vec<u32> = self
+            .transactions()
+            .zip(&self.visible_from)
+            .map(|(tx, &v)| if v == NONE { NONE } else { visible(tx, v) })
+            .collect();
+        for level in self.level.iter_mut().filter(|level| **level != NONE) {
+            *level += up_to((*level, u64::MAX));
+        }
+        for (look, level) in looks {
+            self.level[look.index()] = level;
+        }
+        self.visible_from = visible_from;
+        self.level_count += cuts.len() as u32;
     }
 }
 
@@ -304,6 +347,8 @@ impl Writers {
             first_of_size: vec![None; count + 1],
             missing: Vec::new(),
             scratch: Vec::new(),
+            ends: Vec::new(),
+            committed: HashMap::new(),
             writers: self.writers,
         })
     }
@@ -328,6 +373,10 @@ pub struct Snapshots {
     /// What the sets in `first_of_size` miss.
     missing: Vec<u32>,
     scratch: Vec<u32>,
+    /// Looks that saw all that committed before a transaction did.
+    ends: Vec<(Tx, Tx)>,
+    /// When writers committed.
+    committed: HashMap<Tx, u64>,
 }
 
 /// A set of writers: those below `rank` but for `missing[start..end]`.
@@ -345,6 +394,11 @@ impl Snapshots {
     /// Its own id is never in its own list, even where it had one already when it took the
     /// snapshot; it does not count as seen.
     pub fn insert(&mut self, tx: Tx, snapshot: &Snapshot) -> Result<(), LevelsError> {
+        self.insert_look(tx, tx, snapshot)
+    }
+
+    /// What a later statement of a transaction saw.
+    pub fn insert_look(&mut self, tx: Tx, of: Tx, snapshot: &Snapshot) -> Result<(), LevelsError> {
         assert_eq!(
             self.size[tx.index()],
             NONE,
@@ -366,7 +420,7 @@ impl Snapshots {
                 missing.push(at as u32);
             }
         }
-        let own = self.writer_of[tx.index()];
+        let own = self.writer_of[of.index()];
         if (own as usize) < rank
             && let Err(at) = missing.binary_search(&own)
         {
@@ -405,6 +459,18 @@ impl Snapshots {
         }
         self.scratch = missing;
         Ok(())
+    }
+
+    /// What a later statement of a writer saw, or its first, is all that committed before it did.
+    /// Without [`Snapshots::committed_at`] of it and the others, only what all saw that saw it.
+    pub fn insert_end(&mut self, tx: Tx, of: Tx) {
+        assert_ne!(self.writer_of[of.index()], NONE, "transaction {of} wrote");
+        self.ends.push((tx, of));
+    }
+
+    /// The writer committed at this place in the order of all commits.
+    pub fn committed_at(&mut self, tx: Tx, place: u64) {
+        self.committed.insert(tx, place);
     }
 
     /// Ends the second pass: numbers the distinct sets, or names two that contradict each other.
@@ -450,11 +516,13 @@ impl Snapshots {
         for size in level.iter_mut().filter(|size| **size != NONE) {
             *size = level_of_size[*size as usize];
         }
-        Ok(Levels {
+        let mut levels = Levels {
             level,
             visible_from,
             level_count,
-        })
+        };
+        levels.insert_ends(&self.ends, &self.committed);
+        Ok(levels)
     }
 
     fn larger_of(&self, one: u32, other: u32) -> u32 {

@@ -103,7 +103,7 @@ impl Coordinator {
                 schedule.abandon(Tx(tx));
             }
         }
-        let rules = Rules::recorded(schedule, sequential);
+        let rules = Rules::recorded(schedule, &recording, sequential);
         Self::with(recording, plan, rules, None, shapes, keep_going)
     }
 
@@ -137,7 +137,9 @@ impl Coordinator {
         for transaction in &recording.transactions {
             counts.ghosts += u64::from(transaction.request.is_none());
             counts.read_committed += u64::from(
-                transaction.isolation == Isolation::ReadCommitted && transaction.has_snapshot,
+                transaction.isolation == Isolation::ReadCommitted
+                    && transaction.has_snapshot
+                    && !transaction.knows_statements,
             );
         }
         Self {
@@ -313,14 +315,14 @@ impl Coordinator {
         self.steps += 1;
         self.set_claimed(tx);
         self.counts.transactions_done += 1;
-        self.rules.leave(tx);
+        self.rules.leave(tx, &self.recording);
     }
 
     /// These will not be run: nothing depends on them.
     pub fn leave_out(&mut self, transactions: Vec<Tx>) {
         for tx in transactions {
             self.set_claimed(tx);
-            self.rules.leave(tx);
+            self.rules.leave(tx, &self.recording);
         }
     }
 
@@ -338,6 +340,11 @@ impl Coordinator {
 
     pub fn took_snapshot(&mut self, tx: Tx) {
         self.steps += u64::from(self.rules.took_snapshot(tx));
+    }
+
+    /// The statements of a transaction's look are through.
+    pub fn looked(&mut self, tx: Tx, nth: u32) {
+        self.steps += u64::from(self.rules.looked(tx, nth, &self.recording));
     }
 
     pub fn locked(&mut self, tx: Tx, statement: u32) {
@@ -380,9 +387,9 @@ impl Coordinator {
         self.steps += 1;
         self.counts.transactions_done += 1;
         if ended.fate == EndedAs::Committed {
-            self.rules.committed(tx);
+            self.rules.committed(tx, &self.recording);
         } else {
-            self.rules.failed(tx);
+            self.rules.failed(tx, &self.recording);
         }
         if self.changes.is_some() {
             self.compare_changed(tx, ended);
@@ -411,7 +418,7 @@ impl Coordinator {
         let Claim::Run(tx) = claim else { return };
         self.steps += 1;
         self.counts.transactions_done += 1;
-        self.rules.leave(tx);
+        self.rules.leave(tx, &self.recording);
         self.diverge_at(tx, DivergenceKind::ConnectionLost);
     }
 
@@ -442,7 +449,7 @@ impl Coordinator {
         for &tx in &missing {
             self.set_claimed(tx);
             self.counts.transactions_done += 1;
-            self.rules.leave(tx);
+            self.rules.leave(tx, &self.recording);
         }
         let recorded = self.recording.request(request);
         if let Some(&first) = missing.first()
@@ -454,8 +461,8 @@ impl Coordinator {
 
     fn compare(&mut self, tx: Tx, ended: &Ended) {
         let recorded = self.recording.transaction(tx);
-        // Under READ COMMITTED only the first statement's snapshot is enforced; a difference is
-        // still a difference.
+        // Under READ COMMITTED only the first statement's snapshot is enforced, where nothing is
+        // known of the others; a difference is still a difference.
         let kind = match &ended.fate {
             EndedAs::RolledBack { error } => DivergenceKind::Failed {
                 error: error.clone(),
@@ -472,7 +479,8 @@ impl Coordinator {
                     actual_rows: ended.rows,
                     expected_digest: recorded.digest,
                     actual_digest: hindcast_trace::Digest(ended.digest),
-                    read_committed: recorded.isolation == Isolation::ReadCommitted,
+                    read_committed: recorded.isolation == Isolation::ReadCommitted
+                        && !recorded.knows_statements,
                 }
             }
             EndedAs::Committed => return,

@@ -190,7 +190,8 @@ pub fn waits(monitor: &Monitor, recording: &Recording) -> Vec<String> {
                 .collect();
         }
         let described = waiting.iter().take(8).map(|ask| {
-            let on = schedule.explain(ask.tx()).wait.map(|wait| wait.on());
+            let on = schedule.explain(recording.scheduled(*ask)).wait;
+            let on = on.map(|wait| recording.looks().owner(wait.on()));
             describe_wait(recording, ask.tx(), on)
         });
         described.collect()
@@ -204,7 +205,8 @@ fn stuck(monitor: &Monitor, recording: &Recording, patience: Duration) -> Diverg
         let schedule = coordinator.schedule();
         let culprit = waiting
             .first()
-            .map(|ask| schedule.explain(ask.tx()).culprit);
+            .map(|ask| schedule.explain(recording.scheduled(*ask)).culprit)
+            .map(|tx| recording.looks().owner(tx));
         let silent: Vec<Request> = coordinator.in_flight().collect();
         // Nothing waits: then it is up to requests that were sent and are silent, in the middle of
         // a transaction or not. What was not sent waits for them.

@@ -246,6 +246,9 @@ impl Context for GhostContext {
     fn took_snapshot(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.took_snapshot(tx));
     }
+    fn looked(&mut self, tx: Tx, nth: u32) {
+        self.shared.monitor.with(|c| c.looked(tx, nth));
+    }
     fn locked(&mut self, tx: Tx, statement: u32) {
         self.shared.monitor.with(|c| c.locked(tx, statement));
     }

@@ -50,6 +50,9 @@ impl Context for ServiceContext {
     fn took_snapshot(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.took_snapshot(tx));
     }
+    fn looked(&mut self, tx: Tx, nth: u32) {
+        self.shared.monitor.with(|c| c.looked(tx, nth));
+    }
     fn locked(&mut self, tx: Tx, statement: u32) {
         self.shared.monitor.with(|c| c.locked(tx, statement));
     }

@@ -37,6 +37,7 @@ mod ghosts;
 pub mod hold;
 mod host;
 pub mod inside;
+pub mod looks;
 pub mod monitor;
 mod pins;
 pub mod plan;

@@ -24,8 +24,10 @@ use hindcast_wire::message::backend;
 use hindcast_wire::sql::ADVISORY;
 use serde::{Deserialize, Serialize};
 
+use crate::looks::{self, Looks, Seen, Sights};
 use crate::plan::Plan;
 use crate::shapes::Shapes;
+use crate::transaction::Ask;
 use crate::transaction::error_text;
 
 /// One recorded request, without headers and bodies.
@@ -63,6 +65,8 @@ pub struct RecordedTransaction {
     pub fate: Fate,
     pub wrote: bool,
     pub has_snapshot: bool,
+    /// Under READ COMMITTED: it is known what each of its statements saw.
+    pub knows_statements: bool,
     pub shape: ShapeId,
     pub digest: Digest,
     pub rows: u64,
@@ -106,6 +110,8 @@ pub struct Recording {
     retried: Vec<Tx>,
     /// Of changed code: why transactions failed originally.
     errors: HashMap<Tx, String>,
+    /// Of a faithful replay: what later statements under READ COMMITTED saw.
+    looks: Looks,
     extras: File,
 }
 
@@ -141,6 +147,14 @@ impl Scope<'_> {
         ghost: &|_| true,
         look: None,
     };
+
+    /// What the statements of a transaction saw, if it is known and matters.
+    fn statements_of(&self, recorded: &trace::Transaction) -> Option<StatementSights> {
+        match self.changed {
+            true => None,
+            false => StatementSights::of(recorded),
+        }
+    }
 }
 
 impl Recording {
@@ -304,6 +318,19 @@ impl Recording {
         Tx(self.transactions.len() as u32)
     }
 
+    /// Who asks, in the schedule.
+    pub fn scheduled(&self, ask: Ask) -> Tx {
+        match ask {
+            Ask::Look(tx, nth) => self.looks.scheduled(tx, nth as usize),
+            _ => ask.tx(),
+        }
+    }
+
+    /// What later statements of transactions saw.
+    pub fn looks(&self) -> &Looks {
+        &self.looks
+    }
+
     /// Reads a transaction's extras back.
     pub fn extras(&self, tx: Tx) -> io::Result<Extras> {
         let range = &self.transaction(tx).extras;
@@ -322,6 +349,10 @@ struct Loading<'a> {
     recording: Recording,
     spill: Spill,
     snapshots: Vec<(Tx, Snapshot)>,
+    /// What each statement saw, of transactions where that is known.
+    statements: Vec<(Tx, StatementSights)>,
+    /// Where transactions committed, in the server's log.
+    committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
     locks: Vec<LockStep>,
     /// Of changed code: snapshots of what aborted. They count unless it was tried again.
@@ -343,10 +374,13 @@ impl<'a> Loading<'a> {
                 own: Vec::new(),
                 retried: Vec::new(),
                 errors: HashMap::new(),
+                looks: Looks::default(),
                 extras,
             },
             spill,
             snapshots: Vec::new(),
+            statements: Vec::new(),
+            committed: Vec::new(),
             writers: Vec::new(),
             locks: Vec::new(),
             aborted: Vec::new(),
@@ -370,6 +404,8 @@ impl<'a> Loading<'a> {
             Outcome::Prepared { .. } => Fate::Prepared,
             Outcome::Unknown => Fate::Unknown,
         };
+        let knows_statements =
+            fate != Fate::Aborted && self.scope.statements_of(&recorded).is_some();
         self.note_order(tx, fate, &recorded);
         if self.scope.changed && fate == Fate::Aborted {
             let error = recorded.server_bytes.as_deref().and_then(first_error);
@@ -393,6 +429,7 @@ impl<'a> Loading<'a> {
             fate,
             wrote,
             has_snapshot,
+            knows_statements,
             shape: recorded.shape,
             digest: recorded.result_digest,
             rows: recorded.result_rows,
@@ -408,9 +445,14 @@ impl<'a> Loading<'a> {
             self.aborted.extend(snapshot.filter(|_| self.scope.changed));
             return;
         }
-        self.snapshots.extend(snapshot);
         if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
             self.writers.push((tx, xid));
+            self.committed
+                .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
+        }
+        match self.scope.statements_of(recorded) {
+            Some(sights) => self.statements.push((tx, sights)),
+            None => self.snapshots.extend(snapshot),
         }
         // Row and table locks are not taken, so nothing waits for them.
         let kept = |lock: &&trace::Lock| lock.target == ADVISORY && !self.scope.changed;
@@ -435,8 +477,25 @@ impl<'a> Loading<'a> {
             self.snapshots.extend(self.aborted);
         }
         let look = self.scope.look.as_ref();
-        let snapshots = recording.transactions.len() + usize::from(look.is_some());
-        let mut writers = Writers::new(snapshots);
+        let begin = recording.transactions.len() + usize::from(look.is_some());
+        recording.looks = Looks::starting_at(begin as u32);
+        let mut seen_by_statements = Vec::new();
+        for (tx, statements) in &self.statements {
+            let shape = recording.transaction(*tx).shape;
+            let sights = shapes.looking(shape).and_then(|all| statements.sights(all));
+            let Some(Sights { first, later }) = sights else {
+                // Nothing else is known of it.
+                seen_by_statements.push((*tx, *tx, Seen::Snapshot(0), statements));
+                continue;
+            };
+            seen_by_statements.push((*tx, *tx, first, statements));
+            let stretches = later.iter().map(|&(stretch, _)| stretch);
+            let scheduled = recording.looks.add(*tx, stretches);
+            let looks = scheduled.zip(&later);
+            let looks = looks.map(|(look, &(_, seen))| (look, *tx, seen, statements));
+            seen_by_statements.extend(looks);
+        }
+        let mut writers = Writers::new(begin + recording.looks.len());
         for (tx, xid) in self.writers {
             writers.insert(tx, xid);
         }
@@ -444,10 +503,63 @@ impl<'a> Loading<'a> {
         for (tx, snapshot) in self.snapshots {
             seen.insert(tx, &snapshot)?;
         }
+        for (look, tx, what, statements) in seen_by_statements {
+            match what {
+                Seen::Snapshot(nth) => seen.insert_look(look, tx, &statements.snapshots[nth])?,
+                Seen::End => seen.insert_end(look, tx),
+            }
+        }
+        for (tx, place) in self.committed {
+            seen.committed_at(tx, place);
+        }
         if let Some(snapshot) = look {
             seen.insert(recording.look(), snapshot)?;
         }
         Ok((recording, seen.levels()?, self.locks))
+    }
+}
+
+/// What the statements of a transaction under READ COMMITTED saw.
+struct StatementSights {
+    /// The statements at which these were noted.
+    noted: Vec<u32>,
+    snapshots: Vec<Snapshot>,
+    rechecked: Vec<u32>,
+    is_writer: bool,
+}
+
+impl StatementSights {
+    /// If the server has told.
+    fn of(recorded: &trace::Transaction) -> Option<Self> {
+        let by_server = recorded.commit_lsn.is_some() || !recorded.statement_snapshots.is_empty();
+        if !by_server || recorded.isolation != Isolation::ReadCommitted {
+            return None;
+        }
+        let (mut noted, mut snapshots) = (Vec::new(), Vec::new());
+        for one in &recorded.statement_snapshots {
+            noted.push(one.statement);
+            snapshots.push(one.snapshot.clone());
+        }
+        if noted.is_empty() {
+            noted.push(0);
+            snapshots.push(recorded.snapshot.clone()?);
+        }
+        Some(Self {
+            noted,
+            snapshots,
+            rechecked: recorded.rechecked.clone(),
+            is_writer: recorded.xid.is_some() && recorded.outcome == Outcome::Committed,
+        })
+    }
+
+    /// By the statements that take snapshots.
+    fn sights(&self, looking: &[u32]) -> Option<Sights> {
+        // Who is not seen by anybody has no end that somebody could see.
+        let rechecked = match self.is_writer {
+            true => &self.rechecked[..],
+            false => &[],
+        };
+        looks::sights(&self.noted, looking, rechecked)
     }
 }
 

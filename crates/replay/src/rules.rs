@@ -41,9 +41,24 @@ pub enum Frontier {
 }
 
 impl Rules {
-    pub fn recorded(schedule: Schedule, sequential: bool) -> Self {
+    /// One after the other, transactions are not interrupted: then looks are of no interest.
+    pub fn recorded(mut schedule: Schedule, recording: &Recording, sequential: bool) -> Self {
+        let looks = recording.looks();
+        if sequential {
+            looks
+                .scheduled_all()
+                .for_each(|look| schedule.abandon(look));
+        }
+        let is_look = |step: &Step| {
+            let (Step::Run(tx) | Step::Commit(tx)) = *step;
+            looks.owner(tx) != tx
+        };
+        let steps = |schedule: &Schedule| {
+            let steps = schedule.levels().sequential_order();
+            steps.into_iter().filter(|step| !is_look(step)).collect()
+        };
         let sequence = sequential.then(|| Sequence {
-            steps: schedule.levels().sequential_order(),
+            steps: steps(&schedule),
             next: 0,
             ran_early: HashSet::new(),
         });
@@ -71,7 +86,7 @@ impl Rules {
                 Ask::Snapshot(tx) => retroaction.may_take_snapshot(tx),
                 Ask::Act(tx) => retroaction.may_act(tx),
                 Ask::Commit(tx) => retroaction.may_commit(tx),
-                Ask::Lock(..) => true,
+                Ask::Look(..) | Ask::Lock(..) => true,
                 Ask::Stop(_) => false,
             },
         }
@@ -111,6 +126,20 @@ impl Rules {
         counts
     }
 
+    /// The statements of a look are through.
+    pub fn looked(&mut self, tx: Tx, nth: u32, recording: &Recording) -> bool {
+        let Self::Recorded(recorded) = self else {
+            return false;
+        };
+        let look = recording.looks().scheduled(tx, nth as usize);
+        let schedule = &mut recorded.schedule;
+        let news = !schedule.has_ended(look) && !schedule.is_abandoned(look);
+        if news {
+            schedule.committed(look);
+        }
+        news
+    }
+
     /// How many lock steps that was.
     pub fn locked(&mut self, tx: Tx, statement: u32) -> u64 {
         match self {
@@ -123,9 +152,10 @@ impl Rules {
         }
     }
 
-    pub fn committed(&mut self, tx: Tx) {
+    pub fn committed(&mut self, tx: Tx, recording: &Recording) {
         match self {
             Self::Recorded(recorded) => {
+                recorded.stop_looking(tx, recording);
                 if !recorded.schedule.has_ended(tx) {
                     recorded.schedule.committed(tx);
                 }
@@ -135,17 +165,17 @@ impl Rules {
         }
     }
 
-    pub fn failed(&mut self, tx: Tx) {
+    pub fn failed(&mut self, tx: Tx, recording: &Recording) {
         match self {
-            Self::Recorded(recorded) => recorded.abandon(tx),
+            Self::Recorded(recorded) => recorded.abandon(tx, recording),
             Self::Changed(retroaction) => retroaction.failed(tx),
         }
     }
 
     /// The transaction will not come.
-    pub fn leave(&mut self, tx: Tx) {
+    pub fn leave(&mut self, tx: Tx, recording: &Recording) {
         match self {
-            Self::Recorded(recorded) => recorded.abandon(tx),
+            Self::Recorded(recorded) => recorded.abandon(tx, recording),
             Self::Changed(retroaction) => retroaction.leave(tx),
         }
     }
@@ -167,6 +197,10 @@ impl Recorded {
         }
         let permitted = match ask {
             Ask::Snapshot(tx) => self.schedule.may_take_snapshot(tx),
+            Ask::Look(..) => {
+                let look = recording.scheduled(ask);
+                self.schedule.is_abandoned(look) || self.schedule.may_take_snapshot(look)
+            }
             Ask::Lock(tx, statement) => self.schedule.may_lock(tx, statement),
             Ask::Commit(tx) => self.schedule.may_commit(tx),
             Ask::Act(_) => true,
@@ -182,14 +216,21 @@ impl Recorded {
                     (Ask::Snapshot(tx), _) => !recording.transaction(tx).has_snapshot,
                     (Ask::Commit(tx), Some(Step::Commit(next))) => tx == *next || !is_writer(tx),
                     (Ask::Commit(tx), _) => !is_writer(tx),
-                    (Ask::Lock(..) | Ask::Act(_) | Ask::Stop(_), _) => true,
+                    (Ask::Look(..) | Ask::Lock(..) | Ask::Act(_) | Ask::Stop(_), _) => true,
                 }
             })
     }
 
-    fn abandon(&mut self, tx: Tx) {
+    fn abandon(&mut self, tx: Tx, recording: &Recording) {
+        self.stop_looking(tx, recording);
         self.schedule.abandon(tx);
         self.settle(tx);
+    }
+
+    /// What the transaction has not looked at by now, it will not.
+    fn stop_looking(&mut self, tx: Tx, recording: &Recording) {
+        let looks = recording.looks().all(tx);
+        looks.for_each(|look| self.schedule.abandon(look));
     }
 
     fn settle(&mut self, tx: Tx) {

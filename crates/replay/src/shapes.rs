@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use hindcast_trace::{ShapeId, Trace};
-use hindcast_wire::sql::{Dialect, Kind, Script, Statement};
+use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 use regex::Regex;
 
 /// What is known about a kind of transaction from its statements.
@@ -14,6 +14,7 @@ pub struct Shapes {
     pub openings: HashMap<ShapeId, u64>,
     /// Its text.
     opening_texts: HashMap<ShapeId, String>,
+    looking: HashMap<ShapeId, Vec<u32>>,
     pub reading: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
     pub targets: HashMap<ShapeId, Vec<String>>,
@@ -36,6 +37,12 @@ impl Shapes {
                 let text = opening.fingerprint.text.clone();
                 shapes.opening_texts.insert(shape.id, text);
             }
+            let looks = |one: &&(u32, &Statement)| {
+                one.1.takes_snapshot && !one.1.locks.contains(&sql::ADVISORY)
+            };
+            let looking = (0..).zip(&statements).filter(|one| looks(&one));
+            let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
+            shapes.looking.insert(shape.id, looking);
             shapes.bodies.insert(shape.id, body(&shape.statements));
             if statements.iter().all(only_reads) {
                 shapes.reading.insert(shape.id);
@@ -44,6 +51,12 @@ impl Shapes {
             }
         }
         shapes
+    }
+
+    /// The statements that look at the database, each with a snapshot of its own under READ
+    /// COMMITTED. One that may wait for an advisory lock looks when it has it.
+    pub fn looking(&self, shape: ShapeId) -> Option<&[u32]> {
+        self.looking.get(&shape).map(Vec::as_slice)
     }
 
     /// Whether these statements hold what transactions of the shape begin with.

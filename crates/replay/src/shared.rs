@@ -76,15 +76,20 @@ impl Shared {
         }
         let recorded = self.recording.transaction(tx);
         let isolation = Some(recorded.isolation);
+        let looks = recorded
+            .knows_statements
+            .then(|| self.recording.looks().stretches(tx).to_vec());
         if self.only_reads(tx) {
             return Ok(Pins {
                 isolation,
                 reads_only: true,
+                looks,
                 ..Pins::default()
             });
         }
         Ok(Pins {
             isolation,
+            looks,
             now: recorded.now,
             sequence_values: self.sequence_values(tx)?,
             ..Pins::default()

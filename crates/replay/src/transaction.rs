@@ -9,6 +9,9 @@ use hindcast_wire::message::backend::Fields;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
     Snapshot(Tx),
+    /// Of a transaction under READ COMMITTED: what a later statement is to see. It is the look with
+    /// this number.
+    Look(Tx, u32),
     /// The statement with this index within its transaction.
     Lock(Tx, u32),
     /// To write or lock, for a transaction of changed code that aborted originally.
@@ -22,6 +25,7 @@ impl Ask {
     pub fn tx(self) -> Tx {
         match self {
             Self::Snapshot(tx)
+            | Self::Look(tx, _)
             | Self::Lock(tx, _)
             | Self::Act(tx)
             | Self::Commit(tx)

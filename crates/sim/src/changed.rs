@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::database::{Answer, Op};
-use crate::handler::{Action, Handler};
+use crate::handler::{Action, Begins, Handler};
 use crate::rng::mix;
 
 /// What was changed. Transactions are counted within a request, from zero.
@@ -85,7 +85,7 @@ impl Changed {
             let action = self.handler.act();
             let nth = self.begun.saturating_sub(1);
             match (action, self.change) {
-                (Action::Begin { .. }, change) => {
+                (Action::Begin(_), change) => {
                     self.begun += 1;
                     match change {
                         Change::Deleted { nth } if nth + 1 == self.begun => self.pass_over(),
@@ -96,7 +96,7 @@ impl Changed {
                                 action,
                             ]);
                             self.of = Of::Added;
-                            return Action::Begin { early_xid: false };
+                            return Action::Begin(Begins::default());
                         }
                         _ => return action,
                     }
@@ -111,7 +111,7 @@ impl Changed {
                 (Action::Commit, Change::Merged { nth: at }) if at == nth => {
                     match self.handler.act() {
                         // Commit and begin fall away.
-                        Action::Begin { .. } => self.begun += 1,
+                        Action::Begin(_) => self.begun += 1,
                         other => {
                             self.ahead.push_back(other);
                             return Action::Commit;
@@ -129,7 +129,7 @@ impl Changed {
             match self.handler.act() {
                 Action::Do(_) => self.handler.learn(Answer::Done),
                 Action::Commit | Action::Rollback => return,
-                Action::Begin { .. } | Action::Respond(_) => {
+                Action::Begin(_) | Action::Respond(_) => {
                     unreachable!("a transaction ends before anything else begins")
                 }
             }

@@ -1,13 +1,13 @@
 //! A database with multi-version rows under snapshot isolation, as Postgres' REPEATABLE READ has
-//! it.
+//! it, or under its READ COMMITTED.
 //!
 //! - The first statement takes the snapshot: all transactions completed so far are below `xmax` or
-//!   not `in_progress`.
+//!   not `in_progress`. Under READ COMMITTED each statement takes one.
 //! - A transaction gets its id when it first writes or locks a row; ids are visible from the moment
 //!   of commit.
 //! - Writing a row locks it until the end. The second to come waits; if the first commits a new
 //!   version, the second fails with a serialization error, and otherwise goes on (first updater
-//!   wins).
+//!   wins). Under READ COMMITTED it goes on with the new version.
 //! - Rows can be locked without writing, for update or shared, and so can advisory keys.
 //! - Waiting in a circle fails the transaction that closes it.
 //! - Rolling back to a savepoint undoes writes and releases the locks taken since.
@@ -73,6 +73,7 @@ struct Version {
 
 #[derive(Clone, Debug, Default)]
 struct Open {
+    read_committed: bool,
     xid: Option<Xid>,
     snapshot: Option<Snapshot>,
     /// Rows written, in order, to undo.
@@ -111,14 +112,18 @@ impl Database {
         }
     }
 
-    pub fn begin(&mut self) -> Handle {
+    pub fn begin(&mut self, read_committed: bool) -> Handle {
+        let open = Open {
+            read_committed,
+            ..Open::default()
+        };
         match self.open.iter().position(Option::is_none) {
             Some(handle) => {
-                self.open[handle] = Some(Open::default());
+                self.open[handle] = Some(open);
                 handle
             }
             None => {
-                self.open.push(Some(Open::default()));
+                self.open.push(Some(open));
                 self.open.len() - 1
             }
         }
@@ -143,8 +148,18 @@ impl Database {
         self.peek(handle).xid
     }
 
+    /// Whether a statement would run with the snapshot that there is.
     pub fn has_snapshot(&self, handle: Handle) -> bool {
-        self.peek(handle).snapshot.is_some()
+        let open = self.peek(handle);
+        open.snapshot.is_some() && !open.read_committed
+    }
+
+    /// Whether the statement, run now, goes on with a version of its row that its snapshot does not
+    /// show.
+    pub fn rechecks(&self, handle: Handle, op: Op) -> bool {
+        let row = self.needs(op).filter(|_| !matches!(op, Op::Advisory(_)));
+        let stale = row.is_some_and(|(row, _)| self.is_stale(handle, row));
+        stale && self.peek(handle).read_committed
     }
 
     pub fn take_snapshot(&mut self, handle: Handle) -> Snapshot {
@@ -206,7 +221,8 @@ impl Database {
             return false;
         };
         let stale = !matches!(op, Op::Advisory(_)) && self.is_stale(handle, lock.0);
-        !stale && self.blockers(handle, lock).next().is_some()
+        let fails = stale && !self.peek(handle).read_committed;
+        !fails && self.blockers(handle, lock).next().is_some()
     }
 
     /// The transactions that the statement would have to wait for now, and those that these wait
@@ -235,7 +251,7 @@ impl Database {
     pub fn execute(&mut self, handle: Handle, op: Op) -> Option<Answer> {
         if let Some(lock) = self.needs(op) {
             let on_row = !matches!(op, Op::Advisory(_));
-            if on_row && self.is_stale(handle, lock.0) {
+            if on_row && self.is_stale(handle, lock.0) && !self.peek(handle).read_committed {
                 return Some(Answer::Serialization);
             }
             if self.blockers(handle, lock).next().is_some() {
@@ -250,6 +266,7 @@ impl Database {
             self.tx(handle).locked.push(lock);
         }
         Some(match op {
+            Op::LockRow(row, _) if self.rechecks(handle, op) => Answer::Value(self.latest(row)),
             Op::Read(row) | Op::LockRow(row, _) => Answer::Value(self.read(handle, row)),
             Op::Write(row, value) => {
                 let xid = self.assign_xid(handle);
@@ -279,6 +296,12 @@ impl Database {
         version
             .expect("every row has a version that everybody sees")
             .value
+    }
+
+    /// Who has the row locked sees its last version, since nobody else can have written one.
+    fn latest(&self, row: u8) -> u64 {
+        let last = self.rows[row as usize].last();
+        last.expect("every row has a version").value
     }
 
     fn waits_in_circle(&self, handle: Handle) -> bool {

@@ -24,18 +24,25 @@ pub struct Habits {
     pub savepoints: usize,
     /// Percent of transactions that end with a rollback of their own choice.
     pub rollbacks: usize,
+    /// Percent of transactions under READ COMMITTED.
+    pub read_committed: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    Begin {
-        /// Has an id before it has a snapshot, as after `LOCK TABLE`.
-        early_xid: bool,
-    },
+    Begin(Begins),
     Do(Op),
     Commit,
     Rollback,
     Respond(u64),
+}
+
+/// How a transaction begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Begins {
+    /// Has an id before it has a snapshot, as after `LOCK TABLE`.
+    pub early_xid: bool,
+    pub read_committed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -89,9 +96,11 @@ impl Handler {
                     },
                     read_only: self.draw().is_multiple_of(3),
                 };
-                Action::Begin {
+                Action::Begin(Begins {
                     early_xid: self.draw().is_multiple_of(10),
-                }
+                    read_committed: self.habits.read_committed > 0
+                        && self.draw() % 100 < self.habits.read_committed,
+                })
             }
             Stage::Within {
                 statements_left: 0, ..

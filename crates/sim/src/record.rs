@@ -2,6 +2,7 @@
 //! would.
 
 use hindcast_model::{Snapshot, Xid};
+use hindcast_order::Observed;
 
 use crate::database::{Answer, Op};
 use crate::handler::Habits;
@@ -40,12 +41,43 @@ pub struct Transaction {
     pub began: i64,
     pub ended: i64,
     pub snapshot: Option<Snapshot>,
+    pub read_committed: bool,
+    /// What its statements saw, one for each under READ COMMITTED.
+    pub looks: Vec<Look>,
     /// Of a writer that committed.
     pub xid: Option<Xid>,
     pub committed: bool,
     pub statements: Vec<(Op, Answer)>,
     /// By statement, then its end.
     pub stamps: Vec<Stamps>,
+}
+
+/// A snapshot that a statement ran with.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Which of its transaction's.
+    pub statement: usize,
+    pub snapshot: Snapshot,
+    /// It went on with a version of its row that the snapshot did not show.
+    pub rechecked: bool,
+}
+
+impl Transaction {
+    /// What its first statement saw, and its id.
+    pub fn observed(&self) -> Observed<'_> {
+        Observed {
+            snapshot: self.snapshot.as_ref(),
+            xid: self.xid,
+            look_of: None,
+        }
+    }
+
+    /// Whether it is of no interest what the statement saw: one that waits for an advisory lock is
+    /// held before it is sent, and looks when the lock is free.
+    pub fn is_blind(&self, look: &Look) -> bool {
+        let statement = self.statements.get(look.statement);
+        self.read_committed && matches!(statement, Some((Op::Advisory(_), _)))
+    }
 }
 
 /// Positions of one statement, or of an end, in the order of all that happened.
@@ -65,6 +97,7 @@ pub struct Traits {
     pub row_locks: bool,
     pub advisory_locks: bool,
     pub savepoints: bool,
+    pub read_committed: bool,
     /// Fewer connections than workers.
     pub small_pool: Option<Hold>,
 }
@@ -84,6 +117,10 @@ impl History {
             advisory_locks: share(traits.advisory_locks, rng.between(0, 12)),
             savepoints: share(traits.savepoints, rng.between(0, 20)),
             rollbacks: rng.between(0, 15),
+            read_committed: match traits.read_committed {
+                true => rng.between(30, 100),
+                false => 0,
+            },
         };
         let workers = rng.between(1, 7);
         let resources = Resources {
@@ -159,6 +196,8 @@ impl Director for Recorder {
             began: now,
             ended: now,
             snapshot: None,
+            read_committed: false,
+            looks: Vec::new(),
             xid: None,
             committed: false,
             statements: Vec::new(),
@@ -168,8 +207,23 @@ impl Director for Recorder {
     }
 
     fn took_snapshot(&mut self, at: Place, snapshot: &Snapshot) -> Result<(), Objection> {
-        self.transaction(at).snapshot = Some(snapshot.clone());
+        let transaction = self.transaction(at);
+        transaction.snapshot.get_or_insert_with(|| snapshot.clone());
+        transaction.looks.push(Look {
+            statement: transaction.statements.len(),
+            snapshot: snapshot.clone(),
+            rechecked: false,
+        });
         Ok(())
+    }
+
+    fn reads_committed(&mut self, at: Place) {
+        self.transaction(at).read_committed = true;
+    }
+
+    fn rechecked(&mut self, at: Place) {
+        let last = self.transaction(at).looks.last_mut();
+        last.expect("it looked").rechecked = true;
     }
 
     fn sent(&mut self, at: Place) {

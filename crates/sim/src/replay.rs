@@ -1,9 +1,11 @@
 //! The replay of a history under the schedule, and the ways in which it can be made wrong on
 //! purpose.
 
+use std::collections::HashMap;
+
 use hindcast_model::{Snapshot, Xid};
 use hindcast_order::{
-    Admission, Level, Levels, LockStep, Observed, Request, Schedule, Span, StepAt, Tx, admission,
+    Admission, Level, Levels, LockStep, Request, Schedule, Span, StepAt, Tx, Writers, admission,
 };
 
 use crate::database::{Answer, Op};
@@ -42,6 +44,10 @@ pub struct Rules {
     pub a: bool,
     pub b: bool,
     pub c: bool,
+    /// Under READ COMMITTED, what each statement saw counts, and not only what the first did; and
+    /// that a statement which waited for a writer saw that one.
+    pub later_looks: bool,
+    pub rechecks: bool,
     /// Levels computed wrongly on purpose.
     pub slip: Option<Slip>,
     /// Whether snapshots are compared as sets. Without, only what the service reads can give a
@@ -54,6 +60,8 @@ impl Rules {
         a: true,
         b: true,
         c: true,
+        later_looks: true,
+        rechecks: true,
         slip: None,
         compare_sets: true,
     };
@@ -123,21 +131,62 @@ impl History {
             .collect()
     }
 
+    /// Of those that replay executes, and behind them of their [`History::later_looks`].
     pub fn levels(&self) -> Levels {
-        let observed: Vec<Observed<'_>> = self
-            .executed()
-            .into_iter()
-            .map(|t| self.observed(t))
-            .collect();
-        Levels::of(&observed).expect("what a database shows is ordered")
+        self.levels_by(Rules::ALL)
     }
 
-    fn observed(&self, transaction: usize) -> Observed<'_> {
-        let t = &self.transactions[transaction];
-        Observed {
-            snapshot: t.snapshot.as_ref(),
-            xid: t.xid,
+    fn levels_by(&self, rules: Rules) -> Levels {
+        let executed = self.executed();
+        let each = || {
+            (0..)
+                .map(Tx)
+                .zip(executed.iter().map(|&t| &self.transactions[t]))
+        };
+        let later = self.later_looks();
+        let mut writers = Writers::new(executed.len() + later.len());
+        for (tx, t) in each() {
+            if let Some(xid) = t.xid {
+                writers.insert(tx, xid);
+            }
         }
+        let ordered = "what a database shows is ordered";
+        let mut snapshots = writers.sorted().expect(ordered);
+        let first = each().map(|(tx, _)| (tx, tx, 0));
+        let later = (executed.len() as u32..).map(Tx).zip(later);
+        let later = later.map(|(look, (of, nth))| (look, of, nth));
+        for (look, of, nth) in first.chain(later) {
+            let t = &self.transactions[executed[of.index()]];
+            let Some(seen) = t.looks.get(nth) else {
+                continue;
+            };
+            if t.is_blind(seen) || look != of && !rules.later_looks {
+                continue;
+            }
+            let as_good_as = match seen.rechecked && rules.rechecks {
+                true => t.looks.get(nth + 1),
+                false => Some(seen),
+            };
+            match as_good_as {
+                Some(seen) => snapshots
+                    .insert_look(look, of, &seen.snapshot)
+                    .expect(ordered),
+                None => snapshots.insert_end(look, of),
+            }
+        }
+        for (tx, t) in each() {
+            let end = t.stamps.last().expect("the end was sent");
+            snapshots.committed_at(tx, end.executed);
+        }
+        snapshots.levels().expect(ordered)
+    }
+
+    /// The looks of executed transactions after their first: whose each is, and its number there.
+    fn later_looks(&self) -> Vec<(Tx, usize)> {
+        let each = (0..).map(Tx).zip(self.executed());
+        let later =
+            |(tx, t): (Tx, usize)| (1..self.transactions[t].looks.len()).map(move |nth| (tx, nth));
+        each.flat_map(later).collect()
     }
 
     fn slipped(&self, slip: Slip) -> Levels {
@@ -259,9 +308,11 @@ impl History {
             tx_of[t] = Some(tx);
         }
         let levels = match options.rules.slip {
-            None => self.levels(),
+            None => self.levels_by(options.rules),
             Some(slip) => self.slipped(slip),
         };
+        let later = self.later_looks();
+        let looks = self.executed().len() + later.len();
         let mut replayer = Replayer {
             history: self,
             options,
@@ -274,13 +325,10 @@ impl History {
             taken_back: Vec::new(),
             through: vec![0; self.requests.len()],
             committed: Vec::new(),
+            later,
+            looked: HashMap::new(),
         };
-        for phantom in replayer
-            .schedule
-            .levels()
-            .transactions()
-            .skip(replayer.executed.len())
-        {
+        for phantom in replayer.schedule.levels().transactions().skip(looks) {
             replayer.schedule.abandon(phantom);
         }
         let rng = Rng::new(seed, "replay");
@@ -319,6 +367,10 @@ struct Replayer<'a> {
     through: Vec<usize>,
     /// Recorded writers that have committed again.
     committed: Vec<Tx>,
+    /// Of transactions, after their first: their places are behind those of transactions.
+    later: Vec<(Tx, usize)>,
+    /// How many looks each has taken, and how many of them are over.
+    looked: HashMap<Tx, (usize, usize)>,
 }
 
 impl Replayer<'_> {
@@ -328,6 +380,32 @@ impl Replayer<'_> {
 
     fn tx(&self, at: Place) -> Tx {
         self.tx_of[self.history.requests[at.request].transactions[at.nth]].expect("it is executed")
+    }
+
+    /// A look of a transaction, in the schedule.
+    fn look(&self, tx: Tx, nth: usize) -> Option<Tx> {
+        if nth == 0 {
+            return Some(tx);
+        }
+        let at = self.later.binary_search(&(tx, nth)).ok()?;
+        Some(Tx((self.executed.len() + at) as u32))
+    }
+
+    /// That a statement looked is known when it is answered.
+    fn looks_are_over(&mut self, tx: Tx) {
+        let Some((taken, over)) = self.looked.get_mut(&tx) else {
+            return;
+        };
+        let known = std::mem::replace(over, *taken)..*taken;
+        for nth in known {
+            let Some(look) = self.look(tx, nth) else {
+                continue;
+            };
+            self.schedule.took_snapshot(look);
+            if look != tx {
+                self.schedule.committed(look);
+            }
+        }
     }
 
     /// The request whose turn it is under [`Resend::AsManyAsWhenItArrived`].
@@ -393,7 +471,10 @@ impl Director for Replayer<'_> {
     }
 
     fn may_take_snapshot(&self, at: Place) -> bool {
-        !self.options.rules.a || self.schedule.may_take_snapshot(self.tx(at))
+        let tx = self.tx(at);
+        let taken = self.looked.get(&tx).map_or(0, |&(taken, _)| taken);
+        let look = self.look(tx, taken).unwrap_or(tx);
+        !self.options.rules.a || self.schedule.may_take_snapshot(look)
     }
 
     fn may_execute(&self, at: Place, statement: usize) -> bool {
@@ -422,10 +503,15 @@ impl Director for Replayer<'_> {
 
     fn took_snapshot(&mut self, at: Place, _: &Snapshot) -> Result<(), Objection> {
         let tx = self.tx(at);
-        if self.options.rules.compare_sets {
-            let recorded = self.recorded(at).snapshot.as_ref();
-            let recorded =
-                recorded.ok_or_else(|| Objection(format!("{at:?} took no snapshot originally")))?;
+        let taken = self.looked.entry(tx).or_default();
+        let nth = taken.0;
+        taken.0 += 1;
+        let recorded = self.recorded(at);
+        let look = recorded.looks.get(nth);
+        let look = look.ok_or_else(|| Objection(format!("{at:?} did not look originally")))?;
+        // What went on with newer rows saw more than its snapshot.
+        if self.options.rules.compare_sets && !look.rechecked && !recorded.is_blind(look) {
+            let recorded = &look.snapshot;
             for &t in &self.executed {
                 let (Some(writer), Some(xid)) = (self.tx_of[t], self.history.transactions[t].xid)
                 else {
@@ -440,7 +526,10 @@ impl Director for Replayer<'_> {
                 }
             }
         }
-        self.schedule.took_snapshot(tx);
+        // One that lasts is asked for before the statement.
+        if !self.recorded(at).read_committed {
+            self.looks_are_over(tx);
+        }
         Ok(())
     }
 
@@ -463,6 +552,7 @@ impl Director for Replayer<'_> {
         answer: Answer,
     ) -> Result<(), Objection> {
         let recorded = self.same_statement(at, statement, op)?;
+        self.looks_are_over(self.tx(at));
         if recorded != answer {
             return Err(Objection(format!(
                 "{at:?} {op:?}: {answer:?}, recorded {recorded:?}"
@@ -489,6 +579,13 @@ impl Director for Replayer<'_> {
             self.committed.push(tx);
         }
         self.schedule.committed(tx);
+        // Those that a rollback to a savepoint kept from coming, too.
+        let taken = self.looked.get(&tx).map_or(0, |&(taken, _)| taken);
+        let mut nth = taken.max(1);
+        while let Some(look) = self.look(tx, nth) {
+            self.schedule.committed(look);
+            nth += 1;
+        }
         Ok(())
     }
 

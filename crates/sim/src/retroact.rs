@@ -199,10 +199,7 @@ impl<'a> Retroactor<'a> {
             .enumerate()
             .map(|(t, one)| match origin(t) {
                 Origin::Left => Observed::default(),
-                _ => Observed {
-                    snapshot: one.snapshot.as_ref(),
-                    xid: one.xid,
-                },
+                _ => one.observed(),
             })
             .collect();
         let levels = Levels::of(&observed).expect("what a database shows is ordered");

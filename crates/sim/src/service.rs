@@ -18,7 +18,7 @@ use hindcast_model::{Snapshot, Xid};
 
 use crate::changed::Program;
 use crate::database::{Answer, Database, Handle, Op};
-use crate::handler::{Action, Habits, Handler};
+use crate::handler::{Action, Begins, Habits, Handler};
 use crate::rng::Rng;
 
 /// A transaction by its request and its number within it.
@@ -120,6 +120,8 @@ pub trait Director {
         true
     }
     fn started(&mut self, _at: Place) {}
+    /// It takes a snapshot with each statement.
+    fn reads_committed(&mut self, _at: Place) {}
     /// Nothing can move: a request whose transaction has not started and whose connection and
     /// worker are to be taken from it. It will have to arrive again.
     fn take_back(&mut self, _stuck: &[(Place, Waiting)]) -> Option<usize> {
@@ -129,6 +131,8 @@ pub trait Director {
     /// Says where the transaction runs.
     fn began(&mut self, at: Place, now: i64) -> Result<Runs, Objection>;
     fn took_snapshot(&mut self, at: Place, snapshot: &Snapshot) -> Result<(), Objection>;
+    /// The statement at hand went on with what its snapshot did not show.
+    fn rechecked(&mut self, _at: Place) {}
     /// What to execute in place of a statement.
     fn instead(&self, op: Op) -> Op {
         op
@@ -191,12 +195,10 @@ enum Phase {
     WantsWorker,
     Thinks,
     WantsConnection {
-        early_xid: bool,
+        begins: Begins,
         since: i64,
     },
-    WantsStart {
-        early_xid: bool,
-    },
+    WantsStart(Begins),
     WantsSnapshot(Op),
     Executes {
         op: Op,
@@ -339,7 +341,7 @@ impl Service {
     fn take_back(&mut self, request: usize) {
         let actor = &mut self.actors[request];
         assert!(
-            matches!(actor.phase, Phase::WantsStart { .. }),
+            matches!(actor.phase, Phase::WantsStart(_)),
             "its transaction has not started"
         );
         self.database
@@ -359,7 +361,7 @@ impl Service {
                 Phase::NotArrived | Phase::Done => continue,
                 Phase::WantsWorker => Waiting::Worker,
                 Phase::WantsConnection { .. } => Waiting::Connection,
-                Phase::WantsStart { .. } => Waiting::Start,
+                Phase::WantsStart(_) => Waiting::Start,
                 Phase::WantsSnapshot(_) => Waiting::Snapshot,
                 Phase::Executes { .. }
                     if director.may_execute(actor.place(request), actor.statement) =>
@@ -392,7 +394,7 @@ impl Service {
                     || (self.connected < self.resources.connections
                         && (self.resources.grant == Grant::Anyone || self.is_next_in_line(since)))
             }
-            Phase::WantsStart { .. } => director.may_start(at),
+            Phase::WantsStart(_) => director.may_start(at),
             Phase::WantsSnapshot(_) => director.may_take_snapshot(at),
             Phase::Executes { .. } if actor.runs == Runs::FromRecord => true,
             Phase::Executes { op, tried } => {
@@ -425,6 +427,43 @@ impl Service {
         })
     }
 
+    fn start(&mut self, request: usize, begins: Begins, director: &mut impl Director) {
+        let actor = &self.actors[request];
+        let at = actor.place(request);
+        director.started(at);
+        if begins.read_committed {
+            director.reads_committed(at);
+        }
+        if begins.early_xid {
+            let handle = actor.handle.expect("it runs in the database");
+            self.database.assign_xid(handle);
+        }
+    }
+
+    /// `None`: it waits.
+    fn execute(
+        &mut self,
+        request: usize,
+        op: Op,
+        director: &mut impl Director,
+    ) -> Result<Option<Answer>, Objection> {
+        let actor = &self.actors[request];
+        let (at, statement) = (actor.place(request), actor.statement);
+        let Some(handle) = actor.handle else {
+            return director.serve(at, statement, op).map(Some);
+        };
+        let instead = director.instead(op);
+        let rechecks = self.database.rechecks(handle, instead);
+        let Some(answer) = self.database.execute(handle, instead) else {
+            return Ok(None);
+        };
+        if rechecks {
+            director.rechecked(at);
+        }
+        director.executed(at, statement, op, answer)?;
+        Ok(Some(answer))
+    }
+
     fn is_next_in_line(&self, since: i64) -> bool {
         !self.actors.iter().any(|other| match other.phase {
             Phase::WantsConnection { since: earlier, .. } => {
@@ -451,10 +490,7 @@ impl Service {
             }
             Phase::Thinks => {
                 actor.phase = match actor.handler.act() {
-                    Action::Begin { early_xid } => Phase::WantsConnection {
-                        early_xid,
-                        since: now,
-                    },
+                    Action::Begin(begins) => Phase::WantsConnection { begins, since: now },
                     Action::Do(op) => {
                         director.sent(at);
                         let database = &self.database;
@@ -483,24 +519,21 @@ impl Service {
                     }
                 }
             }
-            Phase::WantsConnection { early_xid, .. } => {
+            Phase::WantsConnection { begins, .. } => {
                 self.connected += usize::from(!std::mem::replace(&mut actor.has_connection, true));
                 actor.begun += 1;
                 actor.statement = 0;
                 actor.runs = director.began(actor.place(request), now)?;
-                actor.handle = (actor.runs == Runs::InDatabase).then(|| self.database.begin());
+                actor.handle = (actor.runs == Runs::InDatabase)
+                    .then(|| self.database.begin(begins.read_committed));
                 actor.phase = match actor.runs {
-                    Runs::InDatabase => Phase::WantsStart { early_xid },
+                    Runs::InDatabase => Phase::WantsStart(begins),
                     Runs::FromRecord => Phase::Thinks,
                 };
             }
-            Phase::WantsStart { early_xid } => {
-                director.started(at);
-                if early_xid {
-                    self.database
-                        .assign_xid(actor.handle.expect("it runs in the database"));
-                }
+            Phase::WantsStart(begins) => {
                 actor.phase = Phase::Thinks;
+                self.start(request, begins, director);
             }
             Phase::WantsSnapshot(op) => {
                 let handle = actor.handle.expect("it runs in the database");
@@ -521,20 +554,11 @@ impl Service {
                 actor.phase = Phase::GetsAnswer(Answer::Serialization);
             }
             Phase::Executes { op, .. } => {
-                let answer = match actor.handle {
-                    None => director.serve(at, statement, op)?,
-                    Some(handle) => match self.database.execute(handle, director.instead(op)) {
-                        None => {
-                            actor.phase = Phase::Executes { op, tried: true };
-                            return Ok(());
-                        }
-                        Some(answer) => {
-                            director.executed(at, statement, op, answer)?;
-                            answer
-                        }
-                    },
+                let answer = match self.execute(request, op, director)? {
+                    Some(answer) => Phase::GetsAnswer(answer),
+                    None => Phase::Executes { op, tried: true },
                 };
-                actor.phase = Phase::GetsAnswer(answer);
+                self.actors[request].phase = answer;
             }
             Phase::GetsAnswer(answer) => {
                 if actor.handle.is_some() {

@@ -138,5 +138,7 @@ fn transaction(recorder: u16, sequence: u64) -> Transaction {
         server_bytes: None,
         client_bytes: None,
         statement_snapshots: Vec::new(),
+        rechecked: Vec::new(),
+        commit_lsn: None,
     }
 }

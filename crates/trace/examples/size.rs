@@ -317,6 +317,10 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                             users.len() as u64,
                         ),
                     };
+                    let drawn = || SequenceValue {
+                        sequence: 16_402,
+                        value: xid.map_or(0, |xid| xid.0 as i64),
+                    };
                     writer.record(Record::Transaction(Transaction {
                         id: Id::new(recorder, number),
                         session: Id::new(recorder, session),
@@ -336,17 +340,12 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         result_digest: Digest(digest),
                         result_rows: rows,
                         locks: Vec::new(),
-                        sequence_values: if plan.writes {
-                            vec![SequenceValue {
-                                sequence: 16_402,
-                                value: xid.map_or(0, |xid| xid.0 as i64),
-                            }]
-                        } else {
-                            Vec::new()
-                        },
+                        sequence_values: plan.writes.then(drawn).into_iter().collect(),
                         server_bytes: None,
                         client_bytes: None,
                         statement_snapshots: Vec::new(),
+                        rechecked: Vec::new(),
+                        commit_lsn: None,
                     }));
                     if plan.last {
                         let body = if *subscribes {

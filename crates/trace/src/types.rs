@@ -115,6 +115,14 @@ pub struct Transaction {
     /// before, the first one first. Empty where that is not known or there is one statement.
     #[serde(deserialize_with = "or_empty")]
     pub statement_snapshots: Vec<StatementSnapshot>,
+    /// Likewise: statements, by their indices, that found a row changed after their snapshot, and
+    /// went on with it as it had become.
+    #[serde(deserialize_with = "or_empty")]
+    pub rechecked: Vec<u32>,
+    /// Where the server's log goes on behind the commit, if the server told of the transaction and
+    /// it wrote.
+    #[serde(deserialize_with = "or_empty")]
+    pub commit_lsn: Option<u64>,
 }
 
 /// What a statement saw, and those behind it that are not told of.
@@ -184,7 +192,7 @@ impl GapCause {
     }
 }
 
-/// The last field of a record, which earlier versions did not write.
+/// One of the last fields of a record, which earlier versions did not write.
 fn or_empty<'de, D, T>(input: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use hindcast_cluster::{Options, Shutdown};
+use hindcast_tests::http::Client;
 use hindcast_tests::stage::free_port;
 use hindcast_tests::{Process, Stage, program, repository, wait_for};
 
@@ -302,4 +303,60 @@ fn is_read(stage: &Stage) -> bool {
     let asked =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hindcast: snapshots'";
     value(stage, asked) == "1"
+}
+
+const COUNTERS: &str = "CREATE TABLE counter (id int PRIMARY KEY, n int NOT NULL);
+    INSERT INTO counter SELECT id, 0 FROM generate_series(0, 3) id;
+    CREATE TABLE seen (number int, n int, before int, after int, PRIMARY KEY (number, n))";
+
+/// Each statement sees again what it saw, and one that waited for a row waits again.
+#[test]
+fn under_read_committed_each_statement_sees_what_it_saw() {
+    let stage = stage("statements", COUNTERS, &[]);
+    let service = repository("tests/services/counters.py");
+    let port = stage.service_port.to_string();
+    let recorder = record(&stage, &[python(), service.display().to_string(), port]);
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    let moved: usize = std::thread::scope(|scope| {
+        let client = |number: usize| {
+            let address = address.clone();
+            scope.spawn(move || {
+                let mut client = Client::new(address);
+                let mut moved = 0;
+                for round in 0..25 {
+                    let (method, path) = match (round + number) % 3 {
+                        0 => ("GET", "/".to_owned()),
+                        1 => ("PUT", format!("/{}", number % 2)),
+                        _ => ("POST", format!("/{}", round % 4)),
+                    };
+                    let answer = client.send(method, &path, None).unwrap();
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    let saw: Vec<i64> = serde_json::from_slice(&answer.body).unwrap();
+                    moved += usize::from(saw[2] > saw[0] + i64::from(method == "POST"));
+                }
+                moved
+            })
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        clients.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    assert!(
+        moved > 10,
+        "others committed between two statements {moved} times"
+    );
+    let recorded = recorder.interrupt().assert_code(0);
+    assert!(
+        recorded.stderr.contains("(0 ghosts)"),
+        "{}",
+        recorded.stderr
+    );
+    for _ in 0..3 {
+        let replayed = replay(&stage, &[]).assert_code(0);
+        assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+        assert!(
+            !replayed.stdout.contains("READ COMMITTED"),
+            "{}",
+            replayed.stdout
+        );
+    }
 }

@@ -58,6 +58,8 @@ pub(super) struct Record {
     /// Under READ COMMITTED, what each statement saw; see
     /// [`hindcast_trace::Transaction::statement_snapshots`].
     pub statement_snapshots: Vec<StatementSnapshot>,
+    pub rechecked: Vec<u32>,
+    pub commit_lsn: Option<u64>,
     pub ended: Ended,
     pub ended_at: Micros,
     /// Snapshots and the like that are missing in it.
@@ -244,6 +246,8 @@ impl<T> Session<T> {
             if let Some(mut record) = self.records.pop_front() {
                 if !seen.is_numbered_as(&record) {
                     record.statement_snapshots.clear();
+                    record.rechecked.clear();
+                    record.commit_lsn = None;
                 }
                 joined.push(Joined::Whole(what, record));
             }
@@ -348,6 +352,8 @@ mod tests {
             statements,
             snapshot: None,
             statement_snapshots: Vec::new(),
+            rechecked: Vec::new(),
+            commit_lsn: None,
             ended,
             ended_at,
             left_out: 0,

@@ -157,6 +157,8 @@ impl ServerSide {
         transaction.now = record.snapshot.is_some().then_some(record.started);
         transaction.snapshot = record.snapshot;
         transaction.statement_snapshots = record.statement_snapshots;
+        transaction.rechecked = record.rechecked;
+        transaction.commit_lsn = record.commit_lsn;
         transaction.xid = record.xid;
         transaction.subxids = record.subxids;
         if transaction.outcome == Outcome::Unknown {

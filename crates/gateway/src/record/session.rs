@@ -526,6 +526,8 @@ fn to_trace(
         server_bytes: observed.server_bytes.map(Vec::from),
         client_bytes: observed.client_bytes.map(Vec::from),
         statement_snapshots: Vec::new(),
+        rechecked: Vec::new(),
+        commit_lsn: None,
     }
 }
 

@@ -3,7 +3,8 @@
 use expect_test::{Expect, expect};
 use hindcast_model::{Snapshot, Xid};
 use hindcast_order::{
-    Admission, Levels, LockStep, Observed, Request, Schedule, Span, Step, StepAt, Tx, admission,
+    Admission, Levels, LockStep, Observed, Request, Schedule, Span, Step, StepAt, Tx, Writers,
+    admission,
 };
 
 /// `xmax` and who was in progress.
@@ -26,6 +27,7 @@ fn levels(transactions: &[(Option<u64>, Option<Seen<'_>>)]) -> Levels {
         .zip(&snapshots)
         .map(|((xid, _), snapshot)| Observed {
             xid: xid.map(Xid),
+            look_of: None,
             snapshot: snapshot.as_ref(),
         });
     Levels::of(&observed.collect::<Vec<_>>()).unwrap()
@@ -239,4 +241,38 @@ fn intervals_that_only_touch_do_not_overlap() {
         "one of no length still holds its point"
     );
     assert_eq!(admission::overlap([]), 0);
+}
+
+/// Of two writers nobody saw the one without the other. One that waited for the first of them has
+/// a level between them, by the order of commits.
+#[test]
+fn an_end_is_a_level_between_two_others() {
+    let saw = |xmax, in_progress: &[u64]| Snapshot {
+        xmin: Xid(700),
+        xmax: Xid(xmax),
+        in_progress: in_progress.iter().copied().map(Xid).collect(),
+    };
+    let mut writers = Writers::new(6);
+    for (tx, xid) in [(0, 700), (1, 701), (2, 702)] {
+        writers.insert(Tx(tx), Xid(xid));
+    }
+    let mut snapshots = writers.sorted().unwrap();
+    snapshots.insert(Tx(0), &saw(700, &[])).unwrap();
+    snapshots.insert(Tx(1), &saw(701, &[700])).unwrap();
+    // The third waited for the first, or for both: by its snapshot it saw neither.
+    snapshots.insert(Tx(2), &saw(702, &[700, 701])).unwrap();
+    // A later look of the second, at what had committed before it did; and a reader after all.
+    snapshots.insert_end(Tx(3), Tx(1));
+    snapshots.insert_end(Tx(4), Tx(2));
+    snapshots.insert(Tx(5), &saw(703, &[])).unwrap();
+    for (tx, place) in [(0, 10), (1, 20), (2, 30)] {
+        snapshots.committed_at(Tx(tx), place);
+    }
+    let levels = snapshots.levels().unwrap();
+    let sees = |reader| [0, 1, 2].map(|writer| levels.sees(Tx(reader), Tx(writer)));
+    assert_eq!(sees(2), [false, false, false]);
+    assert_eq!(sees(3), [true, false, false]);
+    assert_eq!(sees(4), [true, true, false]);
+    assert_eq!(sees(5), [true, true, true]);
+    assert_eq!(levels.level_count(), 4);
 }

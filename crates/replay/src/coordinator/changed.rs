@@ -36,7 +36,7 @@ impl Coordinator {
             .filter(|&earlier| self.recording.transaction(earlier).ended <= began)
             .collect();
         for earlier in passed {
-            self.rules.leave(earlier);
+            self.rules.leave(earlier, &self.recording);
         }
         self.set_claimed(tx);
         let recorded = self.opening(tx);
@@ -88,7 +88,7 @@ impl Coordinator {
             None => Vec::new(),
         };
         for one in also_moved {
-            self.rules.leave(one);
+            self.rules.leave(one, &self.recording);
             self.set_claimed(one);
             self.note_deleted(one, Some(tx));
         }
@@ -251,7 +251,7 @@ impl Coordinator {
         self.steps += 1;
         self.set_claimed(tx);
         self.counts.transactions_done += 1;
-        self.rules.leave(tx);
+        self.rules.leave(tx, &self.recording);
         self.note_deleted(tx, None);
     }
 

@@ -149,6 +149,8 @@ impl Holder {
         if self.stops_within(statements.len()) {
             plan.steps.push_back(Step::CannotStop);
         }
+        // The server runs the text as a whole, so it is held only where it begins.
+        plan.steps.extend(self.next_look().map(Step::Hold));
         for statement in &statements {
             plan.steps.extend(self.before(statement));
         }
@@ -242,6 +244,14 @@ impl Holder {
                     return Ok(Some((tx, at)));
                 }
             }
+            // A portal looks when it is bound.
+            if tag == client::BIND
+                && message.statement().is_some_and(|one| one.takes_snapshot)
+                && let Some(look) = self.next_look()
+            {
+                plan.send_and_settle();
+                plan.hold(look);
+            }
             self.names.apply(message);
             self.plan_message(message, wrapped, plan);
             if let Some(open) = &mut self.transaction {
@@ -327,6 +337,13 @@ impl Holder {
         plan.send();
         plan.settle();
         self.own.note_sync();
+    }
+
+    /// What the statement that comes next is to see, if that is not what the one before it saw.
+    fn next_look(&mut self) -> Option<Ask> {
+        let open = self.transaction.as_mut()?;
+        let tx = open.run().filter(|_| self.status != Status::Failed)?;
+        open.next_look().map(|look| Ask::Look(tx, look))
     }
 
     /// A statement of the open transaction is about to be sent: counts it. Returns what it has to

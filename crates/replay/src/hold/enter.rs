@@ -120,10 +120,12 @@ impl Holder {
         plan.hold(Ask::Snapshot(tx));
         if let Some(open) = &mut self.transaction {
             open.set_claim(claim);
-            if pins.reads_only {
-                // Nothing of ours is needed: its own first statement takes the snapshot.
+            if pins.reads_only || pins.looks.is_some() {
+                // Its own first statement takes the snapshot.
                 open.takes_snapshot_after(before_snapshot(statements));
-            } else {
+            }
+            open.looks(pins.looks.unwrap_or_default());
+            if !pins.reads_only {
                 plan.own(Own::ReadWrite(isolation));
                 plan.own(Own::Snapshot(tx));
             }
@@ -137,7 +139,11 @@ impl Holder {
             self.transaction = Some(Open::claimed(Kind::Direct, claim));
             return Ok(None);
         }
-        self.transaction = Some(Open::claimed(Kind::Wrapped, claim));
+        let open = self.transaction.insert(Open::claimed(Kind::Wrapped, claim));
+        if let Some(looks) = pins.looks {
+            open.takes_snapshot_after(before_snapshot(statements));
+            open.looks(looks);
+        }
         plan.own(Own::Begin(isolation));
         plan.own(Own::Snapshot(tx));
         Ok(None)

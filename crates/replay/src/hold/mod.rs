@@ -72,6 +72,8 @@ pub trait Context {
     /// The request in flight, if there is exactly one.
     fn alone(&self) -> Option<RequestId>;
     fn took_snapshot(&mut self, tx: Tx);
+    /// The statements of its look with this number were answered.
+    fn looked(&mut self, tx: Tx, nth: u32);
     fn locked(&mut self, tx: Tx, statement: u32);
     /// All but the commit is done, or what is done next may wait for another transaction's commit.
     fn ran(&mut self, tx: Tx);
@@ -435,6 +437,7 @@ impl Holder {
                 if noted.took_snapshot {
                     cx.took_snapshot(tx);
                 }
+                noted.looked.for_each(|nth| cx.looked(tx, nth));
                 if let Some(statement) = noted.locked {
                     cx.locked(tx, statement);
                 }
@@ -476,7 +479,12 @@ impl Holder {
         match (own, outcome.error) {
             // Without an answer of either kind it was ignored, because the client's batch had
             // failed before it.
-            (Own::Snapshot(tx), None) if !outcome.tag.is_empty() => cx.took_snapshot(tx),
+            (Own::Snapshot(tx), None) if !outcome.tag.is_empty() => {
+                // Under READ COMMITTED it is not the one that the statement behind it runs with.
+                if !open.is_some_and(|open| open.awaits_snapshot()) {
+                    cx.took_snapshot(tx);
+                }
+            }
             (Own::Commit, error) => {
                 if let Some(open) = open {
                     open.own_commit = OwnCommit {

@@ -2,6 +2,8 @@
 
 use hindcast_trace::{Isolation, Micros, SequenceValue};
 
+use crate::looks::Stretch;
+
 /// What a transaction is to see again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pins {
@@ -14,6 +16,9 @@ pub struct Pins {
     /// It aborted originally, so what beat it goes first; see
     /// [`Ask::Act`](crate::transaction::Ask::Act).
     pub acts_late: bool,
+    /// It ran under READ COMMITTED, and this is what later statements saw; `None`: that is not
+    /// known.
+    pub looks: Option<Vec<Stretch>>,
 }
 
 impl Pins {

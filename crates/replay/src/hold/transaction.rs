@@ -1,6 +1,7 @@
 //! The client's transaction, as far as it went.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use bytes::Bytes;
 use hindcast_order::Tx;
@@ -9,6 +10,7 @@ use hindcast_wire::digest::{ResultDigest, ShapeHasher};
 use hindcast_wire::message::backend::{self as server, Fields};
 use hindcast_wire::sql::{self, Statement};
 
+use crate::looks::Stretch;
 use crate::shapes::only_reads;
 use crate::transaction::{Claim, Ended, EndedAs, error_text};
 
@@ -71,6 +73,11 @@ pub(super) struct Open {
     locks: VecDeque<u32>,
     /// The statement that takes the snapshot, where none of ours did before it.
     snapshot_at: Option<u32>,
+    /// What later statements are to see, each from its first to its last. How many of these were
+    /// asked for, and how many are through.
+    looks: Vec<Stretch>,
+    asked: usize,
+    looked: usize,
     /// It must not write or lock before it is permitted; see
     /// [`Ask::Act`](crate::transaction::Ask::Act).
     pub acts_late: bool,
@@ -87,6 +94,8 @@ pub(super) struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     pub took_snapshot: bool,
+    /// Looks whose last statement this was.
+    pub looked: Range<u32>,
     /// A lock step was completed by this statement.
     pub locked: Option<u32>,
 }
@@ -114,6 +123,9 @@ impl Open {
             last_tag: Bytes::new(),
             locks: VecDeque::new(),
             snapshot_at: None,
+            looks: Vec::new(),
+            asked: 0,
+            looked: 0,
             acts_late: false,
             savepoints: false,
             only_read: true,
@@ -176,6 +188,25 @@ impl Open {
         self.snapshot_at = Some(self.statements + before);
     }
 
+    /// Its own statement has not taken the snapshot yet, and will.
+    pub fn awaits_snapshot(&self) -> bool {
+        self.snapshot_at.is_some()
+    }
+
+    /// What its later statements are to see.
+    pub fn looks(&mut self, looks: Vec<Stretch>) {
+        self.looks = looks;
+    }
+
+    /// The look that begins with the statement that is sent next, or with one before it.
+    pub fn next_look(&mut self) -> Option<u32> {
+        let next = self.statements;
+        let begun = self.looks.partition_point(|look| look.first <= next);
+        let next = (self.asked.max(self.looked)..begun).next_back();
+        self.asked = begun.max(self.asked);
+        next.map(|nth| nth as u32)
+    }
+
     /// A statement is about to be sent. Returns its index.
     pub fn note_statement(&mut self, statement: &Statement, changed_code: bool) -> u32 {
         self.shape.add(&statement.fingerprint);
@@ -227,6 +258,10 @@ impl Open {
                 let command = body.strip_suffix(b"\0").unwrap_or(body);
                 self.digest.complete(command);
                 self.last_tag = Bytes::copy_from_slice(command);
+                let through = |look: &Stretch| look.last <= self.answered;
+                let looked = self.looks.partition_point(through).max(self.looked);
+                noted.looked = self.looked as u32..looked as u32;
+                self.looked = looked;
                 if self.locks.front() == Some(&self.answered) {
                     noted.locked = self.locks.pop_front();
                 }

@@ -114,6 +114,8 @@ impl Written {
             server_bytes: None,
             client_bytes: None,
             statement_snapshots: Vec::new(),
+            rechecked: Vec::new(),
+            commit_lsn: None,
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("a value");

@@ -29,6 +29,7 @@ use bytes::BytesMut;
 use expect_test::Expect;
 use hindcast_order::Tx;
 use hindcast_replay::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use hindcast_replay::looks::Stretch;
 use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Stop, Stopped};
 use hindcast_trace::{Id, Isolation, RequestId, SequenceValue};
 use hindcast_wire::Direction;
@@ -85,6 +86,9 @@ impl Context for Told {
     }
     fn took_snapshot(&mut self, tx: Tx) {
         self.hear(format!("{} took its snapshot", tx.0));
+    }
+    fn looked(&mut self, tx: Tx, nth: u32) {
+        self.hear(format!("{} is through with look {nth}", tx.0));
     }
     fn locked(&mut self, tx: Tx, statement: u32) {
         self.hear(format!("{} locked by statement {statement}", tx.0));
@@ -337,6 +341,7 @@ const OWN_ENDS: (&str, &str, &str) = ("E hindcast", "C P hindcast", "S");
 fn show_ask(ask: Ask) -> String {
     match ask {
         Ask::Snapshot(tx) => format!("snapshot of {}", tx.0),
+        Ask::Look(tx, nth) => format!("look {nth} of {}", tx.0),
         Ask::Lock(tx, statement) => format!("lock of {} by statement {statement}", tx.0),
         Ask::Act(tx) => format!("act of {}", tx.0),
         Ask::Commit(tx) => format!("commit of {}", tx.0),
@@ -350,6 +355,17 @@ fn pins(words: &str) -> Pins {
         match word.split_once('=').unwrap_or((word, "")) {
             ("reads-only", _) => pins.reads_only = true,
             ("acts-late", _) => pins.acts_late = true,
+            ("looks", "") => pins.looks = Some(Vec::new()),
+            ("looks", stretches) => {
+                let stretches = stretches.split(',').map(|stretch| {
+                    let (first, last) = stretch.split_once('-').expect("FIRST-LAST");
+                    Stretch {
+                        first: first.parse().expect("it is a number"),
+                        last: last.parse().expect("it is a number"),
+                    }
+                });
+                pins.looks = Some(stretches.collect());
+            }
             ("read-committed", _) => pins.isolation = Some(Isolation::ReadCommitted),
             ("now", at) => pins.now = at.parse().ok(),
             ("sequence", value) => pins.sequence_values.push(SequenceValue {

@@ -100,6 +100,8 @@ impl Recording {
             server_bytes: None,
             client_bytes: None,
             statement_snapshots: Vec::new(),
+            rechecked: Vec::new(),
+            commit_lsn: None,
         }));
     }
 

@@ -52,3 +52,26 @@ fn histories_replay_with_row_locks_if_all_that_touches_them_is_ordered() {
         },
     );
 }
+
+/// Under READ COMMITTED, of some transactions or all: each statement sees what it saw, and one that
+/// waited for a writer runs after it.
+#[test]
+fn histories_under_read_committed_replay_whatever_the_scheduler_picks() {
+    let mut rechecked = 0;
+    check(
+        "histories_under_read_committed_replay_whatever_the_scheduler_picks",
+        |seed| {
+            let traits = Traits {
+                read_committed: true,
+                row_locks: seed.is_multiple_of(2),
+                advisory_locks: seed.is_multiple_of(3),
+                ..Traits::default()
+            };
+            let history = History::record(seed, traits);
+            let looks = history.transactions.iter().flat_map(|t| &t.looks);
+            rechecked += looks.filter(|look| look.rechecked).count();
+            replays(&history, seed, RowLocks::NotTaken)
+        },
+    );
+    assert!(rechecked > 0);
+}

@@ -10,6 +10,7 @@ const LOCKS: Traits = Traits {
     row_locks: true,
     advisory_locks: true,
     savepoints: false,
+    read_committed: false,
     small_pool: None,
 };
 
@@ -49,6 +50,24 @@ fn somebody_notices_when_levels_are_off_by_one() {
     for slip in [Slip::LevelTooLow, Slip::LevelTooHigh, Slip::VisibleTooLate] {
         first_failure(LOCKS, without(|rules| rules.slip = Some(slip)), 100);
     }
+}
+
+#[test]
+fn somebody_notices_when_under_read_committed_only_first_statements_are_held() {
+    let traits = Traits {
+        read_committed: true,
+        ..LOCKS
+    };
+    first_failure(traits, without(|rules| rules.later_looks = false), 100);
+}
+
+#[test]
+fn somebody_notices_when_a_statement_does_not_wait_for_the_writer_that_it_waited_for() {
+    let traits = Traits {
+        read_committed: true,
+        ..LOCKS
+    };
+    first_failure(traits, without(|rules| rules.rechecks = false), 100);
 }
 
 /// Row locks that are taken in replay need more than an order among themselves: a plain write in

@@ -71,6 +71,8 @@ impl Table for Transactions {
         )
         .list()
         .bulky(),
+        Column::new("rechecked", Kind::UInt32, Packing::Dictionary).list(),
+        Column::new("commit_lsn", Kind::Int64, Packing::Delta).optional(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -134,6 +136,8 @@ impl Table for Transactions {
         columns.optional_bytes(row.server_bytes.as_deref());
         columns.optional_bytes(row.client_bytes.as_deref());
         shred_statement_snapshots(row, columns);
+        columns.ints(row.rechecked.iter().map(|&statement| i64::from(statement)));
+        columns.optional_int(row.commit_lsn.map(|lsn| lsn as i64));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
@@ -200,6 +204,8 @@ impl Table for Transactions {
             server_bytes: columns.optional_bytes(),
             client_bytes: columns.optional_bytes(),
             statement_snapshots: assemble_statement_snapshots(first_xmax, columns),
+            rechecked: columns.ints().into_iter().map(|one| one as u32).collect(),
+            commit_lsn: columns.optional_int().map(|lsn| lsn as u64),
         })
     }
 }

@@ -151,6 +151,8 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                client_bytes BLOB
                statement_snapshots STRUCT("statement" UINTEGER, xmax_above BIGINT, xmin_below BIGINT, in_progress UINTEGER)[]
                statement_in_progress_below BIGINT[]
+               rechecked UINTEGER[]
+               commit_lsn BIGINT
             shapes
                id UINTEGER
                statements VARCHAR[]

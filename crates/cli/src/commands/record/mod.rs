@@ -495,12 +495,12 @@ fn remark_of_unattributed(status: &Status, is_inside: bool) -> Option<String> {
 }
 
 /// What should be known about a recording, with what to do about it.
-fn remarks(status: &Status, is_inside: bool) -> Vec<String> {
+fn remarks(status: &Status, is_inside: bool, by_gateway: bool) -> Vec<String> {
     let mut remarks = Vec::new();
     remarks.extend(remark_of_unattributed(status, is_inside));
-    if status.read_committed > 0 {
+    if by_gateway && status.read_committed > 0 {
         remarks.push(format!(
-            "{} ran at READ COMMITTED; their replay is approximate. `--isolation repeatable-read` raises sessions that do not choose; the service must then retry SQLSTATE 40001",
+            "{} ran at READ COMMITTED; their replay is approximate, since a gateway knows only what their first statements saw. `--isolation repeatable-read` raises sessions that do not choose; the service must then retry SQLSTATE 40001",
             count(status.read_committed, "transaction")
         ));
     }
@@ -629,7 +629,8 @@ fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<
         }
         let inside = summary.inside.iter().flat_map(remarks_from_inside);
         let is_inside = summary.started.tap.is_some();
-        for remark in remarks(&summary.status, is_inside)
+        let by_gateway = summary.started.pg_listen.is_some();
+        for remark in remarks(&summary.status, is_inside, by_gateway)
             .into_iter()
             .chain(inside)
         {

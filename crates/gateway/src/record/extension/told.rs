@@ -235,13 +235,15 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
     let (xid, ordinal, lost) = (head.u64()?, head.u64()?, head.u64()?);
     let mut moment = || Some(head.i64()? + EPOCH_2000 + offset);
     let (backend_start, started, ended_at) = (moment()?, moment()?, moment()?);
-    let (_end_lsn, _database, process) = (head.u64()?, head.u32()?, head.u32()?);
+    let (end_lsn, _database, process) = (head.u64()?, head.u32()?, head.u32()?);
     let (statements, left_out) = (head.u32()?, head.u32()?);
     let (notes, subtransactions) = (head.u32()? as usize, head.u32()? as usize);
     let &[_backend_type, isolation, ended, _gid] = head.take(4)? else {
         return None;
     };
-    let mut noted = snapshots(rest.take(notes)?)?;
+    let notes = rest.take(notes)?;
+    let mut noted = snapshots(notes)?;
+    let mut rechecked = rechecked(notes)?;
     let (mut subxids, mut aborted_subxids) = (Vec::new(), Vec::new());
     for _ in 0..subtransactions {
         let mut one = Fields(rest.take(SUBXID)?);
@@ -272,6 +274,8 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
         noted.clear();
     }
     noted.retain(|one| one.statement < statements);
+    rechecked.retain(|&statement| statement < statements);
+    let commit_lsn = (end_lsn > 0 && ended == Some(Ended::Committed)).then_some(end_lsn);
     Some(Read {
         lost,
         is_end: ended.is_some(),
@@ -287,6 +291,8 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
             statements,
             snapshot,
             statement_snapshots: noted,
+            rechecked,
+            commit_lsn,
             ended: ended.unwrap_or(Ended::Aborted),
             ended_at,
             left_out,
@@ -326,6 +332,21 @@ fn snapshots(notes: &[u8]) -> Option<Vec<StatementSnapshot>> {
         });
     }
     Some(noted)
+}
+
+/// The statements that waited for a row and went on with its newest version.
+fn rechecked(notes: &[u8]) -> Option<Vec<u32>> {
+    let mut found = Vec::new();
+    let mut rest = Fields(notes);
+    while !rest.0.is_empty() {
+        let statement = rest.u32()?;
+        match rest.take(STATEMENT_NOTE - 4)?[0] {
+            0 => _ = snapshot(&mut rest)?,
+            _ => found.push(statement.saturating_sub(1)),
+        }
+    }
+    found.dedup();
+    Some(found)
 }
 
 fn snapshot(note: &mut Fields<'_>) -> Option<Snapshot> {
@@ -459,6 +480,8 @@ mod tests {
                 statement: 2,
                 snapshot: snapshot_of(xid - 1, xid + 20, &[xid, xid + 18]),
             }],
+            rechecked: vec![1],
+            commit_lsn: Some(99),
             ended: Ended::Committed,
             ended_at: EPOCH_2000 + 1013,
             left_out: 1,

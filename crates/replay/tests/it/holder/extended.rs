@@ -499,3 +499,53 @@ fn a_statement_that_must_be_alone() {
         "#]],
     );
 }
+
+/// A portal looks when it is bound, and the transaction's snapshot is that of its own first
+/// statement.
+#[test]
+fn under_read_committed_later_statements_are_held_before_they_are_bound() {
+    check(
+        "@ pins read-committed looks=2-2
+         > Q BEGIN
+         > P - SELECT a FROM t {5} | B - - | E - | S
+         > P - UPDATE t SET a = 1 | B - - 1 | E - | S
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [write_rc*]
+            » [snapshot*]
+            » P - SELECT a FROM t
+            » B - -
+            » E -
+            » S
+            « 1
+            « 2
+            ! 3 took its snapshot
+            « D x
+            « C SELECT 1
+            « Z T
+            » P - UPDATE t SET a = 1
+            » H
+            « 1
+            ? look 0 of 3
+            » B - - 1
+            » E -
+            » S
+            « 2
+            ! 3 is through with look 0
+            « C UPDATE 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape b880a140, digest d8ed06a6, 1 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}

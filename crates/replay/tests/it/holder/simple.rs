@@ -674,3 +674,50 @@ fn a_transaction_too_many_is_sent_as_it_is() {
         "#]],
     );
 }
+
+#[test]
+fn under_read_committed_a_text_is_held_where_it_begins() {
+    check(
+        "@ pins read-committed looks=2-3,4-4
+         > Q BEGIN; SELECT a FROM t {5}
+         > Q SELECT a FROM t; SELECT b FROM t
+         > Q UPDATE t SET a = 1
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            ! claim of request 5: Run(Tx(3))
+            « C BEGIN
+            ? snapshot of 3
+            » [write_rc*]
+            » [snapshot*]
+            » Q SELECT a FROM t
+            ! 3 took its snapshot
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ? look 0 of 3
+            » Q SELECT a FROM t; SELECT b FROM t
+            ! 3 is through with look 0
+            « T a
+            « D x
+            « C SELECT 1
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ? look 1 of 3
+            » Q UPDATE t SET a = 1
+            ! 3 is through with look 1
+            « C UPDATE 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 08cf039c, digest b20be171, 3 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}

@@ -153,6 +153,8 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         option::of(bytes()),
         option::of(bytes()),
         vec(statement_snapshot, 0..3),
+        vec(any::<u32>(), 0..3),
+        option::of(any::<u64>()),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -174,6 +176,8 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         server_bytes: rest.2,
         client_bytes: rest.3,
         statement_snapshots: rest.4,
+        rechecked: rest.5,
+        commit_lsn: rest.6,
     })
 }
 

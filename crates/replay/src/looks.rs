@@ -1,0 +1,217 @@
+//! What the statements of transactions under READ COMMITTED saw, each of its own.
+//!
+//! ```text
+//!   statement        BEGIN  SELECT  SELECT  UPDATE  SELECT  COMMIT
+//!   saw                     S       S       S, waited  S'
+//!   schedule                the transaction         a look
+//!                           └ S, up to the second ┘ └ S' ─┘
+//! ```
+//!
+//! Statements that saw the same are one look in the schedule: it may begin when that can be seen,
+//! and what it does not see waits until its last statement is answered. One that waited for a
+//! writer saw more than its snapshot: as much as the next one, or if there is none, as its
+//! transaction's end.
+
+use std::collections::HashMap;
+
+use hindcast_order::Tx;
+
+/// Statements of a transaction, by their indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    pub first: u32,
+    pub last: u32,
+}
+
+/// What statements saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The snapshot that was noted with this number.
+    Snapshot(usize),
+    /// All that committed before their transaction did.
+    End,
+}
+
+/// What a transaction's first statements saw, and its later ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sights {
+    pub first: Seen,
+    pub later: Vec<(Stretch, Seen)>,
+}
+
+/// `noted`: the statements at which snapshots were noted, each of which lasts to the next.
+/// `looking`: the statements that look. `rechecked`: those that waited for a writer and went on
+/// with what it wrote. All of them ascend. `None` if no statement looks.
+pub fn sights(noted: &[u32], looking: &[u32], rechecked: &[u32]) -> Option<Sights> {
+    let snapshot = |statement: u32| noted.partition_point(|&at| at <= statement).max(1) - 1;
+    let seen = |at: usize| match rechecked.binary_search(&looking[at]) {
+        Err(_) => Seen::Snapshot(snapshot(looking[at])),
+        Ok(_) => match looking.get(at + 1) {
+            Some(&next) => Seen::Snapshot(snapshot(next)),
+            None => Seen::End,
+        },
+    };
+    let mut stretches: Vec<(Stretch, Seen)> = Vec::new();
+    for (at, &statement) in looking.iter().enumerate() {
+        let seen = seen(at);
+        match stretches.last_mut() {
+            Some((stretch, same)) if *same == seen => stretch.last = statement,
+            _ => stretches.push((
+                Stretch {
+                    first: statement,
+                    last: statement,
+                },
+                seen,
+            )),
+        }
+    }
+    let &(first, seen) = stretches.first()?;
+    match first.first == first.last {
+        true => _ = stretches.remove(0),
+        // The transaction's own snapshot is that of its first statement alone.
+        false => stretches[0].0.first = looking[1],
+    }
+    Some(Sights {
+        first: seen,
+        later: stretches,
+    })
+}
+
+/// The looks of all transactions, in the schedule.
+#[derive(Debug, Default)]
+pub struct Looks {
+    /// The first one's number there.
+    begin: u32,
+    /// By transaction: which of `stretches` are its, as a range.
+    of: HashMap<Tx, (usize, usize)>,
+    stretches: Vec<Stretch>,
+    owners: Vec<Tx>,
+}
+
+impl Looks {
+    /// Behind all that is in the schedule besides.
+    pub fn starting_at(begin: u32) -> Self {
+        Self {
+            begin,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a transaction's. Returns their numbers in the schedule.
+    pub fn add(
+        &mut self,
+        tx: Tx,
+        later: impl Iterator<Item = Stretch>,
+    ) -> impl Iterator<Item = Tx> {
+        let from = self.stretches.len();
+        self.stretches.extend(later);
+        let to = self.stretches.len();
+        self.of.insert(tx, (from, to));
+        self.owners.resize(to, tx);
+        let begin = self.begin;
+        (from..to).map(move |at| Tx(begin + at as u32))
+    }
+
+    pub fn len(&self) -> usize {
+        self.stretches.len()
+    }
+
+    /// Those of a transaction, in their order.
+    pub fn stretches(&self, tx: Tx) -> &[Stretch] {
+        let (from, to) = self.of.get(&tx).copied().unwrap_or_default();
+        &self.stretches[from..to]
+    }
+
+    /// A transaction's look in the schedule.
+    pub fn scheduled(&self, tx: Tx, nth: usize) -> Tx {
+        let (from, to) = self.of.get(&tx).copied().unwrap_or_default();
+        assert!(nth < to - from, "transaction {tx} has so many looks");
+        Tx(self.begin + (from + nth) as u32)
+    }
+
+    /// All of a transaction's in the schedule.
+    pub fn all(&self, tx: Tx) -> impl Iterator<Item = Tx> + use<> {
+        let (from, to) = self.of.get(&tx).copied().unwrap_or_default();
+        let begin = self.begin;
+        (from..to).map(move |at| Tx(begin + at as u32))
+    }
+
+    /// Those of all transactions.
+    pub fn scheduled_all(&self) -> impl Iterator<Item = Tx> + use<> {
+        (self.begin..).take(self.len()).map(Tx)
+    }
+
+    /// The transaction that is in the schedule under this number, itself or with a look.
+    pub fn owner(&self, scheduled: Tx) -> Tx {
+        let look = scheduled.0.checked_sub(self.begin);
+        let owner = look.and_then(|at| self.owners.get(at as usize));
+        owner.copied().unwrap_or(scheduled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn later(first: u32, last: u32, seen: Seen) -> (Stretch, Seen) {
+        (Stretch { first, last }, seen)
+    }
+
+    #[track_caller]
+    fn check(
+        (noted, looking, rechecked): (&[u32], &[u32], &[u32]),
+        first: Seen,
+        later: &[(Stretch, Seen)],
+    ) {
+        let later = later.to_vec();
+        let expected = Some(Sights { first, later });
+        assert_eq!(sights(noted, looking, rechecked), expected);
+    }
+
+    #[test]
+    fn statements_that_saw_the_same_are_one_look() {
+        use Seen::{End, Snapshot};
+        check((&[1], &[1], &[]), Snapshot(0), &[]);
+        check(
+            (&[1], &[1, 2, 4], &[]),
+            Snapshot(0),
+            &[later(2, 4, Snapshot(0))],
+        );
+        check(
+            (&[1, 3], &[1, 2, 3, 4], &[]),
+            Snapshot(0),
+            &[later(2, 2, Snapshot(0)), later(3, 4, Snapshot(1))],
+        );
+        // As in the picture above.
+        check(
+            (&[1, 4], &[1, 2, 3, 4], &[3]),
+            Snapshot(0),
+            &[later(2, 2, Snapshot(0)), later(3, 4, Snapshot(1))],
+        );
+        check((&[0], &[0], &[0]), End, &[]);
+        check((&[1], &[1, 2], &[2]), Snapshot(0), &[later(2, 2, End)]);
+        check(
+            (&[1, 2], &[1, 2], &[1]),
+            Snapshot(1),
+            &[later(2, 2, Snapshot(1))],
+        );
+        assert_eq!(sights(&[1], &[], &[]), None);
+    }
+
+    #[test]
+    fn looks_are_found_by_their_transactions_and_the_other_way_round() {
+        let stretch = |first| Stretch { first, last: first };
+        let mut looks = Looks::starting_at(10);
+        let of_two: Vec<Tx> = looks
+            .add(Tx(2), [stretch(1), stretch(3)].into_iter())
+            .collect();
+        let of_five: Vec<Tx> = looks.add(Tx(5), [stretch(2)].into_iter()).collect();
+        assert_eq!((of_two, of_five), (vec![Tx(10), Tx(11)], vec![Tx(12)]));
+        assert_eq!(looks.scheduled(Tx(2), 1), Tx(11));
+        assert_eq!(looks.all(Tx(5)).collect::<Vec<_>>(), [Tx(12)]);
+        assert_eq!(looks.stretches(Tx(5)), [stretch(2)]);
+        assert!(looks.stretches(Tx(3)).is_empty());
+        let owners = [2, 9, 10, 11, 12].map(|tx| looks.owner(Tx(tx)));
+        assert_eq!(owners, [Tx(2), Tx(9), Tx(2), Tx(2), Tx(5)]);
+    }
+}

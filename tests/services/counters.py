@@ -1,0 +1,84 @@
+"""Counters, under READ COMMITTED as services have it by default: each statement sees what was committed when it began, and one that
+finds a row being changed waits, and goes on with it as it has become.
+
+    counters.py PORT        the database is in DATABASE_URL
+
+POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice. Answers say
+what each statement saw.
+"""
+
+import http.server
+import json
+import os
+import queue
+import socketserver
+import sys
+import time
+
+import psycopg
+
+pool = queue.LifoQueue()
+SUM = "SELECT sum(n)::int FROM counter"
+ADD = "UPDATE counter SET n = n + 1 WHERE id = %s RETURNING n"
+
+
+def connected(work):
+    try:
+        connection = pool.get_nowait()
+    except queue.Empty:
+        connection = psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
+    try:
+        return work(connection)
+    finally:
+        pool.put(connection)
+
+
+def one(connection, *statement):
+    value = connection.execute(*statement).fetchone()[0]
+    # Others come in between.
+    time.sleep(0.002)
+    return value
+
+
+def add(connection, number):
+    with connection.transaction():
+        before = one(connection, SUM)
+        mine = one(connection, ADD, (number,))
+        after = one(connection, SUM)
+        connection.execute("INSERT INTO seen (number, n, before, after) VALUES (%s, %s, %s, %s)", (number, mine, before, after))
+    return [before, mine, after]
+
+
+def look(connection):
+    with connection.transaction():
+        return [one(connection, SUM), 0, one(connection, SUM)]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.answer(connected(lambda c: add(c, int(self.path[1:]))))
+
+    def do_PUT(self):
+        self.answer(connected(lambda c: [0, one(c, ADD, (int(self.path[1:]),)), 0]))
+
+    def do_GET(self):
+        self.answer(connected(look))
+
+    def answer(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+
+
+Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
