@@ -98,8 +98,9 @@ impl Coordinator {
         keep_going: bool,
     ) -> Self {
         for (transaction, tx) in recording.transactions.iter().zip(0..) {
-            if transaction.fate == Fate::Aborted {
-                // Answered from the recording: nothing waits for it.
+            let sets_up = transaction.fate == Fate::Committed && shapes.sets_up(transaction.shape);
+            if transaction.fate == Fate::Aborted || sets_up {
+                // Answered from the recording, or of no interest to others: nothing waits for it.
                 schedule.abandon(Tx(tx));
             }
         }
@@ -136,10 +137,14 @@ impl Coordinator {
         };
         for transaction in &recording.transactions {
             counts.ghosts += u64::from(transaction.request.is_none());
+            // One that looks once, and waits for nobody, has one snapshot.
+            let shape = transaction.shape;
+            let one = shapes.looking(shape).is_some_and(|all| all.len() <= 1);
             counts.read_committed += u64::from(
                 transaction.isolation == Isolation::ReadCommitted
                     && transaction.has_snapshot
-                    && !transaction.knows_statements,
+                    && !transaction.knows_statements
+                    && !(one && shapes.reading.contains(&shape)),
             );
         }
         Self {
@@ -212,18 +217,22 @@ impl Coordinator {
 
     /// A transaction of the service takes its first snapshot. `opening` is the hash of that
     /// statement's fingerprint.
-    pub fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim {
+    pub fn claim(&mut self, request: Option<RequestId>, opening: u64, sets_up: bool) -> Claim {
         let Some(id) = request else {
             return Claim::Outside;
         };
         let Some(request) = self.recording.find(id) else {
             return Claim::Outside;
         };
+        let matching = self.matching(request, opening);
+        if sets_up && matching.is_none() {
+            // A connection was opened in another request than originally.
+            return Claim::Outside;
+        }
         if self.changes.is_some() {
             return self.claim_changed(request, opening);
         }
-        let matching = self.matching(request, opening);
-        let in_place = self.unclaimed(request).next();
+        let in_place = self.unclaimed(request).find(|&tx| !self.sets_up(tx));
         let Some(tx) = matching.or(in_place) else {
             if self.compares(request) && !self.stopped {
                 self.diverge(Divergence {
@@ -246,6 +255,12 @@ impl Coordinator {
     fn matching(&self, request: Request, opening: u64) -> Option<Tx> {
         self.unclaimed(request)
             .find(|&tx| self.opening(tx) == Some(opening))
+    }
+
+    /// Whether the transaction came with its connection, and not with its request.
+    fn sets_up(&self, tx: Tx) -> bool {
+        let recorded = self.recording.transaction(tx);
+        recorded.fate == Fate::Committed && self.shapes.sets_up(recorded.shape)
     }
 
     /// The hash of the statement that made a recorded transaction take its snapshot.
@@ -439,6 +454,10 @@ impl Coordinator {
             .unclaimed(request)
             .filter(|&tx| self.recording.transaction(tx).began <= answered)
             .collect();
+        let (set_up, missing): (Vec<Tx>, Vec<Tx>) =
+            missing.into_iter().partition(|&tx| self.sets_up(tx));
+        self.counts.transactions_done += set_up.len() as u64;
+        self.leave_out(set_up);
         if let Some(changes) = &mut self.changes {
             changes.request_ended(request);
             for tx in missing {

@@ -228,7 +228,7 @@ struct GhostContext {
 }
 
 impl Context for GhostContext {
-    fn claim(&mut self, _request: Option<RequestId>, _opening: u64) -> Claim {
+    fn claim(&mut self, _request: Option<RequestId>, _opening: u64, _sets_up: bool) -> Claim {
         Claim::Run(self.current)
     }
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {

@@ -31,8 +31,9 @@ impl Drop for ServiceContext {
 }
 
 impl Context for ServiceContext {
-    fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim {
-        self.shared.monitor.with(|c| c.claim(request, opening))
+    fn claim(&mut self, request: Option<RequestId>, opening: u64, sets_up: bool) -> Claim {
+        let monitor = &self.shared.monitor;
+        monitor.with(|c| c.claim(request, opening, sets_up))
     }
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {
         self.shared.pins(tx)

@@ -16,6 +16,8 @@ pub struct Shapes {
     opening_texts: HashMap<ShapeId, String>,
     looking: HashMap<ShapeId, Vec<u32>>,
     pub reading: HashSet<ShapeId>,
+    /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
+    setting_up: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
     pub targets: HashMap<ShapeId, Vec<String>>,
     /// Hashes of its statements but for those that begin it.
@@ -44,6 +46,14 @@ impl Shapes {
             let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
             shapes.looking.insert(shape.id, looking);
             shapes.bodies.insert(shape.id, body(&shape.statements));
+            let own = || {
+                statements
+                    .iter()
+                    .filter(|one| !one.kind.controls_transaction())
+            };
+            if own().next().is_some() && own().all(sets_up) {
+                shapes.setting_up.insert(shape.id);
+            }
             if statements.iter().all(only_reads) {
                 shapes.reading.insert(shape.id);
             } else {
@@ -57,6 +67,11 @@ impl Shapes {
     /// COMMITTED. One that may wait for an advisory lock looks when it has it.
     pub fn looking(&self, shape: ShapeId) -> Option<&[u32]> {
         self.looking.get(&shape).map(Vec::as_slice)
+    }
+
+    /// Whether transactions of this shape come and go with connections.
+    pub fn sets_up(&self, shape: ShapeId) -> bool {
+        self.setting_up.contains(&shape)
     }
 
     /// Whether these statements hold what transactions of the shape begin with.
@@ -110,6 +125,48 @@ pub fn only_reads(statement: &Statement) -> bool {
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
 }
 
+/// Whether a statement is about its connection, and not about what is in the database: settings,
+/// the question whether the server is there, what the catalog says. It is sent when a connection is
+/// opened or taken from a pool, so in another request the next time.
+pub fn sets_up(statement: &Statement) -> bool {
+    static CALLED: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r#"([\w.$"]+)\s*\("#).expect("it is a regular expression"));
+    static NAMED: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r#"\b(?:from|join)\s+([\w."$]+)"#).expect("it is a regular expression")
+    });
+    const WORDS: [&str; 7] = ["in", "any", "all", "exists", "and", "or", "select"];
+    const FUNCTIONS: [&str; 7] = [
+        "set_config",
+        "current_setting",
+        "version",
+        "current_schemas",
+        "coalesce",
+        "array_agg",
+        "current_schema",
+    ];
+    match statement.kind {
+        Kind::Set | Kind::Show => return true,
+        Kind::Select => {}
+        _ => return false,
+    }
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    if !statement.locks.is_empty() || !statement.sequences.is_empty() || text.contains("pg_notify")
+    {
+        return false;
+    }
+    let of_catalog =
+        |name: &str| name.starts_with("pg_") || name.starts_with("information_schema.");
+    let mut called = CALLED
+        .captures_iter(&text)
+        .map(|found| found.extract::<1>().1[0]);
+    let mut named = NAMED
+        .captures_iter(&text)
+        .map(|found| found.extract::<1>().1[0]);
+    let reads_tables = text.contains(" from ");
+    called.all(|name| of_catalog(name) || WORDS.contains(&name) || FUNCTIONS.contains(&name))
+        && (!reads_tables || named.all(of_catalog))
+}
+
 /// The tables that statements name as those they write, as far as plain text tells; for comparing
 /// with each other only.
 pub fn targets(statements: &[String]) -> Vec<String> {
@@ -135,6 +192,37 @@ mod tests {
     #[track_caller]
     fn check(statement: &str, expected: &[&str]) {
         assert_eq!(targets(&[statement.to_owned()]), expected);
+    }
+
+    #[test]
+    fn what_is_about_a_connection_is_known() {
+        let of = |text: &str| {
+            let script = Script::of(text.as_bytes(), Dialect::default());
+            sets_up(&script.statements[0])
+        };
+        for text in [
+            "SELECT 1",
+            "SELECT set_config($1, $2, false)",
+            "SHOW standard_conforming_strings",
+            "SET search_path TO app",
+            "SELECT pg_catalog.version()",
+            "select current_schema()",
+            "SELECT t.oid, typarray FROM pg_type t JOIN pg_namespace ns ON typnamespace = ns.oid WHERE typname = 'hstore'",
+            "SELECT oid FROM pg_catalog.pg_class WHERE relname IN ('a', 'b')",
+        ] {
+            assert!(of(text), "{text}");
+        }
+        for text in [
+            "SELECT place_order(1)",
+            "SELECT a FROM t",
+            "SELECT c.oid FROM pg_class c JOIN orders o ON true",
+            "SELECT 1 FROM users WHERE id = 5",
+            "SELECT pg_advisory_lock(1)",
+            "SELECT nextval('s')",
+            "INSERT INTO t VALUES (1)",
+        ] {
+            assert!(!of(text), "{text}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::own::Own;
 use super::plan::Plan;
 use super::transaction::{Kind, Open};
 use super::{Code, Context, Holder, Unreadable};
-use crate::shapes::only_reads;
+use crate::shapes::{only_reads, sets_up};
 use crate::transaction::{Ask, Claim};
 
 impl Holder {
@@ -57,7 +57,7 @@ impl Holder {
             .or(self.application)
             .or_else(|| cx.turn())
             .or_else(|| cx.alone());
-        let claim = cx.claim(request, opening.fingerprint.hash);
+        let claim = cx.claim(request, opening.fingerprint.hash, sets_up(opening));
         let changed = self.options.code != Code::Recorded;
         if changed {
             cx.entered(Some(claim));

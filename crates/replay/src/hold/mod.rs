@@ -62,8 +62,9 @@ pub struct Unreadable;
 /// Who knows the recording and the schedule.
 pub trait Context {
     /// A transaction takes its first snapshot; `opening` is the hash of that statement's
-    /// fingerprint.
-    fn claim(&mut self, request: Option<RequestId>, opening: u64) -> Claim;
+    /// fingerprint; `sets_up`: it is about its connection, see
+    /// [`sets_up`](crate::shapes::sets_up).
+    fn claim(&mut self, request: Option<RequestId>, opening: u64, sets_up: bool) -> Claim;
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
     /// What the server answered originally; `None` if that was not kept.
     fn recorded_answers(&self, tx: Tx) -> Result<Option<Vec<u8>>, Unreadable>;

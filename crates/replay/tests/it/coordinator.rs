@@ -25,7 +25,7 @@ use hindcast_order::{Request, Schedule, Tx};
 use hindcast_replay::changes::Changes;
 use hindcast_replay::coordinator::Coordinator;
 use hindcast_replay::recording::Scope;
-use hindcast_replay::shapes::Shapes;
+use hindcast_replay::shapes::{Shapes, sets_up};
 use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs};
 use hindcast_replay::{Plan, Recording};
 use hindcast_trace::{
@@ -312,9 +312,10 @@ impl Replay {
         match what {
             "claim" => {
                 let script = Script::of(second.as_bytes(), Dialect::default());
-                let opening = script.statements[0].fingerprint.hash;
+                let opening = &script.statements[0];
                 let request = first.parse().ok().map(Id);
-                return format!("{:?}", coordinator.claim(request, opening));
+                let (hash, sets_up) = (opening.fingerprint.hash, sets_up(opening));
+                return format!("{:?}", coordinator.claim(request, hash, sets_up));
             }
             "may" => {
                 let (tx, statement) = second.split_once(' ').unwrap_or((second, "0"));

@@ -65,7 +65,7 @@ impl Told {
 }
 
 impl Context for Told {
-    fn claim(&mut self, request: Option<RequestId>, _opening: u64) -> Claim {
+    fn claim(&mut self, request: Option<RequestId>, _opening: u64, _sets_up: bool) -> Claim {
         let request = request.map_or("none".to_owned(), |request| request.to_string());
         self.hear(format!("claim of request {request}: {:?}", self.claim));
         self.claim

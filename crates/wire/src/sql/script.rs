@@ -120,12 +120,15 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
         .unwrap_or(0);
     let mut normal = Vec::with_capacity(tokens.last().map_or(0, |last| last.end - tokens[0].start));
     let mut previous_end = tokens.first().map_or(0, |token| token.start);
-    for token in tokens {
+    let name = given_name(text, tokens);
+    for (token, at) in tokens.iter().zip(0..) {
         if token.start > previous_end {
             normal.push(b' ');
         }
         previous_end = token.end;
-        if matches!(token.kind, TokenKind::String | TokenKind::Number) {
+        if name == Some(at) {
+            normal.push(b'_');
+        } else if matches!(token.kind, TokenKind::String | TokenKind::Number) {
             next = next.saturating_add(1);
             normal.push(b'$');
             normal.extend_from_slice(next.to_string().as_bytes());
@@ -142,6 +145,30 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
         String::from_utf8_lossy(&normal[..limits::FINGERPRINT_BYTES_MAX]).into_owned() + "…"
     };
     Fingerprint { hash, text }
+}
+
+/// Where a name stands that the client chose for a cursor, a savepoint or a prepared statement. It
+/// may have a counter in it, or the number of a thread.
+fn given_name(text: &[u8], tokens: &[Token]) -> Option<usize> {
+    let is = |at: usize, word: &str| {
+        tokens.get(at).is_some_and(|token| {
+            token.kind == TokenKind::Word && token.text(text).eq_ignore_ascii_case(word.as_bytes())
+        })
+    };
+    let any = |at: usize, words: &[&str]| words.iter().any(|word| is(at, word));
+    let last = tokens.len().checked_sub(1)?;
+    let at = match () {
+        () if is(0, "prepare") && is(1, "transaction") => return None,
+        () if any(0, &["declare", "savepoint", "prepare", "execute"]) => 1,
+        () if any(0, &["fetch", "move", "close", "release", "deallocate"]) => last,
+        () if is(0, "rollback") && (1..last).any(|at| is(at, "to")) => last,
+        () => return None,
+    };
+    let is_name = matches!(
+        tokens.get(at)?.kind,
+        TokenKind::Word | TokenKind::QuotedName
+    );
+    (at > 0 && is_name && !is(at, "all")).then_some(at)
 }
 
 /// `SET client_encoding`, `set_config('standard_conforming_strings', …)`, `SET NAMES`, and code

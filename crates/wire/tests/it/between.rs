@@ -65,7 +65,7 @@ fn positions_in_another_text_stay_as_they_are() {
             ! began at 7
             « Z I
             ! Aborted, xid unknown, rows 0
-                EXECUTE q
+                EXECUTE _
                 sent: Q EXECUTE q
                 was answered: E 22012 40 division by zero | Z I
             » Q EXECUTE~;<snapshot xid>

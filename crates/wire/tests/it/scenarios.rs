@@ -810,10 +810,10 @@ fn savepoints_and_their_ids() {
             ! Committed block, snapshot 100:105:[102], xid 777, subxids [778, 780], rows 0
                 BEGIN
                 INSERT INTO t VALUES ($1)
-                SAVEPOINT a
+                SAVEPOINT _
                 SELECT $1/$2
-                ROLLBACK TO a
-                RELEASE a
+                ROLLBACK TO _
+                RELEASE _
                 INSERT INTO t VALUES ($1)
                 COMMIT
                 sent: Q BEGIN | Q INSERT INTO t VALUES (1) | Q SAVEPOINT a | Q SELECT 1/0 | Q ROLLBACK TO a | Q RELEASE a | Q INSERT INTO t VALUES (2) | Q COMMIT

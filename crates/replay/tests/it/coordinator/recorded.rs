@@ -167,7 +167,7 @@ fn other_statements_results_and_failures_diverge() {
                 1 3 Failed { error: None }
             lost 4 +1
                 1 4 ConnectionLost
-            counts => Counts { transactions: 5, transactions_done: 5, served: 0, ghosts: 0, read_committed: 1, divergences: 5 }
+            counts => Counts { transactions: 5, transactions_done: 5, served: 0, ghosts: 0, read_committed: 0, divergences: 5 }
         "#]],
     );
 }
@@ -390,6 +390,51 @@ fn a_request_whose_transactions_were_known_by_being_alone_must_be_alone() {
             alone 1 => true
             claim 1 SELECT a FROM t => Run(Tx(0)) +1
             alone 1 => false
+        "#]],
+    );
+}
+
+/// A connection may be opened, or looked after by its pool, in another request than originally.
+#[test]
+fn what_is_about_a_connection_may_come_with_any_request_or_none() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 5..90
+         tx 1 10..12 sees 100: SELECT set_config($1, $2, false)
+         tx 1 15..20 xid 100 sees 100: UPDATE t SET a = $1; COMMIT
+         tx 2 25..30 sees 101: SELECT a FROM t",
+        "sent 1
+         sent 2
+         claim 1 UPDATE t SET a = 7
+         snapshot 1
+         may commit 1
+         ended 1
+         answered 1
+         claim 2 SELECT set_config('a', 'b', false)
+         claim 2 SELECT a FROM t
+         may snapshot 2
+         snapshot 2
+         ended 2
+         answered 2
+         finished
+         counts",
+        expect![[r#"
+            sent 1 +1
+            sent 2 +1
+            claim 1 UPDATE t SET a = 7 => Run(Tx(1)) +1
+            snapshot 1 +1
+            may commit 1 => yes
+            ended 1 +1
+            answered 1 +1
+            claim 2 SELECT set_config('a', 'b', false) => Outside
+            claim 2 SELECT a FROM t => Run(Tx(2)) +1
+            may snapshot 2 => yes
+            snapshot 2 +1
+            ended 2 +1
+            answered 2 +1
+            finished => true
+            counts => Counts { transactions: 3, transactions_done: 3, served: 0, ghosts: 0, read_committed: 0, divergences: 0 }
         "#]],
     );
 }

@@ -185,12 +185,12 @@ fn savepoints_have_ids_of_their_own() {
             « C RELEASE
             « Z T
             » [ids*]
-            ! Run(Tx(3)) wrote as [777, 778]: BEGIN; SAVEPOINT a; UPDATE t SET a = $1; RELEASE a; COMMIT
+            ! Run(Tx(3)) wrote as [777, 778]: BEGIN; SAVEPOINT _; UPDATE t SET a = $1; RELEASE _; COMMIT
             ! 3 ran
             ? commit of 3
             » Q COMMIT
             ! in None
-            ! Run(Tx(3)) committed, shape 551e4123, digest aa770a0e, 0 rows; BEGIN; SAVEPOINT a; UPDATE t SET a = $1; RELEASE a; COMMIT
+            ! Run(Tx(3)) committed, shape a974eac1, digest aa770a0e, 0 rows; BEGIN; SAVEPOINT _; UPDATE t SET a = $1; RELEASE _; COMMIT
             « C COMMIT
             « Z I
         "#]],

@@ -304,7 +304,7 @@ fn an_error_that_was_rolled_back_to_a_savepoint_is_forgotten() {
             ? commit of 3
             » Q COMMIT
             ! in None
-            ! Run(Tx(3)) committed, shape a8bd5b55, digest 71481199, 0 rows
+            ! Run(Tx(3)) committed, shape ed68a26a, digest 71481199, 0 rows
             « C COMMIT
             « Z I
         "#]],
