@@ -8,6 +8,7 @@
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::Told;
+use hindcast_taplog::pins::Reads;
 
 use crate::{process, thread, turns};
 
@@ -42,14 +43,14 @@ pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
 }
 
 /// What the wall clock shows to the program, where libc says `real`; in nanoseconds since 1970.
-pub fn wall_clock(real: i64) -> i64 {
+pub fn wall_clock(reads: Reads, real: i64) -> i64 {
     let Some(board) = process::board() else {
         return real;
     };
     let request = turns::current();
     if board.replays() {
         let now = process::now() as i64;
-        let again = board.pins().read_again(request, real, now);
+        let again = board.pins().read_again(request, reads, real, now);
         return again.unwrap_or_else(|| real.saturating_add(board.pins().ahead(0)));
     }
     if request != 0

@@ -66,7 +66,8 @@ struct Script {
     request: AtomicU64,
     key: Key,
     draws: AtomicU64,
-    next_reading: AtomicU32,
+    /// By what is read; see [`Reads`].
+    next_reading: [AtomicU32; 2],
     /// How many of the readings there are.
     count: AtomicU32,
     /// The latest time that was given, and when by the monotonic clock.
@@ -90,6 +91,25 @@ pub struct Pins {
     drawn: [AtomicU64; COUNTED],
     read: [AtomicU64; COUNTED],
     scripts: [Script; SCRIPTS],
+}
+
+/// What of the wall clock is read. Programs ask for one of the two, and the libraries that they call
+/// for the other: a client of a database that opens a connection, in one request and not in
+/// another, looks at the seconds. So each has an order of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    Instant,
+    /// `time()`.
+    Second,
+}
+
+impl Reads {
+    fn of(reading: i64) -> Self {
+        match reading % 1_000_000_000 {
+            0 => Self::Second,
+            _ => Self::Instant,
+        }
+    }
 }
 
 /// What a replay says of a request before it sends it.
@@ -139,7 +159,9 @@ impl Pins {
         script.request.store(0, Ordering::Release);
         script.key.set(recorded.key.unwrap_or(&[0; KEY]));
         script.draws.store(0, Ordering::Relaxed);
-        script.next_reading.store(0, Ordering::Relaxed);
+        for next in &script.next_reading {
+            next.store(0, Ordering::Relaxed);
+        }
         let count = recorded.readings.len().min(READINGS);
         script.count.store(count as u32, Ordering::Relaxed);
         script.last.store(recorded.arrived, Ordering::Relaxed);
@@ -171,15 +193,17 @@ impl Pins {
 
     /// What a replayed request reads next; `None` if nothing is known of it. `real`: what the wall
     /// clock shows, `now`: what the monotonic one does.
-    pub fn read_again(&self, request: u64, real: i64, now: i64) -> Option<i64> {
+    pub fn read_again(&self, request: u64, reads: Reads, real: i64, now: i64) -> Option<i64> {
         let script = self.script_of(request)?;
-        let next = script.next_reading.fetch_add(1, Ordering::Relaxed);
-        let count = script.count.load(Ordering::Relaxed);
-        let recorded = script.readings.get(next as usize).filter(|_| next < count);
-        let reading = match recorded {
+        let next = script.next_reading[reads as usize].fetch_add(1, Ordering::Relaxed);
+        let count = script.count.load(Ordering::Relaxed) as usize;
+        let readings = script.readings.iter().take(count);
+        let readings = readings.map(|reading| reading.load(Ordering::Relaxed));
+        let mut alike = readings.filter(|&reading| Reads::of(reading) == reads);
+        let reading = match alike.nth(next as usize) {
             Some(reading) => {
                 self.given.fetch_add(1, Ordering::Relaxed);
-                reading.load(Ordering::Relaxed)
+                reading
             }
             None => {
                 self.beyond.fetch_add(1, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 //! from that are moved back before libc gets them. Clocks that do not tell the time of day are not
 //! touched.
 
+use hindcast_taplog::pins::Reads;
 use libc::{
     c_int, c_long, c_uint, c_void, clockid_t, itimerspec, mqd_t, pthread_cond_t, pthread_mutex_t,
     pthread_rwlock_t, pthread_t, sem_t, size_t, ssize_t, time_t, timespec, timeval,
@@ -22,7 +23,7 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
     unsafe {
         let done = real!(fn clock_gettime(clockid_t, *mut timespec) -> c_int)(clock, time);
         if is_wall(clock) && done == 0 && !time.is_null() {
-            *time = pins::timespec(pins::wall_clock(pins::nanos(&*time)));
+            *time = pins::timespec(pins::wall_clock(Reads::Instant, pins::nanos(&*time)));
         }
         done
     }
@@ -35,7 +36,7 @@ pub unsafe extern "C" fn timespec_get(time: *mut timespec, base: c_int) -> c_int
     unsafe {
         let done = real!(fn timespec_get(*mut timespec, c_int) -> c_int)(time, base);
         if done == UTC {
-            *time = pins::timespec(pins::wall_clock(pins::nanos(&*time)));
+            *time = pins::timespec(pins::wall_clock(Reads::Instant, pins::nanos(&*time)));
         }
         done
     }
@@ -47,10 +48,13 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> 
     unsafe {
         let done = real!(fn gettimeofday(*mut timeval, *mut c_void) -> c_int)(time, zone);
         if done == 0 && !time.is_null() {
-            let shown = pins::wall_clock(pins::nanos(&timespec {
-                tv_sec: (*time).tv_sec,
-                tv_nsec: (*time).tv_usec.saturating_mul(1000),
-            }));
+            let shown = pins::wall_clock(
+                Reads::Instant,
+                pins::nanos(&timespec {
+                    tv_sec: (*time).tv_sec,
+                    tv_nsec: (*time).tv_usec.saturating_mul(1000),
+                }),
+            );
             let shown = pins::timespec(shown);
             (*time).tv_sec = shown.tv_sec;
             (*time).tv_usec = shown.tv_nsec / 1000;
@@ -68,7 +72,7 @@ pub unsafe extern "C" fn time(place: *mut time_t) -> time_t {
             tv_sec: real,
             tv_nsec: 0,
         };
-        let shown = pins::timespec(pins::wall_clock(pins::nanos(&real))).tv_sec;
+        let shown = pins::timespec(pins::wall_clock(Reads::Second, pins::nanos(&real))).tv_sec;
         if !place.is_null() {
             *place = shown;
         }

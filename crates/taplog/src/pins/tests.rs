@@ -60,7 +60,7 @@ fn without_a_key_nothing_is_pinned() {
     assert!(pins.draw(1).is_none());
     assert!(pins.note_reading(1).is_none());
     assert!(pins.draw_again(1).is_none());
-    assert!(pins.read_again(1, 0, 0).is_none());
+    assert!(pins.read_again(1, Reads::Instant, 0, 0).is_none());
 }
 
 #[test]
@@ -91,19 +91,28 @@ fn readings_are_those_of_the_recording_and_go_on_from_there() {
     let real = 1000 * SECOND;
     assert_eq!(pins.ahead(3), -900 * SECOND);
     for (at, reading) in readings.into_iter().enumerate() {
-        assert_eq!(pins.read_again(3, real, at as i64), Some(reading));
+        assert_eq!(
+            pins.read_again(3, Reads::Second, real, at as i64),
+            Some(reading)
+        );
         assert_eq!(pins.ahead(3), reading - real);
     }
     // The latest was given when the monotonic clock showed 1.
-    assert_eq!(pins.read_again(3, real, 6), Some(102 * SECOND + 5));
-    assert_eq!(pins.read_again(3, real, 4), Some(102 * SECOND + 5));
+    assert_eq!(
+        pins.read_again(3, Reads::Second, real, 6),
+        Some(102 * SECOND + 5)
+    );
+    assert_eq!(
+        pins.read_again(3, Reads::Second, real, 4),
+        Some(102 * SECOND + 5)
+    );
     let given = Given {
         draws: 0,
         readings: 3,
         beyond: 2,
     };
     assert_eq!(pins.given(), given);
-    assert_eq!(pins.read_again(4, real, 6), None);
+    assert_eq!(pins.read_again(4, Reads::Instant, real, 6), None);
     assert_eq!(pins.ahead(4), -900 * SECOND);
     pins.advance(-800 * SECOND);
     pins.advance(-850 * SECOND);
@@ -120,7 +129,10 @@ fn a_request_without_readings_has_the_time_at_which_it_arrived() {
         readings: &[],
     };
     pins.begin(&recorded, 50);
-    assert_eq!(pins.read_again(3, 0, 57), Some(99 * SECOND + 7));
+    assert_eq!(
+        pins.read_again(3, Reads::Instant, 0, 57),
+        Some(99 * SECOND + 7)
+    );
 }
 
 #[test]
@@ -133,4 +145,29 @@ fn readings_are_kept_as_distances() {
     assert_eq!(decode_readings(base, &bytes[..bytes.len() - 1]), None);
     assert_eq!(decode_readings(base, &[0xff; 12]), None);
     assert_eq!(decode_readings(base, &[]), Some(Vec::new()));
+}
+
+/// A library reads the seconds once more, or once less, than originally.
+#[test]
+fn seconds_and_instants_have_an_order_each() {
+    let pins = pins();
+    let readings = [
+        100 * SECOND + 1,
+        100 * SECOND,
+        100 * SECOND + 7,
+        101 * SECOND,
+    ];
+    let recorded = Recorded {
+        request: 3,
+        key: None,
+        arrived: 99 * SECOND,
+        readings: &readings,
+    };
+    pins.begin(&recorded, 0);
+    let mut read = |reads| pins.read_again(3, reads, 0, 0).unwrap();
+    assert_eq!(read(Reads::Instant), 100 * SECOND + 1);
+    assert_eq!(read(Reads::Instant), 100 * SECOND + 7);
+    assert_eq!(read(Reads::Second), 100 * SECOND);
+    assert_eq!(read(Reads::Second), 101 * SECOND);
+    assert_eq!(read(Reads::Second), 101 * SECOND);
 }
