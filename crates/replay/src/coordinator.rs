@@ -232,7 +232,9 @@ impl Coordinator {
         if self.changes.is_some() {
             return self.claim_changed(request, opening);
         }
-        let in_place = self.unclaimed(request).find(|&tx| !self.sets_up(tx));
+        let mut unclaimed = self.unclaimed(request);
+        let in_place = unclaimed.find(|&tx| !self.comes_unnoticed(tx));
+        drop(unclaimed);
         let Some(tx) = matching.or(in_place) else {
             if self.compares(request) && !self.stopped {
                 self.diverge(Divergence {
@@ -261,6 +263,14 @@ impl Coordinator {
     fn sets_up(&self, tx: Tx) -> bool {
         let recorded = self.recording.transaction(tx);
         recorded.fate == Fate::Committed && self.shapes.sets_up(recorded.shape)
+    }
+
+    /// Whether nobody looks for the transaction when it comes: it is about its connection, or none
+    /// of its statements takes a snapshot, as those that read on from an open cursor.
+    fn comes_unnoticed(&self, tx: Tx) -> bool {
+        let recorded = self.recording.transaction(tx);
+        let looks = recorded.has_snapshot || self.opening(tx).is_some();
+        self.sets_up(tx) || recorded.fate == Fate::Committed && !recorded.wrote && !looks
     }
 
     /// The hash of the statement that made a recorded transaction take its snapshot.
@@ -454,10 +464,11 @@ impl Coordinator {
             .unclaimed(request)
             .filter(|&tx| self.recording.transaction(tx).began <= answered)
             .collect();
-        let (set_up, missing): (Vec<Tx>, Vec<Tx>) =
-            missing.into_iter().partition(|&tx| self.sets_up(tx));
-        self.counts.transactions_done += set_up.len() as u64;
-        self.leave_out(set_up);
+        let (unnoticed, missing): (Vec<Tx>, Vec<Tx>) = missing
+            .into_iter()
+            .partition(|&tx| self.comes_unnoticed(tx));
+        self.counts.transactions_done += unnoticed.len() as u64;
+        self.leave_out(unnoticed);
         if let Some(changes) = &mut self.changes {
             changes.request_ended(request);
             for tx in missing {

@@ -93,8 +93,8 @@ pub struct Pins {
     scripts: [Script; SCRIPTS],
 }
 
-/// What of the wall clock is read. Programs ask for one of the two, and the libraries that they call
-/// for the other: a client of a database that opens a connection, in one request and not in
+/// What of the wall clock is read. Programs ask for one of the two, and the libraries that they
+/// call for the other: a client of a database that opens a connection, in one request and not in
 /// another, looks at the seconds. So each has an order of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {

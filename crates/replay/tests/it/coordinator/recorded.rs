@@ -438,3 +438,40 @@ fn what_is_about_a_connection_may_come_with_any_request_or_none() {
         "#]],
     );
 }
+
+/// Who reads on from a cursor that is held takes no snapshot, and is not asked who it is.
+#[test]
+fn what_takes_no_snapshot_is_not_missing() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..12 sees 100: DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t
+         tx 1 15..16: FETCH 100 FROM c
+         tx 1 17..18: CLOSE c
+         tx 1 20..30 xid 100 sees 100: UPDATE t SET a = $1; COMMIT",
+        "sent 1
+         claim 1 DECLARE other CURSOR WITH HOLD FOR SELECT a FROM t
+         snapshot 0
+         ended 0
+         claim 1 UPDATE t SET a = 7
+         snapshot 3
+         may commit 3
+         ended 3
+         answered 1
+         finished
+         counts",
+        expect![[r#"
+            sent 1 +1
+            claim 1 DECLARE other CURSOR WITH HOLD FOR SELECT a FROM t => Run(Tx(0)) +1
+            snapshot 0 +1
+            ended 0 +1
+            claim 1 UPDATE t SET a = 7 => Run(Tx(3)) +1
+            snapshot 3 +1
+            may commit 3 => yes
+            ended 3 +1
+            answered 1 +1
+            finished => true
+            counts => Counts { transactions: 4, transactions_done: 4, served: 0, ghosts: 0, read_committed: 0, divergences: 0 }
+        "#]],
+    );
+}
