@@ -112,7 +112,8 @@ impl Looks {
         (from..to).map(move |at| Tx(begin + at as u32))
     }
 
-    pub fn len(&self) -> usize {
+    /// How many there are.
+    pub fn count(&self) -> usize {
         self.stretches.len()
     }
 
@@ -138,7 +139,7 @@ impl Looks {
 
     /// Those of all transactions.
     pub fn scheduled_all(&self) -> impl Iterator<Item = Tx> + use<> {
-        (self.begin..).take(self.len()).map(Tx)
+        (self.begin..).take(self.count()).map(Tx)
     }
 
     /// The transaction that is in the schedule under this number, itself or with a look.

@@ -495,7 +495,7 @@ impl<'a> Loading<'a> {
             let looks = looks.map(|(look, &(_, seen))| (look, *tx, seen, statements));
             seen_by_statements.extend(looks);
         }
-        let mut writers = Writers::new(begin + recording.looks.len());
+        let mut writers = Writers::new(begin + recording.looks.count());
         for (tx, xid) in self.writers {
             writers.insert(tx, xid);
         }

@@ -337,7 +337,7 @@ impl Meter {
 
 impl Reader {
     /// The next entry; `None` if no more has been written yet.
-    pub fn next(&mut self) -> Result<Option<Entry<'_>>, SpoolError> {
+    pub fn read(&mut self) -> Result<Option<Entry<'_>>, SpoolError> {
         if self.blocks.is_empty() && !self.next_chunk()? {
             return Ok(None);
         }
@@ -382,7 +382,7 @@ impl Reader {
             return Ok(false);
         };
         let mut head = [0; CHUNK_HEAD];
-        self.read(&file, &mut head, self.at)?;
+        self.fill(&file, &mut head, self.at)?;
         let (length, number) = head.split_at(4);
         let length = u32::from_le_bytes(length.try_into().expect("four bytes were taken"));
         let number = u64::from_le_bytes(number.try_into().expect("eight bytes were taken"));
@@ -393,7 +393,7 @@ impl Reader {
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.shrink_to(KEPT);
         chunk.resize(length as usize, 0);
-        self.read(&file, &mut chunk, begin)?;
+        self.fill(&file, &mut chunk, begin)?;
         let Some(blocks) = self.seal.open(number, &mut chunk) else {
             return Err(self.damaged("a chunk is not what was written"));
         };
@@ -404,7 +404,7 @@ impl Reader {
         Ok(true)
     }
 
-    fn read(&self, file: &File, into: &mut [u8], at: u64) -> Result<(), SpoolError> {
+    fn fill(&self, file: &File, into: &mut [u8], at: u64) -> Result<(), SpoolError> {
         file.read_exact_at(into, at)
             .map_err(|source| SpoolError::Read {
                 path: self.folder.clone(),

@@ -46,7 +46,7 @@ impl Conversion {
         loop {
             // Before looking, so that what was written last is found.
             let is_closed = self.meter.read().is_closed;
-            let looked = match self.reader.next()? {
+            let looked = match self.reader.read()? {
                 Some(entry) => {
                     let looked = matches!(entry, Entry::Looked { .. });
                     self.converter.take(entry);

@@ -57,7 +57,7 @@ impl Spooled {
     /// Everything that is there by now, as text.
     fn read(&mut self) -> Result<Vec<String>, SpoolError> {
         let mut all = Vec::new();
-        while let Some(entry) = self.reader.next()? {
+        while let Some(entry) = self.reader.read()? {
             match entry {
                 Entry::Told { ring, told } => {
                     all.extend(told.map(|(at, told)| format!("{ring} {at} {told:?}")));
@@ -172,11 +172,11 @@ proptest! {
             let note = vec![number as u8; length];
             spool.writer.note(&note);
             wrote.push((number as u8, length));
-            while reads && let Some(Entry::Noted(note)) = spool.reader.next().unwrap() {
+            while reads && let Some(Entry::Noted(note)) = spool.reader.read().unwrap() {
                 read.push((note.first().copied(), note.len()));
             }
         }
-        while let Some(Entry::Noted(note)) = spool.reader.next().unwrap() {
+        while let Some(Entry::Noted(note)) = spool.reader.read().unwrap() {
             read.push((note.first().copied(), note.len()));
         }
         let wrote: Vec<_> = wrote.iter().map(|&(number, length)| ((length > 0).then_some(number), length)).collect();

@@ -111,7 +111,7 @@ impl Recorder {
             refused: drain.refused(),
             ..Heard::default()
         };
-        while let Some(entry) = self.spool.next().unwrap() {
+        while let Some(entry) = self.spool.read().unwrap() {
             heard.hear(entry);
         }
         heard

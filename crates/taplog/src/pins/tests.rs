@@ -164,7 +164,7 @@ fn seconds_and_instants_have_an_order_each() {
         readings: &readings,
     };
     pins.begin(&recorded, 0);
-    let mut read = |reads| pins.read_again(3, reads, 0, 0).unwrap();
+    let read = |reads| pins.read_again(3, reads, 0, 0).unwrap();
     assert_eq!(read(Reads::Instant), 100 * SECOND + 1);
     assert_eq!(read(Reads::Instant), 100 * SECOND + 7);
     assert_eq!(read(Reads::Second), 100 * SECOND);
