@@ -1,6 +1,6 @@
 """Accounts between which money is moved: threads, processes and psycopg, and nothing that knows of tracing.
 
-    wallet.py PORT PROCESSES        the database is in DATABASE_URL
+    wallet.py PORT PROCESSES [PEM]  the database is in DATABASE_URL; with certificate and key in PEM it speaks HTTPS
 
 GET /ID answers with a balance, POST /FROM/TO/AMOUNT moves money. A customer has two accounts, of which the sum must not
 be negative; it is checked under REPEATABLE READ, so two transfers at a time can both find enough.
@@ -11,6 +11,7 @@ import os
 import queue
 import signal
 import socketserver
+import ssl
 import sys
 
 import psycopg
@@ -76,6 +77,11 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 server = Server(("127.0.0.1", int(sys.argv[1])), Handler)
+if len(sys.argv) > 3:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[3])
+    # The handshake is the thread's that serves the connection.
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 children = []
 for _ in range(int(sys.argv[2]) - 1):
     child = os.fork()

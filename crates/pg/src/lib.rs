@@ -45,7 +45,7 @@ pub use lsn::Lsn;
 pub use quote::{quote_identifier, quote_literal};
 pub use rows::{Row, Rows};
 pub use text::{FromText, ToText};
-pub use tls::{ServerIdentity, TlsError, client_config};
+pub use tls::{Certificate, ServerIdentity, TlsError, client_config, trusting_config};
 pub use url::{
     Address, ChannelBinding, DatabaseUrl, Environment, PROCESS, SslMode, TextFile, UrlError,
 };

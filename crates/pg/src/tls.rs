@@ -8,8 +8,8 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring as with_ring};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
-    SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore,
+    ServerConfig, SignatureScheme, WantsVerifier,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -59,6 +59,16 @@ pub enum TlsError {
     Verifier(#[source] rustls::client::VerifierBuilderError),
 }
 
+/// Where certificate and key come from.
+#[derive(Clone, Debug)]
+pub enum Certificate {
+    /// Both in PEM; the certificate first, then those that lead to its authority.
+    Files { certificate: PathBuf, key: PathBuf },
+    /// Made anew, of no authority: for clients that do not ask who they speak to, as with
+    /// `sslmode=require`.
+    Generated,
+}
+
 /// Certificate and key that the gateway shows to its clients.
 #[derive(Clone, Debug)]
 pub struct ServerIdentity {
@@ -67,19 +77,39 @@ pub struct ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// Both in PEM; the certificate first, then those that lead to its authority.
+    pub fn of(source: &Certificate) -> Result<Self, TlsError> {
+        match source {
+            Certificate::Files { certificate, key } => Self::load(certificate, key),
+            Certificate::Generated => Ok(Self::generated()),
+        }
+    }
+
+    pub fn generated() -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])
+            .expect("the name and the kind of key are ones that there are");
+        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        Self::with(vec![made.cert.der().clone()], key).expect("they were made for each other")
+    }
+
+    /// See [`Certificate::Files`].
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let chain = certificates(certificate)?;
+        Self::with(chain, private_key(key)?).map_err(|source| TlsError::Pair {
+            path: certificate.to_owned(),
+            source,
+        })
+    }
+
+    fn with(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, rustls::Error> {
         let leaf = chain[0].clone();
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("the provider supports the default versions")
             .with_no_client_auth()
-            .with_single_cert(chain, private_key(key)?)
-            .map_err(|source| TlsError::Pair {
-                path: certificate.to_owned(),
-                source,
-            })?;
+            .with_single_cert(chain, key)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(Self {
             config: Arc::new(config),
@@ -88,11 +118,24 @@ impl ServerIdentity {
     }
 }
 
+/// For a server of any certificate, whatever it says: a service that was started to be replayed
+/// has the certificate of the recorded one, and nobody else is reached at its port.
+pub fn trusting_config() -> ClientConfig {
+    client_builder()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Lenient(None)))
+        .with_no_client_auth()
+}
+
+fn client_builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions")
+}
+
 /// What to do about encryption towards the server; `None`: nothing.
 pub fn client_config(url: &DatabaseUrl) -> Result<Option<Arc<ClientConfig>>, TlsError> {
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .expect("the provider supports the default versions");
+    let builder = client_builder();
     let builder = match url.ssl_mode {
         SslMode::Disable => return Ok(None),
         // libpq verifies the chain in these modes too when it is given roots to verify with.

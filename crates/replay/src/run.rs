@@ -14,7 +14,7 @@ use hindcast_gateway::pg::{Server, ServerOptions};
 use hindcast_gateway::{BindError, Gates, ListenAddress};
 use hindcast_order::Tx;
 use hindcast_pg::tokio::Connector;
-use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, TlsError};
+use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, ServerIdentity, TlsError};
 use hindcast_rewind::pins::Pinned;
 use hindcast_state::StateError;
 use hindcast_trace::{Isolation, ReadError, RequestId, Trace};
@@ -173,7 +173,7 @@ async fn serve(
     connector: &Arc<Connector>,
 ) -> Result<(Server<HoldingHost>, Option<Inside>), ReplayError> {
     let connector = Arc::clone(connector);
-    let options = ServerOptions {
+    let mut options = ServerOptions {
         identity: None,
         runtimes: Vec::new(),
     };
@@ -187,6 +187,8 @@ async fn serve(
     let opened = Inside::open(launch, Gates::open().await?);
     let (inside, gates) = opened.map_err(ReplayError::Inside)?;
     host.board = Some(Arc::clone(&inside.board));
+    // The service may insist on encryption.
+    options.identity = Some(ServerIdentity::generated());
     let server = Server::serve(gates, options, connector, Arc::new(host));
     Ok((server, Some(inside)))
 }

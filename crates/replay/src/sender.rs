@@ -15,6 +15,7 @@ use hindcast_trace::{self as trace, RequestFilter, RequestId, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -63,7 +64,16 @@ struct Done {
     divergence: Option<Divergence>,
 }
 
-type Http = Client<HttpConnector, Full<Bytes>>;
+type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// Speaks TLS where a request came encrypted.
+fn connector() -> HttpsConnector<HttpConnector> {
+    HttpsConnectorBuilder::new()
+        .with_tls_config(hindcast_pg::trusting_config())
+        .https_or_http()
+        .enable_http1()
+        .build()
+}
 
 impl Sender {
     /// Sends all requests. Ends early when the replay is over. What was sent and not answered by
@@ -163,10 +173,10 @@ impl<'a> Sending<'a> {
                 // connection that is about to close.
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(Duration::from_secs(1))
-                .build(HttpConnector::new()),
+                .build(connector()),
             anew: Client::builder(TokioExecutor::new())
                 .pool_max_idle_per_host(0)
-                .build(HttpConnector::new()),
+                .build(connector()),
             exchanges: JoinSet::new(),
             sent: Sent {
                 of: recording.requests.len() as u64,
@@ -390,7 +400,11 @@ impl Exchange {
     }
 
     async fn send(&self, recorded: &trace::Request) -> Result<Seen, String> {
-        let uri: Uri = format!("{}{}", self.service, recorded.target)
+        let scheme = match recorded.is_encrypted() {
+            true => "https",
+            false => "http",
+        };
+        let uri: Uri = format!("{scheme}://{}{}", self.service.authority(), recorded.target)
             .parse()
             .map_err(|error| format!("its target cannot be sent: {error}"))?;
         let mut request = http::Request::new(Full::new(Bytes::copy_from_slice(&recorded.body)));

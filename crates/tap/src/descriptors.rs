@@ -3,7 +3,7 @@
 //! A stream's number is the kernel's cookie of its socket, so a socket that several processes or
 //! descriptors share is one stream.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use hindcast_taplog::board::Line;
 use hindcast_taplog::{How, Told};
@@ -28,6 +28,8 @@ pub struct Entry {
     turn: AtomicU64,
     /// The connection's place on the board; 0: it has none.
     line: AtomicU64,
+    /// The object of OpenSSL that encrypts what it carries; 0: none.
+    ssl: AtomicUsize,
     state: AtomicU32,
 }
 
@@ -74,6 +76,15 @@ impl Entry {
         Line::of_number(self.line.load(Ordering::Relaxed))
     }
 
+    /// The object of OpenSSL that encrypts what it carries; 0: none.
+    pub fn encrypted_by(&self) -> usize {
+        self.ssl.load(Ordering::Relaxed)
+    }
+
+    pub fn encrypt(&self, ssl: usize) {
+        self.ssl.store(ssl, Ordering::Relaxed);
+    }
+
     pub fn is_accepted(&self) -> bool {
         matches!(self.state(), ACCEPTED | ASKED)
     }
@@ -111,6 +122,7 @@ impl Entry {
         self.turn.store(0, Ordering::Relaxed);
         let line = line.map_or(0, Line::number);
         self.line.store(line, Ordering::Relaxed);
+        self.encrypt(0);
         self.state.store(state, Ordering::Relaxed);
     }
 
@@ -120,6 +132,7 @@ impl Entry {
         self.turn.store(from.turn(), Ordering::Relaxed);
         let line = from.line.load(Ordering::Relaxed);
         self.line.store(line, Ordering::Relaxed);
+        self.encrypt(from.encrypted_by());
         self.state.store(from.state(), Ordering::Relaxed);
     }
 }

@@ -5,6 +5,7 @@
 //!                    │
 //!   hooks            │ the function of libc does the work; what it did is told
 //!                    ├──────▶ descriptors    is it a stream, and which one?
+//!                    ├──────▶ tls            is it encrypted, and by whom?
 //!                    ├──────▶ thread         the thread's ring ──▶ the recorder
 //!                    ├──────▶ turns          whose turn is it? ──▶ the board
 //!   libc            read   write   accept   close   …
@@ -39,8 +40,8 @@
 //! `connect` to the service's database, where the recorder asks for that, `bind` in a replay, and
 //! those that draw random bytes and read or wait for the wall clock ([`pins`]).
 //! It does not see what goes by other ways than the functions of libc: system calls made by hand
-//! (Go, which is not preloaded anyway), io_uring, stdio on a socket (that is told), and TLS it sees
-//! as bytes.
+//! (Go, which is not preloaded anyway), io_uring, stdio on a socket (that is told). What is
+//! encrypted it sees only where a shared libssl does that ([`tls`]).
 //!
 //! **The invariant to keep**: with the library loaded, every function returns what it would have
 //! returned without; only the database may be reached by way of the recorder, random bytes may be
@@ -49,6 +50,8 @@
 // What callers must guarantee is what C guarantees.
 #![allow(clippy::missing_safety_doc)]
 
+mod callers;
+mod carried;
 mod descriptors;
 mod errno;
 mod hooks;
@@ -57,6 +60,7 @@ mod pins;
 mod process;
 mod real;
 mod thread;
+mod tls;
 mod turns;
 
 /// Runs before the program's own constructors.

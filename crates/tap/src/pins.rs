@@ -10,7 +10,7 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::Told;
 use hindcast_taplog::pins::Reads;
 
-use crate::{process, thread, turns};
+use crate::{process, thread, tls, turns};
 
 /// Fills it as it was, or will be, for the request that the thread works on. False if it is not
 /// filled: then it is the kernel's to do.
@@ -22,7 +22,8 @@ pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
         return false;
     };
     let request = turns::current();
-    if request == 0 || length == 0 {
+    // What encryption draws is for the connection, which may be made for another request next time.
+    if request == 0 || length == 0 || tls::is_inside() {
         return false;
     }
     let draw = match board.replays() {

@@ -36,6 +36,9 @@ pub enum Told<'a> {
     },
     /// The other side will send nothing more (`In`), or this one will not (`Out`).
     Ended { stream: u64, direction: Direction },
+    /// The stream is encrypted in the process: bytes from here on are what it says, and those
+    /// before that were encrypted say nothing.
+    Encrypted { stream: u64 },
     /// The process closed a descriptor of the stream. Others may have it open.
     Closed { stream: u64 },
     /// This much was not told, because the ring was full. `stream` is `None` if several lost some.
@@ -123,6 +126,7 @@ const CLOSED: u16 = 0x4806;
 const LOST: u16 = 0x4807;
 const TURN: u16 = 0x4808;
 const READING: u16 = 0x4809;
+const ENCRYPTED: u16 = 0x480a;
 
 impl<'a> Told<'a> {
     /// As a head, its size left open, and what follows it.
@@ -160,6 +164,7 @@ impl<'a> Told<'a> {
                 length,
             } => (head(UNSEEN, direction as u16, stream, length), none),
             Self::Ended { stream, direction } => (head(ENDED, direction as u16, stream, 0), none),
+            Self::Encrypted { stream } => (head(ENCRYPTED, 0, stream, 0), none),
             Self::Closed { stream } => (head(CLOSED, 0, stream, 0), none),
             Self::Lost {
                 stream,
@@ -223,6 +228,7 @@ impl<'a> Told<'a> {
                 stream,
                 direction: direction?,
             }),
+            ENCRYPTED => Some(Self::Encrypted { stream }),
             CLOSED => Some(Self::Closed { stream }),
             LOST => Some(Self::Lost {
                 stream: (stream != 0).then_some(stream),
@@ -261,6 +267,7 @@ impl<'a> Told<'a> {
             | Self::Bytes { stream, .. }
             | Self::Unseen { stream, .. }
             | Self::Ended { stream, .. }
+            | Self::Encrypted { stream }
             | Self::Closed { stream } => Some(stream),
             Self::Lost { stream, .. } => stream,
         }

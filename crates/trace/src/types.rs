@@ -25,7 +25,8 @@ pub struct Request {
     /// Path and query as sent.
     pub target: String,
     /// In order, as sent, without the hop-by-hop ones and without the `traceparent` we added. A
-    /// variable of FastCGI or uwsgi that is no header is `:fastcgi:NAME` or `:uwsgi:NAME`.
+    /// variable of FastCGI or uwsgi that is no header is `:fastcgi:NAME` or `:uwsgi:NAME`. If the
+    /// service itself decrypted the request, [`Request::ENCRYPTED`] is among them.
     pub headers: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
     /// The `traceparent` that the caller sent, if any. Behind an ingress the service got ours.
@@ -34,6 +35,17 @@ pub struct Request {
     /// What the service read from the wall clock while it worked on it, as
     /// `hindcast_taplog::pins::encode_readings` has it; the first from its arrival.
     pub clock: Vec<u8>,
+}
+
+impl Request {
+    /// What stands among the headers of a request that came encrypted: no header is called so.
+    pub const ENCRYPTED: (&str, &str) = (":scheme", "https");
+
+    /// Whether the service itself decrypted it.
+    pub fn is_encrypted(&self) -> bool {
+        let (name, _) = Self::ENCRYPTED;
+        self.headers.iter().any(|(header, _)| header == name)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -66,12 +66,17 @@ pub fn load(stage: &Stage, rounds: usize) {
 }
 
 pub fn replay(stage: &Stage, more: &[&str]) -> hindcast_tests::Finished {
+    replay_at(stage, &stage.database_url(), more)
+}
+
+/// With this in the service's environment.
+pub fn replay_at(stage: &Stage, url: &str, more: &[&str]) -> hindcast_tests::Finished {
     let mut command = stage.hindcast(&["replay", "--trace"]);
     command
         .arg(stage.trace())
         .args(more)
         .env("HINDCAST_POSTGRES", stage.database_url())
-        .env("DATABASE_URL", stage.database_url())
+        .env("DATABASE_URL", url)
         .env("WALLET_SECRET", "s3cret");
     Process::start("replay", command, stage.folder()).wait()
 }

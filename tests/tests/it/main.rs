@@ -19,6 +19,7 @@ mod harness;
 mod inside;
 mod inside_extension;
 mod inside_loops;
+mod inside_tls;
 mod modes;
 mod pins;
 mod prune;

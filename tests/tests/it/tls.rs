@@ -52,7 +52,7 @@ fn encrypted() -> Encrypted {
 
 /// Gives the server a certificate for `localhost`, signed by an authority whose certificate is
 /// written to `root`.
-fn encrypt(cluster: &mut Cluster, root: &Path) {
+pub fn encrypt(cluster: &mut Cluster, root: &Path) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
     // A name of its own: OpenSSL takes a certificate whose issuer has its name for self-signed.
     let name = &mut authority.distinguished_name;

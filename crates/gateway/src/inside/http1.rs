@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use hindcast_trace::Request;
+
 use super::Malformed;
 use super::body::Body;
 use super::call::Call;
@@ -13,6 +15,8 @@ use super::upload::Upload;
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     head: Gathered,
+    /// The service decrypts them itself.
+    are_encrypted: bool,
     /// When the request began whose head is gathered, and its turn.
     began: u64,
     turn: Option<u64>,
@@ -20,6 +24,13 @@ pub(super) struct Requests {
 }
 
 impl Requests {
+    pub fn new(are_encrypted: bool) -> Self {
+        Self {
+            are_encrypted,
+            ..Self::default()
+        }
+    }
+
     /// `turn`: the tap numbered a request that it took to begin with these bytes.
     pub fn take(
         &mut self,
@@ -62,7 +73,11 @@ impl Requests {
         let Some(parsed) = self.head.take(bytes, head::request)? else {
             return Ok(());
         };
-        let (head, asked, body) = parsed?;
+        let (mut head, asked, body) = parsed?;
+        if self.are_encrypted {
+            let (name, scheme) = Request::ENCRYPTED;
+            head.parameters.push((name.to_owned(), scheme.into()));
+        }
         let mut call = Call::begin(host, self.began, self.turn.take(), head, asked);
         match body {
             None | Some(Body::Length(0)) => call.whole(host),

@@ -50,6 +50,8 @@ pub(super) enum What<'a> {
     Bytes(Direction, &'a [u8]),
     Unseen(Direction, u64),
     Ended(Direction),
+    /// From here on, bytes are what is encrypted.
+    Encrypted,
     Closed,
     /// Something of it was lost.
     Lost,
@@ -64,6 +66,7 @@ enum Kept {
     Bytes(Direction, usize, usize),
     Unseen(Direction, u64),
     Ended(Direction),
+    Encrypted,
     Closed,
     Lost,
 }
@@ -105,6 +108,7 @@ impl Merge {
                 length,
             } => (stream, Kept::Unseen(direction, length)),
             Told::Ended { stream, direction } => (stream, Kept::Ended(direction)),
+            Told::Encrypted { stream } => (stream, Kept::Encrypted),
             Told::Closed { stream } => (stream, Kept::Closed),
             Told::Lost { stream, .. } => (stream.unwrap_or(0), Kept::Lost),
         };
@@ -176,6 +180,7 @@ impl Kept {
             }
             Self::Unseen(direction, length) => What::Unseen(direction, length),
             Self::Ended(direction) => What::Ended(direction),
+            Self::Encrypted => What::Encrypted,
             Self::Closed => What::Closed,
             Self::Lost => What::Lost,
         }

@@ -22,6 +22,9 @@ pub trait Session: Send {
 
     fn received(&mut self, at: Micros, bytes: &[u8]);
 
+    /// The service encrypts it, and says from here on what it encrypts.
+    fn encrypted(&mut self, at: Micros);
+
     /// One direction is at its end.
     fn ended(&mut self, at: Micros, direction: Direction);
 

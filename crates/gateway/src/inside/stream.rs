@@ -22,6 +22,8 @@ pub(super) struct Stream {
     turn_at: u64,
     /// Bytes were written since some were last read.
     written: bool,
+    /// What it carries is known because the service itself encrypts it.
+    is_encrypted: bool,
     /// Programs that have it open, as far as is known.
     holders: Vec<u32>,
     /// When the last of them closed it.
@@ -116,6 +118,7 @@ impl Stream {
             turn: None,
             turn_at: 0,
             written: false,
+            is_encrypted: false,
             holders: Vec::new(),
             closed: None,
         }
@@ -266,7 +269,7 @@ impl Stream {
         let (counter, carries) = match kind {
             Kind::Http1 => (
                 &counters.http1,
-                Carries::http(Requests::Http1(http1::Requests::default())),
+                Carries::http(Requests::Http1(http1::Requests::new(self.is_encrypted))),
             ),
             Kind::Uwsgi => (
                 &counters.uwsgi,
@@ -316,6 +319,16 @@ impl Stream {
                 self.lose(host, at, reason);
             }
             taken => self.went(host, at, taken),
+        }
+    }
+
+    /// The service encrypts it, and says from here on what it encrypts.
+    pub fn encrypted(&mut self, host: &mut Host, at: u64) {
+        self.is_encrypted = true;
+        match &mut self.carries {
+            Carries::Database(session) => session.encrypted(host.clock.micros(at)),
+            Carries::Unknown(first, ..) => first.clear(),
+            _ => {}
         }
     }
 

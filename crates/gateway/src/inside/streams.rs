@@ -157,6 +157,7 @@ impl Streams {
             What::Bytes(direction, bytes) => one.bytes(host, at, direction, bytes),
             What::Unseen(direction, length) => one.unseen(host, at, direction, length),
             What::Ended(direction) => one.ended(host, at, direction),
+            What::Encrypted => one.encrypted(host, at),
             What::Lost => {
                 one.lost(host, at);
                 self.missed_at(at);

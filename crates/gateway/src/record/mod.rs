@@ -39,12 +39,11 @@ mod sink;
 mod status;
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hindcast_pg::tokio::{Client, Connector};
-use hindcast_pg::{ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
+use hindcast_pg::{Certificate, ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
 use hindcast_spool::Meter;
 use hindcast_trace::{
     Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Writer,
@@ -80,8 +79,8 @@ pub struct RecordOptions {
     /// How the service is started, if its recorder does that.
     pub launch: Launch,
     pub postgres: DatabaseUrl,
-    /// Certificate and key, in PEM, for database clients that ask for TLS.
-    pub pg_identity: Option<(PathBuf, PathBuf)>,
+    /// For database clients that ask for TLS.
+    pub pg_identity: Option<Certificate>,
     pub trace: Location,
     pub writer: WriterOptions,
     pub limits: Limits,
@@ -235,8 +234,8 @@ pub async fn run(
 /// Checks what can be checked, then begins to listen. Nothing is left behind if that fails.
 pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let connector = Arc::new(Connector::new(options.postgres.clone())?);
-    let load = |(certificate, key): &(PathBuf, PathBuf)| ServerIdentity::load(certificate, key);
-    let identity = options.pg_identity.as_ref().map(load).transpose()?;
+    let identity = options.pg_identity.as_ref().map(ServerIdentity::of);
+    let identity = identity.transpose()?;
     let asked = Database::ask(&connector, &options.postgres).await?;
 
     let claim = match options.front {

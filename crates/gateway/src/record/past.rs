@@ -14,8 +14,9 @@ use crate::http::Witness;
 use crate::inside::{Session, Sessions};
 use crate::pg::{Asked, Driver, First, Flow, Host, SessionStart, take_first};
 
-const ENCRYPTED: &str = "it is encrypted, and the recorder is not in between: connect with sslmode=disable or by the \
-                         server's Unix socket, or let `hindcast record` use its gateway";
+const ENCRYPTED: &str = "it is encrypted by other means than OpenSSL's shared libssl, which alone the recorder can \
+                         see: connect with sslmode=disable or by the server's Unix socket, or let `hindcast record` \
+                         use its gateway";
 const UNKNOWN: &str = "what it began with is not what Postgres' clients begin with";
 
 /// Gives each connection who follows it.
@@ -46,6 +47,10 @@ struct Opening {
     asked: Asked,
     /// For the letter that says whether it may encrypt.
     waits: bool,
+    /// It may, and is to.
+    agreed: bool,
+    /// It does, and what it says is known all the same.
+    encrypted: bool,
 }
 
 struct Followed {
@@ -119,7 +124,7 @@ impl PastSession {
                         number: self.number,
                         peer: "the service".to_owned(),
                         line: None,
-                        encrypted: false,
+                        encrypted: opening.encrypted,
                         parameters,
                     };
                     let length = packet.len() - opening.input.len();
@@ -156,6 +161,9 @@ impl PastSession {
 impl Session for PastSession {
     fn sent(&mut self, at: Micros, turn: Option<u64>, bytes: &[u8]) {
         match &mut self.stage {
+            Stage::Opening(opening) if opening.agreed && !opening.encrypted => {
+                self.unobserved(at, ENCRYPTED);
+            }
             Stage::Opening(opening) => {
                 opening.input.extend_from_slice(bytes);
                 self.open(at);
@@ -172,11 +180,18 @@ impl Session for PastSession {
                     opening.waits = false;
                     self.open(at);
                 }
-                [b'S' | b'G', ..] if opening.waits => self.unobserved(at, ENCRYPTED),
+                b"S" if opening.waits => (opening.agreed, opening.waits) = (true, false),
+                b"G" if opening.waits => self.unobserved(at, ENCRYPTED),
                 _ => self.unobserved(at, UNKNOWN),
             },
             Stage::Followed(followed) => followed.received(at, bytes),
             Stage::Over => {}
+        }
+    }
+
+    fn encrypted(&mut self, _at: Micros) {
+        if let Stage::Opening(opening) = &mut self.stage {
+            opening.encrypted = true;
         }
     }
 

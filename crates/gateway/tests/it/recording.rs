@@ -604,7 +604,10 @@ async fn both_sides_may_be_encrypted() {
         certificates.root().display()
     );
     let mut options = options(&postgres, 1, folder.path());
-    options.pg_identity = Some((certificates.certificate(), certificates.key()));
+    options.pg_identity = Some(hindcast_pg::Certificate::Files {
+        certificate: certificates.certificate(),
+        key: certificates.key(),
+    });
     let recording = record::start(options).await.unwrap();
     let port = port_of(recording.started().pg_listen.as_ref().unwrap());
     let connection = format!(

@@ -5,4 +5,5 @@ mod descriptors;
 mod randomness;
 mod reserved;
 mod sealing;
+mod tls;
 pub mod transfers;

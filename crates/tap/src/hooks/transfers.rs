@@ -3,149 +3,16 @@
 //! What is read has the moment when it was there, what is written the moment before: so whatever
 //! was read because of it is later.
 
-use hindcast_taplog::{Direction, Told};
+use hindcast_taplog::Direction;
 use libc::{
     c_int, c_uint, c_void, iovec, loff_t, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t,
     ssize_t, timespec,
 };
 
 use super::reserved;
-use crate::descriptors::Entry;
+use crate::carried::{Write, about_to_write, part, parts, was_read, was_written, went_unseen};
 use crate::real::real;
-use crate::turns::Begins;
-use crate::{descriptors, pins, process, thread, turns};
-
-/// Parts of a message that are looked at; more than the kernel takes.
-const PARTS_MAX: usize = 1024;
-
-/// `length` bytes of a stream were read; none where there was room: it has ended. Returns what the
-/// caller is to be told: that it has ended, too, if another worker is at what was read.
-unsafe fn was_read(descriptor: c_int, parts: &[iovec], done: ssize_t) -> ssize_t {
-    let Ok(length) = usize::try_from(done) else {
-        return done;
-    };
-    let Some(stream) = descriptors::stream(descriptor) else {
-        return done;
-    };
-    let entry = descriptors::entry(descriptor);
-    if entry.is_some_and(Entry::is_gated) {
-        return done;
-    }
-    let entry = entry.filter(|entry| entry.is_accepted());
-    // SAFETY: what was read is in the parts, in order.
-    let begins =
-        entry.and_then(|entry| unsafe { turns::was_read(descriptor, entry, first(parts, length)) });
-    let turn = match begins {
-        Some(Begins::Elsewhere) => return 0,
-        Some(Begins::Here(number)) => Some(number),
-        None => None,
-    };
-    let at = process::now();
-    let direction = Direction::In;
-    thread::tell(length as u64, at, |ring| match length {
-        0 if parts.iter().any(|part| part.iov_len > 0) => {
-            ring.tell(&Told::Ended { stream, direction }, at);
-        }
-        _ => {
-            if let Some(request) = turn {
-                ring.tell(&Told::Turn { stream, request }, at);
-            }
-            // SAFETY: as above.
-            ring.tell_bytes(stream, direction, unsafe { places(parts) }, length, at);
-        }
-    });
-    done
-}
-
-/// A write to a descriptor that is about to be made; `None` if nobody wants to know. `parts`: what
-/// of, or nothing if that cannot be seen.
-unsafe fn about_to_write(descriptor: c_int, parts: &[iovec]) -> Option<Write> {
-    let stream = descriptors::stream(descriptor)?;
-    let mut turn = None;
-    if let Some(entry) = descriptors::entry(descriptor) {
-        match entry.is_accepted() {
-            // SAFETY: what is to be written is in the parts.
-            true => turns::writes(entry, unsafe { first(parts, usize::MAX) }),
-            false => turns::put_on_board(entry),
-        }
-        if entry.is_gated() {
-            return None;
-        }
-        if entry.is_database() {
-            turn = Some(turns::of(entry)).filter(|&turn| turn != 0);
-        }
-    }
-    let at = process::now();
-    Some(Write { stream, at, turn })
-}
-
-/// A write that is being made.
-#[derive(Clone, Copy)]
-struct Write {
-    stream: u64,
-    at: u64,
-    /// Whose turn it is, if it goes to the database.
-    turn: Option<u64>,
-}
-
-/// The first bytes of so many that are in the parts.
-///
-/// # Safety
-/// Each part's memory may be read.
-unsafe fn first(parts: &[iovec], length: usize) -> &[u8] {
-    // SAFETY: as the caller promises.
-    let part = unsafe { places(parts) }.next().unwrap_or_default();
-    part.get(..length).unwrap_or(part)
-}
-
-unsafe fn was_written(begun: Option<Write>, parts: &[iovec], length: ssize_t) {
-    let (Some(Write { stream, at, turn }), Ok(length)) = (begun, usize::try_from(length)) else {
-        return;
-    };
-    thread::tell(length as u64, at, |ring| {
-        if let Some(request) = turn {
-            ring.tell(&Told::Turn { stream, request }, at);
-        }
-        // SAFETY: what was written is in the parts, in order.
-        ring.tell_bytes(stream, Direction::Out, unsafe { places(parts) }, length, at);
-    });
-}
-
-fn went_unseen(stream: Option<u64>, direction: Direction, length: ssize_t) {
-    let (Some(stream), Ok(length)) = (stream, u64::try_from(length)) else {
-        return;
-    };
-    let told = Told::Unseen {
-        stream,
-        direction,
-        length,
-    };
-    let at = process::now();
-    thread::tell(length, at, |ring| ring.tell(&told, at));
-}
-
-/// # Safety
-/// Each part's memory may be read.
-unsafe fn places(parts: &[iovec]) -> impl Iterator<Item = &[u8]> {
-    let full = parts.iter().filter(|part| part.iov_len > 0);
-    // SAFETY: as the caller promises.
-    full.map(|part| unsafe { std::slice::from_raw_parts(part.iov_base.cast(), part.iov_len) })
-}
-
-fn part(bytes: *const c_void, length: size_t) -> [iovec; 1] {
-    [iovec {
-        iov_base: bytes.cast_mut(),
-        iov_len: length,
-    }]
-}
-
-unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec] {
-    match parts.is_null() || count > PARTS_MAX {
-        true => &[],
-        // SAFETY: the caller of libc gave as many.
-        false => unsafe { std::slice::from_raw_parts(parts, count) },
-    }
-}
+use crate::{descriptors, pins, process, turns};
 
 /// Bytes that are looked at and stay, or are none of the stream's.
 fn stays(flags: c_int) -> bool {
@@ -472,7 +339,7 @@ pub unsafe extern "C" fn sendfile(
     count: size_t,
 ) -> ssize_t {
     // SAFETY: there are no parts.
-    let stream = unsafe { about_to_write(to, &[]) }.map(|write| write.stream);
+    let stream = unsafe { about_to_write(to, &[]) }.map(Write::stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn sendfile(c_int, c_int, *mut off_t, size_t) -> ssize_t)(to, from, offset, count)
@@ -489,7 +356,7 @@ pub unsafe extern "C" fn sendfile64(
     count: size_t,
 ) -> ssize_t {
     // SAFETY: there are no parts.
-    let stream = unsafe { about_to_write(to, &[]) }.map(|write| write.stream);
+    let stream = unsafe { about_to_write(to, &[]) }.map(Write::stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn sendfile64(c_int, c_int, *mut off_t, size_t) -> ssize_t)(to, from, offset, count)
@@ -509,7 +376,7 @@ pub unsafe extern "C" fn splice(
 ) -> ssize_t {
     let source = descriptors::stream(from);
     // SAFETY: there are no parts.
-    let target = unsafe { about_to_write(to, &[]) }.map(|write| write.stream);
+    let target = unsafe { about_to_write(to, &[]) }.map(Write::stream);
     // SAFETY: what the caller gave.
     let done = unsafe {
         real!(fn splice(c_int, *mut loff_t, c_int, *mut loff_t, size_t, c_uint) -> ssize_t)(

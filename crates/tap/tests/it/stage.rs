@@ -139,6 +139,7 @@ pub struct Stream {
     told: [Vec<(u64, Vec<u8>)>; 2],
     pub unseen: [u64; 2],
     pub ended: [u32; 2],
+    pub encrypted: bool,
     pub closed: u32,
 }
 
@@ -188,6 +189,7 @@ impl Heard {
             Told::Ended { stream, direction } => {
                 self.stream(stream).ended[direction as usize] += 1;
             }
+            Told::Encrypted { stream } => self.stream(stream).encrypted = true,
             Told::Closed { stream } => self.stream(stream).closed += 1,
             Told::Lost { records, bytes, .. } => {
                 self.lost_records += records;

@@ -14,6 +14,7 @@ use hindcast_gateway::record::{
     Transactions,
 };
 use hindcast_gateway::redact::{RuleError, Rules};
+use hindcast_pg::Certificate;
 use hindcast_trace::{Base, BaseKind, PinsKey, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -51,6 +52,9 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     if let Some(preload) = &preload {
         means.shims = preload.runtimes();
         let (chosen, said) = transactions::choose(&args, &options.postgres).await?;
+        if chosen == Transactions::Gateway && transactions::may_encrypt(&options.postgres).await? {
+            options.pg_identity = Some(Certificate::Generated);
+        }
         options.front = Front::Inside(chosen);
         means.transactions = said;
     }
@@ -206,7 +210,9 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
     };
     options.limits.response_body_max = args.response_body_max;
     options.raise_isolation = args.isolation.is_some();
-    options.pg_identity = args.pg_tls_cert.clone().zip(args.pg_tls_key.clone());
+    let identity = args.pg_tls_cert.clone().zip(args.pg_tls_key.clone());
+    options.pg_identity =
+        identity.map(|(certificate, key)| Certificate::Files { certificate, key });
     options.final_state = match args.final_state {
         FinalStateWhen::Auto => FinalStateMode::Auto,
         FinalStateWhen::Always => FinalStateMode::Always,
@@ -564,7 +570,10 @@ fn base_stays(base: &Base) -> Option<String> {
 fn remarks_from_inside(end: &InsideEnd) -> Vec<String> {
     let seen = &end.seen;
     let left_alone = [
-        (seen.tls, "encrypted by the service itself"),
+        (
+            seen.tls,
+            "encrypted by the service itself, by other means than a shared libssl on a socket",
+        ),
         (seen.http2, "HTTP/2"),
         (seen.unrecognised, "no protocol that is known"),
         (

@@ -27,6 +27,12 @@ pub async fn choose(
         (TransactionsBy::Auto, Some(flag)) => return Ok(gateway(&format!("{flag} needs it"))),
         (_, None) => {}
     }
+    if args.transactions == TransactionsBy::Auto && may_encrypt(database).await? {
+        return Ok(gateway(
+            "the server offers TLS, which is followed only where the service encrypts by OpenSSL's shared libssl \
+             (then --transactions extension is for it)",
+        ));
+    }
     match (missing(database).await?, args.transactions) {
         (None, _) => {
             let said = format!("as the extension in {database} tells, nothing in the way");
@@ -78,20 +84,11 @@ async fn missing(database: &DatabaseUrl) -> Result<Option<Missing>, CliError> {
             }));
         }
     }
-    let encrypted = may_encrypt(database)
-        .await
-        .map_err(|error| CliError::because("cannot record", &error))?;
-    Ok(encrypted.then(|| Missing {
-        what: "the server offers TLS, and what is encrypted cannot be seen from the service's sockets"
-            .to_owned(),
-        next: "if the service connects with sslmode=disable or by a Unix socket, set `ssl = off`; or record with \
-               --transactions gateway"
-            .to_owned(),
-    }))
+    Ok(None)
 }
 
 /// Whether a client that prefers TLS gets it.
-async fn may_encrypt(database: &DatabaseUrl) -> Result<bool, hindcast_pg::Error> {
+pub async fn may_encrypt(database: &DatabaseUrl) -> Result<bool, CliError> {
     let named = ConnectOptions::named("hindcast: record");
     // That it can be reached was just seen.
     let Ok(client) = Client::connect(database, &named).await else {
@@ -99,7 +96,8 @@ async fn may_encrypt(database: &DatabaseUrl) -> Result<bool, hindcast_pg::Error>
     };
     let row = client
         .query_one("SELECT pg_catalog.current_setting('ssl')", &[])
-        .await?;
+        .await
+        .map_err(|error| CliError::because("cannot record", &error))?;
     let offered = row.get::<&str>(0) == "on";
     client.close().await;
     Ok(offered)
