@@ -21,6 +21,16 @@ const PRELOAD: &str = "LD_PRELOAD";
 static TAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tap.so"));
 const LIBRARY: &str = "libhindcast_tap.so";
 
+/// What glibc's dynamic linker puts in the place of `$LIB`: it is the distribution's choice. To
+/// musl's, those are letters, and a file that is not there is passed over. So a child that musl
+/// starts, which could not run with our library in it, runs without.
+const LIB: &str = "$LIB";
+const LIBS: [&str; 3] = ["lib64", "lib", TRIPLET];
+#[cfg(target_arch = "x86_64")]
+const TRIPLET: &str = "lib/x86_64-linux-gnu";
+#[cfg(target_arch = "aarch64")]
+const TRIPLET: &str = "lib/aarch64-linux-gnu";
+
 /// What tells the tap whose turn it is in a runtime, by its own means.
 struct Shim {
     /// For people.
@@ -83,7 +93,14 @@ impl Preload {
     pub fn make() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("hindcast-tap-").tempdir()?;
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755))?;
-        put(&folder.path().join(LIBRARY), TAP)?;
+        let library = folder.path().join(LIBRARY);
+        put(&library, TAP)?;
+        for name in LIBS {
+            let place = folder.path().join(name);
+            std::fs::create_dir_all(&place)?;
+            std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755))?;
+            std::os::unix::fs::symlink(&library, place.join(LIBRARY))?;
+        }
         for (name, text) in SHIMS.iter().flat_map(|shim| shim.files) {
             let file = folder.path().join(name);
             if let Some(parent) = file.parent().filter(|parent| *parent != folder.path()) {
@@ -101,7 +118,7 @@ impl Preload {
         &self,
         set: impl Fn(&str) -> Option<OsString>,
     ) -> Vec<(&'static str, OsString)> {
-        let library = self.folder.path().join(LIBRARY).into_os_string();
+        let library = self.folder.path().join(LIB).join(LIBRARY).into_os_string();
         let mut all = vec![(PRELOAD, in_front(library, ":", set(PRELOAD)))];
         for shim in self.shims() {
             let says = (shim.says)(&self.folder.path().join(shim.files[0].0));
@@ -159,6 +176,25 @@ mod tests {
             .unwrap();
         let maps = String::from_utf8(maps.stdout).unwrap();
         assert!(maps.contains(LIBRARY) && maps.contains("libm.so"), "{maps}");
+    }
+
+    #[test]
+    fn a_program_of_musl_runs_without_the_tap() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, program) = (folder.path().join("a.c"), folder.path().join("a"));
+        std::fs::write(&source, "int main(void) { return 7; }").unwrap();
+        let made = std::process::Command::new("musl-gcc")
+            .arg("-o")
+            .args([&program, &source])
+            .status();
+        assert!(made.expect("musl-gcc is there").success());
+        let preload = Preload::make().unwrap();
+        let ran = std::process::Command::new(&program)
+            .envs(preload.environment(|_| None))
+            .output()
+            .unwrap();
+        assert_eq!(ran.status.code(), Some(7), "{ran:?}");
+        assert_eq!(ran.stderr, b"");
     }
 
     #[test]

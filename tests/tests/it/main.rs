@@ -18,6 +18,7 @@ mod extension;
 mod harness;
 mod inside;
 mod inside_extension;
+mod inside_faults;
 mod inside_loops;
 mod inside_tls;
 mod modes;

@@ -50,6 +50,9 @@ use host::{Claims, Counters, Host};
 pub use host::{Numbers, Seen};
 use readings::Readings;
 pub use sessions::{Session, Sessions};
+
+/// What the environment of a recorded service has.
+pub use hindcast_taplog::SOCKET_VARIABLE;
 use streams::Streams;
 
 /// What came is not what was expected to come.

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use hindcast_exec::{preflight, program};
+use hindcast_gateway::inside::SOCKET_VARIABLE;
 use hindcast_gateway::record::{Launch, Variable};
 use hindcast_pg::secret;
 use hindcast_preload::Preload;
@@ -26,6 +27,12 @@ pub struct Service {
 
 /// Refuses what the tap cannot be loaded into, before anything is started.
 pub fn check(command: &[OsString]) -> Result<(), CliError> {
+    if std::env::var_os(SOCKET_VARIABLE).is_some() {
+        let message = format!("this command is recorded itself: {SOCKET_VARIABLE} is set");
+        return Err(CliError::usage(message).hint(
+            "leave one of the two recorders out: all that a recorded service starts is in its recording",
+        ));
+    }
     let cannot = |error: &dyn std::error::Error| {
         let words = command.iter().map(|word| word.to_string_lossy());
         let words = words.collect::<Vec<_>>().join(" ");
