@@ -43,8 +43,6 @@ pub struct Observed<'a> {
     pub snapshot: Option<&'a Snapshot>,
     /// Its id if it wrote something and committed; `None` if it was only reading.
     pub xid: Option<Xid>,
-    /// It is no transaction but a later look of this one, which comes before it.
-    pub look_of: Option<Tx>,
 }
 
 /// Why observed snapshots have no levels.
@@ -109,7 +107,7 @@ impl Levels {
         let mut snapshots = writers.sorted()?;
         for (tx, observed) in each() {
             if let Some(snapshot) = observed.snapshot {
-                snapshots.insert_look(tx, observed.look_of.unwrap_or(tx), snapshot)?;
+                snapshots.insert(tx, snapshot)?;
             }
         }
         snapshots.levels()

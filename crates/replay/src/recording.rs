@@ -404,9 +404,7 @@ impl<'a> Loading<'a> {
             Outcome::Prepared { .. } => Fate::Prepared,
             Outcome::Unknown => Fate::Unknown,
         };
-        let knows_statements =
-            fate != Fate::Aborted && self.scope.statements_of(&recorded).is_some();
-        self.note_order(tx, fate, &recorded);
+        let knows_statements = self.note_order(tx, fate, &recorded);
         if self.scope.changed && fate == Fate::Aborted {
             let error = recorded.server_bytes.as_deref().and_then(first_error);
             self.recording.errors.extend(error.map(|error| (tx, error)));
@@ -438,19 +436,22 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// What the schedule has to know of a transaction.
-    fn note_order(&mut self, tx: Tx, fate: Fate, recorded: &trace::Transaction) {
+    /// What the schedule has to know of a transaction. Whether it is known what each of its
+    /// statements saw.
+    fn note_order(&mut self, tx: Tx, fate: Fate, recorded: &trace::Transaction) -> bool {
         let snapshot = recorded.snapshot.clone().map(|snapshot| (tx, snapshot));
         if fate == Fate::Aborted {
             self.aborted.extend(snapshot.filter(|_| self.scope.changed));
-            return;
+            return false;
         }
         if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
             self.writers.push((tx, xid));
             self.committed
                 .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
         }
-        match self.scope.statements_of(recorded) {
+        let statements = self.scope.statements_of(recorded);
+        let knows_statements = statements.is_some();
+        match statements {
             Some(sights) => self.statements.push((tx, sights)),
             None => self.snapshots.extend(snapshot),
         }
@@ -464,6 +465,7 @@ impl<'a> Loading<'a> {
         };
         self.locks
             .extend(recorded.locks.iter().filter(kept).map(step));
+        knows_statements
     }
 
     fn finish(mut self, shapes: &Shapes) -> Result<(Recording, Levels, Vec<LockStep>), LoadError> {

@@ -68,7 +68,6 @@ impl Transaction {
         Observed {
             snapshot: self.snapshot.as_ref(),
             xid: self.xid,
-            look_of: None,
         }
     }
 

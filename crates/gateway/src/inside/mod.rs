@@ -87,7 +87,6 @@ pub struct InsideOptions {
 pub struct Inside {
     stop: Arc<AtomicBool>,
     counters: Arc<Counters>,
-    spool: Writer,
     meter: Meter,
     drain: JoinHandle<Result<u64, String>>,
     conversion: JoinHandle<Result<(), String>>,
@@ -128,12 +127,11 @@ impl Inside {
         let meter = reader.meter();
         let converter = Converter::new(Arc::clone(&witness), options);
         let counters = Arc::clone(&converter.streams.host.counters);
-        let (stopped, mut writer) = (Arc::clone(&stop), spool.clone());
+        let stopped = Arc::clone(&stop);
         let drain = thread("hindcast-drain", &witness, move || {
             // However it ends.
-            let writes = Closes(writer.clone());
-            drain.run(&mut writer, &stopped)?;
-            drop(writes);
+            let mut spool = Closes(spool);
+            drain.run(&mut spool.0, &stopped)?;
             Ok(drain.refused())
         })?;
         let conversion = Conversion {
@@ -145,7 +143,6 @@ impl Inside {
         Ok(Self {
             stop,
             counters,
-            spool,
             meter,
             drain,
             conversion,
@@ -167,13 +164,11 @@ impl Inside {
     /// answer, so the service should have ended.
     pub fn stop(self) -> InsideEnd {
         self.stop.store(true, Ordering::Relaxed);
-        let ended = self.drain.join();
-        self.spool.close();
+        let panicked = || "its thread panicked".to_owned();
+        let ended = self.drain.join().unwrap_or_else(|_| Err(panicked()));
         let converted = self.conversion.join();
-        let panicked = |_| Err("its thread panicked".to_owned());
-        let ended = ended.unwrap_or_else(panicked);
+        let converted = converted.unwrap_or_else(|_| Err(panicked()));
         let rings_refused = *ended.as_ref().unwrap_or(&0);
-        let converted = converted.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
         InsideEnd {
             seen: self.counters.read(),
             rings_refused,

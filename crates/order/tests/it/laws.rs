@@ -147,7 +147,6 @@ impl History {
             .map(|r| Observed {
                 snapshot: r.snapshot.as_ref(),
                 xid: r.xid,
-                look_of: None,
             })
             .collect()
     }
@@ -452,7 +451,6 @@ proptest! {
         let observed: Vec<Observed<'_>> = (1..).zip(given.iter().zip(&writes)).map(|(xid, (snapshot, writes))| Observed {
             snapshot: snapshot.as_ref(),
             xid: writes.then_some(Xid(xid)),
-            look_of: None,
         }).collect();
         let sets = sets(&observed);
         let ordered = sets.iter().flatten().all(|a| sets.iter().flatten().all(|b| a.is_subset(b) || b.is_subset(a)));
@@ -499,7 +497,6 @@ fn a_contradiction_reads_well() {
     let reader = |snapshot| Observed {
         snapshot: Some(snapshot),
         xid: None,
-        look_of: None,
     };
     expect_test::expect![[r#"the snapshots of transactions #2 and #3 contradict each other: #2 saw transaction id 8 and #3 did not, although #3 saw no fewer (1 recorded writers against 1)"#]]
         .assert_eq(&Levels::of(&[writer(7), writer(8), reader(&first), reader(&second)]).unwrap_err().to_string());

@@ -27,7 +27,6 @@ fn levels(transactions: &[(Option<u64>, Option<Seen<'_>>)]) -> Levels {
         .zip(&snapshots)
         .map(|((xid, _), snapshot)| Observed {
             xid: xid.map(Xid),
-            look_of: None,
             snapshot: snapshot.as_ref(),
         });
     Levels::of(&observed.collect::<Vec<_>>()).unwrap()
