@@ -219,7 +219,7 @@ async def main():
     gate = asyncio.Semaphore(500)
     async def opened():
         async with gate:
-            return await asyncio.open_connection("127.0.0.1", port)
+            return await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
     connections = await asyncio.gather(*(opened() for _ in range(count)))
     async def ask(number, reader, writer):
         path = b"/%d" % number
