@@ -124,10 +124,14 @@ pub unsafe fn about_to_write_plain(
 ) -> Option<Write> {
     let mut turn = None;
     if let Some(entry) = descriptors::entry(descriptor) {
+        // SAFETY: as the caller promises.
+        let bytes = unsafe { first(parts, usize::MAX) };
         match entry.is_accepted() {
-            // SAFETY: as the caller promises.
-            true => turns::writes(entry, unsafe { first(parts, usize::MAX) }),
-            false => turns::put_on_board(entry),
+            true => turns::writes(entry, bytes),
+            false => {
+                turns::put_on_board(entry);
+                turns::is_behind(entry, bytes);
+            }
         }
         if entry.is_gated() {
             return None;

@@ -8,7 +8,7 @@
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::Told;
-use hindcast_taplog::pins::Reads;
+use hindcast_taplog::pins::{Place, Reading, Reads};
 
 use crate::{process, thread, tls, turns};
 
@@ -23,7 +23,9 @@ pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
     };
     let request = turns::current();
     // What encryption draws is for the connection, which may be made for another request next time.
-    if request == 0 || length == 0 || tls::is_inside() {
+    // So is what proves a password.
+    let is_connecting = || board.pins().place(request) == Place::CONNECTING;
+    if request == 0 || length == 0 || tls::is_inside() || is_connecting() {
         return false;
     }
     let draw = match board.replays() {
@@ -57,12 +59,16 @@ pub fn wall_clock(reads: Reads, real: i64) -> i64 {
     if request != 0
         && let Some(n) = board.pins().note_reading(request)
     {
-        let n = n as u16;
-        let time = real;
+        let told = Told::Reading {
+            request,
+            n,
+            reading: Reading {
+                time: real,
+                place: board.pins().place(request),
+            },
+        };
         // It has the moment of what the thread told before.
-        thread::tell(0, 0, |ring| {
-            ring.tell(&Told::Reading { request, n, time }, 0);
-        });
+        thread::tell(0, 0, |ring| ring.tell(&told, 0));
     }
     real
 }

@@ -18,6 +18,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_taplog::board::{Line, REQUEST_HEADER};
+use hindcast_taplog::pins::Place;
 
 use crate::descriptors::{self, Entry};
 use crate::process;
@@ -138,6 +139,15 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
 pub fn put_on_board(entry: &Entry) {
     if let (Some(line), Some(board)) = (entry.line(), process::board()) {
         board.set_turn(line, of(entry));
+    }
+}
+
+/// The bytes are about to be written to a connection of our own: what the request draws and reads
+/// from here on is known to come behind them.
+pub fn is_behind(entry: &Entry, bytes: &[u8]) {
+    let request = of(entry);
+    if let Some(board) = process::board().filter(|_| request != 0) {
+        board.pins().writes(request, Place::behind(bytes));
     }
 }
 

@@ -10,8 +10,12 @@
 //!
 //! A part of the board: draws and readings of a request are counted here, whichever thread or
 //! process makes them. Before a replay sends a request, it writes the request's script here.
+//!
+//! A replayed request may read the clock once more or once less than it did: it fills a cache, or
+//! finds it filled. So a reading is known by what the request wrote last before it, to a database or
+//! to another service ([`Place`]), and by its order among those. See [`Pins::read_again`].
 
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a recording's secret.
 pub const KEY: usize = 32;
@@ -66,8 +70,9 @@ struct Script {
     request: AtomicU64,
     key: Key,
     draws: AtomicU64,
-    /// By what is read; see [`Reads`].
-    next_reading: [AtomicU32; 2],
+    /// By what is read ([`Reads`]): where in the readings the last one is that was lent, and one
+    /// more.
+    lent: [AtomicU32; 2],
     /// How many of the readings there are.
     count: AtomicU32,
     /// The latest time that was given, and when by the monotonic clock.
@@ -76,6 +81,9 @@ struct Script {
     /// How far the time that was given last is from the real one; `i64::MIN`: none was given.
     ahead: AtomicI64,
     readings: [AtomicI64; READINGS],
+    places: [AtomicU8; READINGS],
+    /// 1: it was given where it belongs.
+    is_given: [AtomicU8; READINGS],
 }
 
 #[repr(C)]
@@ -90,6 +98,8 @@ pub struct Pins {
     key: Key,
     drawn: [AtomicU64; COUNTED],
     read: [AtomicU64; COUNTED],
+    /// What a request wrote last: the lower half of its number, and a [`Place`].
+    wrote: [AtomicU64; COUNTED],
     scripts: [Script; SCRIPTS],
 }
 
@@ -101,6 +111,53 @@ pub enum Reads {
     Instant,
     /// `time()`.
     Second,
+}
+
+/// What a request wrote last, to a database or to another service: a hash of few bits. Two writes
+/// with one hash are told apart by nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(pub u8);
+
+impl Place {
+    /// The request has written nothing yet.
+    pub const BEGINNING: Self = Self(0);
+    /// It has asked a database for a session.
+    pub const CONNECTING: Self = Self(1);
+
+    /// Behind these bytes. Digits are all the same, since there are numbers of processes and of
+    /// threads in the names that clients give.
+    pub fn behind(bytes: &[u8]) -> Self {
+        const LOOKED_AT: usize = 256;
+        let mut text = [0; LOOKED_AT];
+        for (to, &from) in text.iter_mut().zip(bytes) {
+            *to = if from >> 4 == 3 { b'0' } else { from };
+        }
+        let (words, _) = text.as_chunks();
+        let hash = words.iter().fold(bytes.len() as u64, |hash, word| {
+            let mixed = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ mixed >> 32
+        });
+        match is_startup(bytes) {
+            true => Self::CONNECTING,
+            false => Self((hash % 254) as u8 + 2),
+        }
+    }
+}
+
+/// Whether this asks for a session of Postgres, or for its encryption.
+fn is_startup(bytes: &[u8]) -> bool {
+    let Some((&[0, 0, _, _, rest @ ..], _)) = bytes.split_first_chunk::<8>() else {
+        return false;
+    };
+    matches!(rest, [0, 3, 0, _] | [4, 210, 22, 47 | 48])
+}
+
+/// What a request read from the wall clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// In nanoseconds since 1970.
+    pub time: i64,
+    pub place: Place,
 }
 
 impl Reads {
@@ -119,8 +176,8 @@ pub struct Recorded<'a> {
     pub key: Option<&'a [u8; KEY]>,
     /// In nanoseconds since 1970.
     pub arrived: i64,
-    /// As well; in the order in which they were made.
-    pub readings: &'a [i64],
+    /// In the order in which they were made.
+    pub readings: &'a [Reading],
 }
 
 /// What a replay has given away so far.
@@ -145,12 +202,30 @@ impl Pins {
         Some(Draw::new(key, request, count))
     }
 
+    /// A request writes this to a database, or to another service.
+    pub fn writes(&self, request: u64, place: Place) {
+        if request != 0 {
+            let wrote = &self.wrote[request as usize % COUNTED];
+            wrote.store(request << 32 | u64::from(place.0), Ordering::Relaxed);
+        }
+    }
+
+    /// Where a request is.
+    pub fn place(&self, request: u64) -> Place {
+        let wrote = self.wrote[request as usize % COUNTED].load(Ordering::Relaxed);
+        match wrote >> 32 == request & u64::from(u32::MAX) {
+            true => Place(wrote as u8),
+            false => Place::BEGINNING,
+        }
+    }
+
     /// Which reading of a recorded request this is; `None` if it is not to be told.
-    pub fn note_reading(&self, request: u64) -> Option<u32> {
+    pub fn note_reading(&self, request: u64) -> Option<u8> {
         self.key.get()?;
         let count = count(&self.read, request)?;
-        let count = u32::try_from(count).ok()?;
-        ((count as usize) < READINGS).then_some(count)
+        u8::try_from(count)
+            .ok()
+            .filter(|&count| usize::from(count) < READINGS)
     }
 
     /// A replay is about to send this request. `now`: by the monotonic clock.
@@ -159,16 +234,19 @@ impl Pins {
         script.request.store(0, Ordering::Release);
         script.key.set(recorded.key.unwrap_or(&[0; KEY]));
         script.draws.store(0, Ordering::Relaxed);
-        for next in &script.next_reading {
-            next.store(0, Ordering::Relaxed);
+        for lent in &script.lent {
+            lent.store(0, Ordering::Relaxed);
         }
+        self.writes(recorded.request, Place::BEGINNING);
         let count = recorded.readings.len().min(READINGS);
         script.count.store(count as u32, Ordering::Relaxed);
         script.last.store(recorded.arrived, Ordering::Relaxed);
         script.last_at.store(now, Ordering::Relaxed);
         script.ahead.store(i64::MIN, Ordering::Relaxed);
-        for (place, &reading) in script.readings.iter().zip(recorded.readings) {
-            place.store(reading, Ordering::Relaxed);
+        for (at, reading) in recorded.readings.iter().take(count).enumerate() {
+            script.readings[at].store(reading.time, Ordering::Relaxed);
+            script.places[at].store(reading.place.0, Ordering::Relaxed);
+            script.is_given[at].store(0, Ordering::Relaxed);
         }
         script.request.store(recorded.request, Ordering::Release);
     }
@@ -193,14 +271,14 @@ impl Pins {
 
     /// What a replayed request reads next; `None` if nothing is known of it. `real`: what the wall
     /// clock shows, `now`: what the monotonic one does.
+    ///
+    /// That is the first reading of its place that was not given yet. Where there is none, the
+    /// request has written something that it did not, or has not written what it did: the next one
+    /// behind all that were given is lent, and given again at its own place, if that comes.
     pub fn read_again(&self, request: u64, reads: Reads, real: i64, now: i64) -> Option<i64> {
         let script = self.script_of(request)?;
-        let next = script.next_reading[reads as usize].fetch_add(1, Ordering::Relaxed);
-        let count = script.count.load(Ordering::Relaxed) as usize;
-        let readings = script.readings.iter().take(count);
-        let readings = readings.map(|reading| reading.load(Ordering::Relaxed));
-        let mut alike = readings.filter(|&reading| Reads::of(reading) == reads);
-        let reading = match alike.nth(next as usize) {
+        let own = script.give(reads, self.place(request));
+        let reading = match own.or_else(|| script.lend(reads)) {
             Some(reading) => {
                 self.given.fetch_add(1, Ordering::Relaxed);
                 reading
@@ -249,6 +327,37 @@ impl Pins {
     }
 }
 
+impl Script {
+    /// The readings of a kind, and where they are.
+    fn readings(&self, reads: Reads) -> impl Iterator<Item = (usize, i64)> + '_ {
+        let count = self.count.load(Ordering::Relaxed) as usize;
+        let readings = self.readings.iter().take(count);
+        let readings = readings.map(|reading| reading.load(Ordering::Relaxed));
+        let alike = move |&(_, reading): &(usize, i64)| Reads::of(reading) == reads;
+        readings.enumerate().filter(alike)
+    }
+
+    fn give(&self, reads: Reads, place: Place) -> Option<i64> {
+        let is_there = |at: usize| self.places[at].load(Ordering::Relaxed) == place.0;
+        let take = |at: usize| self.is_given[at].swap(1, Ordering::Relaxed) == 0;
+        let found = self
+            .readings(reads)
+            .find(|&(at, _)| is_there(at) && take(at));
+        let (at, reading) = found?;
+        self.lent[reads as usize].fetch_max(at as u32 + 1, Ordering::Relaxed);
+        Some(reading)
+    }
+
+    fn lend(&self, reads: Reads) -> Option<i64> {
+        let lent = &self.lent[reads as usize];
+        let behind = lent.load(Ordering::Relaxed) as usize;
+        let found = self.readings(reads).find(|&(at, _)| at >= behind);
+        let (at, reading) = found?;
+        lent.store(at as u32 + 1, Ordering::Relaxed);
+        Some(reading)
+    }
+}
+
 impl Draw {
     fn new(key: [u8; KEY], request: u64, count: u64) -> Self {
         Self {
@@ -282,41 +391,52 @@ fn count(counts: &[AtomicU64; COUNTED], request: u64) -> Option<u64> {
 }
 
 /// Readings as a recording keeps them: each as its distance from the one before, the first from
-/// `base`, in nanoseconds, sevenfold bits with the lowest first.
-pub fn encode_readings(base: i64, readings: &[i64]) -> Vec<u8> {
+/// `base`, in nanoseconds, sevenfold bits with the lowest first. The lowest of all says whether a
+/// byte follows: the place, where that is another one than before.
+pub fn encode_readings(base: i64, readings: &[Reading]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(readings.len() * 5);
-    let mut last = base;
-    for &reading in readings {
-        let distance = reading.wrapping_sub(last);
-        let mut left = (distance << 1 ^ distance >> 63) as u64;
+    let (mut last, mut at) = (base, Place::BEGINNING);
+    for &Reading { time, place } in readings {
+        let distance = time.wrapping_sub(last);
+        let zigzag = (distance << 1 ^ distance >> 63) as u64;
+        let mut left = u128::from(zigzag) << 1 | u128::from(place != at);
         while left >= 0x80 {
             bytes.push(left as u8 | 0x80);
             left >>= 7;
         }
         bytes.push(left as u8);
-        last = reading;
+        if place != at {
+            bytes.push(place.0);
+        }
+        (last, at) = (time, place);
     }
     bytes
 }
 
 /// `None` if no recorder writes such bytes.
-pub fn decode_readings(base: i64, bytes: &[u8]) -> Option<Vec<i64>> {
+pub fn decode_readings(base: i64, bytes: &[u8]) -> Option<Vec<Reading>> {
     let (mut readings, mut last) = (Vec::new(), base);
-    let (mut number, mut shift) = (0u64, 0);
-    for &byte in bytes {
-        if shift > 63 {
-            return None;
+    let mut place = Place::BEGINNING;
+    let mut rest = bytes.iter();
+    while !rest.as_slice().is_empty() {
+        let (mut number, mut shift) = (0u128, 0);
+        loop {
+            let &byte = rest.next().filter(|_| shift < 70)?;
+            number |= u128::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                break;
+            }
         }
-        number |= u64::from(byte & 0x7f) << shift;
-        shift += 7;
-        if byte < 0x80 {
-            let distance = (number >> 1) as i64 ^ -((number & 1) as i64);
-            last = last.wrapping_add(distance);
-            readings.push(last);
-            (number, shift) = (0, 0);
+        if number & 1 == 1 {
+            place = Place(*rest.next()?);
         }
+        let zigzag = (number >> 1) as u64;
+        let distance = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+        last = last.wrapping_add(distance);
+        readings.push(Reading { time: last, place });
     }
-    (shift == 0).then_some(readings)
+    Some(readings)
 }
 
 #[cfg(test)]

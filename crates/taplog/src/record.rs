@@ -1,5 +1,7 @@
 //! What is said.
 
+use crate::pins::{Place, Reading};
+
 /// Something that a thread of the service did with a socket. Sockets have numbers that the kernel
 /// gives (`SO_COOKIE`): a number is one socket's for ever, in whichever process and under whichever
 /// descriptor.
@@ -18,8 +20,12 @@ pub enum Told<'a> {
     /// What is read from the stream next begins a request, which the tap numbered so; or, on a
     /// connection to the database, what is written next is on this request's behalf.
     Turn { stream: u64, request: u64 },
-    /// What a request read from the wall clock: its n-th reading, in nanoseconds since 1970.
-    Reading { request: u64, n: u16, time: i64 },
+    /// What a request read from the wall clock: its n-th reading.
+    Reading {
+        request: u64,
+        n: u8,
+        reading: Reading,
+    },
     /// Bytes that the service read or wrote; consecutive ones of a stream and direction follow each
     /// other.
     Bytes {
@@ -152,7 +158,14 @@ impl<'a> Told<'a> {
                 (head, [local, peer])
             }
             Self::Turn { stream, request } => (head(TURN, 0, stream, request), none),
-            Self::Reading { request, n, time } => (head(READING, n, request, time as u64), none),
+            Self::Reading {
+                request,
+                n,
+                reading,
+            } => {
+                let detail = u16::from_le_bytes([n, reading.place.0]);
+                (head(READING, detail, request, reading.time as u64), none)
+            }
             Self::Bytes {
                 stream,
                 direction,
@@ -209,11 +222,18 @@ impl<'a> Told<'a> {
                 stream,
                 request: head.number,
             }),
-            READING => Some(Self::Reading {
-                request: stream,
-                n: head.detail,
-                time: head.number as i64,
-            }),
+            READING => {
+                let [n, place] = head.detail.to_le_bytes();
+                let reading = Reading {
+                    time: head.number as i64,
+                    place: Place(place),
+                };
+                Some(Self::Reading {
+                    request: stream,
+                    n,
+                    reading,
+                })
+            }
             BYTES => Some(Self::Bytes {
                 stream,
                 direction: direction?,

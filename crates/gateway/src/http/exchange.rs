@@ -179,8 +179,8 @@ impl Exchange {
         *self.body.lock().unwrap_or_else(PoisonError::into_inner) = body;
     }
 
-    /// What was read from the wall clock, in nanoseconds, in order.
-    pub fn set_clock(&mut self, readings: &[i64]) {
+    /// What was read from the wall clock, in order.
+    pub fn set_clock(&mut self, readings: &[pins::Reading]) {
         if let Some(request) = &mut self.request {
             let arrived = request.arrived.saturating_mul(1000);
             request.clock = pins::encode_readings(arrived, readings);

@@ -15,6 +15,7 @@
 //! itself, and what the service reads may come here earlier than what it had written, never later
 //! than what it writes because of it.
 
+use hindcast_taplog::pins::Reading;
 use hindcast_taplog::{Direction, How, Told};
 
 /// A record may say that it is from the future. It is not believed by more than this, in
@@ -46,7 +47,7 @@ pub(super) enum What<'a> {
     Opened(How),
     Turn(u64),
     /// What the request that stands in the stream's place read, and which reading it was.
-    Reading(u16, i64),
+    Reading(u8, Reading),
     Bytes(Direction, &'a [u8]),
     Unseen(Direction, u64),
     Ended(Direction),
@@ -61,7 +62,7 @@ pub(super) enum What<'a> {
 enum Kept {
     Opened(How),
     Turn(u64),
-    Reading(u16, i64),
+    Reading(u8, Reading),
     /// Where they are, and how many.
     Bytes(Direction, usize, usize),
     Unseen(Direction, u64),
@@ -87,7 +88,11 @@ impl Merge {
             Told::Thread { .. } => return,
             Told::Opened { stream, how, .. } => (stream, Kept::Opened(how)),
             Told::Turn { stream, request } => (stream, Kept::Turn(request)),
-            Told::Reading { request, n, time } => (request, Kept::Reading(n, time)),
+            Told::Reading {
+                request,
+                n,
+                reading,
+            } => (request, Kept::Reading(n, reading)),
             Told::Bytes {
                 stream,
                 direction,
@@ -174,7 +179,7 @@ impl Kept {
         match self {
             Self::Opened(how) => What::Opened(how),
             Self::Turn(number) => What::Turn(number),
-            Self::Reading(n, time) => What::Reading(n, time),
+            Self::Reading(n, reading) => What::Reading(n, reading),
             Self::Bytes(direction, begin, length) => {
                 What::Bytes(direction, &bytes[begin..begin + length])
             }

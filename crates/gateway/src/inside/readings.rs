@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use hindcast_taplog::pins::READINGS;
+use hindcast_taplog::pins::{READINGS, Reading};
 
 /// By request, in the order in which they were made.
 #[derive(Debug, Default)]
-pub(super) struct Readings(BTreeMap<u64, Vec<Option<i64>>>);
+pub(super) struct Readings(BTreeMap<u64, Vec<Option<Reading>>>);
 
 impl Readings {
     /// Requests of which readings are kept. What is read after the answer is told, too, and is not
     /// asked for any more; of those that wait, the oldest goes.
     const REQUESTS_MAX: usize = 1 << 13;
 
-    pub fn told(&mut self, request: u64, n: u16, time: i64) {
+    pub fn told(&mut self, request: u64, n: u8, reading: Reading) {
         let n = usize::from(n);
         if n >= READINGS {
             return;
@@ -22,14 +22,14 @@ impl Readings {
         if own.len() <= n {
             own.resize(n + 1, None);
         }
-        own[n] = Some(time);
+        own[n] = Some(reading);
         if self.0.len() > Self::REQUESTS_MAX {
             self.0.pop_first();
         }
     }
 
     /// As many as there are without one missing.
-    pub fn take(&mut self, request: u64) -> Vec<i64> {
+    pub fn take(&mut self, request: u64) -> Vec<Reading> {
         let own = self.0.remove(&request).unwrap_or_default();
         own.into_iter().map_while(|reading| reading).collect()
     }
@@ -39,24 +39,31 @@ impl Readings {
 mod tests {
     use super::*;
 
+    fn reading(time: i64) -> Reading {
+        Reading {
+            time,
+            ..Reading::default()
+        }
+    }
+
     #[test]
     fn readings_are_in_order_up_to_one_that_was_lost() {
         let mut readings = Readings::default();
-        for (request, n, time) in [(1, 1, 11), (2, 0, 20), (1, 0, 10), (2, 2, 22), (1, 300, 0)] {
-            readings.told(request, n, time);
+        for (request, n, time) in [(1, 1, 11), (2, 0, 20), (1, 0, 10), (2, 2, 22), (1, 255, 0)] {
+            readings.told(request, n, reading(time));
         }
-        assert_eq!(readings.take(1), [10, 11]);
-        assert_eq!(readings.take(2), [20]);
-        assert_eq!(readings.take(2), [0i64; 0]);
+        assert_eq!(readings.take(1), [10, 11].map(reading));
+        assert_eq!(readings.take(2), [20].map(reading));
+        assert_eq!(readings.take(2), []);
     }
 
     #[test]
     fn only_so_many_requests_are_waited_for() {
         let mut readings = Readings::default();
         let last = Readings::REQUESTS_MAX as u64;
-        (0..=last).for_each(|request| readings.told(request, 0, 1));
-        assert_eq!(readings.take(0), [0i64; 0]);
-        assert_eq!(readings.take(1), [1]);
-        assert_eq!(readings.take(last), [1]);
+        (0..=last).for_each(|request| readings.told(request, 0, reading(1)));
+        assert_eq!(readings.take(0), []);
+        assert_eq!(readings.take(1), [1].map(reading));
+        assert_eq!(readings.take(last), [1].map(reading));
     }
 }

@@ -139,8 +139,8 @@ impl Streams {
         let Some(program) = self.rings.get(&ring).map(|ring| ring.program) else {
             return;
         };
-        if let What::Reading(n, time) = what {
-            return self.host.readings.told(stream, n, time);
+        if let What::Reading(n, reading) = what {
+            return self.host.readings.told(stream, n, reading);
         }
         if what == What::Closed {
             return self.let_go(stream, program, at);

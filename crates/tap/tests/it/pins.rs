@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use hindcast_spool::{SharedBoard, now};
 use hindcast_taplog::board::{Purpose, Redirect};
-use hindcast_taplog::pins::{KEY, Recorded};
+use hindcast_taplog::pins::{KEY, Reading, Recorded};
 
 use crate::stage::{PATIENCE, Recorder, Service, built, connect, free_port};
 
@@ -117,7 +117,7 @@ impl Program {
     }
 
     /// The requests that [`Self::ask`] sends, as they were recorded.
-    fn expect(&self, arrived: i64, readings: &[Vec<i64>]) {
+    fn expect(&self, arrived: i64, readings: &[Vec<Reading>]) {
         for (request, readings) in (1..).zip(readings) {
             let recorded = Recorded {
                 request,
@@ -132,6 +132,13 @@ impl Program {
 
 fn paths(kind: &str, of: &[&str]) -> Vec<String> {
     of.iter().map(|one| format!("{kind}/{one}")).collect()
+}
+
+fn reading(time: i64) -> Reading {
+    Reading {
+        time,
+        ..Reading::default()
+    }
 }
 
 fn wall_clock() -> i64 {
@@ -177,14 +184,14 @@ fn a_request_reads_again_what_the_clock_showed() {
     let readings = program.recorder.stop().readings;
     let of = |request| {
         let own = (0..2).map(|n| readings[&(request, n)]);
-        own.collect::<Vec<i64>>()
+        own.collect::<Vec<Reading>>()
     };
-    let readings: Vec<Vec<i64>> = (1..=paths.len() as u64).map(of).collect();
+    let readings: Vec<Vec<Reading>> = (1..=paths.len() as u64).map(of).collect();
     for (answer, readings) in recorded.iter().zip(&readings) {
         let shown: Vec<i64> = answer.split(' ').map(|one| one.parse().unwrap()).collect();
         // `ftime` gives less of what it reads.
         assert!(
-            shown[0] <= readings[0] && shown[0] > readings[0] - 1_000_000,
+            shown[0] <= readings[0].time && shown[0] > readings[0].time - 1_000_000,
             "{answer}"
         );
         assert!((before - 2_000_000_000..before + 60_000_000_000).contains(&shown[0]));
@@ -196,12 +203,12 @@ fn a_request_reads_again_what_the_clock_showed() {
 
     // More readings than there were.
     let replay = Program::replay(30 * DAY);
-    let first: Vec<Vec<i64>> = readings.iter().map(|own| own[..1].to_vec()).collect();
+    let first: Vec<Vec<Reading>> = readings.iter().map(|own| own[..1].to_vec()).collect();
     replay.expect(before, &first);
     for (answer, own) in replay.ask(&paths).iter().zip(&first) {
         let shown: Vec<i64> = answer.split(' ').map(|one| one.parse().unwrap()).collect();
-        assert!(shown[0] <= own[0] && shown[1] >= shown[0], "{answer}");
-        assert!(shown[1] < own[0] + 60_000_000_000, "{answer}");
+        assert!(shown[0] <= own[0].time && shown[1] >= shown[0], "{answer}");
+        assert!(shown[1] < own[0].time + 60_000_000_000, "{answer}");
     }
     assert_eq!(replay.board.pins().given().beyond, paths.len() as u64);
 }
@@ -236,7 +243,10 @@ fn deadlines_by_a_clock_that_is_moved_end_when_they_would() {
         check(&Program::replay(ahead), "outside of requests");
         let program = Program::replay(-ahead);
         let then = wall_clock() + ahead;
-        program.expect(then, &vec![vec![then, then + 5]; paths.len()]);
+        program.expect(
+            then,
+            &vec![[then, then + 5].map(reading).to_vec(); paths.len()],
+        );
         check(&program, "in requests");
     }
 }

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hindcast_spool::{Drain, Entry, Program, Reader, SharedBoard, spool};
+use hindcast_taplog::pins::Reading;
 use hindcast_taplog::{CAPACITY_VARIABLE, Direction, How, Told};
 
 /// For what should take no time.
@@ -126,7 +127,7 @@ pub struct Heard {
     pub streams: BTreeMap<u64, Stream>,
     pub threads: BTreeSet<u32>,
     /// Of the wall clock, by request and number.
-    pub readings: BTreeMap<(u64, u16), i64>,
+    pub readings: BTreeMap<(u64, u8), Reading>,
     pub rings: usize,
     pub lost_records: u64,
     pub lost_bytes: u64,
@@ -173,8 +174,12 @@ impl Heard {
                 self.stream(stream).opened.push(opened);
             }
             Told::Turn { .. } => {}
-            Told::Reading { request, n, time } => {
-                self.readings.insert((request, n), time);
+            Told::Reading {
+                request,
+                n,
+                reading,
+            } => {
+                self.readings.insert((request, n), reading);
             }
             Told::Bytes {
                 stream,

@@ -1,5 +1,7 @@
 use std::collections::HashSet;
 
+use expect_test::expect;
+
 use super::*;
 
 /// Zeroed memory for one, as the board has it.
@@ -9,6 +11,14 @@ fn pins() -> Box<Pins> {
 }
 
 const SECOND: i64 = 1_000_000_000;
+
+/// Readings with nothing written before them.
+fn readings<const N: usize>(times: [i64; N]) -> [Reading; N] {
+    times.map(|time| Reading {
+        time,
+        place: Place::BEGINNING,
+    })
+}
 
 #[test]
 fn a_replayed_request_draws_what_it_drew_and_no_two_draws_are_the_same() {
@@ -70,7 +80,7 @@ fn only_so_many_draws_and_readings_of_a_request_count() {
     let noted = (0..READINGS + 3).filter_map(|_| pins.note_reading(9));
     assert_eq!(
         noted.collect::<Vec<_>>(),
-        (0..READINGS as u32).collect::<Vec<_>>()
+        (0..READINGS as u8).collect::<Vec<_>>()
     );
     let drawn = (0..COUNT_MASK + 3).filter_map(|_| pins.draw(9));
     assert_eq!(drawn.count() as u64, COUNT_MASK);
@@ -79,18 +89,18 @@ fn only_so_many_draws_and_readings_of_a_request_count() {
 #[test]
 fn readings_are_those_of_the_recording_and_go_on_from_there() {
     let pins = pins();
-    let readings = [100 * SECOND, 102 * SECOND, 101 * SECOND];
+    let times = [100 * SECOND, 102 * SECOND, 101 * SECOND];
     let recorded = Recorded {
         request: 3,
         key: None,
         arrived: 99 * SECOND,
-        readings: &readings,
+        readings: &readings(times),
     };
     pins.begin(&recorded, 0);
     pins.set_ahead(-900 * SECOND);
     let real = 1000 * SECOND;
     assert_eq!(pins.ahead(3), -900 * SECOND);
-    for (at, reading) in readings.into_iter().enumerate() {
+    for (at, reading) in times.into_iter().enumerate() {
         assert_eq!(
             pins.read_again(3, Reads::Second, real, at as i64),
             Some(reading)
@@ -138,25 +148,87 @@ fn a_request_without_readings_has_the_time_at_which_it_arrived() {
 #[test]
 fn readings_are_kept_as_distances() {
     let base = 1_800_000_000 * SECOND;
-    let readings = [base + 1, base, base + 300_000, i64::MIN, i64::MAX, 0];
-    let bytes = encode_readings(base, &readings);
-    assert_eq!(decode_readings(base, &bytes).unwrap(), readings);
-    assert_eq!(encode_readings(base, &readings[..3]).len(), 1 + 1 + 3);
-    assert_eq!(decode_readings(base, &bytes[..bytes.len() - 1]), None);
+    let times = [base + 1, base, base + 300_000, i64::MIN, i64::MAX, 0];
+    let places = [0, 7, 7, 255, 0, 0].map(Place);
+    let made = times.into_iter().zip(places);
+    let made: Vec<Reading> = made.map(|(time, place)| Reading { time, place }).collect();
+    let bytes = encode_readings(base, &made);
+    assert_eq!(decode_readings(base, &bytes).unwrap(), made);
+    assert_eq!(encode_readings(base, &made[..3]).len(), 1 + 2 + 3);
+    for cut in [bytes.len() - 1, 2] {
+        assert_eq!(decode_readings(base, &bytes[..cut]), None);
+    }
     assert_eq!(decode_readings(base, &[0xff; 12]), None);
     assert_eq!(decode_readings(base, &[]), Some(Vec::new()));
+}
+
+/// What a request reads behind each of these, in this order; `-`: behind nothing.
+#[track_caller]
+fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
+    let place = |word: &str| match word {
+        "-" => Place::BEGINNING,
+        text => Place::behind(text.as_bytes()),
+    };
+    let pins = pins();
+    let made: Vec<Reading> = (1..)
+        .zip(recorded.split(' '))
+        .map(|(time, word)| Reading {
+            time,
+            place: place(word),
+        })
+        .collect();
+    let recorded = Recorded {
+        request: 3,
+        key: None,
+        arrived: 0,
+        readings: &made,
+    };
+    pins.begin(&recorded, 0);
+    let mut shown = Vec::new();
+    for word in replayed.split(' ') {
+        pins.writes(3, place(word));
+        let read = pins.read_again(3, Reads::Instant, 0, 0).unwrap();
+        shown.push(format!("{word}{read}"));
+    }
+    expect.assert_eq(&shown.join(" "));
+}
+
+#[test]
+fn a_reading_is_known_by_what_was_written_before_it() {
+    check("- a a b c", "- a a b c", expect!["-1 a2 a3 b4 c5"]);
+    // One more, and one less.
+    check("- a a b c", "- a a a b c", expect!["-1 a2 a3 a4 b4 c5"]);
+    check("- a a b c", "- a b c", expect!["-1 a2 b4 c5"]);
+    // A cache is filled by another request than originally.
+    check("- a cache b", "- a a b", expect!["-1 a2 a3 b4"]);
+    check("- a a b", "- a cache b", expect!["-1 a2 cache3 b4"]);
+    // The same statement again.
+    check(
+        "begin a begin a",
+        "begin a begin a",
+        expect!["begin1 a2 begin3 a4"],
+    );
+}
+
+#[test]
+fn numbers_in_names_do_not_count() {
+    let declare = |number: &str| Place::behind(format!("DECLARE c_{number} CURSOR").as_bytes());
+    assert_eq!(declare("140021"), declare("139877"));
+    assert_ne!(Place::behind(b"SELECT a"), Place::behind(b"SELECT b"));
+    let startup = b"\0\0\0\x08\0\x03\0\0user\0";
+    assert_eq!(Place::behind(startup), Place::CONNECTING);
 }
 
 /// A library reads the seconds once more, or once less, than originally.
 #[test]
 fn seconds_and_instants_have_an_order_each() {
     let pins = pins();
-    let readings = [
+    let readings = readings([
         100 * SECOND + 1,
         100 * SECOND,
         100 * SECOND + 7,
         101 * SECOND,
-    ];
+    ]);
     let recorded = Recorded {
         request: 3,
         key: None,
