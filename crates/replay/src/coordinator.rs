@@ -11,6 +11,7 @@
 //! account of all that is otherwise than recorded, instead of divergences.
 
 mod changed;
+mod moved;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,8 +26,9 @@ use crate::plan::Plan;
 use crate::recording::{Answer, Fate, Recording};
 use crate::rules::{Frontier, Rules};
 use crate::shapes::Shapes;
-use crate::transaction::{Ask, Claim, Ended, EndedAs, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, EndedAs, Opening, Stop, Stopped};
 use crate::verdict::{Divergence, DivergenceKind, Position};
+use moved::Moved;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -65,6 +67,7 @@ pub struct Coordinator {
     look: Option<Look>,
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
+    moved: Moved,
     /// By request: how many of its transactions, from the first on, are claimed. Only grows.
     claimed_up_to: Vec<u32>,
     /// Sent, and neither answered nor given up.
@@ -138,17 +141,18 @@ impl Coordinator {
         for transaction in &recording.transactions {
             counts.ghosts += u64::from(transaction.request.is_none());
             // One that looks once, and waits for nobody, has one snapshot.
-            let shape = transaction.shape;
-            let one = shapes.looking(shape).is_some_and(|all| all.len() <= 1);
+            let looking = shapes.looking(transaction.shape);
+            let one = looking.is_some_and(|all| all.len() <= 1);
             counts.read_committed += u64::from(
                 transaction.isolation == Isolation::ReadCommitted
                     && transaction.has_snapshot
                     && !transaction.knows_statements
-                    && !(one && shapes.reading.contains(&shape)),
+                    && !(one && !transaction.wrote),
             );
         }
         Self {
             claimed: vec![false; recording.transactions.len()],
+            moved: Moved::default(),
             claimed_up_to: vec![0; recording.requests.len()],
             ended: vec![false; recording.requests.len()],
             recording,
@@ -215,22 +219,25 @@ impl Coordinator {
         })
     }
 
-    /// A transaction of the service takes its first snapshot. `opening` is the hash of that
-    /// statement's fingerprint.
-    pub fn claim(&mut self, request: Option<RequestId>, opening: u64, sets_up: bool) -> Claim {
+    /// A transaction of the service takes its first snapshot, for this statement.
+    pub fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim {
+        self.moved.came(opening.hash);
         let Some(id) = request else {
             return Claim::Outside;
         };
         let Some(request) = self.recording.find(id) else {
             return Claim::Outside;
         };
-        let matching = self.matching(request, opening);
-        if sets_up && matching.is_none() {
+        let matching = self.matching(request, opening.hash);
+        if opening.sets_up && matching.is_none() {
             // A connection was opened in another request than originally.
             return Claim::Outside;
         }
         if self.changes.is_some() {
-            return self.claim_changed(request, opening);
+            return self.claim_changed(request, opening.hash);
+        }
+        if opening.reads_alone && matching.is_none() && self.reads_for_another(request, opening) {
+            return Claim::Outside;
         }
         let mut unclaimed = self.unclaimed(request);
         let in_place = unclaimed.find(|&tx| !self.comes_unnoticed(tx));
@@ -248,6 +255,7 @@ impl Coordinator {
         };
         self.steps += 1;
         self.set_claimed(tx);
+        self.pass_over(request, tx);
         match self.recording.transaction(tx).fate {
             Fate::Aborted => Claim::Serve(tx),
             Fate::Committed | Fate::Prepared | Fate::Unknown => Claim::Run(tx),
@@ -269,8 +277,8 @@ impl Coordinator {
     /// of its statements takes a snapshot, as those that read on from an open cursor.
     fn comes_unnoticed(&self, tx: Tx) -> bool {
         let recorded = self.recording.transaction(tx);
-        let looks = recorded.has_snapshot || self.opening(tx).is_some();
-        self.sets_up(tx) || recorded.fate == Fate::Committed && !recorded.wrote && !looks
+        let is_claimed = self.opening(tx).is_some() || recorded.wrote;
+        self.sets_up(tx) || recorded.fate == Fate::Committed && !is_claimed
     }
 
     /// The hash of the statement that made a recorded transaction take its snapshot.
@@ -419,6 +427,7 @@ impl Coordinator {
         if self.changes.is_some() {
             self.compare_changed(tx, ended);
         } else {
+            ended.hashes.iter().for_each(|&hash| self.moved.came(hash));
             self.compare(tx, ended);
         }
     }
@@ -476,11 +485,11 @@ impl Coordinator {
             }
             return;
         }
-        for &tx in &missing {
-            self.set_claimed(tx);
-            self.counts.transactions_done += 1;
-            self.rules.leave(tx, &self.recording);
-        }
+        let (reads, missing): (Vec<Tx>, Vec<Tx>) =
+            missing.into_iter().partition(|&tx| self.only_reads(tx));
+        self.suspect(reads);
+        self.counts.transactions_done += missing.len() as u64;
+        self.leave_out(missing.clone());
         let recorded = self.recording.request(request);
         if let Some(&first) = missing.first()
             && recorded.answer == Answer::Complete
@@ -490,6 +499,9 @@ impl Coordinator {
     }
 
     fn compare(&mut self, tx: Tx, ended: &Ended) {
+        if self.differs_by_reads(tx, ended) || self.stands_for_another(tx, ended) {
+            return;
+        }
         let recorded = self.recording.transaction(tx);
         // Under READ COMMITTED only the first statement's snapshot is enforced, where nothing is
         // known of the others; a difference is still a difference.

@@ -105,9 +105,11 @@ async fn conclude(running: &mut Run, end: End) -> bool {
         }
         End::Done => None,
     };
-    if let Some(divergence) = divergence {
-        monitor.with(|coordinator| coordinator.diverge(divergence));
-    }
+    monitor.with(|coordinator| match divergence {
+        Some(divergence) => coordinator.diverge(divergence),
+        None if coordinator.is_finished() => coordinator.settle_moved(),
+        None => {}
+    });
     let Some(first) = monitor.with(|coordinator| coordinator.divergences().next().cloned()) else {
         return true;
     };
@@ -365,6 +367,7 @@ fn verdict(
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     let mut remarks = ran.remarks;
+    remarks.extend(moved_reads(shared));
     remarks.extend(remarks_on(
         plan,
         recording,
@@ -403,6 +406,15 @@ fn verdict(
         final_state,
         remarks,
     }
+}
+
+fn moved_reads(shared: &Shared) -> Option<Remark> {
+    shared.monitor.with(|coordinator| {
+        let reads = coordinator.moved().map(|(_, times)| times).sum();
+        let statements = coordinator.moved().map(|(text, _)| text.to_owned());
+        let statements: Vec<String> = statements.collect();
+        (!statements.is_empty()).then_some(Remark::MovedReads { reads, statements })
+    })
 }
 
 /// What makes the verdict less than complete.

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::hold::{Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::recording::{Fate, Recording};
 use crate::shared::Shared;
-use crate::transaction::{Claim, Ended, Stopped};
+use crate::transaction::{Claim, Ended, Opening, Stopped};
 
 /// Why a ghost could not be run. The replay goes on without it, and diverges if that matters.
 #[derive(Debug, thiserror::Error)]
@@ -228,7 +228,7 @@ struct GhostContext {
 }
 
 impl Context for GhostContext {
-    fn claim(&mut self, _request: Option<RequestId>, _opening: u64, _sets_up: bool) -> Claim {
+    fn claim(&mut self, _request: Option<RequestId>, _opening: Opening) -> Claim {
         Claim::Run(self.current)
     }
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {

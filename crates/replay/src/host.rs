@@ -12,7 +12,7 @@ use hindcast_wire::Wires;
 
 use crate::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::shared::Shared;
-use crate::transaction::{Ask, Claim, Ended, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Opening, Stopped};
 
 /// A session of the service.
 pub struct ServiceContext {
@@ -31,9 +31,8 @@ impl Drop for ServiceContext {
 }
 
 impl Context for ServiceContext {
-    fn claim(&mut self, request: Option<RequestId>, opening: u64, sets_up: bool) -> Claim {
-        let monitor = &self.shared.monitor;
-        monitor.with(|c| c.claim(request, opening, sets_up))
+    fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim {
+        self.shared.monitor.with(|c| c.claim(request, opening))
     }
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {
         self.shared.pins(tx)

@@ -16,6 +16,10 @@ pub struct Shapes {
     opening_texts: HashMap<ShapeId, String>,
     looking: HashMap<ShapeId, Vec<u32>>,
     pub reading: HashSet<ShapeId>,
+    /// The hashes of its statements.
+    statements: HashMap<ShapeId, Vec<u64>>,
+    /// By hash: the statements, of all transactions, that do nothing but read.
+    reads: HashMap<u64, String>,
     /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
     setting_up: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
@@ -54,6 +58,12 @@ impl Shapes {
             if own().next().is_some() && own().all(sets_up) {
                 shapes.setting_up.insert(shape.id);
             }
+            let reads = |one: &&Statement| one.takes_snapshot && only_reads(one);
+            let text = |one: &Statement| (one.fingerprint.hash, one.fingerprint.text.clone());
+            let reads = statements.iter().filter(reads).map(text);
+            shapes.reads.extend(reads);
+            let hashes = statements.iter().map(|one| one.fingerprint.hash);
+            shapes.statements.insert(shape.id, hashes.collect());
             if statements.iter().all(only_reads) {
                 shapes.reading.insert(shape.id);
             } else {
@@ -67,6 +77,39 @@ impl Shapes {
     /// COMMITTED. One that may wait for an advisory lock looks when it has it.
     pub fn looking(&self, shape: ShapeId) -> Option<&[u32]> {
         self.looking.get(&shape).map(Vec::as_slice)
+    }
+
+    /// The text of a recorded statement that does nothing but read.
+    pub fn read(&self, hash: u64) -> Option<&str> {
+        self.reads.get(&hash).map(String::as_str)
+    }
+
+    /// The reads by which these statements differ from those of a transaction, if that is all:
+    /// recorded ones, that are here and not there or there and not here.
+    pub fn differ_by_reads(&self, shape: ShapeId, now: &[u64]) -> Option<Vec<u64>> {
+        let mut then = self.statements.get(&shape)?.as_slice();
+        let (mut now, mut differing) = (now, Vec::new());
+        loop {
+            let (first, other) = (then.first().copied(), now.first().copied());
+            if first == other {
+                let (Some((_, rest)), Some((_, others))) = (then.split_first(), now.split_first())
+                else {
+                    return Some(differing);
+                };
+                (then, now) = (rest, others);
+                continue;
+            }
+            let reads = |hash: &u64| self.reads.contains_key(hash);
+            let (gone, new) = (first.filter(reads), other.filter(reads));
+            let only = |hash: &u64, rest: &[u64]| !rest.contains(hash);
+            let is_gone = match (gone, new) {
+                (Some(gone), Some(new)) => only(&gone, now) || !only(&new, then),
+                (gone, _) => gone.is_some(),
+            };
+            let side = if is_gone { &mut then } else { &mut now };
+            differing.push(if is_gone { gone? } else { new? });
+            *side = &side[1..];
+        }
     }
 
     /// Whether transactions of this shape come and go with connections.
@@ -115,7 +158,8 @@ fn body(statements: &[String]) -> Vec<u64> {
 /// clock, as far as its text tells.
 pub fn only_reads(statement: &Statement) -> bool {
     let text = statement.fingerprint.text.to_ascii_lowercase();
-    let reads_clock = ["now", "timestamp", "current_", "localtime"]
+    // A `timestamp` alone is a type: values are cast to it.
+    let reads_clock = ["now", "_timestamp", "timeofday", "current_", "localtime"]
         .iter()
         .any(|word| text.contains(word));
     let plain = statement.locks.is_empty()

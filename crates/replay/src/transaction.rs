@@ -75,6 +75,17 @@ pub enum Claim {
     Outside,
 }
 
+/// The statement that makes a transaction take its snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Of its fingerprint.
+    pub hash: u64,
+    /// It is about its connection; see [`sets_up`](crate::shapes::sets_up).
+    pub sets_up: bool,
+    /// It is all of its transaction, and only reads.
+    pub reads_alone: bool,
+}
+
 /// How a transaction ended in the replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -82,7 +93,9 @@ pub struct Ended {
     pub digest: u32,
     pub rows: u64,
     pub fate: EndedAs,
-    /// Of changed code: the fingerprints of its statements.
+    /// Of its statements' fingerprints.
+    pub hashes: Vec<u64>,
+    /// Of changed code: these fingerprints.
     pub statements: Vec<String>,
 }
 
@@ -105,6 +118,7 @@ impl Ended {
             fate: EndedAs::RolledBack {
                 error: Some("the service closed the connection in the middle of it".to_owned()),
             },
+            hashes: Vec::new(),
             statements: Vec::new(),
         }
     }

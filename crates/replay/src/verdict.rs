@@ -178,6 +178,11 @@ pub enum Remark {
     ReadCommitted {
         transactions: u64,
     },
+    /// Reads that came in other requests than originally: caches were filled by another one.
+    MovedReads {
+        reads: u64,
+        statements: Vec<String>,
+    },
     CrossedGap {
         gap: Gap,
     },

@@ -11,6 +11,8 @@ use super::format::{count, cut, duration};
 
 /// How many divergences are shown in full.
 const SHOWN: usize = 10;
+/// How many statements are named that came in other requests.
+const READS_SHOWN: usize = 3;
 
 pub fn page(verdict: &Verdict) -> String {
     let mut page = String::new();
@@ -313,6 +315,20 @@ fn remark(remark: &Remark) -> String {
             format!(
                 "{} ran at READ COMMITTED; only the first snapshot of each was enforced",
                 count(*transactions, "transaction")
+            )
+        }
+        Remark::MovedReads { reads, statements } => {
+            let shown = statements.iter().take(READS_SHOWN);
+            let shown: Vec<String> = shown.map(|text| cut(text, 100).to_string()).collect();
+            let more = match statements.len().saturating_sub(READS_SHOWN) {
+                0 => String::new(),
+                more => format!("; and {}", count(more as u64, "other statement")),
+            };
+            format!(
+                "{} came in other requests than originally, as where the first request that needs \
+                 something fills a cache: {}{more}",
+                count(*reads, "read"),
+                shown.join("; ")
             )
         }
         Remark::CrossedGap { gap } => crate::commands::ls::gap_line(gap),

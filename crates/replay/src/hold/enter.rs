@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::transaction::{Kind, Open};
 use super::{Code, Context, Holder, Unreadable};
 use crate::shapes::{only_reads, sets_up};
-use crate::transaction::{Ask, Claim};
+use crate::transaction::{Ask, Claim, Opening};
 
 impl Holder {
     /// Statements are about to run. If they are what makes their transaction take its snapshot,
@@ -57,7 +57,15 @@ impl Holder {
             .or(self.application)
             .or_else(|| cx.turn())
             .or_else(|| cx.alone());
-        let claim = cx.claim(request, opening.fingerprint.hash, sets_up(opening));
+        let is_alone = self.transaction.is_none() && statements.len() == 1;
+        let claim = cx.claim(
+            request,
+            Opening {
+                hash: opening.fingerprint.hash,
+                sets_up: sets_up(opening),
+                reads_alone: is_alone && only_reads(opening),
+            },
+        );
         let changed = self.options.code != Code::Recorded;
         if changed {
             cx.entered(Some(claim));

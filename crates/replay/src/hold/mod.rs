@@ -46,7 +46,7 @@ use hindcast_wire::message::{backend as server, frontend as client};
 use hindcast_wire::sql::ScriptCache;
 use hindcast_wire::{Status, Wires};
 
-use crate::transaction::{Ask, Claim, Ended, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Opening, Stop, Stopped};
 use answers::{Answers, Owner};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
@@ -61,10 +61,8 @@ pub struct Unreadable;
 
 /// Who knows the recording and the schedule.
 pub trait Context {
-    /// A transaction takes its first snapshot; `opening` is the hash of that statement's
-    /// fingerprint; `sets_up`: it is about its connection, see
-    /// [`sets_up`](crate::shapes::sets_up).
-    fn claim(&mut self, request: Option<RequestId>, opening: u64, sets_up: bool) -> Claim;
+    /// A transaction takes its first snapshot, for this statement.
+    fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim;
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
     /// What the server answered originally; `None` if that was not kept.
     fn recorded_answers(&self, tx: Tx) -> Result<Option<Vec<u8>>, Unreadable>;

@@ -61,8 +61,8 @@ pub(super) struct Open {
     standing: Standing,
     digest: ResultDigest,
     shape: ShapeHasher,
-    /// Statements sent so far.
-    statements: u32,
+    /// Statements sent so far, as hashes of their fingerprints.
+    statements: Vec<u64>,
     /// Statements answered so far.
     answered: u32,
     error: Option<String>,
@@ -117,7 +117,7 @@ impl Open {
             standing,
             digest: ResultDigest::new(),
             shape: ShapeHasher::new(),
-            statements: 0,
+            statements: Vec::new(),
             answered: 0,
             error: None,
             last_tag: Bytes::new(),
@@ -185,7 +185,7 @@ impl Open {
 
     /// Its own statement takes the snapshot: so many come before it in what is sent next.
     pub fn takes_snapshot_after(&mut self, before: u32) {
-        self.snapshot_at = Some(self.statements + before);
+        self.snapshot_at = Some(self.statements() + before);
     }
 
     /// Its own statement has not taken the snapshot yet, and will.
@@ -200,7 +200,7 @@ impl Open {
 
     /// The look that begins with the statement that is sent next, or with one before it.
     pub fn next_look(&mut self) -> Option<u32> {
-        let next = self.statements;
+        let next = self.statements();
         let begun = self.looks.partition_point(|look| look.first <= next);
         let next = (self.asked.max(self.looked)..begun).next_back();
         self.asked = begun.max(self.asked);
@@ -215,14 +215,14 @@ impl Open {
             self.only_read &= only_reads(statement);
             self.savepoints |= statement.kind == sql::Kind::Savepoint;
         }
-        let index = self.statements;
-        self.statements += 1;
+        let index = self.statements();
+        self.statements.push(statement.fingerprint.hash);
         index
     }
 
     /// How many statements were sent so far.
     pub fn statements(&self) -> u32 {
-        self.statements
+        self.statements.len() as u32
     }
 
     /// The shape of the statements that were sent so far.
@@ -308,6 +308,7 @@ impl Open {
             digest: self.digest.value(),
             rows: self.digest.rows(),
             fate,
+            hashes: self.statements,
             statements: self.texts,
         }
     }

@@ -15,6 +15,7 @@
 //! differs now, and how many steps of the recording that was.
 
 mod changed;
+mod moved;
 mod recorded;
 
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use hindcast_order::{Request, Schedule, Tx};
 use hindcast_replay::changes::Changes;
 use hindcast_replay::coordinator::Coordinator;
 use hindcast_replay::recording::Scope;
-use hindcast_replay::shapes::{Shapes, sets_up};
-use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs};
+use hindcast_replay::shapes::{Shapes, only_reads, sets_up};
+use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening};
 use hindcast_replay::{Plan, Recording};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Id, Isolation, Location, Outcome, Record, ShapeId,
@@ -314,8 +315,12 @@ impl Replay {
                 let script = Script::of(second.as_bytes(), Dialect::default());
                 let opening = &script.statements[0];
                 let request = first.parse().ok().map(Id);
-                let (hash, sets_up) = (opening.fingerprint.hash, sets_up(opening));
-                return format!("{:?}", coordinator.claim(request, hash, sets_up));
+                let opening = Opening {
+                    hash: opening.fingerprint.hash,
+                    sets_up: sets_up(opening),
+                    reads_alone: script.statements.len() == 1 && only_reads(opening),
+                };
+                return format!("{:?}", coordinator.claim(request, opening));
             }
             "may" => {
                 let (tx, statement) = second.split_once(' ').unwrap_or((second, "0"));
@@ -372,6 +377,14 @@ impl Replay {
                     .collect();
                 coordinator.let_go(&asks);
             }
+            "settle" => coordinator.settle_moved(),
+            "moved" => {
+                let moved = coordinator.moved();
+                let moved: Vec<String> = moved
+                    .map(|(text, times)| format!("{times}× {text}"))
+                    .collect();
+                return moved.join(", ");
+            }
             "stop" => coordinator.stop(),
             "finished" => return coordinator.is_finished().to_string(),
             "counts" => return format!("{:?}", coordinator.counts()),
@@ -403,13 +416,20 @@ impl Replay {
             digest,
             rows: 1,
             fate: EndedAs::Committed,
+            hashes: Vec::new(),
             statements: statements.unwrap_or_default(),
         };
         match how {
             "" => {}
             "results" => (ended.digest, ended.rows) = (digest + 1000, 2),
+            // Those of the recorded transaction with this number.
+            "results-of" => {
+                let other = self.recording.transaction(Tx(number_of(rest) as u32));
+                ended.digest = other.digest.0;
+            }
             "statements" => {
                 ended.shape = ShapeId(99);
+                ended.hashes = hashes(rest);
                 ended.statements = rest.split("; ").map(str::to_owned).collect();
             }
             "error" => {
@@ -421,6 +441,13 @@ impl Replay {
         }
         (claim, ended)
     }
+}
+
+fn hashes(statements: &str) -> Vec<u64> {
+    let statements = statements.split("; ");
+    let scripts = statements.map(|text| Script::of(text.as_bytes(), Dialect::default()));
+    let all = scripts.flat_map(|script| script.statements);
+    all.map(|one| one.fingerprint.hash).collect()
 }
 
 fn claim(word: &str) -> Claim {

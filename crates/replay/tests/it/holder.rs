@@ -30,7 +30,7 @@ use expect_test::Expect;
 use hindcast_order::Tx;
 use hindcast_replay::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use hindcast_replay::looks::Stretch;
-use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Stop, Stopped};
+use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening, Stop, Stopped};
 use hindcast_trace::{Id, Isolation, RequestId, SequenceValue};
 use hindcast_wire::Direction;
 use hindcast_wire::Wires;
@@ -65,7 +65,7 @@ impl Told {
 }
 
 impl Context for Told {
-    fn claim(&mut self, request: Option<RequestId>, _opening: u64, _sets_up: bool) -> Claim {
+    fn claim(&mut self, request: Option<RequestId>, _opening: Opening) -> Claim {
         let request = request.map_or("none".to_owned(), |request| request.to_string());
         self.hear(format!("claim of request {request}: {:?}", self.claim));
         self.claim

@@ -67,27 +67,27 @@ fn transactions_are_known_by_their_first_statement_and_else_by_their_place() {
     check(
         RECORDED,
         "request 1 0..100
-         tx 1 10..20 sees 100: SELECT a FROM t
-         tx 1 30..40 sees 100: SELECT b FROM t
-         tx 1 50..60 sees 100: SELECT c FROM t",
+         tx 1 10..20 sees 100: SELECT a FROM t FOR UPDATE
+         tx 1 30..40 sees 100: SELECT b FROM t FOR UPDATE
+         tx 1 50..60 sees 100: SELECT c FROM t FOR UPDATE",
         "begun 1
-         claim 1 SELECT b FROM t
+         claim 1 SELECT b FROM t FOR UPDATE
          begun 1
-         claim 1 SELECT d FROM t
-         claim 1 SELECT c FROM t
-         claim 1 SELECT c FROM t
-         claim 2 SELECT a FROM t
-         claim none SELECT a FROM t",
+         claim 1 SELECT d FROM t FOR UPDATE
+         claim 1 SELECT c FROM t FOR UPDATE
+         claim 1 SELECT c FROM t FOR UPDATE
+         claim 2 SELECT a FROM t FOR UPDATE
+         claim none SELECT a FROM t FOR UPDATE",
         expect![[r#"
             begun 1 => false
-            claim 1 SELECT b FROM t => Run(Tx(1)) +1
+            claim 1 SELECT b FROM t FOR UPDATE => Run(Tx(1)) +1
             begun 1 => true
-            claim 1 SELECT d FROM t => Run(Tx(0)) +1
-            claim 1 SELECT c FROM t => Run(Tx(2)) +1
-            claim 1 SELECT c FROM t => Extra
+            claim 1 SELECT d FROM t FOR UPDATE => Run(Tx(0)) +1
+            claim 1 SELECT c FROM t FOR UPDATE => Run(Tx(2)) +1
+            claim 1 SELECT c FROM t FOR UPDATE => Extra
                 1 - ExtraTransaction { recorded: 3 }
-            claim 2 SELECT a FROM t => Outside
-            claim none SELECT a FROM t => Outside
+            claim 2 SELECT a FROM t FOR UPDATE => Outside
+            claim none SELECT a FROM t FOR UPDATE => Outside
         "#]],
     );
 }
@@ -190,18 +190,21 @@ fn what_a_request_did_not_begin_is_missing_unless_it_came_after_the_response() {
          claim 1 SELECT b FROM t
          may snapshot 3
          ended 3
-         finished",
+         finished
+         settle",
         expect![[r#"
             sent 1 +1
             sent 2 +1
             answered 1 +1
-                1 0 MissingTransaction
+                1 2 MissingTransaction
             answered 2 +1
             finished => false
             claim 1 SELECT b FROM t => Run(Tx(3)) +1
             may snapshot 3 => yes
             ended 3 +1
             finished => true
+            settle
+                1 0 MissingTransaction
         "#]],
     );
 }
@@ -211,17 +214,17 @@ fn after_the_end_nothing_is_compared() {
     check(
         RECORDED,
         "request 1 0..100
-         tx 1 10..20 sees 100: SELECT a FROM t",
+         tx 1 10..20 sees 100: SELECT a FROM t FOR UPDATE",
         "stop
          ended 0 results
-         claim 1 SELECT a FROM t
-         claim 1 SELECT a FROM t
+         claim 1 SELECT a FROM t FOR UPDATE
+         claim 1 SELECT a FROM t FOR UPDATE
          counts",
         expect![[r#"
             stop
             ended 0 results +1
-            claim 1 SELECT a FROM t => Run(Tx(0)) +1
-            claim 1 SELECT a FROM t => Extra
+            claim 1 SELECT a FROM t FOR UPDATE => Run(Tx(0)) +1
+            claim 1 SELECT a FROM t FOR UPDATE => Extra
             counts => Counts { transactions: 1, transactions_done: 1, served: 0, ghosts: 0, read_committed: 0, divergences: 0 }
         "#]],
     );

@@ -1,0 +1,175 @@
+//! Reads that come in another request than they did: whichever request is first fills a cache that
+//! the service keeps, and the others find it filled.
+//!
+//! ```text
+//!   recorded   request 1: read, insert     request 2: insert
+//!   replayed   request 1: insert           request 2: read, insert
+//! ```
+//!
+//! One that comes and was not recorded runs as it comes. One that was recorded and does not come is
+//! a suspect until the end of the replay: it has moved if the same statement came elsewhere, and is
+//! missing otherwise. What such a read was answered is compared with nothing. What its requests
+//! make of it is compared as ever.
+
+use std::collections::{BTreeMap, HashSet};
+
+use hindcast_order::{Request, Tx};
+
+use super::Coordinator;
+use crate::recording::{Answer, Fate};
+use crate::transaction::{Ended, EndedAs, Opening};
+use crate::verdict::DivergenceKind;
+
+#[derive(Default)]
+pub(super) struct Moved {
+    /// Hashes of statements that came, in whichever transaction, or outside of requests.
+    came: HashSet<u64>,
+    suspects: Vec<Suspect>,
+    /// By statement: how often it came where it was not recorded, or the other way round.
+    times: BTreeMap<u64, u64>,
+}
+
+/// A recorded transaction that did not come, or not with all of its reads.
+struct Suspect {
+    tx: Tx,
+    /// What has to have come elsewhere.
+    reads: Vec<u64>,
+    /// What it is if that has not.
+    otherwise: DivergenceKind,
+}
+
+impl Moved {
+    pub fn came(&mut self, statement: u64) {
+        self.came.insert(statement);
+    }
+
+    fn count(&mut self, statement: u64) {
+        *self.times.entry(statement).or_default() += 1;
+    }
+}
+
+impl Coordinator {
+    /// Whether a statement that reads and was recorded, but in no transaction of this request that
+    /// is still to come, is one that another request did.
+    pub(super) fn reads_for_another(&mut self, request: Request, opening: Opening) -> bool {
+        if self.shapes.read(opening.hash).is_none() {
+            return false;
+        }
+        let late = |suspect: &Suspect| {
+            let recorded = self.recording.transaction(suspect.tx);
+            let own = recorded.request.is_some_and(|(of, _)| of == request);
+            let is_missing = suspect.otherwise == DivergenceKind::MissingTransaction;
+            own && is_missing && self.opening(suspect.tx) == Some(opening.hash)
+        };
+        match self.moved.suspects.iter().position(late) {
+            // It was passed over too early.
+            Some(at) => _ = self.moved.suspects.swap_remove(at),
+            None => self.moved.count(opening.hash),
+        }
+        true
+    }
+
+    /// Whether a recorded transaction committed and did nothing but read.
+    pub(super) fn only_reads(&self, tx: Tx) -> bool {
+        let recorded = self.recording.transaction(tx);
+        recorded.fate == Fate::Committed && self.shapes.reading.contains(&recorded.shape)
+    }
+
+    /// These did not come.
+    pub(super) fn suspect(&mut self, reads: Vec<Tx>) {
+        self.counts.transactions_done += reads.len() as u64;
+        reads.iter().for_each(|&tx| self.suspect_of_missing(tx));
+        self.leave_out(reads);
+    }
+
+    fn suspect_of_missing(&mut self, tx: Tx) {
+        self.moved.suspects.push(Suspect {
+            tx,
+            reads: self.opening(tx).into_iter().collect(),
+            otherwise: DivergenceKind::MissingTransaction,
+        });
+    }
+
+    /// A transaction of a request comes: what was over before it began originally, and only read,
+    /// will not come any more. Nothing may wait for it.
+    pub(super) fn pass_over(&mut self, request: Request, tx: Tx) {
+        let began = self.recording.transaction(tx).began;
+        let before = self.unclaimed(request).take_while(|&one| one < tx);
+        let over = before.filter(|&one| self.recording.transaction(one).ended <= began);
+        let (unnoticed, rest): (Vec<Tx>, Vec<Tx>) =
+            over.partition(|&one| self.comes_unnoticed(one));
+        let reads = rest
+            .into_iter()
+            .filter(|&one| self.only_reads(one))
+            .collect();
+        self.counts.transactions_done += unnoticed.len() as u64;
+        self.leave_out(unnoticed);
+        self.suspect(reads);
+    }
+
+    /// Whether a transaction has the recorded statements but for reads that may have moved.
+    pub(super) fn differs_by_reads(&mut self, tx: Tx, ended: &Ended) -> bool {
+        let shape = self.recording.transaction(tx).shape;
+        if ended.fate != EndedAs::Committed || ended.shape == shape {
+            return false;
+        }
+        let Some(reads) = self.shapes.differ_by_reads(shape, &ended.hashes) else {
+            return false;
+        };
+        self.moved.suspects.push(Suspect {
+            tx,
+            reads,
+            otherwise: DivergenceKind::OtherStatements {
+                expected: shape,
+                actual: ended.shape,
+            },
+        });
+        true
+    }
+
+    /// Whether a transaction of other results is a later one of its request, and itself the one
+    /// that did not come: both read by the same statement.
+    pub(super) fn stands_for_another(&mut self, tx: Tx, ended: &Ended) -> bool {
+        let recorded = self.recording.transaction(tx);
+        let differs = ended.fate == EndedAs::Committed && ended.digest != recorded.digest.0;
+        let may_be = differs && ended.shape == recorded.shape && self.only_reads(tx);
+        let Some((request, _)) = recorded.request.filter(|_| may_be) else {
+            return false;
+        };
+        let is_it = |&other: &Tx| {
+            let other = self.recording.transaction(other);
+            other.shape == recorded.shape && other.digest.0 == ended.digest
+        };
+        let Some(other) = self.unclaimed(request).find(is_it) else {
+            return false;
+        };
+        self.counts.transactions_done += 1;
+        self.leave_out(vec![other]);
+        self.suspect_of_missing(tx);
+        true
+    }
+
+    /// Nothing more comes: which of those that did not come have moved. The others are differences.
+    pub fn settle_moved(&mut self) {
+        for suspect in std::mem::take(&mut self.moved.suspects) {
+            let came = |read: &u64| self.moved.came.contains(read);
+            if suspect.reads.iter().all(came) {
+                let reads = suspect.reads.into_iter();
+                reads.for_each(|read| self.moved.count(read));
+                continue;
+            }
+            let request = self.recording.transaction(suspect.tx).request;
+            let request = request.map(|(request, _)| self.recording.request(request));
+            if request.is_none_or(|request| request.answer == Answer::Complete) {
+                self.diverge_at(suspect.tx, suspect.otherwise);
+            }
+        }
+    }
+
+    /// The reads that moved, and how often.
+    pub fn moved(&self) -> impl Iterator<Item = (&str, u64)> {
+        let text = |hash| self.shapes.read(hash).unwrap_or_default();
+        let times = self.moved.times.iter();
+        times.map(move |(&hash, &times)| (text(hash), times))
+    }
+}

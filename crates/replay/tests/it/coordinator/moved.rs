@@ -1,0 +1,177 @@
+//! Reads that come in another request than they did.
+
+use expect_test::expect;
+
+use super::{How, check};
+
+const RECORDED: How = How::Recorded { sequential: false };
+
+#[test]
+fn a_cache_may_be_filled_by_another_request() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 5..90
+         tx 1 10..20 sees 100: SELECT name FROM kind
+         tx 1 30..40 xid 100 sees 100: UPDATE t SET a = $1
+         tx 2 50..60 xid 101 sees 101: UPDATE t SET a = $1",
+        "sent 1
+         claim 1 UPDATE t SET a = 7
+         snapshot 1
+         may commit 1
+         ended 1
+         answered 1
+         sent 2
+         claim 2 SELECT name FROM kind
+         claim 2 UPDATE t SET a = 8
+         snapshot 2
+         ended 2
+         answered 2
+         finished
+         settle
+         moved",
+        expect![[r#"
+            sent 1 +1
+            claim 1 UPDATE t SET a = 7 => Run(Tx(1)) +1
+            snapshot 1 +1
+            may commit 1 => yes
+            ended 1 +1
+            answered 1 +1
+            sent 2 +1
+            claim 2 SELECT name FROM kind => Outside
+            claim 2 UPDATE t SET a = 8 => Run(Tx(2)) +1
+            snapshot 2 +1
+            ended 2 +1
+            answered 2 +1
+            finished => true
+            settle
+            moved => 2× SELECT name FROM kind
+        "#]],
+    );
+}
+
+#[test]
+fn a_read_that_comes_nowhere_is_missing() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 sees 100: SELECT name FROM kind
+         tx 1 30..40 sees 100: SELECT a FROM t
+         tx 2 30..40 sees 100: SELECT a FROM t",
+        "claim 1 SELECT a FROM t
+         ended 1
+         answered 1
+         claim 2 SELECT a FROM t
+         claim 2 SELECT other FROM t
+         ended 2
+         answered 2
+         settle
+         moved",
+        expect![[r#"
+            claim 1 SELECT a FROM t => Run(Tx(1)) +1
+            ended 1 +1
+            answered 1 +1
+            claim 2 SELECT a FROM t => Run(Tx(2)) +1
+            claim 2 SELECT other FROM t => Extra
+                2 - ExtraTransaction { recorded: 1 }
+            ended 2 +1
+            answered 2 +1
+            settle
+                1 0 MissingTransaction
+            moved
+        "#]],
+    );
+}
+
+#[test]
+fn a_read_that_is_only_late_has_not_moved() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 sees 100: SELECT name FROM kind
+         tx 1 30..40 sees 100: SELECT a FROM t",
+        "claim 1 SELECT a FROM t
+         claim 1 SELECT name FROM kind
+         ended 1
+         answered 1
+         settle
+         moved",
+        expect![[r#"
+            claim 1 SELECT a FROM t => Run(Tx(1)) +1
+            claim 1 SELECT name FROM kind => Outside
+            ended 1 +1
+            answered 1 +1
+            settle
+            moved
+        "#]],
+    );
+}
+
+#[test]
+fn of_two_reads_by_one_statement_the_first_may_be_the_one_that_moved() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 sees 100: SELECT name FROM kind WHERE id = $1
+         tx 1 30..40 sees 100: SELECT name FROM kind WHERE id = $1",
+        "claim 1 SELECT name FROM kind WHERE id = 2
+         ended 0 results-of 1
+         answered 1
+         settle
+         moved
+         counts",
+        expect![[r#"
+            claim 1 SELECT name FROM kind WHERE id = 2 => Run(Tx(0)) +1
+            ended 0 results-of 1 +1
+            answered 1 +1
+            settle
+            moved => 1× SELECT name FROM kind WHERE id = $1
+            counts => Counts { transactions: 2, transactions_done: 2, served: 0, ghosts: 0, read_committed: 0, divergences: 0 }
+        "#]],
+    );
+}
+
+#[test]
+fn reads_move_into_transactions_and_out_of_them() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 xid 100 sees 100: BEGIN; SELECT name FROM kind; UPDATE t SET a = $1; COMMIT
+         tx 2 30..40 xid 101 sees 101: BEGIN; UPDATE u SET a = $1; COMMIT",
+        "ended 0 statements BEGIN; UPDATE t SET a = 1; COMMIT
+         ended 1 statements BEGIN; SELECT name FROM kind; UPDATE u SET a = 1; COMMIT
+         settle
+         moved",
+        expect![[r#"
+            ended 0 statements BEGIN; UPDATE t SET a = 1; COMMIT +1
+            ended 1 statements BEGIN; SELECT name FROM kind; UPDATE u SET a = 1; COMMIT +1
+            settle
+            moved => 2× SELECT name FROM kind
+        "#]],
+    );
+    // Nowhere else, not recorded, or no read.
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 xid 100 sees 100: BEGIN; SELECT name FROM kind; UPDATE t SET a = $1; COMMIT
+         tx 1 30..40 xid 101 sees 101: BEGIN; UPDATE u SET a = $1; COMMIT
+         tx 1 50..60 xid 102 sees 102: BEGIN; UPDATE u SET a = $1; COMMIT",
+        "ended 0 statements BEGIN; UPDATE t SET a = 1; COMMIT
+         ended 1 statements BEGIN; SELECT other FROM kind; UPDATE u SET a = 1; COMMIT
+         ended 2 statements BEGIN; UPDATE t SET a = 1; UPDATE u SET a = 1; COMMIT
+         settle
+         moved",
+        expect![[r#"
+            ended 0 statements BEGIN; UPDATE t SET a = 1; COMMIT +1
+            ended 1 statements BEGIN; SELECT other FROM kind; UPDATE u SET a = 1; COMMIT +1
+                1 1 OtherStatements { expected: ShapeId(1), actual: ShapeId(99) }
+            ended 2 statements BEGIN; UPDATE t SET a = 1; UPDATE u SET a = 1; COMMIT +1
+                1 2 OtherStatements { expected: ShapeId(1), actual: ShapeId(99) }
+            settle
+                1 0 OtherStatements { expected: ShapeId(0), actual: ShapeId(99) }
+            moved
+        "#]],
+    );
+}
