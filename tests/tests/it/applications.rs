@@ -1,0 +1,85 @@
+//! Applications as people run them, their frameworks unmodified: logins, sessions, forms and writes
+//! by several users at once, recorded by a word in front of the command and replayed.
+//!
+//! An application is a folder in `tests/applications` with a program `run`, which says what it does.
+//! `bench/applications.py` measures the same ones.
+
+use std::process::Command;
+
+use hindcast_tests::{Finished, Process, Stage, repository};
+
+use super::inside_extension;
+
+/// How often a recording has to be replayed without a difference.
+const REPLAYS: usize = 3;
+
+struct Application {
+    stage: Stage,
+    run: std::path::PathBuf,
+}
+
+impl Application {
+    /// Installs it, and makes its tables.
+    fn new(name: &str) -> Self {
+        let run = repository(&format!("tests/applications/{name}/run"));
+        let application = Self {
+            stage: inside_extension::stage(name, "", &[]),
+            run,
+        };
+        application.command("install");
+        application.command("prepare");
+        application
+    }
+
+    fn serve(&self) -> [String; 3] {
+        let port = self.stage.service_port.to_string();
+        [self.run.display().to_string(), "serve".to_owned(), port]
+    }
+
+    fn command(&self, what: &str) {
+        let mut command = Command::new(&self.run);
+        command
+            .arg(what)
+            .arg(self.stage.service_port.to_string())
+            .env("DATABASE_URL", self.stage.database_url());
+        Process::start(what, command, self.stage.folder())
+            .wait()
+            .assert_code(0);
+    }
+
+    fn record(&self) {
+        let mut command =
+            self.stage
+                .hindcast(&["record", "--base", "template", "--no-default-redaction"]);
+        command
+            .arg("--trace")
+            .arg(self.stage.trace())
+            .arg("--")
+            .args(self.serve())
+            .env("DATABASE_URL", self.stage.database_url());
+        let mut recorder = Process::start("record", command, self.stage.folder());
+        recorder.wait_until_it_listens(self.stage.service_port);
+        self.command("load");
+        recorder.interrupt().assert_code(0);
+    }
+
+    fn replay(&self) -> Finished {
+        let mut command = self.stage.hindcast(&["replay", "--keep-going", "--trace"]);
+        command
+            .arg(self.stage.trace())
+            .env("HINDCAST_POSTGRES", self.stage.database_url())
+            .env("DATABASE_URL", self.stage.database_url());
+        Process::start("replay", command, self.stage.folder()).wait()
+    }
+}
+
+#[test]
+fn django_with_logins_is_replayed_each_time() {
+    let application = Application::new("django");
+    application.record();
+    for _ in 0..REPLAYS {
+        let replayed = application.replay().assert_code(0).stdout;
+        assert!(replayed.contains("Verdict: faithful"), "{replayed}");
+        assert!(replayed.contains("136 requests"), "{replayed}");
+    }
+}
