@@ -147,7 +147,7 @@ impl Coordinator {
                 transaction.isolation == Isolation::ReadCommitted
                     && transaction.has_snapshot
                     && !transaction.knows_statements
-                    && !(one && !transaction.wrote),
+                    && (transaction.wrote || !one),
             );
         }
         Self {

@@ -12,8 +12,8 @@
 //! process makes them. Before a replay sends a request, it writes the request's script here.
 //!
 //! A replayed request may read the clock once more or once less than it did: it fills a cache, or
-//! finds it filled. So a reading is known by what the request wrote last before it, to a database or
-//! to another service ([`Place`]), and by its order among those. See [`Pins::read_again`].
+//! finds it filled. So a reading is known by what the request wrote last before it, to a database
+//! or to another service ([`Place`]), and by its order among those. See [`Pins::read_again`].
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
 //! Applications as people run them, their frameworks unmodified: logins, sessions, forms and writes
 //! by several users at once, recorded by a word in front of the command and replayed.
 //!
-//! An application is a folder in `tests/applications` with a program `run`, which says what it does.
-//! `bench/applications.py` measures the same ones.
+//! An application is a folder in `tests/applications` with a program `run`, which says what it
+//! does. `bench/applications.py` measures the same ones.
 
 use std::process::Command;
 
