@@ -117,6 +117,8 @@ impl Stage {
         ] {
             command.env_remove(variable);
         }
+        let folder = self.folder();
+        command.env("HINDCAST_SECRETS_KEY", folder.join("secrets.key"));
         command.env("NO_COLOR", "1").args(arguments);
         command
     }

@@ -87,6 +87,10 @@ pub struct TraceArg {
         hide_env_values = true
     )]
     pub key: Option<PathBuf>,
+    /// Key file for what redaction takes out of requests: recording makes it, a replay reads it;
+    /// default: hindcast/secrets.key in ~/.config. What is encrypted with --key has that key
+    #[arg(long, env = "HINDCAST_SECRETS_KEY", value_name = "FILE")]
+    pub secrets_key: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -155,6 +159,10 @@ pub struct RecordArgs {
     /// and card numbers
     #[arg(long)]
     pub no_default_redaction: bool,
+    /// Keep nothing of what is redacted. It is else sealed for --secrets-key, so that a replay can
+    /// send it; without, what checks a password or a token diverges
+    #[arg(long)]
+    pub drop_secrets: bool,
     /// With a command: leave its random bytes to the kernel, and keep no times. What a request
     /// draws is else computed from a key in the recording, so that a replay draws the same
     #[arg(long)]

@@ -1,6 +1,7 @@
 //! What was left out of a recording, and what that means for a replay.
 //!
-//! A redacted request is sent with hashes in the places of its secrets. A response is compared
+//! A redacted request is sent as it came, if what was taken out of it was sealed and the key is
+//! here; else with hashes in the places of its secrets. A response is compared
 //! without what the rules leave out. A service that checks a secret answers otherwise than it did,
 //! and then the verdict names the rule.
 
@@ -11,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use hindcast_gateway::redact::{RuleNumber, Rules};
 use hindcast_pg::tokio::Client;
 use hindcast_state::StateError;
-use hindcast_trace::{Request, RequestId, Response, TableDigest, Trace};
+use hindcast_trace::{Request, RequestId, Response, Secrets, TableDigest, Trace};
 
 use crate::compare::Seen;
 use crate::verdict::{Divergence, Remark};
@@ -80,8 +81,11 @@ impl Redacted {
             .collect()
     }
 
-    /// A request goes out as it is recorded.
+    /// A request goes out as it is recorded, or as it came.
     pub fn sending(&self, request: &Request) {
+        if request.secrets == Secrets::Opened {
+            return;
+        }
         let Some(rules) = self.rules(request.id) else {
             return;
         };

@@ -345,6 +345,7 @@ impl Reader {
         };
         tokio::task::spawn_blocking(move || {
             for request in trace.requests(filter) {
+                let request = request.map(|request| trace.with_secrets(request));
                 if out.blocking_send(request).is_err() {
                     return;
                 }

@@ -106,6 +106,7 @@ impl Service {
             .env("HINDCAST_SERVICE", command)
             // May be the key itself, and is none of the service's business.
             .env_remove("HINDCAST_KEY")
+            .env_remove("HINDCAST_SECRETS_KEY")
             .stdin(Stdio::piped())
             .stdout(out)
             .stderr(err)

@@ -102,6 +102,7 @@ fn request(recorder: u16, sequence: u64) -> Request {
         body: Vec::new(),
         caller_traceparent: None,
         clock: Vec::new(),
+        secrets: Default::default(),
         response: Response::Answered {
             status: 200,
             headers: vec![("content-type".into(), b"application/json".to_vec())],

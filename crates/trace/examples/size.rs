@@ -244,14 +244,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                 });
                 at = ended + 120 + random.around(40.0);
             }
-            requests.push((
-                clock,
-                at,
-                subscribes,
-                user,
-                forum,
-                None::<(Digest, u64, Vec<u8>)>,
-            ));
+            requests.push((clock, at, subscribes, user, forum));
         }
         // What the database would have done, moment by moment.
         let mut steps: Vec<(i64, Step)> = Vec::with_capacity(planned.len() * 2);
@@ -298,8 +291,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         .iter()
                         .position(|&(of, _)| of == index)
                         .map(|place| Xid(running.remove(place).1));
-                    let (arrived, ended, subscribes, user, forum, answer) =
-                        &mut requests[plan.request];
+                    let (arrived, ended, subscribes, user, forum) = &mut requests[plan.request];
                     let users = &mut subscribed[*forum as usize];
                     let (shape, digest, rows) = match (*subscribes, plan.writes) {
                         (true, false) => {
@@ -353,9 +345,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         } else {
                             format!("{users:?}").into_bytes()
                         };
-                        *answer = Some((Digest::of(&body), body.len() as u64, body));
-                        let (body_digest, body_bytes, body) =
-                            answer.take().expect("it was just put there");
+                        let (body_digest, body_bytes) = (Digest::of(&body), body.len() as u64);
                         let seconds = *ended / 1_000_000 % 60;
                         writer.record(Record::Request(Request {
                             id: Id::new(recorder, done + plan.request as u64 + 1),
@@ -381,6 +371,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                             },
                             caller_traceparent: None,
                             clock: Vec::new(),
+                            secrets: Default::default(),
                             response: Response::Answered {
                                 status: 200,
                                 headers: vec![

@@ -65,7 +65,7 @@ mod types;
 mod wal;
 mod writer;
 
-pub use crypt::{Key, KeyError, KeyId, PublicKey, SecretKey};
+pub use crypt::{Key, KeyError, KeyId, PublicKey, Sealer, SecretKey};
 pub use decrypt::{Decrypted, decrypt};
 pub use error::{CloseError, NotDurable, OpenError, ReadError};
 pub use exposure::{Exposed, exposed};

@@ -35,6 +35,19 @@ pub struct Request {
     /// What the service read from the wall clock while it worked on it, as
     /// `hindcast_taplog::pins::encode_readings` has it; the first from its arrival.
     pub clock: Vec<u8>,
+    pub secrets: Secrets,
+}
+
+/// What was taken out of a request as it was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Secrets {
+    /// Nothing, or nothing that was kept.
+    #[default]
+    None,
+    /// The request as it came, for who has the key; see [`Sealer`](crate::Sealer).
+    Sealed(Vec<u8>),
+    /// The request is as it came. Never in a recording.
+    Opened,
 }
 
 impl Request {

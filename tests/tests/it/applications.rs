@@ -48,9 +48,7 @@ impl Application {
     }
 
     fn record(&self) {
-        let mut command =
-            self.stage
-                .hindcast(&["record", "--base", "template", "--no-default-redaction"]);
+        let mut command = self.stage.hindcast(&["record", "--base", "template"]);
         command
             .arg("--trace")
             .arg(self.stage.trace())

@@ -108,6 +108,7 @@ fn secrets_that_are_only_carried_do_not_keep_a_replay_from_being_faithful() {
     let stage = stage();
     // The service stores both: what a replay writes is not compared.
     let columns = [
+        "--drop-secrets",
         "--redact",
         "column:comment_author_email",
         "--redact",
@@ -164,7 +165,11 @@ fn a_replay_that_a_redacted_value_decides_names_the_rule() {
     let stage = stage();
     record(
         &stage,
-        &[&RULES[..], &["--redact", "json:/comment_author"]].concat(),
+        &[
+            &RULES[..],
+            &["--redact", "json:/comment_author", "--drop-secrets"],
+        ]
+        .concat(),
     );
     let diverged = stage.replay_app(&service(&stage), &[]).assert_code(1);
     assert!(
@@ -173,6 +178,23 @@ fn a_replay_that_a_redacted_value_decides_names_the_rule() {
         "{}",
         diverged.stdout
     );
+}
+
+#[test]
+fn a_replay_sends_what_was_sealed_where_the_key_is() {
+    let stage = stage();
+    let rules = [&RULES[..], &["--redact", "json:/comment_author"]].concat();
+    let recorded = record(&stage, &rules);
+    let said = "sealed for a replay; --drop-secrets keeps nothing";
+    assert!(recorded.stdout.contains(said), "{}", recorded.stdout);
+    stage.replay_app(&service(&stage), &[]).assert_code(0);
+
+    let other = stage.folder().join("other.key").display().to_string();
+    stage.run("key", &["key", "new", &other]).assert_code(0);
+    let other = stage.replay_app(&service(&stage), &["--secrets-key", &other]);
+    let out = other.assert_code(1).stdout;
+    let rule = out.contains("was sent without secrets") && out.contains("json:/comment_author");
+    assert!(rule, "{out}");
 }
 
 #[test]

@@ -22,6 +22,7 @@ impl TakeBaseArgs {
         TraceArg {
             trace: self.trace.clone(),
             key: self.key.clone(),
+            secrets_key: None,
         }
     }
 }

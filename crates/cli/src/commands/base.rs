@@ -144,6 +144,7 @@ fn needs(location: &Location, database: &str, server: &BaseServerArgs) -> Option
     let trace = TraceArg {
         trace: location.clone(),
         key: server.key.clone(),
+        secrets_key: None,
     };
     let key = key::given(&trace).ok()?;
     let trace = Trace::open_with(location, key.as_ref()).ok()?;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use hindcast_trace::{Key, KeyError, SecretKey};
+use hindcast_trace::{Key, KeyError, PublicKey, SecretKey};
 
 use crate::args::{KeyAction, TraceArg};
 use crate::error::{CliError, Exit};
@@ -37,6 +37,77 @@ pub fn given(args: &TraceArg) -> Result<Option<Key>, CliError> {
         _ => Key::read(given),
     };
     key.map(Some).map_err(unusable)
+}
+
+/// Where the key is that opens what redaction takes out of requests.
+fn secrets_file(args: &TraceArg) -> Option<PathBuf> {
+    if let Some(given) = &args.secrets_key {
+        return Some(given.clone());
+    }
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let config = set("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| set("HOME").map(|home| Path::new(&home).join(".config")));
+    Some(config?.join("hindcast").join("secrets.key"))
+}
+
+/// The key that opens what was taken out of requests. `None`: there is none here.
+pub fn of_secrets(args: &TraceArg) -> Result<Option<SecretKey>, CliError> {
+    // A verdict that misses it says so.
+    let Some(file) = secrets_file(args).filter(|file| file.exists()) else {
+        return Ok(None);
+    };
+    let key = Key::read(&file).map_err(unusable)?;
+    Ok(key.secret().cloned())
+}
+
+/// Who can read what is taken out of requests: who reads the recording, if that is encrypted, else
+/// who has the key file, which is made here if it is not there.
+pub fn for_secrets(args: &TraceArg) -> Result<PublicKey, CliError> {
+    if let Some(key) = given(args)? {
+        return Ok(key.public());
+    }
+    let file = secrets_file(args).ok_or_else(|| {
+        CliError::usage("HOME is not set, so there is no place for the key of secrets")
+            .hint("name a file with --secrets-key, or keep no secrets with --drop-secrets")
+    })?;
+    if !file.exists() {
+        make_for_secrets(&file)?;
+    }
+    let key = Key::read(&file).map_err(unusable)?;
+    Ok(key.public())
+}
+
+fn make_for_secrets(file: &Path) -> Result<(), CliError> {
+    let secret = SecretKey::generate().map_err(unusable)?;
+    let text = format!(
+        "# Opens what `hindcast record` takes out of requests, for replays on this machine.\n{}\n",
+        secret.to_line()
+    );
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        let made = hindcast_private::folders(folder);
+        made.map_err(|error| no_key_file(file, &error))?;
+    }
+    // Under another name first: a recorder that starts at the same time reads all of it or makes
+    // its own, and one of the two stays.
+    let new = file.with_extension(format!("{}.new", std::process::id()));
+    let made = hindcast_private::write(&new, text).and_then(|()| {
+        let linked = std::fs::hard_link(&new, file);
+        std::fs::remove_file(&new)?;
+        linked.or_else(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(error),
+        })
+    });
+    made.map_err(|error| no_key_file(file, &error))
+}
+
+fn no_key_file(file: &Path, error: &std::io::Error) -> CliError {
+    let message = format!("cannot write the key of secrets, {}", file.display());
+    CliError::because(message, error)
+        .hint("name a file with --secrets-key, or keep no secrets with --drop-secrets")
 }
 
 fn unusable(error: KeyError) -> CliError {

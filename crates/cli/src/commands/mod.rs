@@ -28,7 +28,10 @@ use crate::error::CliError;
 fn open(args: &TraceArg) -> Result<Trace, CliError> {
     let key = key::given(args)?;
     let opened = Trace::open_with(&args.trace, key.as_ref());
-    let trace = opened.map_err(|error| cannot_open(args, &error))?;
+    let mut trace = opened.map_err(|error| cannot_open(args, &error))?;
+    if let Some(key) = key::of_secrets(args)? {
+        trace.read_secrets_with(key);
+    }
     for warning in trace.warnings() {
         eprintln!("Warning: {warning}");
     }

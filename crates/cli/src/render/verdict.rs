@@ -352,8 +352,8 @@ fn remark(remark: &Remark) -> String {
                 None => "ghosts ran".to_owned(),
             };
             format!(
-                "{what} without secrets that the recording does not have ({}): where the service checks one of them, that is the likely cause. \
-                 Record with `--no-default-redaction`, or without the rule",
+                "{what} without secrets that the recording does not have, or for which the key is not here ({}): where the service checks one of them, \
+                 that is the likely cause. Replay with the `--secrets-key` of the recording, or record without `--drop-secrets` or the rule",
                 rules.join(", ")
             )
         }

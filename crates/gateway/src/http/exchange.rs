@@ -157,6 +157,7 @@ impl Exchange {
             body: Vec::new(),
             caller_traceparent: caller,
             clock: Vec::new(),
+            secrets: Default::default(),
             response: Response::Broken {
                 reason: String::new(),
             },

@@ -46,7 +46,7 @@ use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{Certificate, ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
 use hindcast_spool::Meter;
 use hindcast_trace::{
-    Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Writer,
+    Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Sealer, Writer,
     WriterOptions,
 };
 use hindcast_wire::sql::ScriptCache;
@@ -86,6 +86,8 @@ pub struct RecordOptions {
     pub limits: Limits,
     /// What is left out of the recording.
     pub redact: Rules,
+    /// Keeps what is left out of requests, for who has the key.
+    pub sealer: Option<Sealer>,
     /// Sessions that do not choose an isolation level get REPEATABLE READ.
     pub raise_isolation: bool,
     /// A state that a replay can start from, taken before this recording began.
@@ -113,6 +115,7 @@ impl RecordOptions {
             writer: WriterOptions::default(),
             limits: Limits::default(),
             redact: Rules::default(),
+            sealer: None,
             raise_isolation: false,
             base: None,
             final_state: FinalStateMode::Auto,
@@ -121,6 +124,11 @@ impl RecordOptions {
             runtimes: Runtimes::default(),
             pins_key: None,
         }
+    }
+
+    fn redactor(&mut self) -> Arc<Redactor> {
+        let redactor = Redactor::new(self.redact.clone());
+        Arc::new(redactor.keeping(self.sealer.take()))
     }
 
     fn server(&self, identity: Option<ServerIdentity>, threads: &Threads) -> ServerOptions {
@@ -232,7 +240,7 @@ pub async fn run(
 }
 
 /// Checks what can be checked, then begins to listen. Nothing is left behind if that fails.
-pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
+pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError> {
     let connector = Arc::new(Connector::new(options.postgres.clone())?);
     let identity = options.pg_identity.as_ref().map(ServerIdentity::of);
     let identity = identity.transpose()?;
@@ -246,7 +254,7 @@ pub async fn start(options: RecordOptions) -> Result<Recording, RecordError> {
     let bound = options.front.bind().await?;
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
     let (writer, sink) = create_trace(&options).await?;
-    let redactor = Arc::new(Redactor::new(options.redact.clone()));
+    let redactor = options.redactor();
     sink.catalog_read(asked.catalog);
     let listens = (listen.as_ref(), pg_listen.as_ref());
     let recorder = recorder(&options, &sink, &asked.facts, listens);

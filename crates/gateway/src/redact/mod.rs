@@ -26,8 +26,9 @@ mod value;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use hindcast_trace::{Request, Response};
+use hindcast_trace::{Request, Response, Sealer, Secrets};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 
@@ -48,6 +49,8 @@ const OPAQUE: &str = "its body cannot be looked into for what is to be redacted:
 pub struct Redactor {
     rules: Rules,
     key: Key,
+    /// Keeps what is taken out of requests, for who has the key.
+    sealer: Option<Arc<Sealer>>,
 }
 
 /// Without rules.
@@ -63,6 +66,15 @@ impl Redactor {
         Self {
             rules,
             key: Key::random(),
+            sealer: None,
+        }
+    }
+
+    /// What is taken out of requests is kept, sealed.
+    pub fn keeping(self, sealer: Option<Sealer>) -> Self {
+        Self {
+            sealer: sealer.map(Arc::new),
+            ..self
         }
     }
 
@@ -77,6 +89,9 @@ impl Redactor {
         if self.rules.is_empty() {
             return;
         }
+        let sealer = self.sealer.as_deref();
+        let found = sealer.filter(|_| !self.rules.applied_to_request(request).is_empty());
+        request.secrets = found.map_or(Secrets::None, |sealer| sealer.seal(request));
         let with = With::Hash(&self.key);
         let before = request.body.len();
         match self.rules.body(&request.headers, &request.body, &with) {

@@ -5,6 +5,7 @@ use super::*;
 
 fn redactor(rules: &[&str]) -> Redactor {
     Redactor {
+        sealer: None,
         rules: Rules::read(rules).unwrap(),
         key: Key::of(b"a key"),
     }
@@ -26,6 +27,7 @@ fn request(target: &str, given: &[(&str, &str)], body: &str) -> Request {
         body: body.as_bytes().to_vec(),
         caller_traceparent: None,
         clock: Vec::new(),
+        secrets: Default::default(),
         response: Response::Answered {
             status: 200,
             headers: headers(&[("set-cookie", "sid=s3cret; Path=/")]),

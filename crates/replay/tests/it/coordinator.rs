@@ -83,6 +83,7 @@ impl Written {
             body: Vec::new(),
             caller_traceparent: None,
             clock: Vec::new(),
+            secrets: Default::default(),
             response,
         }));
     }

@@ -6,6 +6,7 @@
 
 mod keys;
 mod sealed;
+mod secrets;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ pub use keys::{Key, KeyError, KeyId, PublicKey, SecretKey};
 pub(crate) use sealed::{
     ADDRESS_BYTES, Address, FileKey, HEADER_BYTES, Sealed, SealedError, SealingWriter, TAG_BYTES,
 };
+pub use secrets::Sealer;
 
 /// The key of an encrypted trace, and those of the write-ahead files that this process writes.
 pub(crate) struct Keyring {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::crypt::Keyring;
 use crate::parquet_table::{Selection, Table, TableReader, TableSummary};
 use crate::segment::{
     self, Claim, FORMAT, Lock, Manifest, Marker, SegmentEnd, TRACE_FILE, TraceFile,
@@ -90,6 +91,8 @@ pub struct Trace {
     recording: Vec<u16>,
     pruned: Vec<Pruned>,
     warnings: Vec<String>,
+    /// Opens what was taken out of requests.
+    secrets_key: Option<SecretKey>,
 }
 
 /// What was removed of a recorder's part of a trace; there is a [`Gap`] for it.
@@ -187,6 +190,22 @@ impl Trace {
                 opened => return opened,
             }
         }
+    }
+
+    /// What was taken out of requests can be read with this key; without, with the one that reads
+    /// the trace, if that is encrypted.
+    pub fn read_secrets_with(&mut self, key: SecretKey) {
+        self.secrets_key = Some(key);
+    }
+
+    /// A request of this trace as it came, if what was taken out of it was kept and the key is
+    /// here.
+    pub fn with_secrets(&self, mut request: Request) -> Request {
+        let own = self.store.keyring().and_then(Keyring::secret);
+        for key in own.into_iter().chain(&self.secrets_key) {
+            request.open_secrets(key);
+        }
+        request
     }
 
     /// Turns the write-ahead files that crashed recorders left on this machine into segments;
@@ -708,6 +727,7 @@ impl Opening {
             recording,
             pruned,
             warnings,
+            secrets_key: None,
         })
     }
 }

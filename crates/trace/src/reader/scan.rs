@@ -19,7 +19,7 @@ use crate::segment::{is_pruned, segment_name, table_name};
 use crate::store::{Chunks, Store};
 use crate::tables::{Requests, Transactions};
 use crate::wal::{Wal, WalIndex};
-use crate::{ReadError, Request, Response, Transaction};
+use crate::{ReadError, Request, Response, Secrets, Transaction};
 
 pub(super) struct Segment {
     pub recorder: u16,
@@ -60,6 +60,7 @@ impl Streamed for Requests {
         row.headers = Vec::new();
         row.body = Vec::new();
         row.clock = Vec::new();
+        row.secrets = Secrets::None;
         if let Response::Answered { headers, body, .. } = &mut row.response {
             *headers = Vec::new();
             *body = None;

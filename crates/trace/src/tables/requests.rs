@@ -2,7 +2,7 @@
 
 use super::{latin1_to_text, missing, text_to_latin1};
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
-use crate::{Digest, Id, Record, Request, Response};
+use crate::{Digest, Id, Record, Request, Response, Secrets};
 
 pub(crate) struct Requests;
 
@@ -41,6 +41,9 @@ impl Table for Requests {
             .bulky(),
         Column::new("reason", Kind::Text, Packing::Dictionary).optional(),
         Column::new("clock", Kind::Binary, Packing::Plain)
+            .optional()
+            .bulky(),
+        Column::new("secrets", Kind::Binary, Packing::Plain)
             .optional()
             .bulky(),
     ];
@@ -96,6 +99,10 @@ impl Table for Requests {
             Response::Unrecorded { reason } => shred_unanswered("unrecorded", reason, columns),
         }
         columns.optional_bytes(Some(row.clock.as_slice()).filter(|clock| !clock.is_empty()));
+        columns.optional_bytes(match &row.secrets {
+            Secrets::Sealed(sealed) => Some(sealed),
+            Secrets::None | Secrets::Opened => None,
+        });
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Request, Malformed> {
@@ -120,6 +127,7 @@ impl Table for Requests {
         let response_body = columns.optional_bytes();
         let reason = columns.optional_text()?;
         let clock = columns.bytes();
+        let secrets = columns.optional_bytes();
         let response = match kind.ok_or_else(|| missing("an outcome"))? {
             Kept::Answered => Response::Answered {
                 status: status.ok_or_else(|| missing("a status"))? as u16,
@@ -146,6 +154,7 @@ impl Table for Requests {
             caller_traceparent,
             response,
             clock,
+            secrets: secrets.map_or(Secrets::None, Secrets::Sealed),
         })
     }
 }

@@ -126,6 +126,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                response_body BLOB
                reason VARCHAR
                clock BLOB
+               secrets BLOB
             transactions
                id BIGINT
                session BIGINT

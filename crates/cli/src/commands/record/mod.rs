@@ -15,7 +15,7 @@ use hindcast_gateway::record::{
 };
 use hindcast_gateway::redact::{RuleError, Rules};
 use hindcast_pg::Certificate;
-use hindcast_trace::{Base, BaseKind, PinsKey, WriterOptions};
+use hindcast_trace::{Base, BaseKind, PinsKey, Sealer, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -220,6 +220,11 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
     };
     options.spool_max = args.spool_max;
     options.redact = redaction(args)?;
+    if keeps_secrets(args, &options.redact) {
+        let sealer = Sealer::new(&key::for_secrets(&args.trace)?);
+        let error = |error| CliError::because("what is redacted cannot be sealed", &error);
+        options.sealer = Some(sealer.map_err(error)?);
+    }
     options.pins_key = (!args.no_pins).then(PinsKey::random);
     Ok(options)
 }
@@ -253,6 +258,11 @@ fn database(args: &RecordArgs) -> Result<String, CliError> {
             let message = format!("which database? {SERVICE_URL} names no Postgres");
             CliError::usage(message).hint("say it with --postgres URL, or in HINDCAST_POSTGRES")
         })
+}
+
+/// Whether what is redacted can be sent by a replay.
+fn keeps_secrets(args: &RecordArgs, rules: &Rules) -> bool {
+    !args.drop_secrets && !rules.is_empty()
 }
 
 /// The rules of the command line, behind those that always hold.
@@ -351,10 +361,14 @@ fn announce(args: &RecordArgs, started: &Started, base: Option<String>, means: &
             args,
             format_args!("  redacted      nothing: --redact RULE leaves secrets out"),
         ),
-        rules => match Rules::read(rules) {
-            Ok(rules) => say(args, format_args!("  redacted      {rules}")),
-            Err(_) => say(args, format_args!("  redacted      {}", rules.join("; "))),
-        },
+        rules => {
+            let shown = Rules::read(rules).map_or_else(|_| rules.join("; "), |all| all.to_string());
+            let kept = match args.drop_secrets {
+                true => "not kept: what checks it diverges in a replay",
+                false => "sealed for a replay; --drop-secrets keeps nothing",
+            };
+            say(args, format_args!("  redacted      {shown} ({kept})"));
+        }
     }
     for warning in &started.warnings {
         say(args, format_args!("  warning       {warning}"));

@@ -16,7 +16,7 @@ use tokio::signal::unix::SignalKind;
 use crate::error::CliError;
 
 /// What is the recorder's business and not the service's.
-const OURS: [&str; 2] = ["HINDCAST_KEY", "HINDCAST_POSTGRES"];
+const OURS: [&str; 3] = ["HINDCAST_KEY", "HINDCAST_SECRETS_KEY", "HINDCAST_POSTGRES"];
 
 /// A service with the tap in it.
 pub struct Service {

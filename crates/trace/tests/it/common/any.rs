@@ -83,7 +83,7 @@ pub fn request() -> impl Strategy<Value = Request> {
         line,
         headers(),
         bytes(),
-        (response(), bytes()),
+        (response(), bytes(), option::of(bytes())),
     )
         .prop_map(
             |(
@@ -93,7 +93,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 (method, target, caller_traceparent),
                 headers,
                 body,
-                (response, clock),
+                (response, clock, secrets),
             )| Request {
                 id,
                 arrived,
@@ -105,6 +105,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 caller_traceparent,
                 response,
                 clock,
+                secrets: secrets.map_or(Secrets::None, Secrets::Sealed),
             },
         )
 }
