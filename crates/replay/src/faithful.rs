@@ -81,7 +81,8 @@ pub async fn run(
     let final_state =
         compare_final_state(&trace, &plan, &options, &connector, complete, monitor).await?;
     let first = monitor.with(|coordinator| coordinator.divergences().next().cloned());
-    let cause = first.and_then(|first| compare.redacted.cause(&first));
+    let ghosts = monitor.with(|coordinator| coordinator.counts().ghosts > 0);
+    let cause = first.and_then(|first| compare.redacted.cause(&first, ghosts));
     ran.remarks.extend(cause);
     Ok(verdict(
         &plan,

@@ -119,8 +119,8 @@ impl Redacted {
     }
 
     /// What may have caused a divergence: rules that applied to the request itself, else to any
-    /// that was sent, else those about columns, which change what ghosts write.
-    pub fn cause(&self, divergence: &Divergence) -> Option<Remark> {
+    /// that was sent, else those about columns, which change what ghosts write, if any ran.
+    pub fn cause(&self, divergence: &Divergence, ghosts: bool) -> Option<Remark> {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         let own =
             (sent.iter()).filter(|(request, _)| divergence.position.request == Some(*request));
@@ -139,7 +139,7 @@ impl Redacted {
                     .flat_map(|all| applied.iter().map(|one| all.text(*one))),
             );
         }
-        if divergence.position.request.is_none() {
+        if divergence.position.request.is_none() && ghosts {
             let columns = self.rules.values().flat_map(Rules::texts);
             rules.extend(columns.filter(|text| text.starts_with("column:")));
         }

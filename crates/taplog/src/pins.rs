@@ -63,6 +63,11 @@ impl Key {
     }
 }
 
+/// What a request was shown behind one write: nothing yet, readings of that place, also others.
+const NOTHING: u32 = 0;
+const ITS_OWN: u32 = 1;
+const LENT: u32 = 2;
+
 /// A request as a replay knows it.
 #[repr(C)]
 struct Script {
@@ -70,9 +75,10 @@ struct Script {
     request: AtomicU64,
     key: Key,
     draws: AtomicU64,
-    /// By what is read ([`Reads`]): where in the readings the last one is that was lent, and one
-    /// more.
-    lent: [AtomicU32; 2],
+    /// By what is read ([`Reads`]): the place in the readings behind the last one that was shown.
+    behind: [AtomicU32; 2],
+    /// As well: what was shown since the request wrote last.
+    since: [AtomicU32; 2],
     /// How many of the readings there are.
     count: AtomicU32,
     /// The latest time that was given, and when by the monotonic clock.
@@ -208,6 +214,9 @@ impl Pins {
             let wrote = &self.wrote[request as usize % COUNTED];
             wrote.store(request << 32 | u64::from(place.0), Ordering::Relaxed);
         }
+        for since in self.script_of(request).iter().flat_map(|one| &one.since) {
+            since.store(NOTHING, Ordering::Relaxed);
+        }
     }
 
     /// Where a request is.
@@ -234,10 +243,9 @@ impl Pins {
         script.request.store(0, Ordering::Release);
         script.key.set(recorded.key.unwrap_or(&[0; KEY]));
         script.draws.store(0, Ordering::Relaxed);
-        for lent in &script.lent {
-            lent.store(0, Ordering::Relaxed);
+        for behind in &script.behind {
+            behind.store(0, Ordering::Relaxed);
         }
-        self.writes(recorded.request, Place::BEGINNING);
         let count = recorded.readings.len().min(READINGS);
         script.count.store(count as u32, Ordering::Relaxed);
         script.last.store(recorded.arrived, Ordering::Relaxed);
@@ -249,6 +257,7 @@ impl Pins {
             script.is_given[at].store(0, Ordering::Relaxed);
         }
         script.request.store(recorded.request, Ordering::Release);
+        self.writes(recorded.request, Place::BEGINNING);
     }
 
     fn script(&self, request: u64) -> &Script {
@@ -272,9 +281,10 @@ impl Pins {
     /// What a replayed request reads next; `None` if nothing is known of it. `real`: what the wall
     /// clock shows, `now`: what the monotonic one does.
     ///
-    /// That is the first reading of its place that was not given yet. Where there is none, the
-    /// request has written something that it did not, or has not written what it did: the next one
-    /// behind all that were given is lent, and given again at its own place, if that comes.
+    /// That is the first reading of its place that was not given yet, and then the one behind it,
+    /// if that is of the same place. Where there is none, the request has written something that
+    /// it did not, or has not written what it did, or reads once more: the next one is lent, and
+    /// given again at its own place, if that comes.
     pub fn read_again(&self, request: u64, reads: Reads, real: i64, now: i64) -> Option<i64> {
         let script = self.script_of(request)?;
         let own = script.give(reads, self.place(request));
@@ -337,23 +347,37 @@ impl Script {
         readings.enumerate().filter(alike)
     }
 
+    /// One of this place.
     fn give(&self, reads: Reads, place: Place) -> Option<i64> {
-        let is_there = |at: usize| self.places[at].load(Ordering::Relaxed) == place.0;
-        let take = |at: usize| self.is_given[at].swap(1, Ordering::Relaxed) == 0;
-        let found = self
-            .readings(reads)
-            .find(|&(at, _)| is_there(at) && take(at));
+        let since = &self.since[reads as usize];
+        let behind = self.behind[reads as usize].load(Ordering::Relaxed) as usize;
+        let is_there = |at: usize| {
+            let is_given = self.is_given[at].load(Ordering::Relaxed) != 0;
+            !is_given && self.places[at].load(Ordering::Relaxed) == place.0
+        };
+        let mut readings = self.readings(reads);
+        let found = match since.load(Ordering::Relaxed) {
+            NOTHING => readings.find(|&(at, _)| is_there(at)),
+            ITS_OWN => readings
+                .find(|&(at, _)| at >= behind)
+                .filter(|&(at, _)| is_there(at)),
+            _ => None,
+        };
+        since.store(found.map_or(LENT, |_| ITS_OWN), Ordering::Relaxed);
         let (at, reading) = found?;
-        self.lent[reads as usize].fetch_max(at as u32 + 1, Ordering::Relaxed);
+        self.is_given[at].store(1, Ordering::Relaxed);
+        self.behind[reads as usize].store(at as u32 + 1, Ordering::Relaxed);
         Some(reading)
     }
 
+    /// The next one that was not given.
     fn lend(&self, reads: Reads) -> Option<i64> {
-        let lent = &self.lent[reads as usize];
-        let behind = lent.load(Ordering::Relaxed) as usize;
-        let found = self.readings(reads).find(|&(at, _)| at >= behind);
+        let behind = &self.behind[reads as usize];
+        let from = behind.load(Ordering::Relaxed) as usize;
+        let is_left = |at: usize| at >= from && self.is_given[at].load(Ordering::Relaxed) == 0;
+        let found = self.readings(reads).find(|&(at, _)| is_left(at));
         let (at, reading) = found?;
-        lent.store(at as u32 + 1, Ordering::Relaxed);
+        behind.store(at as u32 + 1, Ordering::Relaxed);
         Some(reading)
     }
 }

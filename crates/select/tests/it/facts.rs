@@ -64,6 +64,7 @@ impl Recording {
             body: Vec::new(),
             caller_traceparent: None,
             clock: Vec::new(),
+            secrets: Default::default(),
             response: Response::Answered {
                 status,
                 headers: Vec::new(),

@@ -162,7 +162,8 @@ fn readings_are_kept_as_distances() {
     assert_eq!(decode_readings(base, &[]), Some(Vec::new()));
 }
 
-/// What a request reads behind each of these, in this order; `-`: behind nothing.
+/// What a request reads behind each of these, in this order; `-`: behind nothing, `+`: behind the
+/// same write.
 #[track_caller]
 fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
     let place = |word: &str| match word {
@@ -186,7 +187,9 @@ fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
     pins.begin(&recorded, 0);
     let mut shown = Vec::new();
     for word in replayed.split(' ') {
-        pins.writes(3, place(word));
+        if word != "+" {
+            pins.writes(3, place(word));
+        }
         let read = pins.read_again(3, Reads::Instant, 0, 0).unwrap();
         shown.push(format!("{word}{read}"));
     }
@@ -195,18 +198,23 @@ fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
 
 #[test]
 fn a_reading_is_known_by_what_was_written_before_it() {
-    check("- a a b c", "- a a b c", expect!["-1 a2 a3 b4 c5"]);
+    check("- a a b c", "- a + b c", expect!["-1 a2 +3 b4 c5"]);
     // One more, and one less.
-    check("- a a b c", "- a a a b c", expect!["-1 a2 a3 a4 b4 c5"]);
+    check("- a a b c", "- a + + b c", expect!["-1 a2 +3 +4 b4 c5"]);
     check("- a a b c", "- a b c", expect!["-1 a2 b4 c5"]);
     // A cache is filled by another request than originally.
-    check("- a cache b", "- a a b", expect!["-1 a2 a3 b4"]);
+    check("- a cache b", "- a + b", expect!["-1 a2 +3 b4"]);
     check("- a a b", "- a cache b", expect!["-1 a2 cache3 b4"]);
-    // The same statement again.
+    // The same statement again: one more reading behind the first, and a cache behind the second.
     check(
         "begin a begin a",
         "begin a begin a",
         expect!["begin1 a2 begin3 a4"],
+    );
+    check(
+        "a b a cache c",
+        "a + + + b a + c",
+        expect!["a1 +2 +3 +4 b2 a3 +4 c5"],
     );
 }
 
