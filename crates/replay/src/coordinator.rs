@@ -234,7 +234,7 @@ impl Coordinator {
             return Claim::Outside;
         }
         if self.changes.is_some() {
-            return self.claim_changed(request, opening.hash);
+            return self.claim_changed(request, opening);
         }
         if opening.reads_alone && matching.is_none() && self.reads_for_another(request, opening) {
             return Claim::Outside;

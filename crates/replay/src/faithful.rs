@@ -368,7 +368,9 @@ fn verdict(
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     let mut remarks = ran.remarks;
-    remarks.extend(moved_reads(shared));
+    let moved = shared.monitor.with(|coordinator| coordinator.moved_reads());
+    let moved = moved.map(|(reads, statements)| Remark::MovedReads { reads, statements });
+    remarks.extend(moved);
     remarks.extend(remarks_on(
         plan,
         recording,
@@ -407,15 +409,6 @@ fn verdict(
         final_state,
         remarks,
     }
-}
-
-fn moved_reads(shared: &Shared) -> Option<Remark> {
-    shared.monitor.with(|coordinator| {
-        let reads = coordinator.moved().map(|(_, times)| times).sum();
-        let statements = coordinator.moved().map(|(text, _)| text.to_owned());
-        let statements: Vec<String> = statements.collect();
-        (!statements.is_empty()).then_some(Remark::MovedReads { reads, statements })
-    })
 }
 
 /// What makes the verdict less than complete.

@@ -28,6 +28,13 @@ pub struct Shapes {
     bodies: HashMap<ShapeId, Vec<u64>>,
 }
 
+/// Reads that are in one of two lists of statements: the recorded ones, and others.
+#[derive(Debug, Default)]
+pub struct Differing {
+    pub gone: Vec<u64>,
+    pub new: Vec<u64>,
+}
+
 impl Shapes {
     pub fn of(trace: &Trace) -> Self {
         let mut shapes = Self::default();
@@ -79,16 +86,20 @@ impl Shapes {
         self.looking.get(&shape).map(Vec::as_slice)
     }
 
+    /// The statements of a shape that the recording has, as hashes of their fingerprints.
+    pub fn statements(&self, shape: ShapeId) -> Option<&[u64]> {
+        self.statements.get(&shape).map(Vec::as_slice)
+    }
+
     /// The text of a recorded statement that does nothing but read.
     pub fn read(&self, hash: u64) -> Option<&str> {
         self.reads.get(&hash).map(String::as_str)
     }
 
-    /// The reads by which these statements differ from those of a transaction, if that is all:
-    /// recorded ones, that are here and not there or there and not here.
-    pub fn differ_by_reads(&self, shape: ShapeId, now: &[u64]) -> Option<Vec<u64>> {
+    /// The reads by which these statements differ from those of a transaction, if that is all.
+    pub fn differ_by_reads(&self, shape: ShapeId, now: &[u64]) -> Option<Differing> {
         let mut then = self.statements.get(&shape)?.as_slice();
-        let (mut now, mut differing) = (now, Vec::new());
+        let (mut now, mut differing) = (now, Differing::default());
         loop {
             let (first, other) = (then.first().copied(), now.first().copied());
             if first == other {
@@ -106,9 +117,13 @@ impl Shapes {
                 (Some(gone), Some(new)) => only(&gone, now) || !only(&new, then),
                 (gone, _) => gone.is_some(),
             };
-            let side = if is_gone { &mut then } else { &mut now };
-            differing.push(if is_gone { gone? } else { new? });
-            *side = &side[1..];
+            if is_gone {
+                differing.gone.push(gone?);
+                then = &then[1..];
+            } else {
+                differing.new.push(new?);
+                now = &now[1..];
+            }
         }
     }
 
@@ -140,6 +155,15 @@ impl Shapes {
         let common = recorded.iter().zip(&now).take_while(|(a, b)| a == b);
         common.count() + 1 >= both
     }
+}
+
+/// Statements that are fingerprints, as hashes.
+pub fn hashes(statements: &[String]) -> Vec<u64> {
+    let scripts = statements
+        .iter()
+        .map(|text| Script::of(text.as_bytes(), Dialect::default()));
+    let all = scripts.flat_map(|script| script.statements);
+    all.map(|one| one.fingerprint.hash).collect()
 }
 
 fn body(statements: &[String]) -> Vec<u64> {

@@ -408,6 +408,12 @@ pub enum Remark {
     OtherIsolation {
         transactions: u64,
     },
+    /// Reads that came in other transactions than originally, and are no differences: caches were
+    /// filled by another request.
+    MovedReads {
+        reads: u64,
+        statements: Vec<String>,
+    },
     CrossedGap {
         gap: Gap,
     },

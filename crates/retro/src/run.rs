@@ -199,6 +199,15 @@ struct Done {
     last_lines: Vec<String>,
     refused: BTreeMap<String, u64>,
     read_committed: u64,
+    /// Reads that moved, and their statements.
+    moved: Option<(u64, Vec<String>)>,
+}
+
+impl Done {
+    fn moved_reads(&self) -> Option<Remark> {
+        let (reads, statements) = self.moved.clone()?;
+        Some(Remark::MovedReads { reads, statements })
+    }
 }
 
 impl Attempt<'_> {
@@ -265,6 +274,7 @@ impl Attempt<'_> {
         running.shut_down().await;
         let read_committed = monitor.with(|coordinator| coordinator.counts().read_committed);
         let changes = monitor.with(|coordinator| coordinator.take_changes());
+        let moved = monitor.with(|coordinator| coordinator.moved_reads());
         let refused = shared
             .refused
             .lock()
@@ -283,6 +293,7 @@ impl Attempt<'_> {
             last_lines,
             refused,
             read_committed,
+            moved,
         })
     }
 
@@ -484,6 +495,7 @@ impl Attempt<'_> {
                 transactions: done.changes.counts.isolation,
             });
         }
+        remarks.extend(done.moved_reads());
         if done.changes.counts.let_go > 0 {
             remarks.push(Remark::LetGo {
                 transactions: done.changes.counts.let_go,

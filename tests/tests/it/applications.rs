@@ -62,12 +62,23 @@ impl Application {
     }
 
     fn replay(&self) -> Finished {
-        let mut command = self.stage.hindcast(&["replay", "--keep-going", "--trace"]);
+        self.again("replay", &["--keep-going"])
+    }
+
+    /// A retroaction of the application with this in its environment.
+    fn retro(&self, environment: &str, more: &[&str]) -> Finished {
+        let app = format!("{environment} exec {}", self.serve().join(" "));
+        self.again("retro", &[&["--app", &app], more].concat())
+    }
+
+    fn again(&self, what: &str, more: &[&str]) -> Finished {
+        let mut command = self.stage.hindcast(&[what, "--trace"]);
         command
             .arg(self.stage.trace())
+            .args(more)
             .env("HINDCAST_POSTGRES", self.stage.database_url())
             .env("DATABASE_URL", self.stage.database_url());
-        Process::start("replay", command, self.stage.folder()).wait()
+        Process::start(what, command, self.stage.folder()).wait()
     }
 }
 
@@ -80,4 +91,11 @@ fn django_with_logins_is_replayed_each_time() {
         assert!(replayed.contains("Verdict: faithful"), "{replayed}");
         assert!(replayed.contains("136 requests"), "{replayed}");
     }
+    // A line of it is changed: what lists show. Each user has asked for three.
+    let report = application.retro("CHANGED=1", &["--json"]).assert_code(0);
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    assert_eq!(report["counts"]["responses_changed"], 24);
+    let changed = report["responses"]["changed"].as_array().unwrap();
+    let lists = "GET /admin/notes/note/";
+    assert!(changed.iter().all(|one| one["of"] == lists), "{changed:?}");
 }

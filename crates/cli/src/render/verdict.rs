@@ -309,6 +309,22 @@ fn body(seen: &BodySeen) -> String {
     format!("{} bytes, digest {}{at}{excerpt}", seen.bytes, seen.digest)
 }
 
+/// That reads came in other requests than originally, and which.
+pub fn moved_reads(reads: u64, statements: &[String]) -> String {
+    let shown = statements.iter().take(READS_SHOWN);
+    let shown: Vec<String> = shown.map(|text| cut(text, 100).to_string()).collect();
+    let more = match statements.len().saturating_sub(READS_SHOWN) {
+        0 => String::new(),
+        more => format!("; and {}", count(more as u64, "other statement")),
+    };
+    format!(
+        "{} came in other requests than originally, as where the first request that needs \
+         something fills a cache: {}{more}",
+        count(reads, "read"),
+        shown.join("; ")
+    )
+}
+
 fn remark(remark: &Remark) -> String {
     match remark {
         Remark::ReadCommitted { transactions } => {
@@ -317,20 +333,7 @@ fn remark(remark: &Remark) -> String {
                 count(*transactions, "transaction")
             )
         }
-        Remark::MovedReads { reads, statements } => {
-            let shown = statements.iter().take(READS_SHOWN);
-            let shown: Vec<String> = shown.map(|text| cut(text, 100).to_string()).collect();
-            let more = match statements.len().saturating_sub(READS_SHOWN) {
-                0 => String::new(),
-                more => format!("; and {}", count(more as u64, "other statement")),
-            };
-            format!(
-                "{} came in other requests than originally, as where the first request that needs \
-                 something fills a cache: {}{more}",
-                count(*reads, "read"),
-                shown.join("; ")
-            )
-        }
+        Remark::MovedReads { reads, statements } => moved_reads(*reads, statements),
         Remark::CrossedGap { gap } => crate::commands::ls::gap_line(gap),
         Remark::OutsideWriteRefused { statement, times } => {
             format!(

@@ -8,17 +8,20 @@ use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::recording::Fate;
 use crate::shapes;
-use crate::transaction::{Ask, Claim, Ended, EndedAs};
+use crate::transaction::{Ask, Claim, Ended, EndedAs, Opening};
 
 impl Coordinator {
     /// Changed code: by the first statement, else by position, unless it is known to be one that is
     /// added.
-    pub(super) fn claim_changed(&mut self, request: Request, opening: u64) -> Claim {
+    pub(super) fn claim_changed(&mut self, request: Request, opening: Opening) -> Claim {
+        let reads = opening.reads_alone && self.shapes.read(opening.hash).is_some();
+        let opening = opening.hash;
         let changes = self.changes.as_mut().expect("the code is changed");
         if changes.is_retry(request, opening) {
             return Claim::Added(changes.add(request, opening, true));
         }
-        let added = changes.is_known_as_added(opening);
+        // A read that another request did takes the place of no other transaction.
+        let added = reads || changes.is_known_as_added(opening);
         let in_place = self.unclaimed(request).next().filter(|_| !added);
         let found = self.matching(request, opening).or(in_place);
         let Some(tx) = found else {
@@ -274,6 +277,7 @@ impl Coordinator {
     }
 
     pub fn take_changes(&mut self) -> Option<Changes> {
+        self.settle_changes();
         self.changes.as_mut().map(std::mem::take)
     }
 }

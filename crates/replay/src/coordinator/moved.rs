@@ -14,9 +14,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use hindcast_order::{Request, Tx};
+use hindcast_trace::ShapeId;
 
 use super::Coordinator;
+use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::recording::{Answer, Fate};
+use crate::shapes::{self, Differing};
 use crate::transaction::{Ended, EndedAs, Opening};
 use crate::verdict::DivergenceKind;
 
@@ -118,7 +121,7 @@ impl Coordinator {
         };
         self.moved.suspects.push(Suspect {
             tx,
-            reads,
+            reads: [reads.gone, reads.new].concat(),
             otherwise: DivergenceKind::OtherStatements {
                 expected: shape,
                 actual: ended.shape,
@@ -164,6 +167,86 @@ impl Coordinator {
                 self.diverge_at(suspect.tx, suspect.otherwise);
             }
         }
+    }
+
+    /// Changed code has ended: what is different by nothing but reads that came in one transaction
+    /// instead of another is no difference.
+    pub(super) fn settle_changes(&mut self) {
+        let Some(mut changes) = self.changes.take() else {
+            return;
+        };
+        let all = changes.differing.iter();
+        let reads: Vec<Option<Differing>> = all.map(|one| self.reads_of(&changes, one)).collect();
+        let all = || reads.iter().flatten();
+        let gone: HashSet<u64> = all().flat_map(|one| &one.gone).copied().collect();
+        let new: HashSet<u64> = all().flat_map(|one| &one.new).copied().collect();
+        let moved: Vec<bool> = reads
+            .iter()
+            .map(|one| {
+                one.as_ref().is_some_and(|one| {
+                    let from = one.gone.iter().all(|read| new.contains(read));
+                    from && one.new.iter().all(|read| gone.contains(read))
+                })
+            })
+            .collect();
+        let mut at = 0..;
+        let counts = &mut changes.counts;
+        changes.differing.retain(|one| {
+            let at = at.next().expect("it has no end");
+            if !moved[at] {
+                return true;
+            }
+            match one.kind {
+                DifferenceKind::Added { .. } => counts.added -= 1,
+                DifferenceKind::Deleted { .. } => counts.deleted -= 1,
+                _ => (counts.statements, counts.same) = (counts.statements - 1, counts.same + 1),
+            }
+            let of = reads[at]
+                .iter()
+                .flat_map(|one| one.gone.iter().chain(&one.new));
+            of.for_each(|&read| self.moved.count(read));
+            false
+        });
+        self.changes = Some(changes);
+    }
+
+    /// The reads by which a transaction of changed code is different, if that is all.
+    fn reads_of(&self, changes: &Changes, difference: &Difference) -> Option<Differing> {
+        let statements = |shape: &ShapeId| match self.shapes.statements(*shape) {
+            Some(recorded) => Some(recorded.to_vec()),
+            None => changes.shapes.get(shape).map(|texts| shapes::hashes(texts)),
+        };
+        match (&difference.kind, difference.tx) {
+            (DifferenceKind::Statements { shape }, Some(tx)) => {
+                let recorded = self.recording.transaction(tx).shape;
+                self.shapes.differ_by_reads(recorded, &statements(shape)?)
+            }
+            (DifferenceKind::Deleted { into: None }, Some(tx)) if self.only_reads(tx) => {
+                let gone = self
+                    .shapes
+                    .statements(self.recording.transaction(tx).shape)?;
+                let (gone, new) = (gone.to_vec(), Vec::new());
+                (gone.len() == 1).then_some(Differing { gone, new })
+            }
+            (
+                DifferenceKind::Added {
+                    shape, error: None, ..
+                },
+                _,
+            ) => {
+                let (gone, new) = (Vec::new(), statements(shape)?);
+                let reads = matches!(new[..], [one] if self.shapes.read(one).is_some());
+                reads.then_some(Differing { gone, new })
+            }
+            _ => None,
+        }
+    }
+
+    /// How many reads moved, and their statements; `None`: none.
+    pub fn moved_reads(&self) -> Option<(u64, Vec<String>)> {
+        let reads = self.moved().map(|(_, times)| times).sum();
+        let statements = self.moved().map(|(text, _)| text.to_owned());
+        (reads > 0).then(|| (reads, statements.collect()))
     }
 
     /// The reads that moved, and how often.

@@ -275,7 +275,7 @@ impl Replay {
             for new in &self.divergences()[divergences..] {
                 self.shown += &format!("    {new}\n");
             }
-            for new in &self.differing()[differing..] {
+            for new in self.differing().get(differing..).unwrap_or_default() {
                 self.shown += &format!("    {new}\n");
             }
         }
@@ -379,6 +379,13 @@ impl Replay {
                 coordinator.let_go(&asks);
             }
             "settle" => coordinator.settle_moved(),
+            "settle-changes" => {
+                let changes = coordinator.take_changes().expect("the code is changed");
+                let differing = changes.differing.iter();
+                let differing: Vec<String> =
+                    differing.map(|one| format!("{:?}", one.kind)).collect();
+                return format!("{differing:?} {:?}", changes.counts);
+            }
             "moved" => {
                 let moved = coordinator.moved();
                 let moved: Vec<String> = moved

@@ -499,6 +499,9 @@ fn remark(remark: &Remark) -> String {
             "{} ran with the recorded statements at another isolation, which the changed service asked for",
             count(*transactions, "transaction")
         ),
+        Remark::MovedReads { reads, statements } => {
+            crate::render::verdict::moved_reads(*reads, statements)
+        }
         Remark::CrossedGap { gap } => format!(
             "{}. What is missing there may show as a difference",
             crate::commands::ls::gap_line(gap)

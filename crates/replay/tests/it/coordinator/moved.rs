@@ -175,3 +175,89 @@ fn reads_move_into_transactions_and_out_of_them() {
         "#]],
     );
 }
+
+#[test]
+fn of_changed_code_a_read_that_moved_is_no_difference() {
+    let recording = "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 sees 100: SELECT name FROM kind
+         tx 1 30..40 xid 100 sees 100: UPDATE t SET a = $1
+         tx 2 50..60 xid 101 sees 101: BEGIN; UPDATE t SET a = $1; COMMIT";
+    // Into a transaction, and into a request.
+    check(
+        How::Changed,
+        recording,
+        "claim 1 UPDATE t SET a = 7
+         ended 1
+         answered 1
+         claim 2 UPDATE t SET a = 8
+         ended 2 statements BEGIN; SELECT name FROM kind; UPDATE t SET a = 1; COMMIT
+         answered 2
+         settle-changes
+         moved",
+        expect![[r#"
+            claim 1 UPDATE t SET a = 7 => Run(Tx(1)) +1
+            ended 1 +1
+            answered 1 +2
+                Some(Tx(0)) Some(Request(0)) Deleted { into: None }
+            claim 2 UPDATE t SET a = 8 => Run(Tx(2)) +1
+            ended 2 statements BEGIN; SELECT name FROM kind; UPDATE t SET a = 1; COMMIT +1
+                Some(Tx(2)) Some(Request(1)) Statements { shape: ShapeId(99) }
+            answered 2 +1
+            settle-changes => [] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, ghosts_failed: 0, isolation: 0 }
+            moved => 2× SELECT name FROM kind
+        "#]],
+    );
+    check(
+        How::Changed,
+        recording,
+        "claim 1 UPDATE t SET a = 7
+         ended 1
+         answered 1
+         claim 2 SELECT name FROM kind
+         ended added-0 statements SELECT name FROM kind
+         claim 2 UPDATE t SET a = 8
+         ended 2
+         answered 2
+         settle-changes
+         moved",
+        expect![[r#"
+            claim 1 UPDATE t SET a = 7 => Run(Tx(1)) +1
+            ended 1 +1
+            answered 1 +2
+                Some(Tx(0)) Some(Request(0)) Deleted { into: None }
+            claim 2 SELECT name FROM kind => Added(0)
+            ended added-0 statements SELECT name FROM kind
+                None Some(Request(1)) Added { shape: ShapeId(99), error: None, retry: false }
+            claim 2 UPDATE t SET a = 8 => Run(Tx(2)) +1
+            ended 2 +1
+            answered 2 +1
+            settle-changes => [] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, ghosts_failed: 0, isolation: 0 }
+            moved => 2× SELECT name FROM kind
+        "#]],
+    );
+    // It came nowhere else: the change did that.
+    check(
+        How::Changed,
+        recording,
+        "claim 1 UPDATE t SET a = 7
+         ended 1
+         answered 1
+         claim 2 UPDATE t SET a = 8
+         ended 2
+         answered 2
+         settle-changes
+         moved",
+        expect![[r#"
+            claim 1 UPDATE t SET a = 7 => Run(Tx(1)) +1
+            ended 1 +1
+            answered 1 +2
+                Some(Tx(0)) Some(Request(0)) Deleted { into: None }
+            claim 2 UPDATE t SET a = 8 => Run(Tx(2)) +1
+            ended 2 +1
+            answered 2 +1
+            settle-changes => ["Deleted { into: None }"] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 0, ghosts_failed: 0, isolation: 0 }
+            moved
+        "#]],
+    );
+}
