@@ -113,7 +113,7 @@ def retroacted(application, trace, requests):
     found = changed(application.retro(trace, "CHANGED=1"))
     if found != touched:
         raise SystemExit(f"Error: the change touches {sorted(touched)}, and retro reports {sorted(found)}")
-    return "{} responses, {} transactions".format(*by_index), f"{len(found)} of {len(touched)}"
+    return "{} responses, different transactions: {}".format(*by_index), f"{len(found)} of {len(touched)}"
 
 
 def main():
