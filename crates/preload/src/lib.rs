@@ -55,7 +55,7 @@ macro_rules! shim {
 const SHIMS: [Shim; 3] = [
     Shim {
         runtime: "Node",
-        files: &[shim!("node.cjs")],
+        files: &[shim!("node.cjs"), shim!("node_pins.cjs")],
         variable: "NODE_OPTIONS",
         says: |file| option("--require=", file),
         separator: " ",

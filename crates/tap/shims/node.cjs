@@ -1,8 +1,9 @@
 // Tells the tap on whose behalf Node writes to its database: loaded by `node --require`, which also
 // loads it in worker threads. Without the tap it does nothing.
 //
-//   a request is emitted ──▶ its number is the store of its async context
+//   a request is emitted ──▶ its turn, with its number, is the store of its async context
 //   a socket is written to ─▶ the store's number is told of the socket
+//   bytes are drawn, or the clock is read ──▶ for the store's number (node_pins.cjs)
 //   a socket is answered ───▶ listeners run for nobody; promises keep their own contexts
 //
 // A driver may write for one request while it works for another, from a queue. So a socket is
@@ -26,15 +27,23 @@
     if (!AsyncLocalStorage || typeof write !== "function") return;
 
     const storage = new AsyncLocalStorage();
+    const pin = require("./node_pins.cjs");
+    class Turn extends pin.Pins {
+        constructor(number) {
+            super();
+            this.number = number;
+        }
+    }
+    pin(() => storage.getStore());
     const WIRE = Symbol("hindcast wire");
     const WAITS = Symbol("hindcast waits");
     const BOUND = Symbol("hindcast bound");
     let serves = false;
 
     function bound(work) {
-        const number = storage.getStore();
+        const turn = storage.getStore();
         return function () {
-            return storage.run(number, () => Reflect.apply(work, this, arguments));
+            return storage.run(turn, () => Reflect.apply(work, this, arguments));
         };
     }
 
@@ -50,17 +59,18 @@
             bytes.fill(0);
             fs.writeSync(RESERVED, bytes, 0, 8, null);
         }
-        const number = numberOf(request && request.socket, response);
-        return storage.run(number, () => Reflect.apply(emitOfServer, this, arguments));
+        const turn = turnOf(request && request.socket, response);
+        return storage.run(turn, () => Reflect.apply(emitOfServer, this, arguments));
     };
 
-    function numberOf(socket, response) {
+    function turnOf(socket, response) {
         const descriptor = descriptorOf(socket);
         // A request that came before the one in front of it was answered has no number of its own.
         const waits = response && socket && socket._httpMessage && socket._httpMessage !== response;
         if (descriptor < 0 || waits) return undefined;
         fs.readSync(RESERVED, bytes, 0, 8, descriptor);
-        return bytes.readBigUInt64LE() || undefined;
+        const number = bytes.readBigUInt64LE();
+        return number ? new Turn(number) : undefined;
     }
 
     function descriptorOf(socket) {
@@ -101,10 +111,12 @@
         // How many answers are to come, and whether something was asked since without an end.
         pending = 0;
         open = false;
+        // Whether the session has begun.
+        begun = false;
         owner = undefined;
 
         // Returns on whose behalf.
-        writes(chunks, number) {
+        writes(chunks, turn) {
             const counts = { P: 0, B: 0, ends: 0 };
             const { pending, open } = this;
             for (const chunk of chunks) {
@@ -116,15 +128,16 @@
                 });
             }
             // What has no context goes on with what was begun.
-            const goesOn = pending === 0 && open && number === undefined;
+            const goesOn = pending === 0 && open && turn === undefined;
             if (counts.P > 1 || counts.B > 1 || counts.ends > 1) this.owner = undefined;
-            else if (pending === 0 && !open) this.owner = number;
-            else if (this.owner !== number && !goesOn) this.owner = undefined;
+            else if (pending === 0 && !open) this.owner = turn;
+            else if (this.owner !== turn && !goesOn) this.owner = undefined;
             return this.owner;
         }
 
         reads(chunk) {
             this.answered.take(chunk, type => {
+                if (type === "Z") this.begun = true;
                 if (type === "Z" && this.pending > 0) this.pending -= 1;
                 if (type === "Z" && this.pending === 0) this.open = false;
             });
@@ -146,20 +159,20 @@
     // Writes. One that waits for the connection comes here again, in the connection's context.
     Socket.prototype._writeGeneric = function _writeGeneric(several, data) {
         if (this._server) return Reflect.apply(write, this, arguments);
-        let number = storage.getStore();
+        let turn = storage.getStore();
         if (this.connecting) {
-            this[WAITS] = { number };
+            this[WAITS] = { turn };
             return Reflect.apply(write, this, arguments);
         }
         if (this[WAITS]) {
-            number = this[WAITS].number;
+            turn = this[WAITS].turn;
             this[WAITS] = undefined;
         }
         const chunks = several ? data.map(entry => entry.chunk) : [data];
         const wire = wireOf(this, chunks[0]);
-        if (wire) number = wire.writes(chunks.map(toBuffer), number);
-        else if (!(this._httpMessage instanceof http.ClientRequest)) number = undefined;
-        tell(this, number);
+        if (wire) turn = wire.writes(chunks.map(toBuffer), turn);
+        else if (!(this._httpMessage instanceof http.ClientRequest)) turn = undefined;
+        tell(this, turn ? turn.number : 0n);
         return Reflect.apply(write, this, arguments);
     };
 
@@ -168,7 +181,7 @@
         const descriptor = descriptorOf(socket);
         if (!serves || descriptor < 0 || (TOLD in socket && socket[TOLD] === number)) return;
         socket[TOLD] = number;
-        bytes.writeBigUInt64LE(number || 0n);
+        bytes.writeBigUInt64LE(number);
         fs.writeSync(RESERVED, bytes, 0, 8, descriptor);
     }
 
@@ -179,9 +192,10 @@
         if (this._server) return Reflect.apply(emitOfSocket, this, arguments);
         const wire = this[WIRE];
         const answers = wire && event === "data" && Buffer.isBuffer(chunk);
-        const number = answers && this[BOUND] ? wire.owner : undefined;
+        // What a login to the database draws is not the request's.
+        const turn = answers && this[BOUND] && wire.begun ? wire.owner : undefined;
         if (answers) wire.reads(chunk);
-        return storage.run(number, () => Reflect.apply(emitOfSocket, this, arguments));
+        return storage.run(turn, () => Reflect.apply(emitOfSocket, this, arguments));
     };
 
     // `pg`: who waits for a connection, or in a connection's queue, keeps its context.

@@ -58,6 +58,7 @@ mod hooks;
 mod listeners;
 mod pins;
 mod process;
+mod python;
 mod real;
 mod thread;
 mod tls;

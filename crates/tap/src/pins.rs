@@ -18,14 +18,22 @@ use crate::{process, thread, tls, turns};
 /// # Safety
 /// There is room for so many bytes.
 pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
+    // What encryption draws is for the connection, which may be made for another request next time.
+    // So is what proves a password.
+    // SAFETY: as the caller promises.
+    !tls::is_inside() && unsafe { draw_for(turns::of_code(), bytes, length) }
+}
+
+/// The same for another request than the thread's.
+///
+/// # Safety
+/// As for [`draw`].
+pub unsafe fn draw_for(request: u64, bytes: *mut u8, length: usize) -> bool {
     let Some(board) = process::board().filter(|_| !bytes.is_null()) else {
         return false;
     };
-    let request = turns::current();
-    // What encryption draws is for the connection, which may be made for another request next time.
-    // So is what proves a password.
     let is_connecting = || board.pins().place(request) == Place::CONNECTING;
-    if request == 0 || length == 0 || tls::is_inside() || is_connecting() {
+    if request == 0 || length == 0 || is_connecting() {
         return false;
     }
     let draw = match board.replays() {
@@ -47,10 +55,14 @@ pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
 
 /// What the wall clock shows to the program, where libc says `real`; in nanoseconds since 1970.
 pub fn wall_clock(reads: Reads, real: i64) -> i64 {
+    wall_clock_of(turns::of_code(), reads, real)
+}
+
+/// The same for another request than the thread's.
+pub fn wall_clock_of(request: u64, reads: Reads, real: i64) -> i64 {
     let Some(board) = process::board() else {
         return real;
     };
-    let request = turns::current();
     if board.replays() {
         let now = process::now() as i64;
         let again = board.pins().read_again(request, reads, real, now);
@@ -88,7 +100,7 @@ pub fn deadline(of: &libc::timespec) -> Option<libc::timespec> {
     if !(WALL_CLOCK_FROM..WALL_CLOCK_TO).contains(&of.tv_sec) || !(0..NANOS).contains(&of.tv_nsec) {
         return None;
     }
-    let ahead = board.pins().ahead(turns::current());
+    let ahead = board.pins().ahead(turns::of_code());
     let real = nanos(of).saturating_sub(ahead).max(1);
     Some(timespec(real))
 }

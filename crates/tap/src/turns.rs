@@ -21,7 +21,7 @@ use hindcast_taplog::board::{Line, REQUEST_HEADER};
 use hindcast_taplog::pins::Place;
 
 use crate::descriptors::{self, Entry};
-use crate::process;
+use crate::{process, python};
 
 /// A descriptor that no program has, for those who know better: see `hooks::reserved`. It never
 /// reaches the kernel.
@@ -173,6 +173,15 @@ pub fn current() -> u64 {
             false => 0,
         }
     })
+}
+
+/// The request that the code works on which the thread runs at this moment; 0: none, or it is not
+/// known. In a loop that serves several, another one than that of the thread.
+pub fn of_code() -> u64 {
+    match current() {
+        0 => python::request(),
+        request => request,
+    }
 }
 
 /// From here on the thread works on this request; `None`: on what it reads.

@@ -201,6 +201,11 @@ impl Pins {
         self.key.set(key);
     }
 
+    /// Whether what requests of a recording draw and read is pinned.
+    pub fn has_key(&self) -> bool {
+        self.key.get().is_some()
+    }
+
     /// Where the next draw of a recorded request comes from; `None`: from the kernel.
     pub fn draw(&self, request: u64) -> Option<Draw> {
         let key = self.key.get()?;

@@ -22,6 +22,7 @@ mod inside_extension;
 mod inside_faults;
 mod inside_loops;
 mod inside_tls;
+mod languages;
 mod modes;
 mod pins;
 mod prune;

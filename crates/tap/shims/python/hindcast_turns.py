@@ -3,6 +3,8 @@
     data of a connection arrives ──▶ its request is in the context, of which tasks get copies
     work is handed to a thread ────▶ the thread works for the request of who hands it over
     a driver writes ───────────────▶ the request is told of the connection
+    random bytes are drawn ────────▶ the thread works for the context's request until they are
+    the clock is read ─────────────▶ the tap looks into the context itself
 
 Nothing is told before a loop of asyncio or uvloop serves: threads that read their requests themselves
 are known without. Without the tap it does nothing. TLS and HTTP/2 have no turn.
@@ -13,6 +15,8 @@ import sys
 from contextvars import ContextVar
 
 RESERVED = 0x48494E44
+# Where the tap is told which variable has the request.
+PYTHON = 3 << 32
 NOBODY = bytes(8)
 
 # The number of the request that is worked on: eight bytes, as the tap has it.
@@ -78,6 +82,7 @@ def server(real):
         serves = True
         # What a loop does for no request is nobody's.
         os.write(RESERVED, NOBODY)
+        os.pwrite(RESERVED, id(REQUEST).to_bytes(8, "little"), PYTHON)
 
         def factory():
             protocol = protocol_factory()
@@ -248,6 +253,27 @@ def psycopg(real):
 # Randomness.
 
 
+def drawing(real):
+    """In a loop's thread: Python lets others run while it draws, and the tap cannot look then."""
+
+    def draw(*args, **kwargs):
+        request = REQUEST.get() if serves else None
+        if request is None or not in_loop():
+            return real(*args, **kwargs)
+        os.write(RESERVED, request)
+        try:
+            return real(*args, **kwargs)
+        finally:
+            os.write(RESERVED, NOBODY)
+
+    return draw
+
+
+def in_loop():
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
 def randomness(module):
     """The module's own generator draws from the system, which is the same in a replay.
 
@@ -351,6 +377,8 @@ def begin():
     except OSError:
         return
     sys.meta_path.insert(0, Finder)
+    for name in ("urandom", "getrandom"):
+        replace(os, name, drawing)
 
 
 begin()

@@ -5,14 +5,25 @@
 //!   pread  at offset N   the request that was read last from descriptor N
 //!   write                whose turn this thread is; nothing: it is not told any more
 //!   pwrite at offset N   on whose behalf descriptor N is written to; nothing: its thread's
+//!
+//!   pread  at DRAW       what a request draws next, whose number is in the first bytes
+//!   pread  at CLOCK      what it reads of the wall clock next, in nanoseconds since 1970
+//!   pwrite at PYTHON     the address of the context variable in which Python has its request
 //! ```
 //!
-//! A number is eight bytes, the lowest first.
+//! A number is eight bytes, the lowest first. Nothing is drawn or read where the kernel is to be
+//! asked, which is always so without pins.
 
+use hindcast_taplog::pins::Reads;
 use libc::{c_int, c_void, off_t, off64_t, size_t, ssize_t};
 
 use crate::real::real;
-use crate::turns;
+use crate::{pins, process, python, turns};
+
+/// Offsets that are no descriptors.
+const DRAW: i64 = 1 << 32;
+const CLOCK: i64 = 2 << 32;
+const PYTHON: i64 = 3 << 32;
 
 /// # Safety
 /// There is room for so many bytes.
@@ -46,6 +57,63 @@ fn descriptor(offset: i64) -> c_int {
     c_int::try_from(offset).unwrap_or(-1)
 }
 
+/// # Safety
+/// There are so many bytes, and room for as many.
+unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match offset {
+            DRAW | CLOCK if length < size_of::<u64>() => 0,
+            DRAW => {
+                let request = u64::from_le(bytes.cast::<u64>().read_unaligned());
+                match pins::draw_for(request, bytes.cast(), length) {
+                    true => length as ssize_t,
+                    false => 0,
+                }
+            }
+            CLOCK => {
+                let request = u64::from_le(bytes.cast::<u64>().read_unaligned());
+                match process::board()
+                    .is_some_and(|board| (board.replays() || board.pins().has_key()))
+                {
+                    true => {
+                        let shown = pins::wall_clock_of(request, Reads::Instant, real_time());
+                        answer(shown as u64, bytes, length)
+                    }
+                    false => 0,
+                }
+            }
+            _ => answer(turns::read_from(descriptor(offset)), bytes, length),
+        }
+    }
+}
+
+/// # Safety
+/// There are so many bytes.
+unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t {
+    // SAFETY: as the caller promises; who tells of Python's variable is the shim in it.
+    unsafe {
+        match offset {
+            PYTHON => told(bytes, length, |variable| {
+                python::set(variable.unwrap_or(0) as usize);
+            }),
+            _ => told(bytes, length, |request| {
+                turns::set_of(descriptor(offset), request);
+            }),
+        }
+    }
+}
+
+fn real_time() -> i64 {
+    // SAFETY: zeros are a time, and the memory is ours.
+    unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        let clock = libc::CLOCK_REALTIME;
+        real!(fn clock_gettime(libc::clockid_t, *mut libc::timespec) -> c_int)(clock, &mut time);
+        pins::nanos(&time)
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(
     from: c_int,
@@ -56,7 +124,7 @@ pub unsafe extern "C" fn pread(
     // SAFETY: what the caller gave.
     unsafe {
         match from {
-            turns::RESERVED => answer(turns::read_from(descriptor(offset)), bytes, length),
+            turns::RESERVED => asked_at(offset, bytes, length),
             _ => real!(fn pread(c_int, *mut c_void, size_t, off_t) -> ssize_t)(
                 from, bytes, length, offset,
             ),
@@ -74,7 +142,7 @@ pub unsafe extern "C" fn pread64(
     // SAFETY: what the caller gave.
     unsafe {
         match from {
-            turns::RESERVED => answer(turns::read_from(descriptor(offset)), bytes, length),
+            turns::RESERVED => asked_at(offset, bytes, length),
             _ => real!(fn pread64(c_int, *mut c_void, size_t, off64_t) -> ssize_t)(
                 from, bytes, length, offset,
             ),
@@ -89,11 +157,10 @@ pub unsafe extern "C" fn pwrite(
     length: size_t,
     offset: off_t,
 ) -> ssize_t {
-    let tell = |request| turns::set_of(descriptor(offset), request);
     // SAFETY: what the caller gave.
     unsafe {
         match to {
-            turns::RESERVED => told(bytes, length, tell),
+            turns::RESERVED => told_at(offset, bytes, length),
             _ => real!(fn pwrite(c_int, *const c_void, size_t, off_t) -> ssize_t)(
                 to, bytes, length, offset,
             ),
@@ -108,11 +175,10 @@ pub unsafe extern "C" fn pwrite64(
     length: size_t,
     offset: off64_t,
 ) -> ssize_t {
-    let tell = |request| turns::set_of(descriptor(offset), request);
     // SAFETY: what the caller gave.
     unsafe {
         match to {
-            turns::RESERVED => told(bytes, length, tell),
+            turns::RESERVED => told_at(offset, bytes, length),
             _ => real!(fn pwrite64(c_int, *const c_void, size_t, off64_t) -> ssize_t)(
                 to, bytes, length, offset,
             ),

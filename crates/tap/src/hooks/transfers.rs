@@ -22,7 +22,7 @@ fn stays(flags: c_int) -> bool {
 /// Whether the bytes were drawn for the request that the thread works on.
 unsafe fn draws(descriptor: c_int, bytes: *mut c_void, length: size_t) -> bool {
     // SAFETY: what the caller gave.
-    turns::current() != 0
+    turns::of_code() != 0
         && descriptors::is_random(descriptor)
         && unsafe { pins::draw(bytes.cast(), length) }
 }

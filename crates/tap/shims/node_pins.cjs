@@ -1,0 +1,278 @@
+// What code in Node draws and reads of the clock while it works for a request comes from the tap, so
+// that a replay draws and reads the same. What Node keeps from one request to the next (blocks of random
+// bytes, the state of `Math.random`) would be in another state in a replay. Node's own modules have
+// taken their clock and generator before this is loaded, and keep them.
+//
+//   turn of the code that asks ──▶ the tap ──▶ bytes, or the time
+//
+// Code that works for no request gets what it would have got without.
+"use strict";
+const crypto = require("crypto");
+const fs = require("fs");
+const Module = require("module");
+
+const RESERVED = 0x48494e44;
+const DRAW = 2 ** 32;
+const CLOCK = 2 * 2 ** 32;
+// A number of a request.
+const NUMBER = 8;
+// What a request reads of the clock after so many times costs no more than without.
+const READINGS = 250;
+// Numbers of `Math.random` that are drawn at once.
+const RANDOMS = 32;
+
+const { readSync } = fs;
+const number = Buffer.alloc(NUMBER);
+
+// How a turn begins.
+class Pins {
+    readings = 0;
+    // The time that was read last, in milliseconds.
+    time = 0;
+    randoms = undefined;
+    used = 0;
+}
+
+// Bytes that nobody has drawn before; `undefined`: they are Node's to draw.
+function drawn(turn, length) {
+    const bytes = Buffer.alloc(Math.max(length, NUMBER));
+    bytes.writeBigUInt64LE(turn.number);
+    const count = readSync(RESERVED, bytes, 0, bytes.length, DRAW);
+    return count === bytes.length ? bytes.subarray(0, length) : undefined;
+}
+
+function put(bytes, place) {
+    if (bytes) place.set(bytes);
+}
+
+// A function in the place of another one, with all that belongs to that.
+function replace(owner, name, make) {
+    const own = Object.getOwnPropertyDescriptor(owner, name);
+    if (!own || typeof own.value !== "function" || !own.writable) return;
+    const made = make(own.value);
+    Object.defineProperties(made, Object.getOwnPropertyDescriptors(own.value));
+    Object.defineProperty(owner, name, { ...own, value: made });
+}
+
+// What part of an array is filled.
+function part(array, offset, size) {
+    const width = array.BYTES_PER_ELEMENT || 1;
+    const from = (offset || 0) * width;
+    const length = size === undefined ? array.byteLength - from : size * width;
+    return new Uint8Array(array.buffer || array, (array.byteOffset || 0) + from, length);
+}
+
+// As Node computes it: what is above the last multiple of the range is drawn again.
+function integer(turn, least, bound) {
+    const BYTES = 6;
+    const range = bound - least;
+    const limit = 2 ** (8 * BYTES) - (2 ** (8 * BYTES) % range);
+    for (;;) {
+        const bytes = drawn(turn, BYTES);
+        if (!bytes) return undefined;
+        const value = bytes.readUIntBE(0, BYTES);
+        if (value < limit) return least + (value % range);
+    }
+}
+
+function uuid(turn) {
+    const bytes = drawn(turn, 16);
+    if (!bytes) return undefined;
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    return bytes.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}
+
+// In each, Node's own function looks at what it is given, and says what is wrong with that. What is
+// drawn in the background is drawn in the order in which it is asked for.
+function pinCrypto(current) {
+    for (const name of ["randomBytes", "pseudoRandomBytes", "prng", "rng"]) {
+        replace(crypto, name, real => function randomBytes(size, callback) {
+            const turn = current();
+            if (!turn) return Reflect.apply(real, this, arguments);
+            if (callback === undefined) {
+                const bytes = real(size);
+                put(drawn(turn, bytes.length), bytes);
+                return bytes;
+            }
+            let pinned;
+            real(size, typeof callback !== "function" ? callback : function (error, bytes) {
+                if (!error) put(pinned, bytes);
+                return Reflect.apply(callback, this, arguments);
+            });
+            pinned = drawn(turn, size);
+        });
+    }
+    replace(crypto, "randomFillSync", real => function randomFillSync(array, offset, size) {
+        const turn = current();
+        const filled = Reflect.apply(real, this, arguments);
+        if (turn) {
+            const place = part(array, offset, size);
+            put(drawn(turn, place.length), place);
+        }
+        return filled;
+    });
+    replace(crypto, "randomFill", real => function randomFill(array, ...more) {
+        const [turn, callback] = [current(), more[more.length - 1]];
+        if (!turn || typeof callback !== "function") return Reflect.apply(real, this, arguments);
+        let pinned;
+        let place;
+        const filled = function (error) {
+            if (!error) put(pinned, place);
+            return Reflect.apply(callback, this, arguments);
+        };
+        real(array, ...more.slice(0, -1), filled);
+        place = part(array, ...more.slice(0, -1));
+        pinned = drawn(turn, place.length);
+    });
+    replace(crypto, "randomInt", real => function randomInt(least, bound, callback) {
+        const turn = current();
+        if (!turn) return Reflect.apply(real, this, arguments);
+        const alone = bound === undefined || typeof bound === "function";
+        const done = alone ? bound : callback;
+        const pinned = () => (alone ? integer(turn, 0, least) : integer(turn, least, bound));
+        if (done === undefined) {
+            const value = Reflect.apply(real, this, arguments);
+            return pinned() ?? value;
+        }
+        let value;
+        const say = function (error, own) {
+            return Reflect.apply(done, this, error ? arguments : [undefined, value ?? own]);
+        };
+        const again = typeof done === "function" ? say : done;
+        Reflect.apply(real, this, alone ? [least, again] : [least, bound, again]);
+        value = pinned();
+    });
+    replace(crypto, "randomUUID", real => randomUuid(real, current));
+    const web = crypto.webcrypto && Object.getPrototypeOf(crypto.webcrypto);
+    if (!web) return;
+    replace(web, "randomUUID", real => randomUuid(real, current));
+    replace(web, "getRandomValues", real => function getRandomValues(array) {
+        const filled = Reflect.apply(real, this, arguments);
+        const turn = current();
+        const place = turn && part(array);
+        if (turn && place.length) put(drawn(turn, place.length), place);
+        return filled;
+    });
+}
+
+function randomUuid(real, current) {
+    return function randomUUID() {
+        const own = Reflect.apply(real, this, arguments);
+        const turn = current();
+        return (turn && uuid(turn)) || own;
+    };
+}
+
+function pinMath(current) {
+    replace(Math, "random", real => function random() {
+        const turn = current();
+        if (!turn) return real();
+        if (!turn.randoms || turn.used === turn.randoms.length) {
+            turn.randoms = drawn(turn, RANDOMS * NUMBER);
+            turn.used = 0;
+            if (!turn.randoms) return real();
+        }
+        const high = turn.randoms.readUInt32LE(turn.used) >>> 5;
+        const low = turn.randoms.readUInt32LE(turn.used + 4) >>> 6;
+        turn.used += NUMBER;
+        return (high * 2 ** 26 + low) / 2 ** 53;
+    });
+}
+
+function pinClock(current) {
+    const RealDate = Date;
+    const realNow = Date.now;
+    leavePools(RealDate, realNow);
+    function now(turn) {
+        if (turn.readings < READINGS) {
+            turn.readings += 1;
+            number.writeBigUInt64LE(turn.number);
+            if (readSync(RESERVED, number, 0, NUMBER, CLOCK) === NUMBER) {
+                return (turn.time = Number(number.readBigInt64LE() / 1000000n));
+            }
+        }
+        return Math.max(turn.time, realNow());
+    }
+    replace(Date, "now", () => ({ now() {
+        const turn = current();
+        return turn ? now(turn) : realNow();
+    } }).now);
+    const Pinned = new Proxy(RealDate, {
+        construct(real, given, target) {
+            const turn = given.length === 0 && current();
+            const asked = turn ? [now(turn)] : given;
+            return Reflect.construct(real, asked, target === Pinned ? real : target);
+        },
+        apply() {
+            return new Pinned().toString();
+        },
+    });
+    RealDate.prototype.constructor = Pinned;
+    globalThis.Date = Pinned;
+}
+
+// Pools of connections read the clock more or less often, by who else wants a connection.
+const isPool = /[\\/]node_modules[\\/](tarn|generic-pool|sequelize-pool|pg-pool)[\\/]/;
+const isStrict = /^\s*(\/\*[^]*?\*\/\s*|\/\/.*\s*)*["']use strict["']/;
+function leavePools(RealDate, now) {
+    const get = (of, name) => (name === "now" ? now : Reflect.get(of, name));
+    const value = new Proxy(RealDate, { get });
+    Object.defineProperty(globalThis, Symbol.for("hindcast real date"), { value });
+    const compile = Module.prototype._compile;
+    Module.prototype._compile = function _compile(text, file) {
+        if (!isPool.test(file)) return Reflect.apply(compile, this, arguments);
+        const strict = isStrict.test(text) ? '"use strict";' : "";
+        const given = `${strict}const Date=globalThis[Symbol.for("hindcast real date")];`;
+        return Reflect.apply(compile, this, [given + text, ...[...arguments].slice(1)]);
+    };
+}
+
+// Packages that keep a block of random bytes of their own.
+function pinPackages(current) {
+    const isUuid = /[\\/]uuid[\\/]dist[\\/]/;
+    const load = Module._load;
+    Module._load = function _load(request, parent) {
+        const loaded = Reflect.apply(load, this, arguments);
+        if (request === "nanoid" && loaded) pinNanoid(loaded, current);
+        const isRng = request === "./rng.js" && isUuid.test((parent && parent.filename) || "");
+        if (isRng && loaded) {
+            replace(loaded, "default", real => function rng() {
+                const turn = current();
+                return (turn && drawn(turn, 16)) || Reflect.apply(real, this, arguments);
+            });
+        }
+        return loaded;
+    };
+}
+
+const PINNED = Symbol("hindcast pinned");
+function pinNanoid(nanoid, current) {
+    if (nanoid[PINNED] || typeof nanoid.customRandom !== "function") return;
+    Object.defineProperty(nanoid, PINNED, { value: true });
+    replace(nanoid, "random", real => function random(count) {
+        const turn = current();
+        return (turn && drawn(turn, count)) || real(count);
+    });
+    replace(nanoid, "nanoid", real => function (size = 21) {
+        const turn = current();
+        const bytes = turn && drawn(turn, size | 0);
+        if (!bytes) return real(size);
+        return Array.from(bytes, byte => nanoid.urlAlphabet[byte & 63]).join("");
+    });
+    replace(nanoid, "customAlphabet", () => function (alphabet, size = 21) {
+        return nanoid.customRandom(alphabet, size, count => nanoid.random(count));
+    });
+}
+
+// `current` gives the turn of the code that asks, if it has one.
+module.exports = current => {
+    // Whether anything is pinned.
+    if (readSync(RESERVED, number.fill(0), 0, NUMBER, CLOCK) !== NUMBER) return;
+    pinCrypto(current);
+    pinMath(current);
+    pinClock(current);
+    pinPackages(current);
+    Module.syncBuiltinESMExports();
+};
+module.exports.Pins = Pins;

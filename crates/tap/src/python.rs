@@ -1,0 +1,137 @@
+//! Which request Python works on, where a loop serves several: a context variable says so.
+//!
+//! The shim tells where the variable is. It is read when something is drawn or the clock is read,
+//! which is seldom; to be told at each switch of a task would cost every switch something.
+//!
+//! Python's functions are found by name, in a process that the shim runs in. They are called by a
+//! thread that has Python's lock only, which [`locked`] finds out as Python itself does.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_char, c_int, c_void};
+
+type State = unsafe extern "C" fn() -> *mut c_void;
+type Get = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_void) -> c_int;
+type Size = unsafe extern "C" fn(*mut c_void) -> isize;
+type Text = unsafe extern "C" fn(*mut c_void) -> *mut c_char;
+type Count = unsafe extern "C" fn(*mut c_void);
+
+/// The variable; its values are bytes, a number of a request, or `None`.
+static VARIABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+static STATE_OF_THREAD: Function = Function::new(&[c"PyGILState_GetThisThreadState"]);
+/// Its name is another one since Python 3.13.
+static STATE_NOW: Function = Function::new(&[
+    c"PyThreadState_GetUnchecked",
+    c"_PyThreadState_UncheckedGet",
+]);
+static GET: Function = Function::new(&[c"PyContextVar_Get"]);
+static SIZE: Function = Function::new(&[c"PyBytes_Size"]);
+static TEXT: Function = Function::new(&[c"PyBytes_AsString"]);
+static NONE: Function = Function::new(&[c"_Py_NoneStruct"]);
+static KEEP: Function = Function::new(&[c"Py_IncRef"]);
+static RELEASE: Function = Function::new(&[c"Py_DecRef"]);
+
+/// One that is found when the variable is told.
+struct Function {
+    names: &'static [&'static CStr],
+    found: AtomicPtr<c_void>,
+}
+
+impl Function {
+    const fn new(names: &'static [&'static CStr]) -> Self {
+        Self {
+            names,
+            found: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    fn find(&self) -> bool {
+        let find = |name: &&CStr| {
+            // SAFETY: the name is a C string.
+            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            self.found.store(found, Ordering::Relaxed);
+            !found.is_null()
+        };
+        self.names.iter().any(find)
+    }
+
+    fn address(&self) -> *mut c_void {
+        self.found.load(Ordering::Relaxed)
+    }
+}
+
+/// The shim says where the variable is.
+///
+/// # Safety
+/// It is the address of a variable of this process's Python, and the thread has Python's lock.
+pub unsafe fn set(variable: usize) {
+    let all = [
+        &STATE_OF_THREAD,
+        &STATE_NOW,
+        &GET,
+        &SIZE,
+        &TEXT,
+        &NONE,
+        &KEEP,
+        &RELEASE,
+    ];
+    if variable == 0 || !all.iter().all(|function| function.find()) {
+        return;
+    }
+    let variable = variable as *mut c_void;
+    // SAFETY: it is Python's, as the caller promises, and stays from here on.
+    unsafe { std::mem::transmute::<*mut c_void, Count>(KEEP.address())(variable) };
+    VARIABLE.store(variable, Ordering::Release);
+}
+
+/// The request that the thread's context says; 0: none.
+pub fn request() -> u64 {
+    let variable = VARIABLE.load(Ordering::Acquire);
+    if variable.is_null() {
+        return 0;
+    }
+    // SAFETY: all functions were found before the variable was stored, and are what Python declares
+    // them to be. The thread has Python's lock, so the value stays while it is looked at.
+    unsafe {
+        if !locked() {
+            return 0;
+        }
+        let mut value = std::ptr::null_mut();
+        let get: Get = std::mem::transmute(GET.address());
+        let default = NONE.address();
+        if get(variable, default, &mut value) != 0 || value.is_null() {
+            return 0;
+        }
+        let number = number(value);
+        std::mem::transmute::<*mut c_void, Count>(RELEASE.address())(value);
+        number
+    }
+}
+
+/// Whether the thread has Python's lock: then the state that is its own is the one that runs.
+unsafe fn locked() -> bool {
+    // SAFETY: as in `request`. Both only look.
+    unsafe {
+        let own: State = std::mem::transmute(STATE_OF_THREAD.address());
+        let now: State = std::mem::transmute(STATE_NOW.address());
+        let own = own();
+        !own.is_null() && own == now()
+    }
+}
+
+unsafe fn number(value: *mut c_void) -> u64 {
+    if value == NONE.address() {
+        return 0;
+    }
+    // SAFETY: as in `request`. The shim stores bytes or nothing in the variable.
+    unsafe {
+        let size: Size = std::mem::transmute(SIZE.address());
+        let text: Text = std::mem::transmute(TEXT.address());
+        match size(value) {
+            8 => u64::from_le(text(value).cast::<u64>().read_unaligned()),
+            _ => 0,
+        }
+    }
+}

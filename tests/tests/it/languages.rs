@@ -1,0 +1,114 @@
+//! `record -- COMMAND` of services in several languages, with logins, at READ COMMITTED: what their
+//! runtimes draw and read of the clock is the same in a replay, after sessions have expired.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hindcast_tests::http::Client;
+use hindcast_tests::{Process, Stage, repository};
+
+use super::inside_extension;
+
+const SCHEMA: &str = "CREATE TABLE session (token text PRIMARY KEY, csrf text NOT NULL, person text NOT NULL, expires timestamptz NOT NULL);
+    CREATE TABLE counter (n int NOT NULL); INSERT INTO counter VALUES (0);
+    CREATE TABLE note (id uuid PRIMARY KEY, person text NOT NULL, text text NOT NULL, number int NOT NULL, written timestamptz NOT NULL)";
+
+const CLIENTS: usize = 8;
+const LOGINS: usize = 2;
+const NOTES: usize = 4;
+const REQUESTS: usize = CLIENTS * LOGINS * (NOTES + 2);
+/// Of a session.
+const LIFETIME: Duration = Duration::from_secs(10);
+
+/// What a service needs that is in a folder of the repository.
+fn install(script: &str, arguments: &[&str]) {
+    let status = Command::new(repository(script)).args(arguments).status();
+    assert!(status.expect("bash is there").success());
+}
+
+fn write_notes(address: &str, person: &str) {
+    let mut client = Client::new(address);
+    for login in 0..LOGINS {
+        let answer = client.send("POST", &format!("/login/{person}-{login}"), None);
+        let answer = answer.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let cookie = answer.headers["set-cookie"].to_str().unwrap();
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        let csrf = answer.json()["csrf"].as_str().unwrap().to_owned();
+        let mut ask = |method, target: &str| {
+            let headers = [("cookie", cookie.as_str()), ("x-csrf", csrf.as_str())];
+            let answer = client.send_with(method, target, &headers, None).unwrap();
+            assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+            answer.json()
+        };
+        for note in 0..NOTES {
+            ask("POST", &format!("/note/{person}-{note}"));
+        }
+        assert_eq!(ask("GET", "/notes").as_array().unwrap().len(), NOTES);
+    }
+}
+
+/// Clients at a time, each of which logs in, writes notes and reads them; then a replay when the
+/// sessions are too old.
+fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>) {
+    let stage = inside_extension::stage(name, SCHEMA, &[]);
+    let surroundings = |command: &mut Command| {
+        command
+            .env("NODE_PATH", repository("examples/node/node_modules"))
+            .env("DATABASE_URL", stage.database_url())
+            .env("LIFETIME", LIFETIME.as_secs().to_string());
+    };
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command.arg(stage.trace()).arg("--").args(service(&stage));
+    surroundings(&mut command);
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let address = address.clone();
+            scope.spawn(move || write_notes(&address, &format!("person-{number}")));
+        }
+    });
+    let expired = Instant::now() + LIFETIME;
+    let recorded = recorder.interrupt().assert_code(0).stderr;
+    let requests = format!("{REQUESTS} requests");
+    assert!(recorded.contains(&requests), "{recorded}");
+    assert!(recorded.contains("(0 ghosts)"), "{recorded}");
+    // The clock of the replayed service is back where it was.
+    std::thread::sleep(expired.saturating_duration_since(Instant::now()));
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .env("HINDCAST_POSTGRES", stage.database_url());
+    surroundings(&mut command);
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+    assert!(replayed.contains(&requests), "{replayed}");
+}
+
+#[test]
+fn node_draws_and_reads_in_a_replay_what_it_did() {
+    install("examples/node/run.sh", &["--install"]);
+    is_recorded_and_replayed("notes-node", |stage| {
+        let service = repository("tests/services/notes.js");
+        let port = stage.service_port.to_string();
+        vec!["node".into(), service.display().to_string(), port]
+    });
+}
+
+#[test]
+fn an_event_loop_in_python_draws_and_reads_in_a_replay_what_it_did() {
+    install("tests/services/install.sh", &[]);
+    is_recorded_and_replayed("notes-asyncio", |stage| {
+        let python = repository("tests/services/.venv/bin/python");
+        let service = repository("tests/services/notes_async.py");
+        let port = stage.service_port.to_string();
+        vec![
+            python.display().to_string(),
+            service.display().to_string(),
+            port,
+        ]
+    });
+}
