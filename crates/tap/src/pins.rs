@@ -19,7 +19,6 @@ use crate::{process, thread, tls, turns};
 /// There is room for so many bytes.
 pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
     // What encryption draws is for the connection, which may be made for another request next time.
-    // So is what proves a password.
     // SAFETY: as the caller promises.
     !tls::is_inside() && unsafe { draw_for(turns::of_code(), bytes, length) }
 }
@@ -32,6 +31,7 @@ pub unsafe fn draw_for(request: u64, bytes: *mut u8, length: usize) -> bool {
     let Some(board) = process::board().filter(|_| !bytes.is_null()) else {
         return false;
     };
+    // What proves a password to the database is for the connection, too.
     let is_connecting = || board.pins().place(request) == Place::CONNECTING;
     if request == 0 || length == 0 || is_connecting() {
         return false;

@@ -125,7 +125,7 @@ pub enum Reads {
 pub struct Place(pub u8);
 
 impl Place {
-    /// The request has written nothing yet.
+    /// The request has written nothing yet, or something encrypted.
     pub const BEGINNING: Self = Self(0);
     /// It has asked a database for a session.
     pub const CONNECTING: Self = Self(1);
@@ -143,9 +143,11 @@ impl Place {
             let mixed = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed ^ mixed >> 32
         });
-        match is_startup(bytes) {
-            true => Self::CONNECTING,
-            false => Self((hash % 254) as u8 + 2),
+        match bytes {
+            _ if is_startup(bytes) => Self::CONNECTING,
+            // What is encrypted is other bytes each time. Readings are then known by their order.
+            [0x17, 3, ..] => Self::BEGINNING,
+            _ => Self((hash % 254) as u8 + 2),
         }
     }
 }

@@ -244,8 +244,11 @@ impl Open {
         error: Option<&Fields<'_>>,
     ) -> Noted {
         let mut noted = Noted::default();
-        let answers_one = matches!(tag, server::COMMAND_COMPLETE | server::ERROR_RESPONSE);
-        if answers_one && self.snapshot_at.is_some_and(|at| at <= self.answered) {
+        // A client that wants no more than some rows has all that it saw with the last of them.
+        let is_through = matches!(tag, server::COMMAND_COMPLETE | server::PORTAL_SUSPENDED);
+        if (is_through || tag == server::ERROR_RESPONSE)
+            && self.snapshot_at.is_some_and(|at| at <= self.answered)
+        {
             self.snapshot_at = None;
             noted.took_snapshot = true;
         }
@@ -258,14 +261,6 @@ impl Open {
                 let command = body.strip_suffix(b"\0").unwrap_or(body);
                 self.digest.complete(command);
                 self.last_tag = Bytes::copy_from_slice(command);
-                let through = |look: &Stretch| look.last <= self.answered;
-                let looked = self.looks.partition_point(through).max(self.looked);
-                noted.looked = self.looked as u32..looked as u32;
-                self.looked = looked;
-                if self.locks.front() == Some(&self.answered) {
-                    noted.locked = self.locks.pop_front();
-                }
-                self.answered += 1;
             }
             (_, Some(fields)) => {
                 self.digest.error(fields.sqlstate());
@@ -273,7 +268,22 @@ impl Open {
             }
             _ => {}
         }
+        if is_through {
+            self.note_through(&mut noted);
+        }
         noted
+    }
+
+    /// The first statement that was not answered is.
+    fn note_through(&mut self, noted: &mut Noted) {
+        let through = |look: &Stretch| look.last <= self.answered;
+        let looked = self.looks.partition_point(through).max(self.looked);
+        noted.looked = self.looked as u32..looked as u32;
+        self.looked = looked;
+        if self.locks.front() == Some(&self.answered) {
+            noted.locked = self.locks.pop_front();
+        }
+        self.answered += 1;
     }
 
     /// A statement of ours has failed in it.

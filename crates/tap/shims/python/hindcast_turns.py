@@ -234,6 +234,19 @@ class Telling:
         return getattr(self._transport, name)
 
 
+def outside(real):
+    """What makes a connection draws for none: it may be made for another request in a replay."""
+
+    async def connect(*args, **kwargs):
+        token = REQUEST.set(None)
+        try:
+            return await real(*args, **kwargs)
+        finally:
+            REQUEST.reset(token)
+
+    return connect
+
+
 def asyncpg(real):
     return lambda self, transport: real(self, Telling(transport))
 
@@ -328,6 +341,7 @@ HOOKS = {
         module.ThreadPoolExecutor, "submit", submit
     ),
     "anyio.to_thread": lambda module: replace(module, "run_sync", run_sync),
+    "asyncpg.connect_utils": lambda module: replace(module, "_connect", outside),
     "asyncpg.protocol": lambda module: replace(module.Protocol, "connection_made", asyncpg),
     "random": randomness,
     "psycopg.connection": lambda module: replace(module.Connection, "wait", psycopg),

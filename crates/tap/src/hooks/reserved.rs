@@ -74,7 +74,7 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
             CLOCK => {
                 let request = u64::from_le(bytes.cast::<u64>().read_unaligned());
                 match process::board()
-                    .is_some_and(|board| (board.replays() || board.pins().has_key()))
+                    .is_some_and(|board| board.replays() || board.pins().has_key())
                 {
                     true => {
                         let shown = pins::wall_clock_of(request, Reads::Instant, real_time());

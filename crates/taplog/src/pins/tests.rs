@@ -225,6 +225,8 @@ fn numbers_in_names_do_not_count() {
     assert_ne!(Place::behind(b"SELECT a"), Place::behind(b"SELECT b"));
     let startup = b"\0\0\0\x08\0\x03\0\0user\0";
     assert_eq!(Place::behind(startup), Place::CONNECTING);
+    let encrypted = |byte: u8| Place::behind(&[0x17, 3, 3, 0, 1, byte]);
+    assert_eq!([1, 2].map(encrypted), [Place::BEGINNING; 2]);
 }
 
 /// A library reads the seconds once more, or once less, than originally.
