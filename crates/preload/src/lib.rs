@@ -211,7 +211,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             String::from_utf8_lossy(&node.stdout),
-            "theirs\n2 1\n",
+            "theirs\n3 1\n",
             "{node:?}"
         );
     }
