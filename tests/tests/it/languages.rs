@@ -112,3 +112,59 @@ fn an_event_loop_in_python_draws_and_reads_in_a_replay_what_it_did() {
         ]
     });
 }
+
+#[test]
+fn ruby_draws_and_reads_in_a_replay_what_it_did() {
+    is_recorded_and_replayed("notes-ruby", |stage| {
+        let bind = format!("tcp://127.0.0.1:{}", stage.service_port);
+        let service = repository("tests/services/notes.ru");
+        let service = service.display().to_string();
+        let command = ["puma", "--threads", "20:20", "--bind", &bind, &service];
+        command.map(str::to_owned).to_vec()
+    });
+}
+
+/// PHP seeds its generators in each request.
+#[test]
+fn php_draws_and_reads_in_a_replay_what_it_did() {
+    let stage = Stage::new("draws-php", "");
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", "php", "-S", &address])
+        .arg(repository("tests/services/draws.php"))
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let ask = |target: &str| {
+        let answer = Client::new(address.clone()).send("GET", target, None);
+        let answer = answer.unwrap();
+        assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+        answer.json()
+    };
+    let ways = ask("/");
+    let ways = ways.as_array().unwrap();
+    let drawn = |_| -> Vec<_> {
+        let each = ways
+            .iter()
+            .map(|way| ask(&format!("/{}", way.as_str().unwrap())));
+        each.collect()
+    };
+    let [first, second] = [0, 1].map(drawn);
+    for ((way, first), second) in ways.iter().zip(&first).zip(&second) {
+        assert_ne!(first, second, "{way}");
+    }
+    let recorded = recorder.interrupt().assert_code(0).stderr;
+    let requests = format!("{} requests", 1 + 2 * ways.len());
+    assert!(recorded.contains(&requests), "{recorded}");
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .env("HINDCAST_POSTGRES", stage.database_url())
+        .env("DATABASE_URL", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+    assert!(replayed.contains(&requests), "{replayed}");
+}
