@@ -365,6 +365,25 @@ pub struct ServiceArgs {
     /// Let the service write outside any request
     #[arg(long)]
     pub allow_outside_writes: bool,
+    /// What becomes of calls to others than the database, if `record -- COMMAND` recorded them:
+    /// answered as recorded, and refused where nothing is recorded; or made
+    #[arg(long, value_enum, default_value = "refuse")]
+    pub outbound: OutboundArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutboundArg {
+    Refuse,
+    Live,
+}
+
+impl From<OutboundArg> for hindcast_replay::inside::Outbound {
+    fn from(outbound: OutboundArg) -> Self {
+        match outbound {
+            OutboundArg::Refuse => Self::Recorded,
+            OutboundArg::Live => Self::Live,
+        }
+    }
 }
 
 /// How the service runs again, and what it is compared with.

@@ -26,10 +26,11 @@
 pub mod http;
 pub mod inside;
 mod listen;
+pub mod messages;
 pub mod pg;
 pub mod record;
 pub mod redact;
 
 pub use hindcast_pg::ListenAddress;
-pub use inside::{Gates, redirect};
-pub use listen::{BindError, Listeners};
+pub use inside::{Gates, address_of, redirect, socket_folder, system_address};
+pub use listen::{Accepted, BindError, Listener, Listeners};

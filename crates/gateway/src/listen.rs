@@ -27,7 +27,7 @@ pub enum BindError {
 
 /// A bound socket. A unix socket's file goes when this goes.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, PathBuf),
 }
@@ -80,7 +80,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An accepted connection that no runtime has registered yet: it is served on a runtime that is
 /// chosen later.
-pub(crate) enum Accepted {
+pub enum Accepted {
     Tcp(std::net::TcpStream, SocketAddr, Option<Line>),
     /// With the name that its other end has from the kernel, if it asked for one.
     Unix(std::os::unix::net::UnixStream, Option<Line>),

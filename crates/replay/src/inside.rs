@@ -14,6 +14,7 @@ use hindcast_spool::{Reception, SharedBoard};
 use hindcast_taplog::board::{Listener, Purpose};
 use hindcast_trace::Trace;
 
+use crate::others::Others;
 use crate::pins::Pins;
 
 /// How a service was started, and what it knew its database by.
@@ -26,11 +27,23 @@ pub struct Launch {
     pub database: DatabaseUrl,
     /// The port that requests came to; `None`: there was only one.
     pub port: Option<u16>,
+    pub outbound: Outbound,
+}
+
+/// What becomes of a service's connections to others than its database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outbound {
+    /// They are answered as recorded; what is not recorded is refused.
+    #[default]
+    Recorded,
+    /// They are made.
+    Live,
 }
 
 /// What a service needs that is replayed from inside, for as long as it runs.
 pub struct Inside {
     pub board: Arc<SharedBoard>,
+    pub others: Others,
     reception: Reception,
     preload: Preload,
     launch: Launch,
@@ -40,14 +53,23 @@ pub struct Inside {
 
 impl Inside {
     /// Returns the gates to serve as well.
-    pub fn open(launch: Launch, gates: Gates) -> io::Result<(Self, hindcast_gateway::Listeners)> {
-        let redirect = redirect(&launch.database, Some(&gates));
+    pub fn open(
+        launch: Launch,
+        gates: Gates,
+        mut others: Others,
+    ) -> io::Result<(Self, hindcast_gateway::Listeners)> {
+        let mut redirect = redirect(&launch.database, Some(&gates));
+        let places = redirect.others.iter_mut().zip(others.places());
+        places.for_each(|(to, from)| *to = *from);
+        redirect.may_leave = launch.outbound == Outbound::Live;
         let board = Arc::new(SharedBoard::make(Purpose::Replay, &redirect)?);
         let (listeners, folder) = gates.into_parts();
+        others.serve(&board);
         let inside = Self {
             reception: Reception::open(Arc::clone(&board))?,
             preload: Preload::make()?,
             board,
+            others,
             launch,
             _folder: folder,
         };

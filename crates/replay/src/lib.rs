@@ -39,6 +39,7 @@ mod host;
 pub mod inside;
 pub mod looks;
 pub mod monitor;
+mod others;
 mod pins;
 pub mod plan;
 pub mod recording;

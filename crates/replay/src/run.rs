@@ -29,6 +29,7 @@ use crate::hold::{Code, HoldOptions};
 use crate::host::HoldingHost;
 use crate::inside::{Inside, Launch};
 use crate::monitor::Monitor;
+use crate::others::Others;
 use crate::plan::Plan;
 use crate::recording::{LoadError, Recording};
 use crate::sender::{Sender, Sent};
@@ -171,6 +172,7 @@ async fn serve(
     setting: &Setting,
     mut host: HoldingHost,
     connector: &Arc<Connector>,
+    (trace, plan): (&Arc<Trace>, &Plan),
 ) -> Result<(Server<HoldingHost>, Option<Inside>), ReplayError> {
     let connector = Arc::clone(connector);
     let mut options = ServerOptions {
@@ -184,7 +186,9 @@ async fn serve(
     if let Some(command) = &setting.service_command {
         launch.command.clone_from(command);
     }
-    let opened = Inside::open(launch, Gates::open().await?);
+    let others = Others::open(trace, plan, launch.outbound).await;
+    let others = others.map_err(ReplayError::Inside)?;
+    let opened = Inside::open(launch, Gates::open().await?, others);
     let (inside, gates) = opened.map_err(ReplayError::Inside)?;
     host.board = Some(Arc::clone(&inside.board));
     // The service may insist on encryption.
@@ -249,7 +253,7 @@ impl Run {
             isolation: setting.isolation.or(first.raised_isolation),
             board: None,
         };
-        let (server, inside) = serve(&setting, host, &connector).await?;
+        let (server, inside) = serve(&setting, host, &connector, (&trace, &plan)).await?;
         let address = server.handle().address().clone();
         let gateway = HoldingGateway(Some(server));
         hooks.ready(&address).await;
@@ -322,6 +326,9 @@ impl Run {
         };
         if let Some(error) = monitor.with(|coordinator| coordinator.take_failure()) {
             return Err(LoadError::Temporary(error).into());
+        }
+        if let Some(inside) = &self.inside {
+            ran.remarks.extend(inside.others.remarks(&inside.board));
         }
         ran.took = started.elapsed();
         Ok((end, ran))

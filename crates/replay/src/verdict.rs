@@ -204,6 +204,11 @@ pub enum Remark {
     GhostDiffers {
         transaction: TransactionId,
     },
+    /// The service asked somebody else for what the recording does not have: it got no answer.
+    CallNotRecorded {
+        what: String,
+        times: u64,
+    },
     /// It diverged, and what was sent or run lacked secrets. `request` is the one that diverged,
     /// or else the first that lacked one; `None` for ghosts.
     Redacted {

@@ -424,6 +424,11 @@ pub enum Remark {
     NotPinned {
         what: String,
     },
+    /// The service asked somebody else for what the recording does not have: it got no answer.
+    CallNotRecorded {
+        what: String,
+        times: u64,
+    },
     NotSentAgain {
         request: RequestId,
         reason: String,

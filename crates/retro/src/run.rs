@@ -544,6 +544,10 @@ impl Attempt<'_> {
                 request: *request,
                 reason: reason.clone(),
             }),
+            verdict::Remark::CallNotRecorded { what, times } => Some(Remark::CallNotRecorded {
+                what: what.clone(),
+                times: *times,
+            }),
             _ => None,
         }));
         if let Some(found) = self.selector.modified_found() {

@@ -136,7 +136,7 @@ pub unsafe fn about_to_write_plain(
         if entry.is_gated() {
             return None;
         }
-        if entry.is_database() {
+        if entry.tells_turns() {
             turn = Some(turns::of(entry)).filter(|&turn| turn != 0);
         }
     }
@@ -154,7 +154,7 @@ pub unsafe fn about_to_write_plain(
 pub struct Write {
     stream: u64,
     at: u64,
-    /// Whose turn it is, if it goes to the database.
+    /// Whose turn it is, if it goes to the database or to others.
     turn: Option<u64>,
     /// Its bytes are what the stream carries.
     is_seen: bool,

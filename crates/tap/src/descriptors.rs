@@ -45,6 +45,8 @@ const GATED: u32 = 3;
 const DATABASE: u32 = 4;
 /// It is a device that gives random bytes.
 const RANDOM: u32 = 5;
+/// The service has connected it to somebody else: as of its database, whose turn it is is told.
+const OTHER: u32 = 6;
 
 /// It was told that it is nobody's turn.
 const NOBODY: u64 = u64::MAX;
@@ -97,8 +99,9 @@ impl Entry {
         self.state() == GATED
     }
 
-    pub fn is_database(&self) -> bool {
-        self.state() == DATABASE
+    /// Whether whose turn it is is told with what is written.
+    pub fn tells_turns(&self) -> bool {
+        matches!(self.state(), DATABASE | OTHER)
     }
 
     fn is_random(&self) -> bool {
@@ -264,7 +267,7 @@ fn place(how: How, ours: &Name, theirs: &Name) -> (Option<Line>, u32) {
     };
     let on_board = |line: &Line| process::board()?.whose_turn(*line);
     match how {
-        How::Connected => (connected, PLAIN),
+        How::Connected => (connected, OTHER),
         How::Database => (connected, DATABASE),
         // Made by another process of the service.
         How::Found if connected.as_ref().and_then(on_board).is_some() => (connected, PLAIN),

@@ -1,10 +1,12 @@
 //! What a service listens on in a replay: a free port of this machine, in place of the one that it
 //! asks for. The recorded service may still have that, and nobody but the replay is to come.
 
+use hindcast_taplog::How;
 use hindcast_taplog::board::{Board, Listener};
 use libc::{c_int, sockaddr, socklen_t};
 
-use crate::process;
+use crate::errno::errno;
+use crate::{descriptors, process};
 
 /// Binds to another port; `None` if this is not a replay, or no port that somebody would look for.
 ///
@@ -12,23 +14,18 @@ use crate::process;
 /// As for libc's.
 pub unsafe fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -> Option<c_int> {
     let board = process::board().filter(|board| board.replays())?;
-    // SAFETY: what the caller of libc gave is at least as long as it says.
-    let (v6, asked) = unsafe {
-        let family = address.as_ref()?.sa_family;
-        match i32::from(family) {
-            libc::AF_INET if length as usize >= size_of::<libc::sockaddr_in>() => (
-                false,
-                u16::from_be((*address.cast::<libc::sockaddr_in>()).sin_port),
-            ),
-            libc::AF_INET6 if length as usize >= size_of::<libc::sockaddr_in6>() => (
-                true,
-                u16::from_be((*address.cast::<libc::sockaddr_in6>()).sin6_port),
-            ),
-            _ => return None,
-        }
-    };
-    if asked == 0 || !is_stream(socket) {
+    // SAFETY: what the caller gave.
+    let (v6, asked) = unsafe { port_of(address, length) }?;
+    if !is_stream(socket) {
         return None;
+    }
+    if asked == 0 {
+        // SAFETY: as the caller promises.
+        let result = unsafe { libc::syscall(libc::SYS_bind, socket, address, length) };
+        if let Some(got) = port_got(socket).filter(|_| result == 0) {
+            board.owns(got);
+        }
+        return Some(result as c_int);
     }
     // Several sockets share a port, or one comes after another.
     let before = board.listener(asked, v6).unwrap_or(0);
@@ -39,8 +36,43 @@ pub unsafe fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -
     Some(result)
 }
 
+/// Whether it is an address of IPv6, and its port; `None` if it is of another kind.
+///
+/// # Safety
+/// As for libc's `bind`.
+pub unsafe fn port_of(address: *const sockaddr, length: socklen_t) -> Option<(bool, u16)> {
+    // SAFETY: what the caller of libc gave is at least as long as it says.
+    unsafe {
+        match i32::from(address.as_ref()?.sa_family) {
+            libc::AF_INET if length as usize >= size_of::<libc::sockaddr_in>() => Some((
+                false,
+                u16::from_be((*address.cast::<libc::sockaddr_in>()).sin_port),
+            )),
+            libc::AF_INET6 if length as usize >= size_of::<libc::sockaddr_in6>() => Some((
+                true,
+                u16::from_be((*address.cast::<libc::sockaddr_in6>()).sin6_port),
+            )),
+            _ => None,
+        }
+    }
+}
+
 /// To this port of this machine; 0: to any.
 fn bind_here(socket: c_int, v6: bool, port: u16) -> c_int {
+    named_here(libc::SYS_bind, socket, v6, port)
+}
+
+/// To what the service listens on.
+pub fn connect_here(socket: c_int, v6: bool, port: u16) -> c_int {
+    let result = named_here(libc::SYS_connect, socket, v6, port);
+    if result == 0 || errno() == libc::EINPROGRESS {
+        descriptors::opened(socket, How::Connected);
+    }
+    result
+}
+
+/// `bind` or `connect`, by a port of this machine.
+fn named_here(call: libc::c_long, socket: c_int, v6: bool, port: u16) -> c_int {
     // SAFETY: zeros are addresses; each is as long as is said. Not by libc, whose place is ours.
     let result = unsafe {
         match v6 {
@@ -50,7 +82,7 @@ fn bind_here(socket: c_int, v6: bool, port: u16) -> c_int {
                 address.sin_port = port.to_be();
                 address.sin_addr.s_addr = libc::INADDR_LOOPBACK.to_be();
                 let size = size_of_val(&address);
-                libc::syscall(libc::SYS_bind, socket, &raw const address, size)
+                libc::syscall(call, socket, &raw const address, size)
             }
             true => {
                 let mut address: libc::sockaddr_in6 = std::mem::zeroed();
@@ -58,7 +90,7 @@ fn bind_here(socket: c_int, v6: bool, port: u16) -> c_int {
                 address.sin6_port = port.to_be();
                 address.sin6_addr.s6_addr = std::net::Ipv6Addr::LOCALHOST.octets();
                 let size = size_of_val(&address);
-                libc::syscall(libc::SYS_bind, socket, &raw const address, size)
+                libc::syscall(call, socket, &raw const address, size)
             }
         }
     };
@@ -66,21 +98,24 @@ fn bind_here(socket: c_int, v6: bool, port: u16) -> c_int {
 }
 
 fn say(board: &Board, socket: c_int, asked: u16, v6: bool) {
+    if let Some(got) = port_got(socket) {
+        board.listens(Listener { asked, got, v6 });
+    }
+}
+
+fn port_got(socket: c_int) -> Option<u16> {
     // SAFETY: zeros are an address; the memory is ours and as long as is said.
-    let got = unsafe {
+    unsafe {
         let mut address: libc::sockaddr_in6 = std::mem::zeroed();
         let mut length = size_of_val(&address) as socklen_t;
         let place = (&raw mut address).cast();
-        if libc::getsockname(socket, place, &mut length) != 0 {
-            return;
-        }
+        let asked = libc::getsockname(socket, place, &mut length);
         // The port stands at the same place in either family.
-        u16::from_be(address.sin6_port)
-    };
-    board.listens(Listener { asked, got, v6 });
+        (asked == 0).then(|| u16::from_be(address.sin6_port))
+    }
 }
 
-fn is_stream(socket: c_int) -> bool {
+pub fn is_stream(socket: c_int) -> bool {
     let mut kind: c_int = 0;
     let mut length = size_of_val(&kind) as socklen_t;
     let place = (&raw mut kind).cast();

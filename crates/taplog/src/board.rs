@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::pins::Pins;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd2");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd3");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -34,6 +34,10 @@ const LISTENERS: usize = 64;
 
 /// Addresses of one database.
 pub const ADDRESSES: usize = 16;
+/// Addresses of others that a service calls.
+pub const OTHERS: usize = 128;
+/// Connections that a replay refuses and that are remembered.
+const REFUSED: usize = 16;
 /// Connections that there can be at a time: one for each port, one for each name of five digits.
 const PORTS: usize = 1 << 16;
 const NAMES: usize = 1 << 20;
@@ -77,7 +81,7 @@ impl Address {
     }
 }
 
-/// What a service's connections to its database become.
+/// What a service's connections to its database become, and those to others.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Redirect {
@@ -86,12 +90,18 @@ pub struct Redirect {
     /// Where it gets to instead, one for each family; of a family that has none, to the database
     /// itself.
     pub to: [Address; 3],
+    /// In a replay: whom else the service calls, and where it gets to instead.
+    pub others: [(Address, Address); OTHERS],
+    /// In a replay: whether it may connect to whom nobody knows.
+    pub may_leave: bool,
 }
 
 impl Redirect {
     pub const NONE: Self = Self {
         from: [Address::NONE; ADDRESSES],
         to: [Address::NONE; 3],
+        others: [(Address::NONE, Address::NONE); OTHERS],
+        may_leave: false,
     };
 }
 
@@ -174,6 +184,9 @@ pub struct Board {
     /// and whether that is one of IPv6.
     listeners: [AtomicU64; LISTENERS],
     redirect: Redirect,
+    refused: [AtomicU32; REFUSED],
+    /// In a replay, a bit for each port that a process of the service has got from the kernel.
+    own: [AtomicU64; PORTS / 64],
     /// In a replay, the requests that somebody has taken, each at a place of its number's.
     taken: [AtomicU64; TAKEN],
     turns: [AtomicU64; PORTS + NAMES],
@@ -188,6 +201,8 @@ impl std::fmt::Debug for Board {
     }
 }
 
+/// Set in what stands for a port.
+const REFUSED_MARK: u32 = 1 << 16;
 /// Set in what stands for a connection that a process of the service itself has made.
 const OURS: u64 = 1 << 63;
 
@@ -265,9 +280,51 @@ impl Board {
 
     /// What the connection from here to there becomes: where it gets to instead.
     pub fn redirected(&self, to: &[u8]) -> Option<Address> {
-        let from = self.database(to)?;
+        let Some(from) = self.database(to) else {
+            let mut others = self.redirect.others.iter();
+            let known =
+                |(from, _): &&(Address, Address)| from.length != 0 && same(from.bytes(), to);
+            return others.find(known).map(|(_, gate)| *gate);
+        };
         let gates = self.redirect.to.iter();
         gates.copied().find(|gate| gate.family() == from.family())
+    }
+
+    /// Whether a replay lets a connection be made to whom it does not know.
+    pub fn may_leave(&self) -> bool {
+        !self.replays() || self.redirect.may_leave
+    }
+
+    /// In a replay: a process of the service asked for any port and got this one.
+    pub fn owns(&self, port: u16) {
+        self.own[usize::from(port) / 64].fetch_or(1 << (port % 64), Ordering::AcqRel);
+    }
+
+    /// Whether what listens on this port may be the service itself.
+    pub fn is_own(&self, port: u16) -> bool {
+        let bit = self.own[usize::from(port) / 64].load(Ordering::Acquire) >> (port % 64) & 1;
+        bit == 1 || self.listeners().any(|listener| listener.got == port)
+    }
+
+    /// A connection to this port was refused, since nobody knows who that is.
+    pub fn refuse(&self, port: u16) {
+        let number = u32::from(port) | REFUSED_MARK;
+        let free = |place: &AtomicU32| {
+            let before = place.compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire);
+            before.is_ok() || before == Err(number)
+        };
+        self.refused.iter().any(free);
+    }
+
+    /// The ports of connections that were refused, as far as they are remembered.
+    pub fn refused(&self) -> impl Iterator<Item = u16> + '_ {
+        let numbers = self
+            .refused
+            .iter()
+            .map(|place| place.load(Ordering::Acquire));
+        numbers
+            .filter(|&number| number != 0)
+            .map(|number| number as u16)
     }
 
     /// Whether the service finds its database there.

@@ -103,6 +103,7 @@ fn request(recorder: u16, sequence: u64) -> Request {
         caller_traceparent: None,
         clock: Vec::new(),
         secrets: Default::default(),
+        calls: Vec::new(),
         response: Response::Answered {
             status: 200,
             headers: vec![("content-type".into(), b"application/json".to_vec())],

@@ -372,6 +372,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                             caller_traceparent: None,
                             clock: Vec::new(),
                             secrets: Default::default(),
+                            calls: Vec::new(),
                             response: Response::Answered {
                                 status: 200,
                                 headers: vec![

@@ -36,6 +36,10 @@ pub struct Request {
     /// `hindcast_taplog::pins::encode_readings` has it; the first from its arrival.
     pub clock: Vec<u8>,
     pub secrets: Secrets,
+    /// What the service asked of others than its database while it worked on it; before these, what
+    /// it asked since the request that ended before, on behalf of none.
+    #[serde(deserialize_with = "or_empty")]
+    pub calls: Vec<Call>,
 }
 
 /// What was taken out of a request as it was recorded.
@@ -48,6 +52,24 @@ pub enum Secrets {
     Sealed(Vec<u8>),
     /// The request is as it came. Never in a recording.
     Opened,
+}
+
+/// What a service asked of somebody who is not its database, and what it was answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// `127.0.0.1:6379`, `[::1]:80`, `unix:/run/redis.sock`.
+    pub peer: String,
+    /// On the request's behalf.
+    pub within: bool,
+    /// The service itself encrypted it.
+    pub encrypted: bool,
+    pub began: Micros,
+    pub ended: Micros,
+    /// As it was sent, and received. Empty: the other side spoke first.
+    pub sent: Vec<u8>,
+    pub received: Vec<u8>,
+    /// The other side said nothing more on that connection.
+    pub closed: bool,
 }
 
 impl Request {

@@ -18,6 +18,7 @@ mod exec_servers;
 mod extension;
 mod harness;
 mod inside;
+mod inside_calls;
 mod inside_extension;
 mod inside_faults;
 mod inside_loops;

@@ -42,6 +42,7 @@ pub fn of(recorder: &Recorder, args: &ServiceArgs) -> Result<Launch, CliError> {
         environment,
         database,
         port: url.map(|url| url.authority().port_u16().unwrap_or(80)),
+        outbound: args.outbound.into(),
     })
 }
 

@@ -325,6 +325,13 @@ pub fn moved_reads(reads: u64, statements: &[String]) -> String {
     )
 }
 
+pub fn call_not_recorded(what: &str, times: u64) -> String {
+    format!(
+        "refused {times}×, since the recording has no answer to it: {} (--outbound live makes calls)",
+        cut(what, 160)
+    )
+}
+
 fn remark(remark: &Remark) -> String {
     match remark {
         Remark::ReadCommitted { transactions } => {
@@ -341,6 +348,7 @@ fn remark(remark: &Remark) -> String {
                 cut(statement, 100)
             )
         }
+        Remark::CallNotRecorded { what, times } => call_not_recorded(what, *times),
         Remark::NotPinned { what } => format!("not pinned: {what}"),
         Remark::UnattributedTransactions { transactions } => format!(
             "{} began while requests were in flight and carried no traceparent: they ran as ghosts, and the requests they belong to cannot be replayed (examples/README.md)",

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hindcast_model::Traceparent;
 use hindcast_taplog::pins;
-use hindcast_trace::{Digest, Micros, Request, RequestId, Response};
+use hindcast_trace::{Call, Digest, Micros, Request, RequestId, Response};
 use http::Version;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
@@ -158,6 +158,7 @@ impl Exchange {
             caller_traceparent: caller,
             clock: Vec::new(),
             secrets: Default::default(),
+            calls: Vec::new(),
             response: Response::Broken {
                 reason: String::new(),
             },
@@ -185,6 +186,13 @@ impl Exchange {
         if let Some(request) = &mut self.request {
             let arrived = request.arrived.saturating_mul(1000);
             request.clock = pins::encode_readings(arrived, readings);
+        }
+    }
+
+    /// What the service asked of others, in order.
+    pub fn set_calls(&mut self, calls: Vec<Call>) {
+        if let Some(request) = &mut self.request {
+            request.calls = calls;
         }
     }
 

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use super::Off;
-use super::body::Body;
 use super::call::Call;
-use super::head::{self, Gathered};
 use super::host::Host;
+use crate::messages::Body;
+use crate::messages::Gathered;
+use crate::messages::head;
 
 /// The half of a connection that the service writes.
 #[derive(Debug, Default)]

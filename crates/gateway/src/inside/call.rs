@@ -1,10 +1,11 @@
 //! A request and its answer, as they are told piece by piece.
 
 use hindcast_trace::Response;
-use http::header::{HeaderMap, HeaderValue, UPGRADE};
+use http::header::{HeaderMap, UPGRADE};
 
 use super::host::Host;
 use crate::http::{Exchange, PassedBody, PassedResponse, RequestHead, connected, upgraded};
+use crate::messages::Asked;
 
 /// One request from its head on, until both it and its answer have ended.
 ///
@@ -26,22 +27,6 @@ pub(super) struct Call {
     answer: Answer,
     /// What its answer depends on.
     pub asked: Asked,
-}
-
-/// What has to be known of a request to read its answer.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
-    /// HEAD: the answer has no body.
-    pub head_only: bool,
-    pub connect: bool,
-    pub upgrade: Option<HeaderValue>,
-}
-
-impl Asked {
-    /// What follows may be another protocol.
-    pub fn changes_protocol(&self) -> bool {
-        self.connect || self.upgrade.is_some()
-    }
 }
 
 enum Answer {
@@ -270,6 +255,7 @@ impl Call {
         exchange.set_body(std::mem::take(&mut self.body));
         if let Some(turn) = self.turn {
             exchange.set_clock(&host.readings.take(turn));
+            exchange.set_calls(host.calls.take(turn, &host.redactor));
         }
         exchange.end_at(host.clock.micros(at), response);
     }

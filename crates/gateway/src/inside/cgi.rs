@@ -2,10 +2,10 @@
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 
-use super::Malformed;
-use super::body::Body;
-use super::call::Asked;
 use crate::http::RequestHead;
+use crate::messages::Asked;
+use crate::messages::Body;
+use crate::messages::Malformed;
 
 /// Names and values.
 pub(super) type Variables<'a> = Vec<(&'a [u8], &'a [u8])>;

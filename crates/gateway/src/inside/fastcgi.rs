@@ -12,12 +12,13 @@
 
 use std::collections::HashMap;
 
-use super::Malformed;
-use super::body::Body;
 use super::call::Call;
 use super::cgi::{self, Variables};
-use super::head::{self, Gathered};
 use super::host::Host;
+use crate::messages::Body;
+use crate::messages::Gathered;
+use crate::messages::Malformed;
+use crate::messages::head;
 
 const HEAD: usize = 8;
 /// Of a request's variables.

@@ -24,7 +24,7 @@ impl Gates {
     /// On ports of this machine that are free, and in a folder that any user may enter: a service
     /// may run as another one.
     pub async fn open() -> Result<Self, BindError> {
-        let folder = folder().map_err(|source| BindError::Other {
+        let folder = socket_folder().map_err(|source| BindError::Other {
             address: ListenAddress::Unix(std::env::temp_dir()),
             source,
         })?;
@@ -48,13 +48,8 @@ impl Gates {
     }
 
     fn addresses(&self) -> impl Iterator<Item = Address> {
-        let address = |gate: &Listener| match gate.address() {
-            ListenAddress::Tcp { host, port } => {
-                Some(inet(SocketAddr::new(host.parse().ok()?, port)))
-            }
-            ListenAddress::Unix(path) => unix(&path),
-        };
-        self.listeners.iter().filter_map(address)
+        let gates = self.listeners.iter();
+        gates.filter_map(|gate| system_address(&gate.address()))
     }
 }
 
@@ -70,10 +65,27 @@ pub fn redirect(database: &DatabaseUrl, gates: Option<&Gates>) -> Redirect {
     redirect
 }
 
-fn folder() -> std::io::Result<tempfile::TempDir> {
+/// A folder for sockets that any user may enter; it goes when this goes.
+pub fn socket_folder() -> std::io::Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new().prefix("hindcast-").tempdir()?;
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711))?;
     Ok(folder)
+}
+
+/// Of an address that is listened on, as the system has it; `None` for a name.
+pub fn system_address(address: &ListenAddress) -> Option<Address> {
+    match address {
+        ListenAddress::Tcp { host, port } => Some(inet(SocketAddr::new(host.parse().ok()?, *port))),
+        ListenAddress::Unix(path) => unix(path),
+    }
+}
+
+/// An address as the tap tells it: `127.0.0.1:6379`, `[::1]:80`, `unix:/run/x.sock`.
+pub fn address_of(text: &str) -> Option<Address> {
+    match text.strip_prefix("unix:") {
+        Some(path) => unix(Path::new(path)).filter(|_| path.starts_with('/')),
+        None => text.parse().ok().map(inet),
+    }
 }
 
 /// All addresses under which a service may know the database. A server of this machine is known by

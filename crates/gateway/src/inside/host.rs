@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hindcast_spool::Clock;
 
+use super::outbound::Calls;
 use super::readings::Readings;
 use super::sessions::Sessions;
 use crate::http::{Limits, Witness};
@@ -25,6 +26,7 @@ pub(super) struct Host {
     pub counters: Arc<Counters>,
     pub claims: Claims,
     pub readings: Readings,
+    pub calls: Calls,
 }
 
 /// Numbers that requests have. What a service asks of itself while it works on a request has that
@@ -127,6 +129,8 @@ counters! {
     lost_bytes,
     /// Threads that wrote nonsense instead of records.
     garbled,
+    /// Connections to others that were not followed to their end.
+    calls_lost,
     /// Requests that could not be numbered: too many were in flight.
     refused,
 }

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use hindcast_trace::Request;
 
-use super::Malformed;
-use super::body::Body;
 use super::call::Call;
-use super::head::{self, Gathered};
 use super::host::Host;
 use super::upload::Upload;
+use crate::messages::Body;
+use crate::messages::Gathered;
+use crate::messages::Malformed;
+use crate::messages::head;
 
 /// The half of a connection that the service reads.
 #[derive(Debug, Default)]

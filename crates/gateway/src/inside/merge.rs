@@ -44,7 +44,8 @@ struct Event {
 /// What was done with a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What<'a> {
-    Opened(How),
+    /// And where it leads to.
+    Opened(How, &'a [u8]),
     Turn(u64),
     /// What the request that stands in the stream's place read, and which reading it was.
     Reading(u8, Reading),
@@ -60,7 +61,8 @@ pub(super) enum What<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Kept {
-    Opened(How),
+    /// Where the name is of what it leads to, and how long.
+    Opened(How, usize, usize),
     Turn(u64),
     Reading(u8, Reading),
     /// Where they are, and how many.
@@ -86,7 +88,20 @@ impl Merge {
     pub fn told(&mut self, ring: u32, at: u64, told: &Told<'_>, heard: impl FnOnce(u64) -> bool) {
         let (stream, what) = match *told {
             Told::Thread { .. } => return,
-            Told::Opened { stream, how, .. } => (stream, Kept::Opened(how)),
+            Told::Opened {
+                stream,
+                how,
+                local,
+                peer,
+            } => {
+                let to = match how {
+                    How::Accepted => local,
+                    _ => peer,
+                };
+                let begin = self.bytes.len();
+                self.bytes.extend_from_slice(to);
+                (stream, Kept::Opened(how, begin, to.len()))
+            }
             Told::Turn { stream, request } => (stream, Kept::Turn(request)),
             Told::Reading {
                 request,
@@ -159,7 +174,8 @@ impl Merge {
         }
         self.spare.clear();
         for event in &mut self.events {
-            if let Kept::Bytes(_, begin, length) = &mut event.what {
+            if let Kept::Bytes(_, begin, length) | Kept::Opened(_, begin, length) = &mut event.what
+            {
                 let now = self.spare.len();
                 self.spare
                     .extend_from_slice(&self.bytes[*begin..*begin + *length]);
@@ -177,7 +193,7 @@ impl Merge {
 impl Kept {
     fn with(self, bytes: &[u8]) -> What<'_> {
         match self {
-            Self::Opened(how) => What::Opened(how),
+            Self::Opened(how, begin, length) => What::Opened(how, &bytes[begin..begin + length]),
             Self::Turn(number) => What::Turn(number),
             Self::Reading(n, reading) => What::Reading(n, reading),
             Self::Bytes(direction, begin, length) => {

@@ -17,16 +17,15 @@
 //! Start reading at [`Inside`]; [`streams`] is the core, which has neither thread nor clock.
 
 mod answers;
-mod body;
 mod call;
 mod cgi;
 mod conversion;
 mod fastcgi;
 mod gates;
-mod head;
 mod host;
 mod http1;
 mod merge;
+mod outbound;
 mod readings;
 mod sessions;
 mod stream;
@@ -43,21 +42,19 @@ use std::thread::JoinHandle;
 use hindcast_spool::{Clock, Drain, Entry, Meter, Reader, SpoolError, Writer};
 
 use crate::http::{Limits, Witness, with_causes};
+use crate::messages::Malformed;
 use crate::redact::Redactor;
 use conversion::Conversion;
-pub use gates::{Gates, redirect};
+pub use gates::{Gates, address_of, redirect, socket_folder, system_address};
 use host::{Claims, Counters, Host};
 pub use host::{Numbers, Seen};
+use outbound::Calls;
 use readings::Readings;
 pub use sessions::{Session, Sessions};
 
 /// What the environment of a recorded service has.
 pub use hindcast_taplog::SOCKET_VARIABLE;
 use streams::Streams;
-
-/// What came is not what was expected to come.
-#[derive(Debug, PartialEq, Eq)]
-struct Malformed;
 
 /// Why a connection is not followed any further.
 #[derive(Debug, PartialEq, Eq)]
@@ -226,6 +223,7 @@ impl Converter {
             counters: Arc::default(),
             claims: Claims::default(),
             readings: Readings::default(),
+            calls: Calls::default(),
         };
         Self {
             streams: Streams::new(host),

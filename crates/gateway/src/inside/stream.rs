@@ -8,6 +8,7 @@ use super::answers::Answers;
 use super::call::Call;
 use super::fastcgi::FastCgi;
 use super::host::Host;
+use super::outbound::Outbound;
 use super::sessions::Session;
 use super::{Malformed, Off, http1, uwsgi};
 
@@ -38,6 +39,8 @@ enum Carries {
     FastCgi(Box<FastCgi>),
     /// It leads to the service's database.
     Database(Box<dyn Session>),
+    /// It leads to somebody else.
+    Outbound(Box<Outbound>),
     /// A part was lost. The next request may be found again.
     Broken,
     /// It is none of ours, or cannot be followed.
@@ -129,10 +132,19 @@ impl Stream {
     }
 
     /// The service has opened it itself.
-    pub fn connected(&mut self) {
+    pub fn connected(&mut self, stream: u64, peer: &[u8]) {
         if !self.accepted {
-            self.carries = Carries::Other;
+            self.carries = match peer {
+                // Who that is nobody says.
+                b"" | b"unix:" => Carries::Other,
+                peer => Carries::Outbound(Box::new(Outbound::new(stream, peer))),
+            };
         }
+    }
+
+    /// What it carries is known otherwise.
+    pub fn ignore(&mut self) {
+        self.carries = Carries::Other;
     }
 
     /// The service has opened it to its database.
@@ -147,7 +159,7 @@ impl Stream {
     pub fn turn(&mut self, host: &Host, at: u64, number: u64) {
         self.turn_at = at;
         let unused = self.turn.replace(number).is_some();
-        if unused && !matches!(self.carries, Carries::Database(_)) {
+        if unused && !matches!(self.carries, Carries::Database(_) | Carries::Outbound(_)) {
             host.counters.turns_unused.one();
         }
     }
@@ -187,7 +199,7 @@ impl Stream {
                 http.answers.ends_when_closed() || http.calls.iter().all(Call::is_answered)
             }
             Carries::FastCgi(fastcgi) => fastcgi.is_idle(),
-            Carries::Database(_) | Carries::Broken | Carries::Other => true,
+            Carries::Database(_) | Carries::Outbound(_) | Carries::Broken | Carries::Other => true,
         }
     }
 
@@ -198,6 +210,7 @@ impl Stream {
             Carries::Http(http) => !http.calls.is_empty() || !http.requests.is_between(),
             Carries::FastCgi(fastcgi) => !fastcgi.is_idle(),
             Carries::Database(_) => true,
+            Carries::Outbound(outbound) => outbound.is_busy(),
             Carries::Broken | Carries::Other => false,
         }
     }
@@ -214,6 +227,17 @@ impl Stream {
                 Direction::Out => session.sent(at, turn, bytes),
                 Direction::In => session.received(at, bytes),
             };
+        }
+        if let Carries::Outbound(outbound) = &mut self.carries {
+            let turn = self.turn.filter(|_| self.turn_at == at);
+            let followed = match direction {
+                Direction::Out => outbound.sent(host, at, turn, bytes),
+                Direction::In => outbound.received(host, at, bytes),
+            };
+            if followed == Err(Malformed) {
+                self.lose(host, at, MALFORMED);
+            }
+            return;
         }
         match direction {
             Direction::In => self.read(host, at, bytes),
@@ -241,7 +265,7 @@ impl Stream {
                 *first_turn = turn.or(*first_turn);
                 return self.recognise(host, at);
             }
-            Carries::Database(_) => return,
+            Carries::Database(_) | Carries::Outbound(_) => return,
             // What looks like a request is taken for one.
             Carries::Broken if begins && recognise(bytes).is_some_and(Kind::is_followed) => {
                 self.carries = Carries::Unknown(bytes.to_vec(), at, turn);
@@ -328,6 +352,7 @@ impl Stream {
         match &mut self.carries {
             Carries::Database(session) => session.encrypted(host.clock.micros(at)),
             Carries::Unknown(first, ..) => first.clear(),
+            Carries::Outbound(outbound) => outbound.encrypted(),
             _ => {}
         }
     }
@@ -342,6 +367,7 @@ impl Stream {
             (direction, Carries::Database(session)) => {
                 session.ended(host.clock.micros(at), direction);
             }
+            (Direction::In, Carries::Outbound(outbound)) => outbound.closed(host),
             _ => {}
         }
     }
@@ -394,6 +420,11 @@ impl Stream {
                 self.carries = Carries::Other;
                 return;
             }
+            Carries::Outbound(_) => {
+                host.counters.calls_lost.one();
+                self.carries = Carries::Other;
+                return;
+            }
             Carries::Unknown(..) | Carries::Broken => {}
         }
         self.carries = Carries::Broken;
@@ -411,7 +442,7 @@ impl Stream {
             }
             Carries::FastCgi(fastcgi) => fastcgi.closed(host, at),
             Carries::Database(session) => session.closed(host.clock.micros(at)),
-            Carries::Unknown(..) | Carries::Broken | Carries::Other => {}
+            Carries::Outbound(_) | Carries::Unknown(..) | Carries::Broken | Carries::Other => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! All connections of the service, out of what its threads told.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use hindcast_spool::Clock;
 use hindcast_taplog::{How, Told};
@@ -30,6 +30,8 @@ pub(super) struct Streams {
     pub host: Host,
     merge: Merge,
     streams: HashMap<u64, Stream>,
+    /// Where the service listens, as far as somebody has come.
+    own: HashSet<Vec<u8>>,
     /// When those are forgotten that everybody has closed.
     closed: BTreeSet<(u64, u64)>,
     rings: HashMap<u32, Ring>,
@@ -53,6 +55,7 @@ impl Streams {
             host,
             merge: Merge::default(),
             streams: HashMap::new(),
+            own: HashSet::new(),
             closed: BTreeSet::new(),
             rings: HashMap::new(),
             programs: HashMap::new(),
@@ -149,10 +152,17 @@ impl Streams {
         let one = self.streams.entry(stream).or_insert_with(Stream::new);
         one.held_by(program);
         match what {
-            What::Opened(How::Accepted) => one.accepted(),
-            What::Opened(How::Connected) => one.connected(),
-            What::Opened(How::Database) => one.leads_to_database(host, at),
-            What::Opened(How::Found) | What::Closed | What::Reading(..) => {}
+            What::Opened(How::Accepted, own) => {
+                one.accepted();
+                if !self.own.contains(own) {
+                    self.own.insert(own.to_vec());
+                }
+            }
+            // What the service asks of itself is seen at the other end.
+            What::Opened(How::Connected, peer) if self.own.contains(peer) => one.ignore(),
+            What::Opened(How::Connected, peer) => one.connected(stream, peer),
+            What::Opened(How::Database, _) => one.leads_to_database(host, at),
+            What::Opened(How::Found, _) | What::Closed | What::Reading(..) => {}
             What::Turn(number) => one.turn(host, at, number),
             What::Bytes(direction, bytes) => one.bytes(host, at, direction, bytes),
             What::Unseen(direction, length) => one.unseen(host, at, direction, length),

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::Malformed;
-use super::body::Body;
 use super::call::Call;
 use super::host::Host;
+use crate::messages::Body;
+use crate::messages::Malformed;
 
 /// What is still to come of it.
 #[derive(Debug, Default)]

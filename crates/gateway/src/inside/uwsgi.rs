@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 
-use super::Malformed;
 use super::call::Call;
 use super::cgi::{self, Variables};
 use super::host::Host;
 use super::upload::Upload;
+use crate::messages::Malformed;
 
 const HEAD: usize = 4;
 

@@ -16,6 +16,7 @@
 //! masking what was there before**, so a replay that only carries a secret through is not
 //! different.
 
+mod call;
 mod card;
 mod form;
 mod found;
@@ -114,6 +115,11 @@ impl Redactor {
         if let Response::Answered { headers, .. } = &mut request.response {
             self.rules.headers(headers, &with);
         }
+    }
+
+    /// Takes the secrets out of the headers of an answer.
+    fn answer_headers(&self, headers: &mut [(String, Vec<u8>)]) {
+        self.rules.headers(headers, &With::Hash(&self.key));
     }
 
     /// Whether the body of a response may hold something, so that it has to be seen as a whole.

@@ -28,6 +28,7 @@ fn request(target: &str, given: &[(&str, &str)], body: &str) -> Request {
         caller_traceparent: None,
         clock: Vec::new(),
         secrets: Default::default(),
+        calls: Vec::new(),
         response: Response::Answered {
             status: 200,
             headers: headers(&[("set-cookie", "sid=s3cret; Path=/")]),

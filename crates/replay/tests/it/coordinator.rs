@@ -84,6 +84,7 @@ impl Written {
             caller_traceparent: None,
             clock: Vec::new(),
             secrets: Default::default(),
+            calls: Vec::new(),
             response,
         }));
     }

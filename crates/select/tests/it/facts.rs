@@ -65,6 +65,7 @@ impl Recording {
             caller_traceparent: None,
             clock: Vec::new(),
             secrets: Default::default(),
+            calls: Vec::new(),
             response: Response::Answered {
                 status,
                 headers: Vec::new(),

@@ -54,6 +54,12 @@ pub unsafe extern "C" fn connect(
     if let Some(Place::Gate(gate)) = place {
         return connect_by(socket, &gate);
     }
+    if place.is_none()
+        // SAFETY: what the caller gave.
+        && let Some(result) = unsafe { replayed(socket, address, length) }
+    {
+        return result;
+    }
     // SAFETY: what the caller gave.
     let result = unsafe {
         real!(fn connect(c_int, *const sockaddr, socklen_t) -> c_int)(socket, address, length)
@@ -96,6 +102,26 @@ unsafe fn place(address: *const sockaddr, length: socklen_t) -> Option<Place> {
         None => return None,
     };
     process::recorder_lives().then_some(place)
+}
+
+/// In a replay: connects to what the service itself listens on, and to nobody whom the recording
+/// does not know. `None`: it is not up to us.
+unsafe fn replayed(socket: c_int, address: *const sockaddr, length: socklen_t) -> Option<c_int> {
+    let board = process::board().filter(|board| board.replays())?;
+    // SAFETY: what the caller gave.
+    let (v6, port) = unsafe { listeners::port_of(address, length) }?;
+    if !listeners::is_stream(socket) {
+        return None;
+    }
+    if let Some(port) = board.listener(port, v6) {
+        return Some(listeners::connect_here(socket, v6, port));
+    }
+    if board.may_leave() || board.is_own(port) {
+        return None;
+    }
+    board.refuse(port);
+    set_errno(libc::ECONNREFUSED);
+    Some(-1)
 }
 
 /// Connects to the recorder, which knows the connection by the address of this end: a Unix socket

@@ -134,6 +134,7 @@ mod tests {
                 reason: String::new(),
             },
             clock: Vec::new(),
+            calls: Vec::new(),
             secrets: Secrets::None,
         }
     }

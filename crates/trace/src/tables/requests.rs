@@ -2,7 +2,9 @@
 
 use super::{latin1_to_text, missing, text_to_latin1};
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
-use crate::{Digest, Id, Record, Request, Response, Secrets};
+use crate::{Call, Digest, Id, Micros, Record, Request, Response, Secrets};
+
+const CALLS: &str = "calls";
 
 pub(crate) struct Requests;
 
@@ -45,6 +47,24 @@ impl Table for Requests {
             .bulky(),
         Column::new("secrets", Kind::Binary, Packing::Plain)
             .optional()
+            .bulky(),
+        Column::new("peer", Kind::Text, Packing::Dictionary)
+            .of(CALLS)
+            .bulky(),
+        Column::new("flags", Kind::UInt16, Packing::Dictionary)
+            .of(CALLS)
+            .bulky(),
+        Column::new("offset_us", Kind::Int64, Packing::Delta)
+            .of(CALLS)
+            .bulky(),
+        Column::new("duration_us", Kind::Int64, Packing::Delta)
+            .of(CALLS)
+            .bulky(),
+        Column::new("sent", Kind::Binary, Packing::Plain)
+            .of(CALLS)
+            .bulky(),
+        Column::new("received", Kind::Binary, Packing::Plain)
+            .of(CALLS)
             .bulky(),
     ];
     const ID: Option<usize> = Some(0);
@@ -103,6 +123,7 @@ impl Table for Requests {
             Secrets::Sealed(sealed) => Some(sealed),
             Secrets::None | Secrets::Opened => None,
         });
+        shred_calls(row, columns);
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Request, Malformed> {
@@ -128,6 +149,7 @@ impl Table for Requests {
         let reason = columns.optional_text()?;
         let clock = columns.bytes();
         let secrets = columns.optional_bytes();
+        let calls = assemble_calls(arrived, columns)?;
         let response = match kind.ok_or_else(|| missing("an outcome"))? {
             Kept::Answered => Response::Answered {
                 status: status.ok_or_else(|| missing("a status"))? as u16,
@@ -155,6 +177,7 @@ impl Table for Requests {
             response,
             clock,
             secrets: secrets.map_or(Secrets::None, Secrets::Sealed),
+            calls,
         })
     }
 }
@@ -173,6 +196,46 @@ fn shred_unanswered(outcome: &str, reason: &str, columns: &mut RowWriter<'_>) {
     columns.optional_int(None);
     columns.optional_bytes(None);
     columns.optional_bytes(Some(reason.as_bytes()));
+}
+
+const WITHIN: i64 = 1;
+const ENCRYPTED: i64 = 2;
+const CLOSED: i64 = 4;
+
+fn shred_calls(row: &Request, columns: &mut RowWriter<'_>) {
+    let calls = || row.calls.iter();
+    let flag = |is: bool, flag: i64| if is { flag } else { 0 };
+    columns.byte_strings(calls().map(|call| &call.peer));
+    columns.ints(calls().map(|call| {
+        flag(call.within, WITHIN) | flag(call.encrypted, ENCRYPTED) | flag(call.closed, CLOSED)
+    }));
+    columns.ints(calls().map(|call| call.began.wrapping_sub(row.arrived)));
+    columns.ints(calls().map(|call| call.ended.wrapping_sub(call.began)));
+    columns.byte_strings(calls().map(|call| &call.sent));
+    columns.byte_strings(calls().map(|call| &call.received));
+}
+
+fn assemble_calls(arrived: Micros, columns: &mut RowReader<'_>) -> Result<Vec<Call>, Malformed> {
+    let (peers, flags) = (columns.byte_strings(), columns.ints());
+    let (offsets, durations) = (columns.ints(), columns.ints());
+    let (sent, received) = (columns.byte_strings(), columns.byte_strings());
+    let times = offsets.into_iter().zip(durations);
+    let contents = sent.into_iter().zip(received);
+    let each = peers.into_iter().zip(flags).zip(times).zip(contents);
+    each.map(|(((peer, flags), (offset, duration)), (sent, received))| {
+        let began = arrived.wrapping_add(offset);
+        Ok(Call {
+            peer: crate::parquet_table::text(peer)?,
+            within: flags & WITHIN != 0,
+            encrypted: flags & ENCRYPTED != 0,
+            closed: flags & CLOSED != 0,
+            began,
+            ended: began.wrapping_add(duration),
+            sent,
+            received,
+        })
+    })
+    .collect()
 }
 
 fn shred_headers(headers: &[(String, Vec<u8>)], columns: &mut RowWriter<'_>) {

@@ -511,6 +511,9 @@ fn remark(remark: &Remark) -> String {
             thousands(*times),
             cut(statement, 100)
         ),
+        Remark::CallNotRecorded { what, times } => {
+            crate::render::verdict::call_not_recorded(what, *times)
+        }
         Remark::NotPinned { what } => format!(
             "not pinned: {}; values that come from there may differ by themselves",
             cut(what, 200)

@@ -18,6 +18,7 @@ use hindcast_trace::{Digest, Id, Micros, Request, Response};
 
 use super::Seen;
 use super::host::{Claims, Counters, Host};
+use super::outbound::Calls;
 use super::readings::Readings;
 use super::streams::{Program, Streams};
 use crate::http::{Arrival, Durable, Limits, Witness};
@@ -30,7 +31,7 @@ const MICRO: u64 = 1000;
 const OTHERS: u64 = 1000;
 
 #[derive(Default)]
-struct Collected {
+pub(super) struct Collected {
     in_flight: Mutex<BTreeSet<Id>>,
     requests: Mutex<Vec<Request>>,
     missed: Mutex<Vec<String>>,
@@ -86,24 +87,31 @@ struct Stage {
     now: u64,
 }
 
+/// Tells requests to this one.
+pub(super) fn host(collected: &Arc<Collected>) -> Host {
+    let mut next = OTHERS;
+    Host {
+        witness: Arc::clone(collected) as Arc<dyn Witness>,
+        limits: Limits::default(),
+        redactor: Arc::new(Redactor::default()),
+        numbers: Box::new(move || {
+            next += 1;
+            next - 1
+        }),
+        sessions: None,
+        clock: Clock::default(),
+        counters: Arc::default(),
+        claims: Claims::default(),
+        readings: Readings::default(),
+        calls: Calls::default(),
+    }
+}
+
 impl Stage {
     fn new() -> Self {
-        let (collected, counters) = (Arc::<Collected>::default(), Arc::<Counters>::default());
-        let mut next = OTHERS;
-        let host = Host {
-            witness: Arc::clone(&collected) as Arc<dyn Witness>,
-            limits: Limits::default(),
-            redactor: Arc::new(Redactor::default()),
-            numbers: Box::new(move || {
-                next += 1;
-                next - 1
-            }),
-            sessions: None,
-            clock: Clock::default(),
-            counters: Arc::clone(&counters),
-            claims: Claims::default(),
-            readings: Readings::default(),
-        };
+        let collected = Arc::<Collected>::default();
+        let host = host(&collected);
+        let counters = Arc::clone(&host.counters);
         let mut streams = Streams::new(host);
         for ring in 0..8 {
             let program = Program {

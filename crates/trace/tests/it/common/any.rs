@@ -83,7 +83,7 @@ pub fn request() -> impl Strategy<Value = Request> {
         line,
         headers(),
         bytes(),
-        (response(), bytes(), option::of(bytes())),
+        (response(), bytes(), option::of(bytes()), vec(call(), 0..3)),
     )
         .prop_map(
             |(
@@ -93,7 +93,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 (method, target, caller_traceparent),
                 headers,
                 body,
-                (response, clock, secrets),
+                (response, clock, secrets, calls),
             )| Request {
                 id,
                 arrived,
@@ -106,8 +106,26 @@ pub fn request() -> impl Strategy<Value = Request> {
                 response,
                 clock,
                 secrets: secrets.map_or(Secrets::None, Secrets::Sealed),
+                calls,
             },
         )
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let times = (any::<i64>(), any::<i64>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (any::<String>(), flags, times, bytes(), bytes()).prop_map(
+        |(peer, (within, encrypted, closed), (began, ended), sent, received)| Call {
+            peer,
+            within,
+            encrypted,
+            began,
+            ended,
+            sent,
+            received,
+            closed,
+        },
+    )
 }
 
 pub fn transaction() -> impl Strategy<Value = Transaction> {

@@ -56,6 +56,7 @@ pub fn request(recorder: u16, sequence: u64) -> Request {
         caller_traceparent: None,
         clock: Vec::new(),
         secrets: Default::default(),
+        calls: Vec::new(),
         response: Response::Answered {
             status: 200,
             headers: vec![("content-type".into(), b"application/json".to_vec())],

@@ -5,7 +5,6 @@ use http::{Uri, Version};
 
 use super::Malformed;
 use super::body::Body;
-use super::call::Asked;
 use crate::http::{RequestHead, requested_upgrade};
 
 /// Longer ones are taken for something else.
@@ -15,7 +14,7 @@ const HEADERS_MAX: usize = 4000;
 
 /// A head as far as it has come.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(crate) struct Gathered {
     bytes: Vec<u8>,
 }
 
@@ -69,7 +68,7 @@ fn end_of_head(bytes: &[u8], from: usize) -> Option<usize> {
 }
 
 /// What a request's head says, and where its body ends; `None`: it has none.
-pub(super) fn request(bytes: &[u8]) -> Result<(RequestHead, Asked, Option<Body>), Malformed> {
+pub(crate) fn request(bytes: &[u8]) -> Result<(RequestHead, Asked, Option<Body>), Malformed> {
     with_headers(|room| {
         let mut request = httparse::Request::new(room);
         let parsed = request.parse(bytes);
@@ -117,9 +116,25 @@ fn split_target(target: &str) -> (String, Option<String>) {
     }
 }
 
+/// What has to be known of a request to read its answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// HEAD: the answer has no body.
+    pub head_only: bool,
+    pub connect: bool,
+    pub upgrade: Option<HeaderValue>,
+}
+
+impl Asked {
+    /// What follows may be another protocol.
+    pub fn changes_protocol(&self) -> bool {
+        self.connect || self.upgrade.is_some()
+    }
+}
+
 /// What an answer's head says.
 #[derive(Debug)]
-pub(super) struct AnswerHead {
+pub(crate) struct AnswerHead {
     pub status: u16,
     pub headers: HeaderMap,
 }
@@ -135,7 +150,7 @@ impl AnswerHead {
     }
 }
 
-pub(super) fn answer(bytes: &[u8]) -> Result<AnswerHead, Malformed> {
+pub(crate) fn answer(bytes: &[u8]) -> Result<AnswerHead, Malformed> {
     with_headers(|room| {
         let mut answer = httparse::Response::new(room);
         let mut config = httparse::ParserConfig::default();
@@ -154,7 +169,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<AnswerHead, Malformed> {
 }
 
 /// Lines of headers and an empty one: trailers, and what a CGI program says.
-pub(super) fn fields(bytes: &[u8]) -> Result<HeaderMap, Malformed> {
+pub(crate) fn fields(bytes: &[u8]) -> Result<HeaderMap, Malformed> {
     with_headers(|room| match httparse::parse_headers(bytes, room) {
         Ok(httparse::Status::Complete((_, headers))) => Ok(map(headers)),
         Ok(httparse::Status::Partial) => Err(None),

@@ -8,7 +8,7 @@ const TRAILERS_MAX: usize = 256 << 10;
 
 /// What is left of a body.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(crate) enum Body {
     Length(u64),
     Chunked(Chunked),
     UntilClosed,
@@ -76,7 +76,7 @@ fn take_some<'a>(bytes: &mut &'a [u8], left: &mut u64, data: &mut impl FnMut(&'a
 }
 
 #[derive(Debug)]
-pub(super) struct Chunked {
+pub(crate) struct Chunked {
     state: State,
     /// As far as it has come; in the end, all lines of the trailers.
     line: Vec<u8>,
