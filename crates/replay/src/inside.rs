@@ -15,6 +15,7 @@ use hindcast_taplog::board::{Listener, Purpose};
 use hindcast_trace::Trace;
 
 use crate::others::Others;
+pub use crate::others::Outbound;
 use crate::pins::Pins;
 
 /// How a service was started, and what it knew its database by.
@@ -28,16 +29,6 @@ pub struct Launch {
     /// The port that requests came to; `None`: there was only one.
     pub port: Option<u16>,
     pub outbound: Outbound,
-}
-
-/// What becomes of a service's connections to others than its database.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outbound {
-    /// They are answered as recorded; what is not recorded is refused.
-    #[default]
-    Recorded,
-    /// They are made.
-    Live,
 }
 
 /// What a service needs that is replayed from inside, for as long as it runs.

@@ -6,9 +6,9 @@
 //!                                          whose turn: the board
 //! ```
 //!
-//! A call is answered by the first of its request's that is the same and was not answered yet. What
-//! is about a connection only, and what belonged to no request, is answered whoever asks. What the
-//! recording does not have gets no answer: the connection ends, and a remark says so.
+//! A call is answered by the first of its request's that is the same and was not answered yet.
+//! What is about a connection only, and what belonged to no request, is answered for any request.
+//! What the recording does not have gets no answer: the connection ends, and a remark says so.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -25,7 +25,6 @@ use hindcast_trace::{Call, ReadError, Request, RequestFilter, Trace};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use crate::inside::Outbound;
 use crate::plan::Plan;
 use crate::verdict::Remark;
 
@@ -159,6 +158,16 @@ impl Peer {
 fn http_line(sent: &[u8]) -> Option<&[u8]> {
     let is_http = Protocol::of(sent) == Some(Protocol::Http);
     sent.split(|&byte| byte == b'\r').next().filter(|_| is_http)
+}
+
+/// What becomes of a service's connections to others than its database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outbound {
+    /// They are answered as recorded; what is not recorded is refused.
+    #[default]
+    Recorded,
+    /// They are made.
+    Live,
 }
 
 /// Gates to those whom the recorded service called. They answer until this is dropped.

@@ -539,17 +539,7 @@ impl Attempt<'_> {
                     }),
             ),
         }
-        remarks.extend(done.ran.remarks.iter().filter_map(|remark| match remark {
-            verdict::Remark::NotSentAgain { request, reason } => Some(Remark::NotSentAgain {
-                request: *request,
-                reason: reason.clone(),
-            }),
-            verdict::Remark::CallNotRecorded { what, times } => Some(Remark::CallNotRecorded {
-                what: what.clone(),
-                times: *times,
-            }),
-            _ => None,
-        }));
+        remarks.extend(done.ran.remarks.iter().filter_map(of_replay));
         if let Some(found) = self.selector.modified_found() {
             remarks.push(Remark::ModifiedFound {
                 types: found.clone(),
@@ -740,4 +730,19 @@ fn now() -> Micros {
 
 fn micros(duration: Duration) -> Micros {
     duration.as_micros() as Micros
+}
+
+/// What a replay would say, too.
+fn of_replay(remark: &verdict::Remark) -> Option<Remark> {
+    match remark {
+        verdict::Remark::NotSentAgain { request, reason } => Some(Remark::NotSentAgain {
+            request: *request,
+            reason: reason.clone(),
+        }),
+        verdict::Remark::CallNotRecorded { what, times } => Some(Remark::CallNotRecorded {
+            what: what.clone(),
+            times: *times,
+        }),
+        _ => None,
+    }
 }

@@ -356,15 +356,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                                 true => "/forum/subscribe".into(),
                                 false => format!("/forum/subscriptions?forum={forum}"),
                             },
-                            headers: vec![
-                                ("host".into(), b"forum.example:8080".to_vec()),
-                                (
-                                    "user-agent".into(),
-                                    b"Mozilla/5.0 (X11; Linux x86_64; rv:140.0)".to_vec(),
-                                ),
-                                ("accept".into(), b"application/json".to_vec()),
-                                ("accept-encoding".into(), b"gzip, deflate".to_vec()),
-                            ],
+                            headers: browser_headers(),
                             body: match subscribes {
                                 true => subscription(user, forum),
                                 false => Vec::new(),
@@ -396,6 +388,19 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
         done += portion;
     }
     began_transactions
+}
+
+/// The headers that a browser sends with each request.
+fn browser_headers() -> Vec<(String, Vec<u8>)> {
+    vec![
+        ("host".into(), b"forum.example:8080".to_vec()),
+        (
+            "user-agent".into(),
+            b"Mozilla/5.0 (X11; Linux x86_64; rv:140.0)".to_vec(),
+        ),
+        ("accept".into(), b"application/json".to_vec()),
+        ("accept-encoding".into(), b"gzip, deflate".to_vec()),
+    ]
 }
 
 fn subscription(user: impl std::fmt::Display, forum: impl std::fmt::Display) -> Vec<u8> {

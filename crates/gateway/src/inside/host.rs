@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hindcast_spool::Clock;
 
-use super::outbound::Calls;
+use super::calls::Calls;
 use super::readings::Readings;
 use super::sessions::Sessions;
 use crate::http::{Limits, Witness};

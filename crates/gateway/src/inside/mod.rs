@@ -18,6 +18,7 @@
 
 mod answers;
 mod call;
+mod calls;
 mod cgi;
 mod conversion;
 mod fastcgi;
@@ -44,11 +45,11 @@ use hindcast_spool::{Clock, Drain, Entry, Meter, Reader, SpoolError, Writer};
 use crate::http::{Limits, Witness, with_causes};
 use crate::messages::Malformed;
 use crate::redact::Redactor;
+use calls::Calls;
 use conversion::Conversion;
 pub use gates::{Gates, address_of, redirect, socket_folder, system_address};
 use host::{Claims, Counters, Host};
 pub use host::{Numbers, Seen};
-use outbound::Calls;
 use readings::Readings;
 pub use sessions::{Session, Sessions};
 

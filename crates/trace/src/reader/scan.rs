@@ -60,6 +60,7 @@ impl Streamed for Requests {
         row.headers = Vec::new();
         row.body = Vec::new();
         row.clock = Vec::new();
+        row.calls = Vec::new();
         row.secrets = Secrets::None;
         if let Response::Answered { headers, body, .. } = &mut row.response {
             *headers = Vec::new();

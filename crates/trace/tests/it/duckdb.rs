@@ -127,6 +127,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                reason VARCHAR
                clock BLOB
                secrets BLOB
+               calls STRUCT(peer VARCHAR, flags USMALLINT, offset_us BIGINT, duration_us BIGINT, sent BLOB, received BLOB)[]
             transactions
                id BIGINT
                session BIGINT

@@ -168,6 +168,7 @@ proptest! {
             request.headers.clear();
             request.body.clear();
             request.clock.clear();
+            request.calls.clear();
             request.secrets = Secrets::None;
             if let Response::Answered { headers, body, .. } = &mut request.response {
                 headers.clear();

@@ -1,5 +1,6 @@
 use super::*;
 use crate::inside::tests::{Collected, host};
+use crate::redact::Redactor;
 
 /// A connection on which this was carried: who (0: in), on whose behalf, what.
 fn carried(all: &[(bool, u64, &[u8])]) -> Host {

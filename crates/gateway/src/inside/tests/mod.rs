@@ -17,8 +17,8 @@ use hindcast_taplog::{Direction, How, Told};
 use hindcast_trace::{Digest, Id, Micros, Request, Response};
 
 use super::Seen;
+use super::calls::Calls;
 use super::host::{Claims, Counters, Host};
-use super::outbound::Calls;
 use super::readings::Readings;
 use super::streams::{Program, Streams};
 use crate::http::{Arrival, Durable, Limits, Witness};
