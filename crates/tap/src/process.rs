@@ -71,7 +71,7 @@ pub fn recorder_lives() -> bool {
     let socket = told.and_then(connected);
     if let Some(socket) = socket {
         // SAFETY: it is ours.
-        unsafe { libc::close(socket) };
+        close(socket);
     }
     set_errno(before);
     socket.is_some()
@@ -170,7 +170,7 @@ pub fn make_ring() -> Option<(*mut u8, usize)> {
         let same = before.is_some() && identity(memory) == before;
         let made = mapped && same && hand_over(told, memory);
         if same {
-            libc::close(memory);
+            close(memory);
         }
         if mapped && !made {
             libc::munmap(base, length);
@@ -187,6 +187,13 @@ fn identity(descriptor: i32) -> Option<(u64, u64)> {
     }
 }
 
+/// Closes a descriptor of ours. `close` is one of ours too: it would tell of a stream that had the
+/// descriptor's number before and went away unseen, while the thread is telling something already.
+fn close(descriptor: i32) {
+    // SAFETY: a plain system call.
+    unsafe { libc::syscall(libc::SYS_close, descriptor) };
+}
+
 /// A connection to the recorder; `None` if it could not be had at once.
 fn connected(told: &Told) -> Option<i32> {
     // SAFETY: plain system calls; the address is as long as is said. `connect` is one of ours, so
@@ -200,7 +207,7 @@ fn connected(told: &Told) -> Option<i32> {
         let address = &raw const told.address;
         let length = told.address_length;
         if libc::syscall(libc::SYS_connect, socket, address, length) != 0 {
-            libc::close(socket);
+            close(socket);
             return None;
         }
         Some(socket)
@@ -245,7 +252,7 @@ unsafe fn hand_over(told: &Told, memory: i32) -> bool {
         libc::CMSG_DATA(head).cast::<i32>().write_unaligned(memory);
         let flags = libc::MSG_NOSIGNAL;
         let sent = libc::syscall(libc::SYS_sendmsg, socket, &raw const message, flags);
-        libc::close(socket);
+        close(socket);
         sent == Hello::SIZE as i64
     }
 }
@@ -268,7 +275,7 @@ fn fetch_board(told: &Told) -> Option<*mut Board> {
         };
         let answered = sent == length as i64 && libc::poll(&mut poll, 1, PATIENCE_MS) == 1;
         let memory = if answered { received(socket) } else { None };
-        libc::close(socket);
+        close(socket);
         let memory = memory?;
         let base = libc::mmap(
             std::ptr::null_mut(),
@@ -278,7 +285,7 @@ fn fetch_board(told: &Told) -> Option<*mut Board> {
             memory,
             0,
         );
-        libc::close(memory);
+        close(memory);
         (base != libc::MAP_FAILED && Board::of(base.cast()).is_some()).then_some(base.cast())
     }
 }
