@@ -4,9 +4,10 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use hindcast_taplog::{Board, CAPACITY_VARIABLE, Hello, SOCKET_VARIABLE, TOKEN, ring};
-use libc::c_char;
+use libc::{c_char, c_int};
 
 use crate::errno::{errno, set_errno};
+use crate::real::real;
 
 /// Set when there is somebody to tell something to.
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -190,8 +191,8 @@ fn identity(descriptor: i32) -> Option<(u64, u64)> {
 /// Closes a descriptor of ours. `close` is one of ours too: it would tell of a stream that had the
 /// descriptor's number before and went away unseen, while the thread is telling something already.
 fn close(descriptor: i32) {
-    // SAFETY: a plain system call.
-    unsafe { libc::syscall(libc::SYS_close, descriptor) };
+    // SAFETY: what it is for.
+    unsafe { real!(fn close(c_int) -> c_int)(descriptor) };
 }
 
 /// A connection to the recorder; `None` if it could not be had at once.

@@ -3,8 +3,8 @@
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use super::{clocks, randomness};
-use crate::process;
 use crate::real::real;
+use crate::{descriptors, process};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(
@@ -55,6 +55,11 @@ pub unsafe extern "C" fn syscall(
                 asked.map_or_else(|| call(d), |done| done as c_long)
             }
             libc::SYS_futex => clocks::futex(b, d, call),
+            // As libuv does.
+            libc::SYS_close => {
+                descriptors::closing(a as c_int);
+                call(d)
+            }
             _ => call(d),
         }
     }
