@@ -1,8 +1,9 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION hindcast" to load this file. \quit
 
--- Takes records out of the ring, the oldest first. They are gone when the transaction commits that
--- took them. The session that takes first is the only one that can, until it ends.
+-- Takes records out of the ring, the oldest first. For this session they are gone when the
+-- transaction commits that took them. Up to sixteen sessions can take at a time, and each is given
+-- all records from its first call on; what is in the ring then is the first call's.
 CREATE FUNCTION take(
     max_records int DEFAULT 10000,
     OUT epoch int8,                     -- of the ring: another one, and what was in it is gone
@@ -53,7 +54,7 @@ CREATE FUNCTION status(
     OUT used int8,
     OUT records int8,
     OUT lost int8,
-    OUT reader int4                     -- process that takes records
+    OUT readers int4[]                  -- processes that take records
 )
 RETURNS record
 AS 'MODULE_PATHNAME', 'hindcast_status'

@@ -213,7 +213,7 @@ hindcast_shmem_request(void)
 {
 	if (previous_shmem_request)
 		previous_shmem_request();
-	RequestAddinShmemSpace(ring_shmem_size());
+	ring_request();
 }
 #endif
 
@@ -265,7 +265,7 @@ install_recording_hooks(void)
 	previous_shmem_request = shmem_request_hook;
 	shmem_request_hook = hindcast_shmem_request;
 #else
-	RequestAddinShmemSpace(ring_shmem_size());
+	ring_request();
 #endif
 	transaction_init();
 }

@@ -26,6 +26,9 @@
 
 /* ring.c */
 
+/* Sessions that can read at a time. */
+#define RING_READERS 16
+
 /* A stretch of bytes of a record. */
 typedef struct RingPart
 {
@@ -40,16 +43,18 @@ typedef struct RingStatus
 	int64		used;
 	int64		records;
 	int64		lost;
-	int			reader;
+	int			reader_count;
+	int			readers[RING_READERS];
 } RingStatus;
 
 extern int	ring_size_kb;
 
-extern Size ring_shmem_size(void);
+extern void ring_request(void);
 extern void ring_startup(void);
 extern bool ring_exists(void);
 extern void ring_write(const RingPart *parts, int count);
 extern uint64 ring_lost(void);
+extern int64 ring_epoch(void);
 extern RingStatus ring_status(void);
 extern void ring_claim(void);
 extern bool ring_claimed_here(void);

@@ -232,7 +232,7 @@ refuse_other_version(void)
 			 errhint("ALTER EXTENSION hindcast UPDATE")));
 }
 
-/* Makes this session the one that takes records. */
+/* Makes this session one that takes records. */
 static void
 begin_taking(void)
 {
@@ -287,7 +287,7 @@ hindcast_take(PG_FUNCTION_ARGS)
 	Size		length;
 
 	begin_taking();
-	epoch = ring_status().epoch;
+	epoch = ring_epoch();
 
 	one_record = AllocSetContextCreate(CurrentMemoryContext, "hindcast record", ALLOCSET_DEFAULT_SIZES);
 	previous = MemoryContextSwitchTo(one_record);
@@ -347,7 +347,7 @@ hindcast_take_binary(PG_FUNCTION_ARGS)
 		pfree(record);
 	}
 	SET_VARSIZE(taken.data, taken.len);
-	values[0] = Int64GetDatum(ring_status().epoch);
+	values[0] = Int64GetDatum(ring_epoch());
 	values[1] = Int64GetDatum((int64) ring_left());
 	values[2] = PointerGetDatum(taken.data);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls)));
@@ -369,14 +369,16 @@ hindcast_status(PG_FUNCTION_ARGS)
 	if (ring_exists())
 	{
 		RingStatus	status = ring_status();
+		Elements	readers = elements(RING_READERS);
 
 		values[1] = Int64GetDatum(status.epoch);
 		values[2] = Int64GetDatum(status.size);
 		values[3] = Int64GetDatum(status.used);
 		values[4] = Int64GetDatum(status.records);
 		values[5] = Int64GetDatum(status.lost);
-		values[6] = Int32GetDatum(status.reader);
-		nulls[6] = status.reader == 0;
+		for (int i = 0; i < status.reader_count; i++)
+			add(&readers, Int32GetDatum(status.readers[i]));
+		values[6] = int4_array(readers);
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls)));
 }

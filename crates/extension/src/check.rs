@@ -53,8 +53,8 @@ SELECT has_schema_privilege(n.oid, 'USAGE') AND bool_and(has_function_privilege(
  WHERE n.nspname = 'hindcast' AND p.proname IN ('take', 'status')
  GROUP BY n.oid";
 
-const STATUS: &str =
-    "SELECT version, ring_size, used, records, lost, reader FROM hindcast.status()";
+const STATUS: &str = "SELECT version, ring_size, used, records, lost, \
+     pg_catalog.array_to_string(readers, ', ') AS readers FROM hindcast.status()";
 
 /// Looks at the extension in this database, as the role that is to read.
 pub async fn check(url: &DatabaseUrl) -> Result<Vec<Finding>, CheckError> {
@@ -194,9 +194,8 @@ async fn status(client: &Client) -> Result<Vec<Finding>, Error> {
     let loaded: String = row.get("version");
     let (size, used): (i64, i64) = (row.get("ring_size"), row.get("used"));
     let (records, lost): (i64, i64) = (row.get("records"), row.get("lost"));
-    let reader: Option<i32> = row
-        .get::<Option<String>>("reader")
-        .and_then(|pid| pid.parse().ok());
+    let readers: Option<String> = row.get("readers");
+    let readers = readers.filter(|list| !list.is_empty());
     Ok(vec![
         finding(
             "loaded",
@@ -209,15 +208,18 @@ async fn status(client: &Client) -> Result<Vec<Finding>, Error> {
             None,
         ),
         finding(
-            "reader",
-            reader.map_or("none".to_owned(), |pid| format!("process {pid}")),
+            "readers",
+            match &readers {
+                Some(processes) => format!("process {processes}"),
+                None => "none".to_owned(),
+            },
             None,
         ),
         // Before somebody reads, a full ring is as it should be.
         finding(
             "lost",
             format!("{lost} records"),
-            (lost > 0 && reader.is_some()).then(|| {
+            (lost > 0 && readers.is_some()).then(|| {
                 "if it grows while a recorder reads: raise hindcast.ring_size, and restart the server"
                     .to_owned()
             }),

@@ -66,7 +66,7 @@ fn each_step_is_asked_for_until_nothing_is_missing() {
             "rights",
             "loaded",
             "ring",
-            "reader",
+            "readers",
             "lost"
         ]
     );

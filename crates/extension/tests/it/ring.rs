@@ -1,4 +1,4 @@
-//! The ring: full, read by one, by those who may, and by many written.
+//! The ring: full, read by several, by those who may, and by many written.
 
 use crate::server::{options, reader, server, server_with, session};
 
@@ -57,31 +57,75 @@ fn what_a_transaction_took_is_gone_when_it_commits() {
 }
 
 #[test]
-fn a_second_reader_is_told_of_the_first() {
+fn each_reader_is_given_all_records() {
     let cluster = server();
-    let mut first = reader(&cluster);
-    let mut second = session(&cluster);
-    let refused = second.fails("SELECT * FROM hindcast.take()");
+    let (mut first, mut second) = (reader(&cluster), reader(&cluster));
+    let pids = format!("{{{},{}}}", first.pid, second.pid);
+    assert_eq!(first.one("SELECT readers FROM hindcast.status()"), pids);
+    let mut session = session(&cluster);
+    for _ in 0..5 {
+        session.run("SELECT 1");
+    }
+    assert_eq!(first.take_of(session.pid).len(), 5);
+    assert_eq!(first.take_of(session.pid).len(), 0);
+    let used = "SELECT used > 0 FROM hindcast.status()";
+    assert_eq!(first.one(used), "t", "the second has not taken them");
+    assert_eq!(second.take_of(session.pid).len(), 5);
+    assert_eq!(first.one(used), "f");
+
+    // Whoever ends while taking holds nothing back.
+    first.run("BEGIN");
+    session.run("SELECT 1");
+    assert_eq!(first.take_of(session.pid).len(), 1);
+    second.run(&format!("SELECT pg_terminate_backend({})", first.pid));
+    let one = format!("{{{}}}", second.pid);
+    crate::server::wait_for("the first's end", || {
+        let readers = second.one("SELECT readers FROM hindcast.status()");
+        (readers == one).then_some(())
+    });
+    assert_eq!(second.take_of(session.pid).len(), 1);
+    let third = crate::server::session(&cluster).take();
+    assert!(third.iter().all(|record| record.pid != session.pid));
+}
+
+#[test]
+fn a_reader_that_another_leaves_behind_is_told_so() {
+    let cluster = server_with(options().set("hindcast.ring_size", "64kB"));
+    let (mut quick, mut slow) = (reader(&cluster), reader(&cluster));
+    let mut session = session(&cluster);
+    let mut taken = 0;
+    for _ in 0..10 {
+        for _ in 0..100 {
+            session.run("SELECT 1");
+        }
+        taken += quick.take_of(session.pid).len();
+    }
+    assert_eq!(taken, 1000, "nobody holds up the quick one");
+    assert_eq!(quick.one("SELECT lost FROM hindcast.status()"), "0");
+    let refused = slow.fails("SELECT * FROM hindcast.take()");
     assert!(
-        refused.contains(&format!(
-            "process {} takes hindcast's records already",
-            first.pid
-        )),
+        refused.contains("went on without this session"),
         "{refused}"
     );
-    assert_eq!(
-        second.one("SELECT reader FROM hindcast.status()"),
-        first.pid.to_string()
-    );
-    first.run("BEGIN");
-    second.run(&format!("SELECT pg_terminate_backend({})", first.pid));
-    crate::server::wait_for("the first's end", || {
-        second
-            .one("SELECT reader IS NULL FROM hindcast.status()")
-            .eq("t")
-            .then_some(())
+    session.run("SELECT 1");
+    let mut again = reader(&cluster);
+    session.run("SELECT 1");
+    assert_eq!(again.take_of(session.pid).len(), 1);
+}
+
+#[test]
+fn more_readers_than_there_is_room_for_are_refused() {
+    let cluster = server();
+    let mut readers: Vec<_> = (0..16).map(|_| reader(&cluster)).collect();
+    let refused = session(&cluster).fails("SELECT * FROM hindcast.take()");
+    assert!(refused.contains("16 sessions take"), "{refused}");
+    let left = readers.swap_remove(7);
+    readers[0].run(&format!("SELECT pg_terminate_backend({})", left.pid));
+    crate::server::wait_for("one place", || {
+        let count = "SELECT cardinality(readers) FROM hindcast.status()";
+        (readers[0].one(count) == "15").then_some(())
     });
-    assert!(!second.take().is_empty());
+    reader(&cluster);
 }
 
 #[test]

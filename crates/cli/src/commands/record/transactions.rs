@@ -74,15 +74,6 @@ async fn missing(database: &DatabaseUrl) -> Result<Option<Missing>, CliError> {
             );
             return Ok(Some(Missing { what, next }));
         }
-        // Only one can read.
-        if finding.subject == "reader" && finding.found != "none" {
-            let what = format!("{} reads from the extension already", finding.found);
-            let next = "end the other recording first, or record with --transactions gateway";
-            return Ok(Some(Missing {
-                what,
-                next: next.to_owned(),
-            }));
-        }
     }
     Ok(None)
 }
