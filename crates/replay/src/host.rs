@@ -5,21 +5,21 @@ use std::sync::{Arc, PoisonError};
 use bytes::BytesMut;
 use hindcast_gateway::pg::{Driver, Flow, Host, Refusal, SessionStart};
 use hindcast_order::Tx;
-use hindcast_spool::SharedBoard;
 use hindcast_taplog::board::Line;
-use hindcast_trace::{Id, Isolation, RequestId};
+use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Wires;
 
 use crate::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::shared::Shared;
 use crate::transaction::{Ask, Claim, Ended, Opening, Stopped};
+use crate::turns::Turns;
 
 /// A session of the service.
 pub struct ServiceContext {
     shared: Arc<Shared>,
     pid: Option<i32>,
     /// Where the session stands on the service's board.
-    turns: Option<(Arc<SharedBoard>, Line)>,
+    turns: Option<(Arc<Turns>, Line)>,
 }
 
 impl Drop for ServiceContext {
@@ -41,8 +41,8 @@ impl Context for ServiceContext {
         Ok(self.shared.extras(tx)?.server_bytes)
     }
     fn turn(&self) -> Option<RequestId> {
-        let (board, line) = self.turns.as_ref()?;
-        board.whose_turn(*line).filter(|&turn| turn != 0).map(Id)
+        let (turns, line) = self.turns.as_ref()?;
+        turns.whose(*line)
     }
     fn alone(&self) -> Option<RequestId> {
         self.shared.monitor.with(|c| c.alone())
@@ -110,7 +110,7 @@ pub struct HoldingHost {
     /// What transactions get that do not ask for an isolation, if that is not up to the database.
     pub isolation: Option<Isolation>,
     /// What the service's taps say, if it has any.
-    pub board: Option<Arc<SharedBoard>>,
+    pub turns: Option<Arc<Turns>>,
 }
 
 pub struct HoldingDriver {
@@ -145,7 +145,7 @@ impl Host for HoldingHost {
             context: ServiceContext {
                 shared: Arc::clone(&self.shared),
                 pid: None,
-                turns: self.board.clone().zip(start.line),
+                turns: self.turns.clone().zip(start.line),
             },
         })
     }

@@ -17,6 +17,7 @@ use hindcast_trace::Trace;
 use crate::others::Others;
 pub use crate::others::Outbound;
 use crate::pins::Pins;
+use crate::turns::Turns;
 
 /// How a service was started, and what it knew its database by.
 #[derive(Clone)]
@@ -33,7 +34,7 @@ pub struct Launch {
 
 /// What a service needs that is replayed from inside, for as long as it runs.
 pub struct Inside {
-    pub board: Arc<SharedBoard>,
+    pub turns: Arc<Turns>,
     pub others: Others,
     reception: Reception,
     preload: Preload,
@@ -55,11 +56,12 @@ impl Inside {
         redirect.may_leave = launch.outbound == Outbound::Live;
         let board = Arc::new(SharedBoard::make(Purpose::Replay, &redirect)?);
         let (listeners, folder) = gates.into_parts();
-        others.serve(&board);
+        let turns = Arc::new(Turns::new(&board));
+        others.serve(&turns);
         let inside = Self {
-            reception: Reception::open(Arc::clone(&board))?,
+            reception: Reception::open(board)?,
             preload: Preload::make()?,
-            board,
+            turns,
             others,
             launch,
             _folder: folder,
@@ -69,7 +71,7 @@ impl Inside {
 
     /// What its requests draw and read.
     pub fn pins(&self, trace: &Trace) -> Pins {
-        Pins::new(&self.board, trace.recorders())
+        Pins::new(&self.turns, trace.recorders())
     }
 
     pub fn command(&self) -> &str {
@@ -104,7 +106,7 @@ impl Inside {
     pub fn service(&self) -> Option<ServiceUrl> {
         let asked =
             |listener: &Listener| self.launch.port.is_none_or(|port| listener.asked == port);
-        let listener = self.board.listeners().find(asked)?;
+        let listener = self.turns.board.listeners().find(asked)?;
         let host = match listener.v6 {
             true => "[::1]",
             false => "127.0.0.1",

@@ -53,6 +53,7 @@ pub mod service;
 pub mod shapes;
 pub mod shared;
 pub mod transaction;
+mod turns;
 pub mod verdict;
 
 pub use faithful::{ReplayOptions, run};

@@ -26,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use crate::plan::Plan;
+use crate::turns::Turns;
 use crate::verdict::Remark;
 
 /// Of what is read at once.
@@ -245,11 +246,11 @@ impl Others {
     }
 
     /// Begins to answer.
-    pub fn serve(&mut self, board: &Arc<SharedBoard>) {
+    pub fn serve(&mut self, turns: &Arc<Turns>) {
         for (peer, gate) in std::mem::take(&mut self.gates) {
             let host = Host {
                 calls: Arc::clone(&self.calls),
-                board: Arc::clone(board),
+                turns: Arc::clone(turns),
                 peer: peer.into(),
             };
             self.serving.spawn(host.serve(gate));
@@ -277,7 +278,7 @@ impl Others {
 #[derive(Clone)]
 struct Host {
     calls: Arc<Mutex<Calls>>,
-    board: Arc<SharedBoard>,
+    turns: Arc<Turns>,
     peer: Arc<str>,
 }
 
@@ -322,8 +323,8 @@ impl Host {
                 return Ok(());
             }
             let request = line
-                .and_then(|line| self.board.whose_turn(line))
-                .unwrap_or(0);
+                .and_then(|line| self.turns.whose(line))
+                .map_or(0, |request| request.0);
             let first;
             let mut bytes = &buffer[..length];
             if asks.is_none() {

@@ -4,54 +4,59 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hindcast_spool::SharedBoard;
 use hindcast_taplog::pins::{self, KEY, Recorded};
-use hindcast_trace::{Micros, Recorder, Request, RequestId};
+use hindcast_trace::{Micros, Recorder, Request};
+
+use crate::turns::Turns;
 
 /// Tells the service's processes, by their board, what requests are to draw and to read.
 #[derive(Clone)]
 pub struct Pins {
-    board: Arc<SharedBoard>,
+    turns: Arc<Turns>,
     /// By recorder.
     keys: Arc<HashMap<u16, [u8; KEY]>>,
 }
 
 impl Pins {
-    pub fn new(board: &Arc<SharedBoard>, recorders: &[Recorder]) -> Self {
+    pub fn new(turns: &Arc<Turns>, recorders: &[Recorder]) -> Self {
         let keys = recorders.iter().filter_map(|recorder| {
             let key = recorder.pins_key?;
             Some((recorder.number, key.0))
         });
         Self {
-            board: Arc::clone(board),
+            turns: Arc::clone(turns),
             keys: Arc::new(keys.collect()),
         }
     }
 
     /// From now on the service's wall clock shows this time, and goes on.
     pub fn begin(&self, then: Micros) {
-        self.board.pins().set_ahead(ahead(then));
+        self.turns.board.pins().set_ahead(ahead(then));
     }
 
     /// Whether some process of the service has begun to read it.
-    pub fn is_taken(&self, request: RequestId) -> bool {
-        self.board.is_taken(request.0)
+    pub fn is_taken(&self, number: u64) -> bool {
+        self.turns.board.is_taken(number)
     }
 
-    /// The request is about to be sent. The wall clock shows at least when it arrived.
-    pub fn sending(&self, request: &Request) {
+    /// The request is about to be sent, with the number that is returned. The wall clock shows at
+    /// least when it arrived.
+    pub fn sending(&self, request: &Request) -> u64 {
+        let number = self.turns.sending(request.id);
         let arrived = request.arrived.saturating_mul(1000);
         // What no recorder writes is as good as nothing.
         let readings = pins::decode_readings(arrived, &request.clock).unwrap_or_default();
         let recorded = Recorded {
-            request: request.id.0,
+            request: number,
+            recorded_as: request.id.0,
             key: self.keys.get(&request.id.recorder()),
             arrived,
             readings: &readings,
         };
-        let board = self.board.pins();
+        let board = self.turns.board.pins();
         board.begin(&recorded, hindcast_spool::now() as i64);
         board.advance(ahead(request.arrived));
+        number
     }
 }
 

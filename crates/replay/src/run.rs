@@ -190,7 +190,7 @@ async fn serve(
     let others = others.map_err(ReplayError::Inside)?;
     let opened = Inside::open(launch, Gates::open().await?, others);
     let (inside, gates) = opened.map_err(ReplayError::Inside)?;
-    host.board = Some(Arc::clone(&inside.board));
+    host.turns = Some(Arc::clone(&inside.turns));
     // The service may insist on encryption.
     options.identity = Some(ServerIdentity::generated());
     let server = Server::serve(gates, options, connector, Arc::new(host));
@@ -251,7 +251,7 @@ impl Run {
             database: setting.database.database(),
             allow_outside_writes: setting.allow_outside_writes,
             isolation: setting.isolation.or(first.raised_isolation),
-            board: None,
+            turns: None,
         };
         let (server, inside) = serve(&setting, host, &connector, (&trace, &plan)).await?;
         let address = server.handle().address().clone();
@@ -328,7 +328,8 @@ impl Run {
             return Err(LoadError::Temporary(error).into());
         }
         if let Some(inside) = &self.inside {
-            ran.remarks.extend(inside.others.remarks(&inside.board));
+            ran.remarks
+                .extend(inside.others.remarks(&inside.turns.board));
         }
         ran.took = started.elapsed();
         Ok((end, ran))

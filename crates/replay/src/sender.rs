@@ -433,12 +433,13 @@ impl Exchange {
             (true, Some(caller)) => _ = headers.insert(Traceparent::KEY, value(caller)?),
             (true, None) => {}
         }
+        let mut number = 0;
         if let Some(pins) = &self.inside {
-            pins.sending(recorded);
-            headers.insert(REQUEST_HEADER, value(&format!("{:016x}", recorded.id.0))?);
+            number = pins.sending(recorded);
+            headers.insert(REQUEST_HEADER, value(&format!("{number:016x}"))?);
         }
         let connection = capture_connection(&mut request);
-        let mut response = self.request(recorded.id, &request).await;
+        let mut response = self.request(number, &request).await;
         // A service may close a connection just when it is used again. What it has not begun is
         // sent once more.
         let monitor = &self.shared.monitor;
@@ -474,7 +475,7 @@ impl Exchange {
     /// A worker that has many threads may have taken the connection, and all of them may wait for
     /// what this request does, while others have nothing to do. What no worker has taken is sent
     /// again, by another connection, until one takes it; the taps see to it that only one does.
-    async fn request(&self, id: RequestId, request: &http::Request<Full<Bytes>>) -> Response {
+    async fn request(&self, number: u64, request: &http::Request<Full<Bytes>>) -> Response {
         let mut sent = FuturesUnordered::new();
         sent.push(self.http.request(request.clone()));
         let Some(pins) = &self.inside else {
@@ -486,12 +487,12 @@ impl Exchange {
             tokio::select! {
                 Some(response) = sent.next() => {
                     // A connection was closed of which another worker has the request.
-                    let is_other = response.is_err() && pins.is_taken(id) && !sent.is_empty();
+                    let is_other = response.is_err() && pins.is_taken(number) && !sent.is_empty();
                     if !is_other {
                         return response;
                     }
                 }
-                () = lies, if copies < COPIES_MAX && !pins.is_taken(id) => {
+                () = lies, if copies < COPIES_MAX && !pins.is_taken(number) => {
                     sent.push(self.anew.request(request.clone()));
                     copies += 1;
                 }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::pins::Pins;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd3");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd4");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";

@@ -73,6 +73,7 @@ const LENT: u32 = 2;
 struct Script {
     /// 0 while the rest is being written.
     request: AtomicU64,
+    recorded_as: AtomicU64,
     key: Key,
     draws: AtomicU64,
     /// By what is read ([`Reads`]): the place in the readings behind the last one that was shown.
@@ -180,7 +181,10 @@ impl Reads {
 /// What a replay says of a request before it sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded<'a> {
+    /// The number that the replay gives it.
     pub request: u64,
+    /// The number that it drew with.
+    pub recorded_as: u64,
     pub key: Option<&'a [u8; KEY]>,
     /// In nanoseconds since 1970.
     pub arrived: i64,
@@ -249,6 +253,9 @@ impl Pins {
         let script = self.script(recorded.request);
         script.request.store(0, Ordering::Release);
         script.key.set(recorded.key.unwrap_or(&[0; KEY]));
+        script
+            .recorded_as
+            .store(recorded.recorded_as, Ordering::Relaxed);
         script.draws.store(0, Ordering::Relaxed);
         for behind in &script.behind {
             behind.store(0, Ordering::Relaxed);
@@ -282,7 +289,8 @@ impl Pins {
         let key = script.key.get()?;
         let count = script.draws.fetch_add(1, Ordering::Relaxed);
         self.draws.fetch_add(1, Ordering::Relaxed);
-        (count <= COUNT_MASK).then(|| Draw::new(key, request, count))
+        let stream = script.recorded_as.load(Ordering::Relaxed);
+        (count <= COUNT_MASK).then(|| Draw::new(key, stream, count))
     }
 
     /// What a replayed request reads next; `None` if nothing is known of it. `real`: what the wall

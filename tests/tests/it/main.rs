@@ -21,6 +21,7 @@ mod inside;
 mod inside_calls;
 mod inside_extension;
 mod inside_faults;
+mod inside_hosts;
 mod inside_loops;
 mod inside_tls;
 mod languages;

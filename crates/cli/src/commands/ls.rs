@@ -185,7 +185,15 @@ fn summary(trace: &Trace) -> Result<Vec<String>, ReadError> {
         count(ghosts, "ghost"),
     )];
     if first <= last {
-        lines.push(format!("from {} to {} UTC", time(first), time(last)));
+        let recorders = match trace.recorders().len() {
+            0 | 1 => String::new(),
+            several => format!(", by {several} recorders"),
+        };
+        lines.push(format!(
+            "from {} to {} UTC{recorders}",
+            time(first),
+            time(last)
+        ));
     }
     lines.extend(trace.gaps().iter().map(gap_line));
     Ok(lines)

@@ -121,6 +121,7 @@ impl Program {
         for (request, readings) in (1..).zip(readings) {
             let recorded = Recorded {
                 request,
+                recorded_as: request,
                 key: Some(&SECRET),
                 arrived,
                 readings,

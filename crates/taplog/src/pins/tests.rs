@@ -37,15 +37,17 @@ fn a_replayed_request_draws_what_it_drew_and_no_two_draws_are_the_same() {
         }
     }
     for request in (1..=4).rev() {
+        let again = request + 100;
         let recorded = Recorded {
-            request,
+            request: again,
+            recorded_as: request,
             key: Some(&key),
             arrived: 0,
             readings: &[],
         };
         replayed.begin(&recorded, 0);
         for _ in 0..3 {
-            let draw = replayed.draw_again(request).unwrap();
+            let draw = replayed.draw_again(again).unwrap();
             assert!(places.remove(&(draw.request, draw.block)));
             assert_eq!(draw.key, key);
         }
@@ -92,6 +94,7 @@ fn readings_are_those_of_the_recording_and_go_on_from_there() {
     let times = [100 * SECOND, 102 * SECOND, 101 * SECOND];
     let recorded = Recorded {
         request: 3,
+        recorded_as: 3,
         key: None,
         arrived: 99 * SECOND,
         readings: &readings(times),
@@ -134,6 +137,7 @@ fn a_request_without_readings_has_the_time_at_which_it_arrived() {
     let pins = pins();
     let recorded = Recorded {
         request: 3,
+        recorded_as: 3,
         key: None,
         arrived: 99 * SECOND,
         readings: &[],
@@ -180,6 +184,7 @@ fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
         .collect();
     let recorded = Recorded {
         request: 3,
+        recorded_as: 3,
         key: None,
         arrived: 0,
         readings: &made,
@@ -241,6 +246,7 @@ fn seconds_and_instants_have_an_order_each() {
     ]);
     let recorded = Recorded {
         request: 3,
+        recorded_as: 3,
         key: None,
         arrived: 99 * SECOND,
         readings: &readings,

@@ -4,13 +4,14 @@
 //! segments are opened when the stream reaches them and row groups decoded in batches, so memory
 //! does not grow with the trace.
 
+mod accounted;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::crypt::Keyring;
@@ -88,6 +89,8 @@ pub struct Trace {
     store: Store,
     segments: Vec<Arc<Segment>>,
     small: Small,
+    /// What is left of the gaps, once somebody asks.
+    gaps: OnceLock<Vec<Gap>>,
     recording: Vec<u16>,
     pruned: Vec<Pruned>,
     warnings: Vec<String>,
@@ -247,9 +250,10 @@ impl Trace {
         &self.small.bases
     }
 
-    /// In order of their beginnings, crashes included.
+    /// In order of their beginnings, crashes included. What one recorder could not account for and
+    /// another recorded is none.
     pub fn gaps(&self) -> &[Gap] {
-        &self.small.gaps
+        self.gaps.get_or_init(|| accounted::gaps(self))
     }
 
     /// What was removed, by recorder.
@@ -724,6 +728,7 @@ impl Opening {
             store,
             segments,
             small,
+            gaps: OnceLock::new(),
             recording,
             pruned,
             warnings,

@@ -69,6 +69,47 @@ fn two_recorders_write_into_one_trace_without_knowing_of_each_other() {
 }
 
 #[test]
+fn what_another_recorder_has_is_no_gap() {
+    let folder = TempDir::new().unwrap();
+    let location = Location::folder(folder.path());
+    let (one, first) = Writer::create(&location, quiet()).unwrap();
+    one.record(Record::Recorder(recorder(first)));
+    let gap = |xids: &[u64]| {
+        Record::Gap(Gap {
+            from: 10,
+            to: 20,
+            cause: GapCause::Unaccounted {
+                xids: xids.iter().copied().map(Xid).collect(),
+                wrote: "forum".to_owned(),
+            },
+        })
+    };
+    one.record(gap(&[700, 701, 702]));
+    one.record(gap(&[700, 701]));
+    one.close().unwrap();
+    let gaps = |expected: &[&[u64]]| {
+        let trace = Trace::open(&location).unwrap();
+        let of = |gap: &Gap| match &gap.cause {
+            GapCause::Unaccounted { xids, .. } => xids.iter().map(|xid| xid.0).collect(),
+            other => panic!("{other:?}"),
+        };
+        let found: Vec<Vec<u64>> = trace.gaps().iter().map(of).collect();
+        assert_eq!(found, expected);
+    };
+    gaps(&[&[700, 701, 702], &[700, 701]]);
+
+    let (two, second) = Writer::create(&location, quiet()).unwrap();
+    two.record(Record::Recorder(recorder(second)));
+    two.record(Record::Transaction(Transaction {
+        xid: Some(Xid(700)),
+        subxids: vec![Xid(701)],
+        ..transaction(second, 1)
+    }));
+    two.close().unwrap();
+    gaps(&[&[702]]);
+}
+
+#[test]
 fn what_is_read_is_in_order_though_long_requests_end_in_later_segments() {
     let folder = TempDir::new().unwrap();
     let location = Location::folder(folder.path());
