@@ -94,6 +94,10 @@ pub struct TraceArg {
 }
 
 #[derive(Args)]
+#[command(
+    after_help = "What it is sent, the service is sent. Exit codes: the service's own if it ends by itself, 128 + n if signal n ended \
+                  it; else, as of all commands, 0 done; 2 the arguments do not fit; 3 could not be done."
+)]
 pub struct RecordArgs {
     #[command(flatten)]
     pub trace: TraceArg,

@@ -209,6 +209,56 @@ fn a_gigabyte_that_is_uploaded_arrives_and_costs_the_recorder_no_memory() {
     );
 }
 
+/// Says which signals came, and ends as it is told.
+const SUPERVISED: &str = r#"
+import signal, sys, time
+def told(number, _):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGUSR2: sys.exit(7)
+for one in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
+    signal.signal(one, told)
+print("ready", flush=True)
+while True: time.sleep(0.01)
+"#;
+
+/// What systemd, docker and the like see of a service and send to it, with a recorder in front.
+#[test]
+fn who_supervises_the_recorder_supervises_the_service() {
+    let stage = Stage::new("inside-supervised", "");
+    let start = |program: &[&str]| {
+        let mut command = stage.hindcast(&["record", "--trace"]);
+        command
+            .arg(stage.trace())
+            .arg("--")
+            .args(program)
+            .env("DATABASE_URL", stage.database_url());
+        Process::start("record", command, stage.folder())
+    };
+    let python = python();
+    let mut recorder = start(&[&python, "-c", SUPERVISED]);
+    let [out, _] = recorder.output_files();
+    let said = || std::fs::read_to_string(&out).unwrap();
+    let mut heard = "ready\n".to_owned();
+    for signal in ["HUP", "QUIT", "USR1", "WINCH", "USR2"] {
+        recorder.wait_until("it hears", || (said() == heard).then_some(()));
+        recorder.signal_alone(signal);
+        heard += &format!("SIG{signal}\n");
+    }
+    let finished = recorder.wait().assert_code(7);
+    assert_eq!(finished.stdout, heard);
+    says(&finished, "The service ended with exit status 7.");
+
+    start(&["sh", "-c", "kill -KILL $$"])
+        .wait()
+        .assert_code(137);
+    start(&["true"]).wait().assert_code(0);
+    // Asked for by who sends it: nothing has failed.
+    let mut recorder = start(&[&python, "-c", SUPERVISED]);
+    recorder.wait_until("it is there", || (said() == "ready\n").then_some(()));
+    recorder.signal_alone("TERM");
+    says(&recorder.wait().assert_code(0), "by signal 15");
+}
+
 /// Opens all connections first, then asks by each.
 const MANY: &str = r#"
 import asyncio, resource, sys

@@ -99,7 +99,7 @@ fn instances_behind_a_load_balancer_are_one_recording_though_one_is_killed() {
     let mut kill = Command::new("pkill");
     kill.args(["-KILL", "-P", &parent]);
     assert!(kill.status().unwrap().success());
-    killed.recorder.wait().assert_code(0);
+    killed.recorder.wait().assert_code(137);
     load(&address, ROUNDS);
     for host in hosts {
         host.recorder.interrupt().assert_code(0);

@@ -1,6 +1,7 @@
 //! `hindcast record`
 
 mod service;
+mod signals;
 mod transactions;
 
 use std::convert::Infallible;
@@ -17,9 +18,10 @@ use hindcast_gateway::redact::{RuleError, Rules};
 use hindcast_pg::Certificate;
 use hindcast_trace::{Base, BaseKind, PinsKey, Sealer, WriterOptions};
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use self::service::Service;
+use self::signals::{Signals, asks_for_the_end};
 use super::{base, key};
 use crate::allocator::Allocator;
 use crate::args::{BaseMethod, FinalStateWhen, RecordArgs};
@@ -33,8 +35,6 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// What of the service's doings may always wait for a moment, in bytes.
 const SPOOLED_SAID: u64 = 1 << 20;
-/// Signals that come within so long are one.
-const SIGNALS_TOGETHER: Duration = Duration::from_secs(1);
 /// How often to look whether something should be said at once.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -92,18 +92,31 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
             return Err(error);
         }
     };
-    match until_the_end(&args, &recording, &mut signals, service.as_mut()).await {
-        Some(Ok(status)) => eprintln!("The service ended {}.", service::describe(status)),
-        Some(Err(error)) => eprintln!("{error}"),
-        None => eprintln!("Stopping: waiting for what is in flight. Once more to stop at once."),
-    }
+    let exit = match until_the_end(&args, &recording, &mut signals, service.as_mut()).await {
+        End::Service { status, asked } => {
+            eprintln!("The service ended {}.", service::describe(status));
+            match asked {
+                true => Exit::Success,
+                false => service::exit(status),
+            }
+        }
+        End::Lost(error) => {
+            eprintln!("{error}");
+            Exit::Failed
+        }
+        End::Asked => {
+            eprintln!("Stopping: waiting for what is in flight. Once more to stop at once.");
+            Exit::Success
+        }
+    };
     let progress = say_how_far(recording.watch());
     let summary = tokio::select! {
         summary = recording.stop() => summary,
         () = signals.once_more() => return Err(stopped_at_once()),
         never = progress => match never {},
     };
-    conclude(&args, summary, taken.as_ref())
+    conclude(&args, summary, taken.as_ref())?;
+    Ok(exit)
 }
 
 /// While what the service did is turned into a recording, after it has ended.
@@ -120,62 +133,44 @@ async fn say_how_far(watch: StatusReader) -> Infallible {
     }
 }
 
-/// What asks us to end.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
+/// Why a recording ends.
+enum End {
+    /// `asked`: by a signal of ours that was to end it.
+    Service { status: ExitStatus, asked: bool },
+    /// Nobody knows what became of the service.
+    Lost(CliError),
+    /// The service is not ours.
+    Asked,
 }
 
-impl Signals {
-    fn catch() -> Result<Self, CliError> {
-        let catch = |kind| {
-            signal(kind).map_err(|error| CliError::because("cannot listen for signals", &error))
-        };
-        Ok(Self {
-            interrupt: catch(SignalKind::interrupt())?,
-            terminate: catch(SignalKind::terminate())?,
-        })
-    }
-
-    /// After the first has been heard. What comes right behind it belongs to it: some services end
-    /// by a signal to their whole group, in which we are.
-    async fn once_more(&mut self) {
-        let begun = tokio::time::Instant::now();
-        let ignored = async {
-            loop {
-                self.next().await;
-            }
-        };
-        _ = tokio::time::timeout_at(begun + SIGNALS_TOGETHER, ignored).await;
-        self.next().await;
-    }
-
-    async fn next(&mut self) -> SignalKind {
-        tokio::select! {
-            _ = self.interrupt.recv() => SignalKind::interrupt(),
-            _ = self.terminate.recv() => SignalKind::terminate(),
-        }
-    }
-}
-
-/// Until the service has ended, which is told how; where it is not ours, until we are to end.
+/// Until the service has ended; where it is not ours, until we are to end.
 async fn until_the_end(
     args: &RecordArgs,
     recording: &Recording,
     signals: &mut Signals,
     mut service: Option<&mut Service>,
-) -> Option<Result<ExitStatus, CliError>> {
+) -> End {
     let mut allocator = Allocator::new();
     let mut ticks = tokio::time::interval(STATUS_INTERVAL);
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     ticks.tick().await;
     let mut last = Status::default();
-    let mut warned = None;
+    let (mut warned, mut asked) = (None, false);
     loop {
         tokio::select! {
-            kind = signals.next() => service.as_ref()?.signal(kind),
-            status = async { Some(service.as_mut()?.ended().await) }, if service.is_some() => {
-                return status;
+            kind = signals.next() => match &service {
+                Some(service) => {
+                    asked |= asks_for_the_end(kind);
+                    service.signal(kind);
+                }
+                None if kind == SignalKind::window_change() => {}
+                None => return End::Asked,
+            },
+            Some(ended) = async { Some(service.as_mut()?.ended().await) } => {
+                return match ended {
+                    Ok(status) => End::Service { status, asked },
+                    Err(error) => End::Lost(error),
+                };
             }
             _ = ticks.tick() => {
                 last = report(args, recording, last);
@@ -617,7 +612,7 @@ fn remarks_from_inside(end: &InsideEnd) -> Vec<String> {
     remarks
 }
 
-fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<Exit, CliError> {
+fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<(), CliError> {
     if args.json {
         let mut stopped = as_json("stopped", &summary.status);
         stopped["base"] = json!(base.map(base::describe));
@@ -666,6 +661,5 @@ fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<
     }
     summary
         .closed
-        .map_err(|error| CliError::because("the recording could not be completed", &error))?;
-    Ok(Exit::Success)
+        .map_err(|error| CliError::because("the recording could not be completed", &error))
 }

@@ -13,7 +13,8 @@ use hindcast_preload::Preload;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::SignalKind;
 
-use crate::error::CliError;
+use super::signals::is_of_terminals;
+use crate::error::{CliError, Exit};
 
 /// What is the recorder's business and not the service's.
 const OURS: [&str; 3] = ["HINDCAST_KEY", "HINDCAST_SECRETS_KEY", "HINDCAST_POSTGRES"];
@@ -84,7 +85,7 @@ impl Service {
 
     /// Passes on what the recorder was sent. What a terminal sends, it sends to the service, too.
     pub fn signal(&self, kind: SignalKind) {
-        if kind == SignalKind::interrupt() && is_in_foreground() {
+        if is_of_terminals(kind) && is_in_foreground() {
             return;
         }
         if let Some(pid) = self.child.id() {
@@ -137,6 +138,13 @@ fn is_secret(name: &str, value: &str) -> bool {
 fn is_in_foreground() -> bool {
     // SAFETY: plain system calls.
     std::io::stdin().is_terminal() && unsafe { libc::tcgetpgrp(0) == libc::getpgrp() }
+}
+
+/// What a shell would say of how it ended.
+pub fn exit(status: ExitStatus) -> Exit {
+    let signalled = |signal| 128u8.wrapping_add(signal as u8);
+    let code = status.code().map(|code| code as u8);
+    Exit::Program(code.or(status.signal().map(signalled)).unwrap_or_default())
 }
 
 /// How it ended, in words.
