@@ -92,23 +92,8 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
             return Err(error);
         }
     };
-    let exit = match until_the_end(&args, &recording, &mut signals, service.as_mut()).await {
-        End::Service { status, asked } => {
-            eprintln!("The service ended {}.", service::describe(status));
-            match asked {
-                true => Exit::Success,
-                false => service::exit(status),
-            }
-        }
-        End::Lost(error) => {
-            eprintln!("{error}");
-            Exit::Failed
-        }
-        End::Asked => {
-            eprintln!("Stopping: waiting for what is in flight. Once more to stop at once.");
-            Exit::Success
-        }
-    };
+    let end = until_the_end(&args, &recording, &mut signals, service.as_mut()).await;
+    let exit = end.said();
     let progress = say_how_far(recording.watch());
     let summary = tokio::select! {
         summary = recording.stop() => summary,
@@ -141,6 +126,29 @@ enum End {
     Lost(CliError),
     /// The service is not ours.
     Asked,
+}
+
+impl End {
+    /// Says so; the exit code that is due.
+    fn said(self) -> Exit {
+        match self {
+            Self::Service { status, asked } => {
+                eprintln!("The service ended {}.", service::describe(status));
+                match asked {
+                    true => Exit::Success,
+                    false => service::exit(status),
+                }
+            }
+            Self::Lost(error) => {
+                eprintln!("{error}");
+                Exit::Failed
+            }
+            Self::Asked => {
+                eprintln!("Stopping: waiting for what is in flight. Once more to stop at once.");
+                Exit::Success
+            }
+        }
+    }
 }
 
 /// Until the service has ended; where it is not ours, until we are to end.
