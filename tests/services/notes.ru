@@ -50,7 +50,14 @@ def write(text, env)
     end
   end
   return [401, {}, []] unless written
-  answer({ note: note, number: number, at: Time.now.to_r.to_s, lots: [SecureRandom.random_number, SecureRandom.rand(9)] })
+  answer({ note: note, number: number, at: Time.now.to_r.to_s, lots: lots })
+end
+
+# Of all that draw: of the system, and of the generator that all threads share.
+def lots
+  order = (1..9).to_a
+  [SecureRandom.random_number, SecureRandom.rand(9), rand, rand(9), Kernel.rand(1..9), Random.rand(1.0), Random.bytes(2).unpack1("S"),
+   Random.random_number(9), Random.new.rand(9), order.shuffle, order.sample, order.sample(2)]
 end
 
 def notes(env)

@@ -1,23 +1,129 @@
 # Tells the tap which request a thread of Puma works on: loaded by `ruby -r`. Puma's reactor reads
 # requests that come in several pieces, and a thread of its pool answers. Other servers are known
-# without. Without the tap it does nothing.
+# without. What Ruby's shared generator gives is each request's own. Without the tap it does nothing.
 module HindcastTurns
   RESERVED = 0x48494e44
   NOBODY = ("\0" * 8).b.freeze
+  # Of a thread: the request that it works on, and the generator that this has there.
+  Turn = Struct.new(:request, :generator)
+
+  # `rand` and `srand`, in front of Ruby's own. Who sets the seed gets Ruby's sequence from there on.
+  module Numbers
+    def rand(limit = 0)
+      HindcastTurns.number(limit) { super(limit) }
+    end
+
+    def srand(*)
+      HindcastTurns.is_seeded = true
+      super
+    end
+  end
+
+  # The same of `Random`, which takes no 0 and nothing negative.
+  module StrictNumbers
+    def rand(*arguments)
+      generator = HindcastTurns.generator
+      generator ? generator.rand(*arguments) : super
+    end
+
+    def bytes(count)
+      generator = HindcastTurns.generator
+      generator ? generator.bytes(count) : super
+    end
+
+    def random_number(*arguments)
+      generator = HindcastTurns.generator
+      generator ? generator.random_number(*arguments) : super
+    end
+
+    def srand(*)
+      HindcastTurns.is_seeded = true
+      super
+    end
+  end
+
+  # Of arrays: they ask Ruby's generator unless another one is given.
+  module Order
+    %i[shuffle shuffle! sample].each do |name|
+      define_method(name) do |*arguments, **options|
+        generator = HindcastTurns.generator unless options.key?(:random)
+        options = { random: generator } if generator
+        super(*arguments, **options)
+      end
+    end
+  end
+
+  # In front of that of pools of threads (concurrent-ruby), by which Rails runs jobs in the background.
+  module Executor
+    def post(*arguments, &task)
+      super(*arguments, &HindcastTurns.handed_over(task))
+    end
+  end
 
   # In front of Puma's own.
   module Server
+    # The application is loaded by then.
+    def run(*)
+      if defined?(::Concurrent::RubyExecutorService)
+        ::Concurrent::RubyExecutorService.prepend(Executor)
+      end
+      super
+    end
+
     private
 
     def handle_request(client, *arguments)
-      HindcastTurns.tell(HindcastTurns.request_of(client))
-      super
-    ensure
-      HindcastTurns.tell(NOBODY)
+      HindcastTurns.in_turn(HindcastTurns.request_of(client)) { super }
     end
   end
 
   class << self
+    # Whether the service has set the seed of Ruby's generator.
+    attr_accessor :is_seeded
+
+    # Of the request that the thread works on, if it does: made when the request first asks, since
+    # its seed is drawn from the system.
+    def generator
+      turn = Thread.current.thread_variable_get(:hindcast_turn)
+      turn.generator ||= Random.new if turn && !is_seeded
+    end
+
+    # Says whose turn this thread is while a block runs.
+    def in_turn(request)
+      thread = Thread.current
+      tell(request)
+      thread.thread_variable_set(:hindcast_turn, Turn.new(request)) if request != NOBODY
+      yield
+    ensure
+      thread.thread_variable_set(:hindcast_turn, nil)
+      tell(NOBODY)
+    end
+
+    # A block that another thread calls, for the request that this one works on.
+    def handed_over(task)
+      turn = Thread.current.thread_variable_get(:hindcast_turn)
+      return task unless turn && task
+
+      ->(*arguments) { HindcastTurns.in_turn(turn.request) { task.call(*arguments) } }
+    end
+
+    def pin
+      ::Kernel.singleton_class.prepend(Numbers)
+      ::Object.include(Numbers.dup.tap { |numbers| numbers.module_eval { private :rand, :srand } })
+      ::Random.singleton_class.prepend(StrictNumbers)
+      ::Array.prepend(Order)
+    end
+
+    # What `rand` gives for a limit, which may be of any kind that it takes.
+    def number(limit)
+      made = generator
+      return yield unless made
+      return limit.size&.zero? ? nil : made.rand(limit) if limit.is_a?(Range)
+
+      limit = limit.to_i.abs
+      limit.zero? ? made.rand : made.rand(limit)
+    end
+
     # Whether there is somebody to tell.
     def begin
       require "fiddle"
@@ -55,7 +161,10 @@ module HindcastTurns
     WATCH = TracePoint.new(:end) do |point|
       if Module.instance_method(:name).bind(point.self).call == "Puma::Server"
         WATCH.disable
-        ::Puma::Server.prepend(Server) if HindcastTurns.begin
+        if HindcastTurns.begin
+          HindcastTurns.pin
+          ::Puma::Server.prepend(Server)
+        end
       end
     end
     WATCH.enable
