@@ -486,6 +486,22 @@ async fn what_cannot_be_pinned_is_named() {
     );
 }
 
+/// As Rails asks for them when it connects.
+#[tokio::test]
+async fn a_driver_finds_the_types_that_were_there() {
+    const TYPES: &str = "SELECT count(*) FROM pg_type
+        WHERE typtype IN ('r', 'e', 'd') OR typinput = 'array_in(cstring,oid,integer)'::regprocedure";
+    let cluster = Cluster::temporary_async(Options::throw_away())
+        .await
+        .unwrap();
+    let client = cluster.connect("postgres").await.unwrap();
+    let before = ask(&client, TYPES).await;
+    for _ in 0..2 {
+        assert!(prepare(&client, []).await.unwrap().active);
+        assert_eq!(ask(&client, TYPES).await, before);
+    }
+}
+
 #[tokio::test]
 async fn preparing_twice_is_the_same_as_once() {
     let db = prepared("CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY, at timestamptz DEFAULT CURRENT_TIMESTAMP)", &[1]).await;
