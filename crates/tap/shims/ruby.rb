@@ -13,17 +13,26 @@ module HindcastTurns
       HindcastTurns.number(limit) { super(limit) }
     end
 
-    def srand(*)
-      HindcastTurns.is_seeded = true
+    def srand(*seed)
+      HindcastTurns.is_seeded = !seed.empty?
       super
     end
   end
 
-  # The same of `Random`, which takes no 0 and nothing negative.
+  # The same of `Random`, which takes no 0 and nothing negative, and the seeds of other generators.
   module StrictNumbers
     def rand(*arguments)
       generator = HindcastTurns.generator
       generator ? generator.rand(*arguments) : super
+    end
+
+    def new(*arguments)
+      seed = HindcastTurns.seed if arguments.empty? && equal?(::Random)
+      seed ? super(seed) : super
+    end
+
+    def new_seed
+      HindcastTurns.seed || super
     end
 
     def bytes(count)
@@ -36,8 +45,8 @@ module HindcastTurns
       generator ? generator.random_number(*arguments) : super
     end
 
-    def srand(*)
-      HindcastTurns.is_seeded = true
+    def srand(*seed)
+      HindcastTurns.is_seeded = !seed.empty?
       super
     end
   end
@@ -85,7 +94,13 @@ module HindcastTurns
     # its seed is drawn from the system.
     def generator
       turn = Thread.current.thread_variable_get(:hindcast_turn)
-      turn.generator ||= Random.new if turn && !is_seeded
+      turn.generator ||= Random.new(seed) if turn && !is_seeded
+    end
+
+    # What a request draws: Ruby's own has the number of the process in it, and an address.
+    def seed
+      turn = Thread.current.thread_variable_get(:hindcast_turn)
+      Random.urandom(16).unpack("L*").inject { |all, more| all << 32 | more } if turn
     end
 
     # Says whose turn this thread is while a block runs.
