@@ -22,6 +22,7 @@
 //! The invariant: **what a test started has ended when the test has**, also when it panics. Every
 //! process is the leader of a group of its own, and dropping its [`Process`] kills that group.
 
+pub mod cgi;
 pub mod exec;
 pub mod http;
 pub mod process;

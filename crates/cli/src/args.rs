@@ -353,7 +353,7 @@ pub struct RangeArgs {
 /// How the service runs again.
 #[derive(Args)]
 pub struct ServiceArgs {
-    /// Where the service listens; default: as recorded
+    /// Where the service listens, or `unix:PATH`; default: as recorded
     #[arg(long, value_name = "URL")]
     pub app_url: Option<String>,
     /// Where the service finds its database; default: as recorded

@@ -6,7 +6,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hindcast_gateway::http::ServiceUrl;
 use hindcast_gateway::{Gates, redirect};
 use hindcast_pg::DatabaseUrl;
 use hindcast_preload::Preload;
@@ -17,6 +16,7 @@ use hindcast_trace::Trace;
 use crate::others::Others;
 pub use crate::others::Outbound;
 use crate::pins::Pins;
+use crate::place::{Asked, Place};
 use crate::turns::Turns;
 
 /// How a service was started, and what it knew its database by.
@@ -27,8 +27,8 @@ pub struct Launch {
     pub directory: PathBuf,
     pub environment: Vec<(String, OsString)>,
     pub database: DatabaseUrl,
-    /// The port that requests came to; `None`: there was only one.
-    pub port: Option<u16>,
+    /// What requests came to; `None`: there was only one.
+    pub asked: Option<Asked>,
     pub outbound: Outbound,
 }
 
@@ -103,14 +103,23 @@ impl Inside {
     }
 
     /// Where the service listens, once it does. Of several ports, the one that requests came to.
-    pub fn service(&self) -> Option<ServiceUrl> {
-        let asked =
-            |listener: &Listener| self.launch.port.is_none_or(|port| listener.asked == port);
-        let listener = self.turns.board.listeners().find(asked)?;
-        let host = match listener.v6 {
-            true => "[::1]",
-            false => "127.0.0.1",
+    pub fn service(&self) -> Option<Place> {
+        let port = |asked: Option<u16>| {
+            let mut listeners = self.turns.board.listeners();
+            let listener = listeners
+                .find(|listener: &Listener| asked.is_none_or(|port| listener.asked == port))?;
+            let host = match listener.v6 {
+                true => "[::1]",
+                false => "127.0.0.1",
+            };
+            let url = format!("http://{host}:{}", listener.got).parse();
+            url.ok().map(Place::Tcp)
         };
-        format!("http://{host}:{}", listener.got).parse().ok()
+        let unix = |name: [u8; 5]| Place::Unix(String::from_utf8_lossy(&name).into_owned());
+        match &self.launch.asked {
+            Some(Asked::Port(asked)) => port(Some(*asked)),
+            Some(Asked::Path(path)) => self.turns.board.moved(path.as_bytes()).map(unix),
+            None => port(None).or_else(|| self.turns.board.all_moved().next().map(unix)),
+        }
     }
 }

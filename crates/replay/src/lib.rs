@@ -29,6 +29,7 @@
 //! Whatever the service does, a replay ends with one of the two, and never hangs.
 
 mod blockers;
+mod cgi;
 pub mod changes;
 pub mod compare;
 pub mod coordinator;
@@ -41,6 +42,7 @@ pub mod looks;
 pub mod monitor;
 mod others;
 mod pins;
+pub mod place;
 pub mod plan;
 pub mod recording;
 pub mod redacted;

@@ -271,7 +271,11 @@ impl Others {
             what: format!("a connection to port {port}"),
             times: 1,
         });
-        asked.chain(refused).collect()
+        let refused_paths = board.refused_paths().map(|path| Remark::CallNotRecorded {
+            what: format!("a connection to {}", String::from_utf8_lossy(&path)),
+            times: 1,
+        });
+        asked.chain(refused).chain(refused_paths).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use hindcast_taplog::board::Line;
 use hindcast_taplog::pins::{self, KEY, Recorded};
 use hindcast_trace::{Micros, Recorder, Request};
 
@@ -37,6 +38,16 @@ impl Pins {
     /// Whether some process of the service has begun to read it.
     pub fn is_taken(&self, number: u64) -> bool {
         self.turns.board.is_taken(number)
+    }
+
+    /// The request of this number is about to be sent by the connection, and does not say it itself.
+    pub fn sends_by(&self, line: Line, number: u64) {
+        self.turns.board.sends(line, number);
+    }
+
+    /// The connection is about to be closed.
+    pub fn sent_by(&self, line: Line) {
+        self.turns.board.forget(line);
     }
 
     /// The request is about to be sent, with the number that is returned. The wall clock shows at

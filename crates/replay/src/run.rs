@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hindcast_gateway::http::ServiceUrl;
 use hindcast_gateway::pg::{Server, ServerOptions};
 use hindcast_gateway::{BindError, Gates, ListenAddress};
 use hindcast_order::Tx;
@@ -30,6 +29,7 @@ use crate::host::HoldingHost;
 use crate::inside::{Inside, Launch};
 use crate::monitor::Monitor;
 use crate::others::Others;
+use crate::place::Place;
 use crate::plan::Plan;
 use crate::recording::{LoadError, Recording};
 use crate::sender::{Sender, Sent};
@@ -46,7 +46,7 @@ pub struct Setting {
     pub service_command: Option<String>,
     /// How the service was started that was recorded from inside.
     pub launch: Option<Launch>,
-    pub service_url: ServiceUrl,
+    pub service: Place,
     pub service_log: PathBuf,
     /// Where the service finds its database. [`Hooks::ready`] is told the port if it is 0 here.
     pub pg_listen: ListenAddress,
@@ -204,16 +204,14 @@ async fn start_service(
 ) -> Result<Option<Service>, ServiceError> {
     let log = &setting.service_log;
     if let Some(inside) = inside {
-        let (service, url) = Service::start_inside(inside, log).await?;
-        setting.service_url = url;
+        let (service, place) = Service::start_inside(inside, log).await?;
+        setting.service = place;
         return Ok(Some(service));
     }
     let Some(command) = &setting.service_command else {
         return Ok(None);
     };
-    Ok(Some(
-        Service::start(command, &setting.service_url, log).await?,
-    ))
+    Ok(Some(Service::start(command, &setting.service, log).await?))
 }
 
 impl Run {
@@ -357,7 +355,7 @@ impl Run {
         Sender {
             shared: Arc::clone(&self.shared),
             plan: Arc::clone(&self.plan),
-            service: self.setting.service_url.clone(),
+            service: self.setting.service.clone(),
             inside: self.inside.as_ref().map(|inside| inside.pins(&self.trace)),
             compare,
             prefixes: recorders

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use hindcast_gateway::http::{ServiceUrl, headers};
+use hindcast_gateway::inside::CgiProtocol;
 use hindcast_model::Traceparent;
 use hindcast_order::{Admission, Request, Span, admission};
 use hindcast_taplog::board::REQUEST_HEADER;
@@ -22,8 +23,10 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::cgi;
 use crate::compare::{Compare, Seen};
 use crate::pins::Pins;
+use crate::place::Place;
 use crate::plan::Plan;
 use crate::recording::{Answer, Recording};
 use crate::shared::Shared;
@@ -42,7 +45,7 @@ type Response = Result<http::Response<Incoming>, hyper_util::client::legacy::Err
 pub struct Sender {
     pub shared: Arc<Shared>,
     pub plan: Arc<Plan>,
-    pub service: ServiceUrl,
+    pub service: Place,
     pub compare: Arc<dyn Compare>,
     /// The high halves of the trace-ids, by recorder.
     pub prefixes: HashMap<u16, u64>,
@@ -383,7 +386,7 @@ struct Exchange {
     http: Http,
     /// Uses no connection twice.
     anew: Http,
-    service: ServiceUrl,
+    service: Place,
     prefix: u64,
     inside: Option<Pins>,
     compare: Arc<dyn Compare>,
@@ -401,11 +404,46 @@ impl Exchange {
     }
 
     async fn send(&self, recorded: &trace::Request) -> Result<Seen, String> {
+        // The number that the service's taps know it by.
+        let number = self.inside.as_ref().map(|pins| pins.sending(recorded));
+        let traceparent = self.traceparent(recorded);
+        match (CgiProtocol::of(recorded), &self.service) {
+            (Some(protocol), place) => {
+                let inside = self.inside.as_ref().zip(number);
+                cgi::send(place, protocol, recorded, traceparent.as_deref(), inside).await
+            }
+            (None, Place::Tcp(url)) => self.send_http(recorded, url, traceparent, number).await,
+            (None, place @ Place::Unix(_)) => Err(format!(
+                "it came by HTTP, which is sent again by TCP only, and the service listens on {place}"
+            )),
+        }
+    }
+
+    /// The service got what its caller sent, if it was recorded from inside.
+    fn traceparent(&self, recorded: &trace::Request) -> Option<String> {
+        if self.inside.is_some() {
+            return recorded.caller_traceparent.clone();
+        }
+        let parent = Traceparent {
+            prefix: self.prefix,
+            request: recorded.id,
+            span: recorded.id.0 | 1 << 63,
+        };
+        Some(parent.to_string())
+    }
+
+    async fn send_http(
+        &self,
+        recorded: &trace::Request,
+        service: &ServiceUrl,
+        traceparent: Option<String>,
+        number: Option<u64>,
+    ) -> Result<Seen, String> {
         let scheme = match recorded.is_encrypted() {
             true => "https",
             false => "http",
         };
-        let uri: Uri = format!("{scheme}://{}{}", self.service.authority(), recorded.target)
+        let uri: Uri = format!("{scheme}://{}{}", service.authority(), recorded.target)
             .parse()
             .map_err(|error| format!("its target cannot be sent: {error}"))?;
         let mut request = http::Request::new(Full::new(Bytes::copy_from_slice(&recorded.body)));
@@ -420,26 +458,16 @@ impl Exchange {
         request
             .headers_mut()
             .remove(http::header::TRANSFER_ENCODING);
-        let parent = Traceparent {
-            prefix: self.prefix,
-            request: recorded.id,
-            span: recorded.id.0 | 1 << 63,
-        };
         let value = |text: &str| HeaderValue::from_str(text).map_err(|error| error.to_string());
         let headers = request.headers_mut();
-        match (self.inside.is_some(), &recorded.caller_traceparent) {
-            (false, _) => _ = headers.insert(Traceparent::KEY, value(&parent.to_string())?),
-            // The service got what its caller sent.
-            (true, Some(caller)) => _ = headers.insert(Traceparent::KEY, value(caller)?),
-            (true, None) => {}
+        if let Some(traceparent) = traceparent {
+            headers.insert(Traceparent::KEY, value(&traceparent)?);
         }
-        let mut number = 0;
-        if let Some(pins) = &self.inside {
-            number = pins.sending(recorded);
+        if let Some(number) = number {
             headers.insert(REQUEST_HEADER, value(&format!("{number:016x}"))?);
         }
         let connection = capture_connection(&mut request);
-        let mut response = self.request(number, &request).await;
+        let mut response = self.request(number.unwrap_or(0), &request).await;
         // A service may close a connection just when it is used again. What it has not begun is
         // sent once more.
         let monitor = &self.shared.monitor;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use hindcast_gateway::http::ServiceUrl;
 use hindcast_pg::secret;
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::inside::Inside;
+use crate::place::Place;
 
 /// How long the service may take to accept connections after it was started.
 const START_PATIENCE: Duration = Duration::from_secs(120);
@@ -55,37 +55,32 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts `command` with a shell and waits until `url` accepts connections.
-    pub async fn start(command: &str, url: &ServiceUrl, log: &Path) -> Result<Self, ServiceError> {
-        if accepts(url).await {
+    /// Starts `command` with a shell and waits until `place` accepts connections.
+    pub async fn start(command: &str, place: &Place, log: &Path) -> Result<Self, ServiceError> {
+        if place.accepts().await {
             return Err(ServiceError::AlreadyThere {
-                url: url.to_string(),
+                url: place.to_string(),
             });
         }
         let mut service = Self::spawn(command, log, |_| {})?;
-        let place = async || accepts(url).await.then_some(());
-        service.until(&url.to_string(), place).await?;
+        let accepts = async || place.accepts().await.then_some(());
+        service.until(&place.to_string(), accepts).await?;
         Ok(service)
     }
 
     /// Starts a service as it was started when it was recorded, and waits until it accepts
     /// connections. Returns where.
-    pub async fn start_inside(
-        inside: &Inside,
-        log: &Path,
-    ) -> Result<(Self, ServiceUrl), ServiceError> {
+    pub async fn start_inside(inside: &Inside, log: &Path) -> Result<(Self, Place), ServiceError> {
         let mut service = Self::spawn(inside.command(), log, |command| {
             command.env_clear().envs(inside.environment());
             command.current_dir(inside.directory());
         })?;
         let place = async || {
-            let url = inside.service()?;
-            accepts(&url).await.then_some(url)
+            let place = inside.service()?;
+            place.accepts().await.then_some(place)
         };
-        let url = service
-            .until("the port that it was recorded on", place)
-            .await?;
-        Ok((service, url))
+        let place = service.until("what it was recorded on", place).await?;
+        Ok((service, place))
     }
 
     fn spawn(
@@ -172,19 +167,6 @@ impl Service {
     pub fn last_lines(&self) -> Vec<String> {
         last_lines(&self.log, 10)
     }
-}
-
-async fn accepts(url: &ServiceUrl) -> bool {
-    let authority = url.authority();
-    let host = authority
-        .host()
-        .trim_start_matches('[')
-        .trim_end_matches(']');
-    let connecting = tokio::net::TcpStream::connect((host, authority.port_u16().unwrap_or(80)));
-    matches!(
-        tokio::time::timeout(Duration::from_secs(1), connecting).await,
-        Ok(Ok(_))
-    )
 }
 
 fn describe(status: ExitStatus) -> String {

@@ -51,6 +51,10 @@ pub unsafe fn plain_was_read(
 ) -> ssize_t {
     let done = length as ssize_t;
     let entry = descriptors::entry(descriptor);
+    if let Some(entry) = entry.filter(|entry| entry.leads_to_database()) {
+        // SAFETY: as the caller promises.
+        turns::is_answered(entry, unsafe { first(parts, length) });
+    }
     if entry.is_some_and(Entry::is_gated) {
         return done;
     }

@@ -99,6 +99,10 @@ impl Entry {
         self.state() == GATED
     }
 
+    pub fn leads_to_database(&self) -> bool {
+        matches!(self.state(), GATED | DATABASE)
+    }
+
     /// Whether whose turn it is is told with what is written.
     pub fn tells_turns(&self) -> bool {
         matches!(self.state(), DATABASE | OTHER)

@@ -1,8 +1,9 @@
 //! What a service listens on in a replay: a free port of this machine, in place of the one that it
-//! asks for. The recorded service may still have that, and nobody but the replay is to come.
+//! asks for, and a name that the kernel gives, in place of a path. The recorded service may still
+//! have those, and nobody but the replay is to come.
 
 use hindcast_taplog::How;
-use hindcast_taplog::board::{Board, Listener};
+use hindcast_taplog::board::{self, Board, Listener};
 use libc::{c_int, sockaddr, socklen_t};
 
 use crate::errno::errno;
@@ -14,6 +15,10 @@ use crate::{descriptors, process};
 /// As for libc's.
 pub unsafe fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -> Option<c_int> {
     let board = process::board().filter(|board| board.replays())?;
+    // SAFETY: what the caller gave.
+    if let Some(path) = unsafe { path_of(address, length) } {
+        return is_stream(socket).then(|| bind_by_name(board, socket, path));
+    }
     // SAFETY: what the caller gave.
     let (v6, asked) = unsafe { port_of(address, length) }?;
     if !is_stream(socket) {
@@ -55,6 +60,67 @@ pub unsafe fn port_of(address: *const sockaddr, length: socklen_t) -> Option<(bo
             _ => None,
         }
     }
+}
+
+/// The path of an address that is one in the file system.
+///
+/// # Safety
+/// As for libc's `bind`.
+pub unsafe fn path_of<'a>(address: *const sockaddr, length: socklen_t) -> Option<&'a [u8]> {
+    // SAFETY: what the caller of libc gave is at least as long as it says.
+    unsafe {
+        let is_unix = i32::from(address.as_ref()?.sa_family) == libc::AF_UNIX;
+        let bytes = std::slice::from_raw_parts(address.cast::<u8>(), length as usize);
+        board::path(bytes).filter(|_| is_unix)
+    }
+}
+
+/// In place of the path, to an abstract name that the kernel chooses.
+fn bind_by_name(board: &Board, socket: c_int, path: &[u8]) -> c_int {
+    let unix = libc::AF_UNIX as libc::sa_family_t;
+    // SAFETY: the address is as long as is said.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bind, socket, &raw const unix, size_of_val(&unix)) };
+    if result == 0 {
+        let mut name = abstract_name(&[]);
+        let mut length = size_of_val(&name) as socklen_t;
+        let place = (&raw mut name).cast();
+        // SAFETY: the memory is ours and as long as is said.
+        if unsafe { libc::getsockname(socket, place, &mut length) } == 0 {
+            // Family and a zero come first.
+            let length = (length as usize).saturating_sub(size_of_val(&unix) + 1);
+            let given = name.sun_path.iter().skip(1).take(length);
+            let mut bytes = [0; 16];
+            for (byte, &from) in bytes.iter_mut().zip(given) {
+                *byte = from as u8;
+            }
+            board.moves(path, bytes.get(..length).unwrap_or_default());
+        }
+    }
+    result as c_int
+}
+
+/// To the socket that the service wanted to have at a path.
+pub fn connect_by_name(socket: c_int, name: &[u8]) -> c_int {
+    let address = abstract_name(name);
+    let length = size_of::<libc::sa_family_t>() + 1 + name.len();
+    // SAFETY: the address is as long as is said.
+    let result =
+        unsafe { libc::syscall(libc::SYS_connect, socket, &raw const address, length) } as c_int;
+    if result == 0 || errno() == libc::EINPROGRESS {
+        descriptors::opened(socket, How::Connected);
+    }
+    result
+}
+
+fn abstract_name(name: &[u8]) -> libc::sockaddr_un {
+    // SAFETY: zeros are an address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (place, &byte) in address.sun_path.iter_mut().skip(1).zip(name) {
+        *place = byte as libc::c_char;
+    }
+    address
 }
 
 /// To this port of this machine; 0: to any.

@@ -103,7 +103,10 @@ fn number(entry: &Entry, bytes: &[u8]) -> Option<u64> {
     let made = entry.line().and_then(|line| board.whose_turn(line));
     let made = made.filter(|&request| request != 0);
     match board.replays() {
-        true => said(bytes).or(made),
+        true => {
+            let sent = || entry.line().and_then(|line| board.sent(line));
+            said(bytes).or(made).or_else(sent)
+        }
         false => made.or_else(|| Some(board.take_number())),
     }
 }
@@ -148,6 +151,17 @@ pub fn is_behind(entry: &Entry, bytes: &[u8]) {
     let request = of(entry);
     if let Some(board) = process::board().filter(|_| request != 0) {
         board.pins().writes(request, Place::behind(bytes));
+    }
+}
+
+/// The bytes were read from a connection to the database.
+pub fn is_answered(entry: &Entry, bytes: &[u8]) {
+    let Some(place) = Place::behind_answer(bytes) else {
+        return;
+    };
+    let request = of(entry);
+    if let Some(board) = process::board().filter(|_| request != 0) {
+        board.pins().writes(request, place);
     }
 }
 

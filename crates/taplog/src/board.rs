@@ -8,8 +8,10 @@
 //!   the other end has read what was written, and looks ────────────┘
 //! ```
 //!
-//! In a replay, requests say their numbers themselves ([`REQUEST_HEADER`]), and what the service
-//! listens on becomes another port, which is found here ([`Board::listener`]).
+//! In a replay, requests of HTTP say their numbers themselves ([`REQUEST_HEADER`]); those of
+//! FastCGI and uwsgi have no place for them, and who sends them puts them at their connection's
+//! place ([`Board::sends`]). What the service listens on becomes another port, which is found here
+//! ([`Board::listener`]), or a name that the kernel gives ([`Board::moved`]).
 //!
 //! A connection is known to both of its ends by the address of the end that connected: its port
 //! and the one that it connected to (a port may be used for several connections at once), or the
@@ -18,7 +20,7 @@
 //! All of it is plain numbers, which any process of the service may overwrite: who reads them
 //! trusts none.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::pins::Pins;
 
@@ -123,11 +125,7 @@ impl Line {
     /// Of the connection whose connecting end has the abstract name that the kernel gave it: five
     /// digits.
     pub fn of_name(name: &[u8]) -> Option<Self> {
-        let digits: &[u8; 5] = name.try_into().ok()?;
-        let number = digits.iter().try_fold(0, |number, &digit| {
-            Some(number << 4 | char::from(digit).to_digit(16)?)
-        })?;
-        let place = PORTS as u32 + number;
+        let place = PORTS as u32 + name_number(name)?;
         Some(Self { place, to: 0 })
     }
 
@@ -140,6 +138,21 @@ impl Line {
         let (place, to) = (number as u32, (number >> 32) as u16);
         (place != 0 && (place as usize) < PORTS + NAMES).then_some(Self { place, to })
     }
+}
+
+/// Digits of a name that the kernel gives.
+const NAME: usize = 5;
+
+fn name_number(name: &[u8]) -> Option<u32> {
+    let digits: &[u8; NAME] = name.try_into().ok()?;
+    digits.iter().try_fold(0, |number, &digit| {
+        Some(number << 4 | char::from(digit).to_digit(16)?)
+    })
+}
+
+fn name_of(number: u64) -> [u8; NAME] {
+    let digit = |at: usize| b"0123456789abcdef"[(number >> (4 * (NAME - 1 - at)) & 15) as usize];
+    std::array::from_fn(digit)
 }
 
 /// What a board is for.
@@ -173,6 +186,29 @@ impl Listener {
     }
 }
 
+/// A path that a service listens on in a replay: a hash of it, and the abstract name that its
+/// socket has instead, which are five hexadecimal digits.
+struct Moved;
+
+impl Moved {
+    const THERE: u64 = 1 << 63;
+    const NAME_BITS: u32 = 20;
+
+    /// Of the path, at its place (FNV-1a).
+    fn hash(path: &[u8]) -> u64 {
+        let hash = path.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        hash << Self::NAME_BITS & !Self::THERE
+    }
+
+    fn is_of(number: u64, path: &[u8]) -> bool {
+        number & Self::THERE != 0 && number & !Self::THERE & !Self::NAMES == Self::hash(path)
+    }
+
+    const NAMES: u64 = (1 << Self::NAME_BITS) - 1;
+}
+
 #[repr(C)]
 pub struct Board {
     magic: AtomicU64,
@@ -183,8 +219,13 @@ pub struct Board {
     /// The port that the service asked for in the high half, the one that it got in the low one;
     /// and whether that is one of IPv6.
     listeners: [AtomicU64; LISTENERS],
+    /// [`Moved`].
+    moved: [AtomicU64; LISTENERS],
     redirect: Redirect,
     refused: [AtomicU32; REFUSED],
+    /// Paths that a replay does not let connections be made to, each with a zero behind it.
+    refused_paths: [[AtomicU8; Address::SIZE]; REFUSED],
+    refused_paths_count: AtomicU32,
     /// In a replay, a bit for each port that a process of the service has got from the kernel.
     own: [AtomicU64; PORTS / 64],
     /// In a replay, the requests that somebody has taken, each at a place of its number's.
@@ -273,6 +314,42 @@ impl Board {
         self.listeners.iter().any(free)
     }
 
+    /// The socket that the service wanted to have at this path has this abstract name. Who comes
+    /// later takes the place of who had it. False if the name is none that the kernel gives, or
+    /// there is no room.
+    pub fn moves(&self, path: &[u8], name: &[u8]) -> bool {
+        let Some(name) = name_number(name) else {
+            return false;
+        };
+        let number = Moved::THERE | Moved::hash(path) | u64::from(name);
+        self.moved.iter().any(|place| {
+            let mine = |before: u64| before == 0 || Moved::is_of(before, path);
+            let put = |before| mine(before).then_some(number);
+            place
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, put)
+                .is_ok()
+        })
+    }
+
+    /// The abstract name of the socket that the service wanted to have at this path.
+    pub fn moved(&self, path: &[u8]) -> Option<[u8; NAME]> {
+        let mut numbers = self.moved_numbers();
+        numbers
+            .find(|&number| Moved::is_of(number, path))
+            .map(name_of)
+    }
+
+    /// Of all sockets that have other names than the service gave them.
+    pub fn all_moved(&self) -> impl Iterator<Item = [u8; NAME]> + '_ {
+        self.moved_numbers().map(name_of)
+    }
+
+    fn moved_numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let numbers = self.moved.iter();
+        let numbers = numbers.map(|place| place.load(Ordering::Acquire));
+        numbers.filter(|&number| number != 0)
+    }
+
     /// A number for a request that arrives.
     pub fn take_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
@@ -327,6 +404,33 @@ impl Board {
             .map(|number| number as u16)
     }
 
+    /// A connection to this path was refused.
+    pub fn refuse_path(&self, path: &[u8]) {
+        let is_known = |place: &[AtomicU8; Address::SIZE]| {
+            let mut bytes = place.iter().map(|byte| byte.load(Ordering::Acquire));
+            path.iter().all(|&byte| bytes.next() == Some(byte)) && bytes.next() == Some(0)
+        };
+        if self.refused_paths.iter().any(is_known) {
+            return;
+        }
+        let at = self.refused_paths_count.fetch_add(1, Ordering::AcqRel);
+        if let Some(place) = self.refused_paths.get(at as usize) {
+            for (to, &from) in place.iter().zip(path) {
+                to.store(from, Ordering::Release);
+            }
+        }
+    }
+
+    /// Those that the service has not listened on itself by now: some look beforehand whether
+    /// somebody else does.
+    pub fn refused_paths(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        let paths = self.refused_paths.iter().map(|place| {
+            let bytes = place.iter().map(|byte| byte.load(Ordering::Acquire));
+            bytes.take_while(|&byte| byte != 0).collect::<Vec<u8>>()
+        });
+        paths.filter(|path| !path.is_empty() && self.moved(path).is_none())
+    }
+
     /// Whether the service finds its database there.
     pub fn is_database(&self, to: &[u8]) -> bool {
         self.database(to).is_some()
@@ -363,12 +467,27 @@ impl Board {
 
     /// What is written to the connection from now on belongs to this request; 0: to none.
     pub fn set_turn(&self, line: Line, request: u64) {
+        self.put(line, request & !OURS | OURS);
+    }
+
+    fn put(&self, line: Line, number: u64) {
         if let Some(to) = self.to.get(line.place as usize) {
             to.store(line.to, Ordering::Release);
         }
         if let Some(turn) = self.turn(line) {
-            turn.store(request & !OURS | OURS, Ordering::Release);
+            turn.store(number, Ordering::Release);
         }
+    }
+
+    /// In a replay: who sends requests is about to send this one by the connection.
+    pub fn sends(&self, line: Line, request: u64) {
+        self.put(line, request & !OURS);
+    }
+
+    /// The request that is sent by the connection, if who sends it says so here.
+    pub fn sent(&self, line: Line) -> Option<u64> {
+        let turn = self.turn(line)?.load(Ordering::Acquire);
+        (turn != 0 && turn & OURS == 0 && self.is_there(line)).then_some(turn)
     }
 
     /// The connection is there no more.
@@ -411,7 +530,7 @@ fn same(ours: &[u8], theirs: &[u8]) -> bool {
 }
 
 /// Of a Unix socket that has a name in the file system.
-fn path(address: &[u8]) -> Option<&[u8]> {
+pub fn path(address: &[u8]) -> Option<&[u8]> {
     let path = address.get(2..)?.split(|&byte| byte == 0).next()?;
     (!path.is_empty()).then_some(path)
 }

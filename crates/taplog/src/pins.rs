@@ -131,6 +131,20 @@ impl Place {
     /// It has asked a database for a session.
     pub const CONNECTING: Self = Self(1);
 
+    /// It has got a session. What it draws is its own again: PHP connects in each request and may
+    /// draw before it has asked for anything.
+    pub const CONNECTED: Self = Self(2);
+
+    /// Behind what a database has answered; `None`: where it was.
+    pub fn behind_answer(bytes: &[u8]) -> Option<Self> {
+        const ACCEPTED: &[u8] = b"R\0\0\0\x08\0\0\0\0";
+        const LOOKED_AT: usize = 256;
+        let first = bytes.get(..LOOKED_AT).unwrap_or(bytes);
+        // The last message of a login may be in front.
+        let is_accepted = || first.windows(ACCEPTED.len()).any(|part| part == ACCEPTED);
+        (first.first() == Some(&b'R') && is_accepted()).then_some(Self::CONNECTED)
+    }
+
     /// Behind these bytes. Digits are all the same, since there are numbers of processes and of
     /// threads in the names that clients give.
     pub fn behind(bytes: &[u8]) -> Self {
@@ -148,7 +162,7 @@ impl Place {
             _ if is_startup(bytes) => Self::CONNECTING,
             // What is encrypted is other bytes each time. Readings are then known by their order.
             [0x17, 3, ..] => Self::BEGINNING,
-            _ => Self((hash % 254) as u8 + 2),
+            _ => Self((hash % 253) as u8 + 3),
         }
     }
 }

@@ -4,21 +4,21 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hindcast_tests::http::Client;
+use hindcast_tests::http::{Client, Response};
 use hindcast_tests::{Process, Stage, repository};
 
 use super::inside_extension;
 
-const SCHEMA: &str = "CREATE TABLE session (token text PRIMARY KEY, csrf text NOT NULL, person text NOT NULL, expires timestamptz NOT NULL);
+pub const SCHEMA: &str = "CREATE TABLE session (token text PRIMARY KEY, csrf text NOT NULL, person text NOT NULL, expires timestamptz NOT NULL);
     CREATE TABLE counter (n int NOT NULL); INSERT INTO counter VALUES (0);
     CREATE TABLE note (id uuid PRIMARY KEY, person text NOT NULL, text text NOT NULL, number int NOT NULL, written timestamptz NOT NULL)";
 
 const CLIENTS: usize = 8;
 const LOGINS: usize = 2;
 const NOTES: usize = 4;
-const REQUESTS: usize = CLIENTS * LOGINS * (NOTES + 2);
+pub const REQUESTS: usize = CLIENTS * LOGINS * (NOTES + 2);
 /// Of a session.
-const LIFETIME: Duration = Duration::from_secs(10);
+pub const LIFETIME: Duration = Duration::from_secs(10);
 
 /// What a service needs that is in a folder of the repository.
 fn install(script: &str, arguments: &[&str]) {
@@ -26,18 +26,20 @@ fn install(script: &str, arguments: &[&str]) {
     assert!(status.expect("bash is there").success());
 }
 
-fn write_notes(address: &str, person: &str) {
-    let mut client = Client::new(address);
+/// Sends a request with these headers.
+trait Ask: FnMut(&str, &str, &[(&str, &str)]) -> Response {}
+impl<F: FnMut(&str, &str, &[(&str, &str)]) -> Response> Ask for F {}
+
+fn write_notes(mut send: impl Ask, person: &str) {
     for login in 0..LOGINS {
-        let answer = client.send("POST", &format!("/login/{person}-{login}"), None);
-        let answer = answer.unwrap();
+        let answer = send("POST", &format!("/login/{person}-{login}"), &[]);
         assert_eq!(answer.status, 200, "{}", answer.text());
         let cookie = answer.headers["set-cookie"].to_str().unwrap();
         let cookie = cookie.split(';').next().unwrap().to_owned();
         let csrf = answer.json()["csrf"].as_str().unwrap().to_owned();
         let mut ask = |method, target: &str| {
             let headers = [("cookie", cookie.as_str()), ("x-csrf", csrf.as_str())];
-            let answer = client.send_with(method, target, &headers, None).unwrap();
+            let answer = send(method, target, &headers);
             assert_eq!(answer.status, 200, "{target}: {}", answer.text());
             answer.json()
         };
@@ -48,26 +50,40 @@ fn write_notes(address: &str, person: &str) {
     }
 }
 
+/// Clients at a time, each by a connection of its own.
+pub fn load<A>(client: impl Fn() -> A + Sync)
+where
+    A: FnMut(&str, &str, &[(&str, &str)]) -> Response,
+{
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let client = &client;
+            scope.spawn(move || write_notes(client(), &format!("person-{number}")));
+        }
+    });
+}
+
+pub fn surroundings(command: &mut Command, stage: &Stage) {
+    command
+        .env("NODE_PATH", repository("examples/node/node_modules"))
+        .env("DATABASE_URL", stage.database_url())
+        .env("LIFETIME", LIFETIME.as_secs().to_string());
+}
+
 /// Clients at a time, each of which logs in, writes notes and reads them; then a replay when the
 /// sessions are too old.
 fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>) {
     let stage = inside_extension::stage(name, SCHEMA, &[]);
-    let surroundings = |command: &mut Command| {
-        command
-            .env("NODE_PATH", repository("examples/node/node_modules"))
-            .env("DATABASE_URL", stage.database_url())
-            .env("LIFETIME", LIFETIME.as_secs().to_string());
-    };
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command.arg(stage.trace()).arg("--").args(service(&stage));
-    surroundings(&mut command);
+    surroundings(&mut command, &stage);
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
     let address = format!("127.0.0.1:{}", stage.service_port);
-    std::thread::scope(|scope| {
-        for number in 0..CLIENTS {
-            let address = address.clone();
-            scope.spawn(move || write_notes(&address, &format!("person-{number}")));
+    load(|| {
+        let mut client = Client::new(address.clone());
+        move |method: &str, target: &str, headers: &[(&str, &str)]| {
+            client.send_with(method, target, headers, None).unwrap()
         }
     });
     let expired = Instant::now() + LIFETIME;
@@ -81,7 +97,7 @@ fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>)
     command
         .arg(stage.trace())
         .env("HINDCAST_POSTGRES", stage.database_url());
-    surroundings(&mut command);
+    surroundings(&mut command, &stage);
     let replayed = Process::start("replay", command, stage.folder()).wait();
     let replayed = replayed.assert_code(0).stdout;
     assert!(replayed.contains("faithful"), "{replayed}");

@@ -4,6 +4,7 @@ mod applications;
 mod audit;
 mod backup;
 mod bases;
+mod cgi;
 mod cli;
 mod encrypted;
 mod examples;

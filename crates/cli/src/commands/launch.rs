@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use hindcast_gateway::http::ServiceUrl;
 use hindcast_replay::inside::Launch;
+use hindcast_replay::place::Asked;
 use hindcast_trace::Recorder;
 
 use crate::args::ServiceArgs;
@@ -29,10 +30,7 @@ pub fn of(recorder: &Recorder, args: &ServiceArgs) -> Result<Launch, CliError> {
             missing.join(", ")
         );
     }
-    let url = args.app_url.as_deref().map(str::parse::<ServiceUrl>);
-    let url = url
-        .transpose()
-        .map_err(|error| CliError::usage(format!("--app-url: {error}")))?;
+    let asked = args.app_url.as_deref().map(asked).transpose()?;
     let database = recorder.postgres.parse().map_err(|error| {
         CliError::because("the recording names no database that can be found", &error)
     })?;
@@ -41,9 +39,20 @@ pub fn of(recorder: &Recorder, args: &ServiceArgs) -> Result<Launch, CliError> {
         directory: recorder.directory.clone().into(),
         environment,
         database,
-        port: url.map(|url| url.authority().port_u16().unwrap_or(80)),
+        asked,
         outbound: args.outbound.into(),
     })
+}
+
+/// What the service listened on: `http://HOST:PORT` or `unix:PATH`.
+fn asked(url: &str) -> Result<Asked, CliError> {
+    if let Some(path) = url.strip_prefix("unix:") {
+        return Ok(Asked::Path(path.to_owned()));
+    }
+    let url: ServiceUrl = url
+        .parse()
+        .map_err(|error| CliError::usage(format!("--app-url: {error}")))?;
+    Ok(Asked::Port(url.authority().port_u16().unwrap_or(80)))
 }
 
 /// For a shell, which takes each as it stands.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hindcast_pg::DatabaseUrl;
 use hindcast_replay::compare::Ignore;
+use hindcast_replay::place::Place;
 use hindcast_replay::run::{Hooks, ReplayError, Setting};
 use hindcast_replay::sender::Sent;
 use hindcast_replay::{Plan, RestoreError, StartError};
@@ -54,8 +55,9 @@ pub fn setting(trace: &Trace, app: Option<&str>, args: &ServiceArgs) -> Result<S
     Ok(Setting {
         service_command: app.map(str::to_owned),
         launch: inside.map(|inside| launch::of(inside, args)).transpose()?,
-        service_url: app_url
+        service: app_url
             .parse()
+            .map(Place::Tcp)
             .map_err(|error| CliError::usage(format!("--app-url: {error}")))?,
         service_log: args.app_log.clone().unwrap_or_else(default_log),
         pg_listen: pg_listen

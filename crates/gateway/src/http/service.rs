@@ -78,7 +78,7 @@ impl ServiceUrl {
         &self.authority
     }
 
-    pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
+    pub async fn connect(&self) -> io::Result<TcpStream> {
         // An IPv6 address stands in brackets, which a resolver does not want.
         let host = self
             .authority

@@ -1,5 +1,7 @@
-//! Requests as CGI has them: variables, of which some were headers.
+//! Requests as CGI has them: variables, of which some were headers. [`variables`] makes of a
+//! recorded request what [`request`] made it of.
 
+use hindcast_trace::Request;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 
 use crate::http::RequestHead;
@@ -9,6 +11,8 @@ use crate::messages::Malformed;
 
 /// Names and values.
 pub(super) type Variables<'a> = Vec<(&'a [u8], &'a [u8])>;
+
+const QUERY: &[u8] = b"QUERY_STRING";
 
 /// Variables that are told by other parts of a recorded request.
 const TOLD: [&[u8]; 5] = [
@@ -30,11 +34,14 @@ pub(super) fn request(
         found.map_or(&b""[..], |(_, value)| value)
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let target = target(variable(b"REQUEST_URI"), variable);
     let mut headers = HeaderMap::new();
     let mut parameters = Vec::new();
     for &(name, value) in variables {
         if let Some(name) = name.strip_prefix(b"HTTP_") {
             append(&mut headers, header_name(name), value);
+        } else if name == QUERY && !is_query_of(value, &target) {
+            parameters.push((format!(":{protocol}:{}", text(name)), value.to_vec()));
         } else if !TOLD.contains(&name) && !repeats_query(name, value, variable(b"QUERY_STRING")) {
             parameters.push((format!(":{protocol}:{}", text(name)), value.to_vec()));
         }
@@ -45,6 +52,10 @@ pub(super) fn request(
             append(&mut headers, Some(name), value);
         }
     }
+    if parameters.is_empty() {
+        // Who sends it again has to know how it came.
+        parameters.push((format!(":{protocol}:"), Vec::new()));
+    }
     let method = text(variable(b"REQUEST_METHOD"));
     let asked = Asked {
         head_only: method == "HEAD",
@@ -53,7 +64,7 @@ pub(super) fn request(
     let length = text(length).trim().parse().ok();
     let head = RequestHead {
         method,
-        target: target(variable(b"REQUEST_URI"), variable),
+        target,
         authority: None,
         headers,
         parameters,
@@ -63,6 +74,65 @@ pub(super) fn request(
         asked,
         length.filter(|&length| length > 0).map(Body::Length),
     )
+}
+
+/// The variables that a recorded request came as. Those that web servers give to each request are
+/// there if they are empty, too. `traceparent`: its header of that name.
+pub(super) fn variables(
+    protocol: &str,
+    request: &Request,
+    traceparent: Option<&str>,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let header = |name: &HeaderName| {
+        let mut found = request.headers.iter();
+        found
+            .find(|(given, _)| given == name.as_str())
+            .map(|(_, value)| value.clone())
+    };
+    let length = match header(&CONTENT_LENGTH) {
+        None if request.body.is_empty() => Vec::new(),
+        _ => request.body.len().to_string().into_bytes(),
+    };
+    let (_, query) = request.target.split_once('?').unwrap_or_default();
+    let told = [
+        (&b"REQUEST_METHOD"[..], request.method.clone().into_bytes()),
+        (b"REQUEST_URI", request.target.clone().into_bytes()),
+        (QUERY, query.into()),
+        (b"CONTENT_TYPE", header(&CONTENT_TYPE).unwrap_or_default()),
+        (b"CONTENT_LENGTH", length),
+    ];
+    let mut kept = Vec::new();
+    for (name, value) in &request.headers {
+        if let Some(name) = name.strip_prefix(':') {
+            let name = name
+                .strip_prefix(protocol)
+                .and_then(|n| n.strip_prefix(':'));
+            let name = name.filter(|name| !name.is_empty());
+            kept.extend(name.map(|name| (name.as_bytes().to_vec(), value.clone())));
+        } else if ![CONTENT_LENGTH.as_str(), CONTENT_TYPE.as_str()].contains(&name.as_str()) {
+            kept.push((header_variable(name), value.clone()));
+        }
+    }
+    kept.extend(traceparent.map(|value| (header_variable("traceparent"), value.into())));
+    let is_told_apart = |name: &[u8]| kept.iter().any(|(kept, _)| kept == name);
+    let mut all: Vec<_> = told
+        .into_iter()
+        .filter(|(name, _)| !is_told_apart(name))
+        .map(|(name, value)| (name.to_vec(), value))
+        .collect();
+    all.extend(kept);
+    all
+}
+
+/// `accept-language` is `HTTP_ACCEPT_LANGUAGE`.
+fn header_variable(name: &str) -> Vec<u8> {
+    format!("HTTP_{}", name.replace('-', "_").to_ascii_uppercase()).into_bytes()
+}
+
+/// A web server may rewrite the query on its way to the service.
+fn is_query_of(value: &[u8], target: &str) -> bool {
+    let (_, query) = target.split_once('?').unwrap_or_default();
+    value == query.as_bytes()
 }
 
 /// The query stands there again, and what is secret in it would not be found.

@@ -12,6 +12,8 @@
 
 use std::collections::HashMap;
 
+use http::HeaderMap;
+
 use super::call::Call;
 use super::cgi::{self, Variables};
 use super::host::Host;
@@ -33,6 +35,9 @@ const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
 
 const RESPONDER: u16 = 1;
+
+/// Of a record.
+const CONTENTS_MAX: usize = u16::MAX as usize;
 
 /// A connection.
 #[derive(Default)]
@@ -252,6 +257,82 @@ impl Request {
     }
 }
 
+/// A request, as a web server sends it on a connection that is for it alone. No variable is in two
+/// records if it has room in one: PHP looks for whole ones.
+pub(super) fn encode(variables: &[(Vec<u8>, Vec<u8>)], body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024 + body.len());
+    let role = RESPONDER.to_be_bytes();
+    record(&mut out, BEGIN, &[role[0], role[1], 0, 0, 0, 0, 0, 0]);
+    let mut params = Vec::new();
+    for (name, value) in variables {
+        let mut pair = Vec::with_capacity(8 + name.len() + value.len());
+        put_length(&mut pair, name.len());
+        put_length(&mut pair, value.len());
+        pair.extend_from_slice(name);
+        pair.extend_from_slice(value);
+        if params.len() + pair.len() > CONTENTS_MAX {
+            records(&mut out, PARAMS, &params);
+            params.clear();
+        }
+        params.append(&mut pair);
+    }
+    for (kind, contents) in [(PARAMS, &params[..]), (STDIN, body)] {
+        records(&mut out, kind, contents);
+        record(&mut out, kind, &[]);
+    }
+    out
+}
+
+fn records(out: &mut Vec<u8>, kind: u8, contents: &[u8]) {
+    for part in contents.chunks(CONTENTS_MAX) {
+        record(out, kind, part);
+    }
+}
+
+fn record(out: &mut Vec<u8>, kind: u8, contents: &[u8]) {
+    let [high, low] = (contents.len() as u16).to_be_bytes();
+    out.extend_from_slice(&[1, kind, 0, 1, high, low, 0, 0]);
+    out.extend_from_slice(contents);
+}
+
+fn put_length(out: &mut Vec<u8>, length: usize) {
+    match u8::try_from(length) {
+        Ok(short @ ..0x80) => out.push(short),
+        _ => out.extend_from_slice(&(length as u32 | 1 << 31).to_be_bytes()),
+    }
+}
+
+/// What a request that was sent by [`encode`] is answered.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    written: Records,
+    head: Gathered,
+    pub begun: Option<(u16, HeaderMap)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// True once it is whole.
+    pub fn take(&mut self, mut bytes: &[u8]) -> Result<bool, Malformed> {
+        while let Some(piece) = self.written.next(&mut bytes)? {
+            match piece.kind {
+                STDOUT => {
+                    let mut contents = piece.contents;
+                    if self.begun.is_none()
+                        && let Some(headers) = self.head.take(&mut contents, head::fields)?
+                    {
+                        self.begun = Some(cgi::answer(&headers?)?);
+                    }
+                    self.body.extend_from_slice(contents);
+                }
+                END if piece.ends => return Ok(true),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// One half of a connection, taken apart.
 #[derive(Debug, Default)]
 struct Records {
@@ -326,7 +407,7 @@ impl Records {
 }
 
 /// Each with the lengths of name and value in front, of one byte or four.
-fn variables(mut bytes: &[u8]) -> Result<Variables<'_>, Malformed> {
+pub(super) fn variables(mut bytes: &[u8]) -> Result<Variables<'_>, Malformed> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
         let (name, value) = (length(&mut bytes)?, length(&mut bytes)?);

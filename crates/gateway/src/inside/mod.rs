@@ -16,6 +16,7 @@
 //!
 //! Start reading at [`Inside`]; [`streams`] is the core, which has neither thread nor clock.
 
+mod again;
 mod answers;
 mod call;
 mod calls;
@@ -45,6 +46,7 @@ use hindcast_spool::{Clock, Drain, Entry, Meter, Reader, SpoolError, Writer};
 use crate::http::{Limits, Witness, with_causes};
 use crate::messages::Malformed;
 use crate::redact::Redactor;
+pub use again::{AnswerReader, Answered, CgiProtocol};
 use calls::Calls;
 use conversion::Conversion;
 pub use gates::{Gates, address_of, redirect, socket_folder, system_address};

@@ -92,6 +92,18 @@ impl Requests {
     }
 }
 
+/// A request, as a web server sends it; `None` if its variables have no room in one.
+pub(super) fn encode(variables: &[(Vec<u8>, Vec<u8>)], body: &[u8]) -> Option<Vec<u8>> {
+    let mut packet = Vec::new();
+    for text in variables.iter().flat_map(|(name, value)| [name, value]) {
+        let size = u16::try_from(text.len()).ok()?;
+        packet.extend_from_slice(&size.to_le_bytes());
+        packet.extend_from_slice(text);
+    }
+    let [low, high] = u16::try_from(packet.len()).ok()?.to_le_bytes();
+    Some([&[0, low, high, 0], &packet[..], body].concat())
+}
+
 fn variables(mut bytes: &[u8]) -> Result<Variables<'_>, Malformed> {
     let mut all = Vec::new();
     while !bytes.is_empty() {

@@ -285,6 +285,7 @@ impl Rules {
             let found = match () {
                 () if name.eq_ignore_ascii_case("cookie") => self.cookies(value, b';', whole),
                 () if name.eq_ignore_ascii_case("set-cookie") => self.cookies(value, b'\0', whole),
+                () if called == "QUERY_STRING" && whole.is_none() => form::find(value, 0, self),
                 () => whole
                     .map(|rule| secret_part(value, rule))
                     .into_iter()

@@ -1,6 +1,6 @@
 //! Functions that make, copy and close descriptors.
 
-use hindcast_taplog::board::Address;
+use hindcast_taplog::board::{Address, Board};
 use hindcast_taplog::{Direction, How, Told};
 use libc::{FILE, c_char, c_int, c_uint, sockaddr, socklen_t};
 
@@ -109,6 +109,10 @@ unsafe fn place(address: *const sockaddr, length: socklen_t) -> Option<Place> {
 unsafe fn replayed(socket: c_int, address: *const sockaddr, length: socklen_t) -> Option<c_int> {
     let board = process::board().filter(|board| board.replays())?;
     // SAFETY: what the caller gave.
+    if let Some(path) = unsafe { listeners::path_of(address, length) } {
+        return replayed_by_path(board, socket, path);
+    }
+    // SAFETY: what the caller gave.
     let (v6, port) = unsafe { listeners::port_of(address, length) }?;
     if !listeners::is_stream(socket) {
         return None;
@@ -120,6 +124,22 @@ unsafe fn replayed(socket: c_int, address: *const sockaddr, length: socklen_t) -
         return None;
     }
     board.refuse(port);
+    set_errno(libc::ECONNREFUSED);
+    Some(-1)
+}
+
+/// What the service listens on at a path is moved, so what is there is somebody else's.
+fn replayed_by_path(board: &Board, socket: c_int, path: &[u8]) -> Option<c_int> {
+    if !listeners::is_stream(socket) {
+        return None;
+    }
+    if let Some(name) = board.moved(path) {
+        return Some(listeners::connect_by_name(socket, &name));
+    }
+    if board.may_leave() {
+        return None;
+    }
+    board.refuse_path(path);
     set_errno(libc::ECONNREFUSED);
     Some(-1)
 }

@@ -2,6 +2,8 @@
 
 mod clocks;
 mod descriptors;
+mod loading;
+mod paths;
 mod randomness;
 mod reserved;
 mod sealing;

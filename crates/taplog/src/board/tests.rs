@@ -149,3 +149,57 @@ fn a_port_may_lead_to_several_at_once() {
     assert_eq!(board.whose_turn(line(6000)), Some(5));
     assert_eq!(Line::of_number(line(6000).number()), Some(line(6000)));
 }
+
+#[test]
+fn a_path_that_moved_is_found_by_the_path() {
+    let board = board();
+    assert_eq!(board.moved(b"/run/php.sock"), None);
+    assert!(!board.moves(b"/run/php.sock", b"too long"));
+    assert!(board.moves(b"/run/php.sock", b"00000"));
+    assert!(board.moves(b"/run/other.sock", b"0beef"));
+    assert_eq!(board.moved(b"/run/php.sock"), Some(*b"00000"));
+    assert!(board.moves(b"/run/php.sock", b"fffff"));
+    assert_eq!(board.moved(b"/run/php.sock"), Some(*b"fffff"));
+    let all: Vec<_> = board.all_moved().collect();
+    assert_eq!(all, [*b"fffff", *b"0beef"]);
+    for number in 2..LISTENERS {
+        assert!(board.moves(format!("/run/{number}").as_bytes(), b"00001"));
+    }
+    assert!(!board.moves(b"/run/one-more", b"00001"), "there is no room");
+}
+
+#[test]
+fn a_request_stands_at_the_connection_that_it_is_sent_by() {
+    let board = board();
+    for line in [Line::of_ports(40001, 9000), Line::of_name(b"0a1b2")] {
+        let line = line.unwrap();
+        assert_eq!(board.sent(line), None);
+        board.sends(line, 7);
+        assert_eq!(board.sent(line), Some(7));
+        assert_eq!(board.whose_turn(line), None, "the service did not make it");
+        board.forget(line);
+        assert_eq!(board.sent(line), None);
+        board.set_turn(line, 7);
+        assert_eq!(board.sent(line), None, "the service made it");
+    }
+}
+
+#[test]
+fn a_path_that_is_refused_is_named_unless_the_service_listens_on_it() {
+    let board = board();
+    for path in [
+        "/run/docker.sock",
+        "/run/php.sock",
+        "/run/php.sock",
+        "/run/php",
+    ] {
+        board.refuse_path(path.as_bytes());
+    }
+    board.moves(b"/run/php.sock", b"00000");
+    let refused: Vec<_> = board.refused_paths().collect();
+    assert_eq!(refused, [&b"/run/docker.sock"[..], b"/run/php"]);
+    for number in 0..2 * REFUSED {
+        board.refuse_path(format!("/run/{number}").as_bytes());
+    }
+    assert_eq!(board.refused_paths().count(), REFUSED - 1);
+}

@@ -259,3 +259,19 @@ fn seconds_and_instants_have_an_order_each() {
     assert_eq!(read(Reads::Second), 101 * SECOND);
     assert_eq!(read(Reads::Second), 101 * SECOND);
 }
+
+#[test]
+fn a_session_is_had_once_the_server_says_so() {
+    let accepted = b"R\0\0\0\x08\0\0\0\0S\0\0\0\x16";
+    assert_eq!(Place::behind_answer(accepted), Some(Place::CONNECTED));
+    let last_of_login = [&b"R\0\0\0\x0c\0\0\0\x0cv="[..], accepted].concat();
+    assert_eq!(Place::behind_answer(&last_of_login), Some(Place::CONNECTED));
+    for other in [
+        &b""[..],
+        b"N",
+        b"R\0\0\0\x17\0\0\0\x0aSCRAM",
+        b"Z\0\0\0\x05I",
+    ] {
+        assert_eq!(Place::behind_answer(other), None, "{other:?}");
+    }
+}

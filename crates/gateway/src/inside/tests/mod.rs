@@ -1,5 +1,6 @@
 //! The core of it, told by hand.
 
+mod again;
 mod fastcgi;
 mod garbage;
 mod http1;

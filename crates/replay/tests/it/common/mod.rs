@@ -21,6 +21,7 @@ use hindcast_gateway::ListenAddress;
 use hindcast_gateway::record::{self, Front, RecordOptions};
 use hindcast_pg::DatabaseUrl;
 use hindcast_replay::compare::Ignore;
+use hindcast_replay::place::Place;
 use hindcast_replay::sender::Sent;
 use hindcast_replay::verdict::Remark;
 use hindcast_replay::{Hooks, Plan, ReplayOptions, Setting, Start, Verdict, restore};
@@ -362,7 +363,7 @@ impl Recorded {
         let setting = Setting {
             service_command: None,
             launch: None,
-            service_url: format!("http://127.0.0.1:{port}").parse().unwrap(),
+            service: Place::Tcp(format!("http://127.0.0.1:{port}").parse().unwrap()),
             service_log: self.folder.path().join("service.log"),
             pg_listen: any_port(),
             database: rewound.url().clone(),

@@ -1,0 +1,134 @@
+//! Sends requests again that came by FastCGI or uwsgi, each by a connection of its own.
+//!
+//! Such a request has no place for a number that the service would not see. So the number stands at
+//! the connection's place on the board, before anything is sent.
+
+use std::io;
+use std::time::Duration;
+
+use hindcast_gateway::inside::CgiProtocol;
+use hindcast_taplog::board::Line;
+use hindcast_trace::Request;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixSocket, UnixStream};
+
+use crate::compare::Seen;
+use crate::pins::Pins;
+use crate::place::Place;
+
+/// How long to wait for room in the queue of a Unix socket, which says at once that it is full.
+const FULL_PAUSE: Duration = Duration::from_millis(2);
+
+pub async fn send(
+    place: &Place,
+    protocol: CgiProtocol,
+    request: &Request,
+    traceparent: Option<&str>,
+    inside: Option<(&Pins, u64)>,
+) -> Result<Seen, String> {
+    let bytes = protocol.encode(request, traceparent)?;
+    let refused = |error: io::Error| format!("{place} does not accept connections: {error}");
+    let exchange = Exchange {
+        protocol,
+        request,
+        bytes,
+        inside,
+    };
+    match place {
+        Place::Tcp(url) => {
+            let stream = url.connect().await.map_err(refused)?;
+            let line = line_of_ports(&stream).map_err(refused)?;
+            exchange.run(stream, line).await
+        }
+        Place::Unix(name) => {
+            let (stream, line) = connect_by_name(name).await.map_err(refused)?;
+            exchange.run(stream, line).await
+        }
+    }
+}
+
+fn line_of_ports(stream: &TcpStream) -> io::Result<Option<Line>> {
+    let (ours, theirs) = (stream.local_addr()?, stream.peer_addr()?);
+    Ok(Line::of_ports(ours.port(), theirs.port()))
+}
+
+/// Both ends of a Unix socket know it by the name of the one that connected, which the kernel
+/// gives.
+async fn connect_by_name(name: &str) -> io::Result<(UnixStream, Option<Line>)> {
+    loop {
+        let socket = UnixSocket::new_stream()?;
+        socket.bind("")?;
+        match socket.connect(format!("\0{name}")).await {
+            Ok(stream) => {
+                let ours = stream.local_addr()?;
+                let line = ours.as_abstract_name().and_then(Line::of_name);
+                return Ok((stream, line));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(FULL_PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+struct Exchange<'a> {
+    protocol: CgiProtocol,
+    request: &'a Request,
+    bytes: Vec<u8>,
+    /// And the number that the service's taps know it by.
+    inside: Option<(&'a Pins, u64)>,
+}
+
+impl Exchange<'_> {
+    async fn run(
+        self,
+        stream: impl AsyncRead + AsyncWrite,
+        line: Option<Line>,
+    ) -> Result<Seen, String> {
+        let said = self.inside.zip(line);
+        if let Some(((pins, number), line)) = said {
+            pins.sends_by(line, number);
+        }
+        let (mut reading, mut writing) = tokio::io::split(stream);
+        let mut answer = self.protocol.answer(&self.request.method);
+        let read = async {
+            let mut room = vec![0; 64 << 10];
+            loop {
+                match reading.read(&mut room).await {
+                    Ok(0) => return Ok(false),
+                    Ok(length) => {
+                        let whole = answer.take(&room[..length]);
+                        if whole.map_err(|_| "what it answered is not the protocol's")? {
+                            return Ok(true);
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                        return Ok(false);
+                    }
+                    Err(error) => return Err(format!("the response broke off: {error}")),
+                }
+            }
+        };
+        // A service may answer and close before it has read all.
+        let write = async {
+            let _ = writing.write_all(&self.bytes).await;
+            let _ = writing.flush().await;
+            std::future::pending().await
+        };
+        let whole = tokio::select! {
+            whole = read => whole,
+            never = write => never,
+        };
+        // While the connection is open its place on the board is nobody else's.
+        if let Some(((pins, _), line)) = said {
+            pins.sent_by(line);
+        }
+        let answered = answer.finish(whole?)?;
+        Ok(Seen {
+            status: answered.status,
+            headers: answered.headers,
+            body: answered.body,
+        })
+    }
+}
