@@ -109,6 +109,16 @@ fn forms_and_queries_and_parts_are_redacted() {
 }
 
 #[test]
+fn a_query_that_is_kept_as_a_variable_is_redacted_as_one() {
+    let given = [(":fastcgi:QUERY_STRING", "q=/a&password=abc&b=c")];
+    let mut asked = request("/a?b=c", &given, "");
+    redactor(&["field:password"]).request(&mut asked);
+    let kept = String::from_utf8(asked.headers[0].1.clone()).unwrap();
+    assert!(kept.starts_with("q=/a&password="), "{kept}");
+    assert!(kept.ends_with("&b=c") && !kept.contains("abc"), "{kept}");
+}
+
+#[test]
 fn headers_and_cookies_are_redacted() {
     let given = [
         ("Authorization", "Bearer abc.def"),
