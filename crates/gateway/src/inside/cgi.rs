@@ -35,14 +35,16 @@ pub(super) fn request(
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let target = target(variable(b"REQUEST_URI"), variable);
+    let is_kept = |name: &[u8], value: &[u8]| match name {
+        QUERY => !is_query_of(value, &target),
+        _ => !TOLD.contains(&name) && !repeats_query(name, value, variable(QUERY)),
+    };
     let mut headers = HeaderMap::new();
     let mut parameters = Vec::new();
     for &(name, value) in variables {
         if let Some(name) = name.strip_prefix(b"HTTP_") {
             append(&mut headers, header_name(name), value);
-        } else if name == QUERY && !is_query_of(value, &target) {
-            parameters.push((format!(":{protocol}:{}", text(name)), value.to_vec()));
-        } else if !TOLD.contains(&name) && !repeats_query(name, value, variable(b"QUERY_STRING")) {
+        } else if is_kept(name, value) {
             parameters.push((format!(":{protocol}:{}", text(name)), value.to_vec()));
         }
     }
