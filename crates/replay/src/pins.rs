@@ -40,7 +40,8 @@ impl Pins {
         self.turns.board.is_taken(number)
     }
 
-    /// The request of this number is about to be sent by the connection, and does not say it itself.
+    /// The request of this number is about to be sent by the connection, and does not say it
+    /// itself.
     pub fn sends_by(&self, line: Line, number: u64) {
         self.turns.board.sends(line, number);
     }
