@@ -4,6 +4,8 @@
 #
 # POST /login/NAME makes a session, whose token is a cookie, and answers with what writing takes. POST /note/TEXT writes a note, and GET /notes
 # lists them, for who has a session that has not expired.
+require "active_support"
+require "active_support/notifications"
 require "json"
 require "openssl"
 require "pg"
@@ -53,8 +55,9 @@ def write(text, env)
   answer({ note: note, number: number, at: Time.now.to_r.to_s, lots: lots })
 end
 
-# Of all that draw: of the system, and of the generator that all threads share.
+# Of all that draw: of the system, and of the generator that all threads share. As in Rails, a thread draws an id when it is first measured.
 def lots
+  ActiveSupport::Notifications.subscribed(proc {}, "lots") { ActiveSupport::Notifications.instrument("lots") {} }
   order = (1..9).to_a
   [SecureRandom.random_number, SecureRandom.rand(9), rand, rand(9), Kernel.rand(1..9), Random.rand(1.0), Random.bytes(2).unpack1("S"),
    Random.random_number(9), Random.new.rand(9), order.shuffle, order.sample, order.sample(2)]

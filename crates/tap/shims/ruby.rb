@@ -69,13 +69,20 @@ module HindcastTurns
     end
   end
 
+  # In front of Rails' own. Each thread draws its id once, in the request that it first works on: in
+  # a replay that may be another one, so it is not the request's.
+  module Instrumenter
+    private
+
+    def unique_id
+      HindcastTurns.out_of_turn { super() }
+    end
+  end
+
   # In front of Puma's own.
   module Server
-    # The application is loaded by then.
     def run(*)
-      if defined?(::Concurrent::RubyExecutorService)
-        ::Concurrent::RubyExecutorService.prepend(Executor)
-      end
+      HindcastTurns.pin_libraries
       super
     end
 
@@ -114,12 +121,31 @@ module HindcastTurns
       tell(NOBODY)
     end
 
+    # What a block draws is not the request's.
+    def out_of_turn
+      turn = Thread.current.thread_variable_get(:hindcast_turn)
+      tell(NOBODY) if turn
+      yield
+    ensure
+      tell(turn.request) if turn
+    end
+
     # A block that another thread calls, for the request that this one works on.
     def handed_over(task)
       turn = Thread.current.thread_variable_get(:hindcast_turn)
       return task unless turn && task
 
       ->(*arguments) { HindcastTurns.in_turn(turn.request) { task.call(*arguments) } }
+    end
+
+    # The application is loaded by then.
+    def pin_libraries
+      if defined?(::Concurrent::RubyExecutorService)
+        ::Concurrent::RubyExecutorService.prepend(Executor)
+      end
+      if defined?(::ActiveSupport::Notifications::Instrumenter)
+        ::ActiveSupport::Notifications::Instrumenter.prepend(Instrumenter)
+      end
     end
 
     def pin
