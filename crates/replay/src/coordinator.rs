@@ -82,6 +82,8 @@ pub struct Coordinator {
     keep_going: bool,
     /// The replay has ended: what sessions still do while they are shut down says nothing.
     stopped: bool,
+    /// Requests that were broken off, and went on further.
+    cut_off: BTreeSet<u32>,
     /// The recording could not be read: the run is over, and has no verdict.
     unreadable: Option<io::Error>,
     steps: u64,
@@ -167,6 +169,7 @@ impl Coordinator {
             more: Vec::new(),
             keep_going,
             stopped: false,
+            cut_off: BTreeSet::new(),
             unreadable: None,
             steps: 0,
         }
@@ -243,6 +246,11 @@ impl Coordinator {
         let in_place = unclaimed.find(|&tx| !self.comes_unnoticed(tx));
         drop(unclaimed);
         let Some(tx) = matching.or(in_place) else {
+            if self.is_broken_off(request) {
+                self.steps += 1;
+                self.cut_off.insert(request.0);
+                return Claim::CutOff;
+            }
             if self.compares(request) && !self.stopped {
                 self.diverge(Divergence {
                     position: Position::request(id),
@@ -314,6 +322,17 @@ impl Coordinator {
                 Some((_, Attribution::Alone))
             )
         })
+    }
+
+    /// Whether nobody knows what the service would have done next for the request: it was not
+    /// answered.
+    fn is_broken_off(&self, request: Request) -> bool {
+        self.recording.request(request).answer == Answer::Broken
+    }
+
+    /// How many requests went on further than they did originally, and were not let.
+    pub fn cut_off(&self) -> u64 {
+        self.cut_off.len() as u64
     }
 
     fn compares(&self, request: Request) -> bool {
@@ -398,7 +417,7 @@ impl Coordinator {
                 .request
                 .map(|(request, _)| request),
             Claim::Added(id) => self.changes.as_ref().map(|changes| changes.request_of(id)),
-            Claim::Extra | Claim::Outside => None,
+            Claim::Extra | Claim::CutOff | Claim::Outside => None,
         }
     }
 
@@ -415,7 +434,7 @@ impl Coordinator {
                 }
                 return;
             }
-            Claim::Serve(_) | Claim::Extra | Claim::Outside => return,
+            Claim::Serve(_) | Claim::Extra | Claim::CutOff | Claim::Outside => return,
         };
         self.steps += 1;
         self.counts.transactions_done += 1;
@@ -438,8 +457,13 @@ impl Coordinator {
         self.steps += 1;
         self.counts.transactions_done += 1;
         self.counts.served += 1;
-        if !complete {
-            self.diverge_at(tx, DivergenceKind::ServedDiffers);
+        let request = self.recording.transaction(tx).request;
+        match request {
+            _ if complete => {}
+            Some((request, _)) if self.is_broken_off(request) => {
+                self.cut_off.insert(request.0);
+            }
+            _ => self.diverge_at(tx, DivergenceKind::ServedDiffers),
         }
     }
 

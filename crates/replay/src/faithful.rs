@@ -371,6 +371,8 @@ fn verdict(
     let moved = shared.monitor.with(|coordinator| coordinator.moved_reads());
     let moved = moved.map(|(reads, statements)| Remark::MovedReads { reads, statements });
     remarks.extend(moved);
+    let cut_off = shared.monitor.with(|coordinator| coordinator.cut_off());
+    remarks.extend((cut_off > 0).then_some(Remark::CutOff { requests: cut_off }));
     remarks.extend(remarks_on(
         plan,
         recording,

@@ -69,6 +69,9 @@ pub enum Claim {
     /// The request had no such transaction: run it without a schedule, or not at all if the replay
     /// has stopped.
     Extra,
+    /// The request was broken off before it came to this: it is not run, and its session ends, as
+    /// the service did that worked on it.
+    CutOff,
     /// The request of changed code had no such transaction: run it as it comes.
     Added(AddedId),
     /// It belongs to no request that is replayed.

@@ -186,6 +186,10 @@ pub enum Remark {
     CrossedGap {
         gap: Gap,
     },
+    /// Requests that were not answered originally would have done more than is recorded of them.
+    CutOff {
+        requests: u64,
+    },
     /// The service wrote outside any request; its recorded twin ran as a ghost.
     OutsideWriteRefused {
         statement: String,

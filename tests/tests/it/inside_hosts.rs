@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use hindcast_tests::http::Client;
 use hindcast_tests::stage::free_port;
@@ -66,24 +67,26 @@ fn balancer(ports: Vec<u16>) -> String {
     address
 }
 
-/// Each request by a connection of its own.
-fn load(address: &str, rounds: usize) {
+/// Each request by a connection of its own; returns how many were answered.
+fn load(address: &str, rounds: usize) -> usize {
     let client = |number: usize| {
+        let mut answered = 0;
         for round in 0..rounds {
             let (from, to) = (round % 4, (round + number) % 16);
             let transfer = format!("/{from}/{to}/{}", 10 + number);
             for (method, target) in [("POST", transfer), ("GET", format!("/{to}"))] {
-                let mut client = Client::new(address.to_owned());
-                let answer = client.send(method, &target, None).unwrap();
-                assert!(matches!(answer.status, 200 | 409), "{}", answer.text());
+                let answer = Client::new(address.to_owned()).send(method, &target, None);
+                answered += usize::from(answer.is_ok());
             }
         }
+        answered
     };
     thread::scope(|scope| {
-        (0..CLIENTS).for_each(|number| {
-            scope.spawn(move || client(number));
-        });
-    });
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| scope.spawn(move || client(number)))
+            .collect();
+        clients.into_iter().map(|one| one.join().unwrap()).sum()
+    })
 }
 
 #[test]
@@ -91,16 +94,21 @@ fn instances_behind_a_load_balancer_are_one_recording_though_one_is_killed() {
     let stage = inside_extension::stage("hosts", SCHEMA, &[]);
     let mut hosts: Vec<_> = (0..3).map(|number| Host::start(&stage, number)).collect();
     let address = balancer(hosts.iter().map(|host| host.port).collect());
-    load(&address, ROUNDS);
+    assert_eq!(load(&address, ROUNDS), 2 * CLIENTS * ROUNDS);
 
-    // The instance; its recorder ends with it.
+    // In the middle of its work; its recorder ends with it.
     let killed = hosts.remove(1);
     let parent = killed.recorder.pid().to_string();
-    let mut kill = Command::new("pkill");
-    kill.args(["-KILL", "-P", &parent]);
-    assert!(kill.status().unwrap().success());
+    let answered = thread::scope(|scope| {
+        let load = scope.spawn(|| load(&address, ROUNDS));
+        thread::sleep(Duration::from_millis(50));
+        let mut kill = Command::new("pkill");
+        kill.args(["-KILL", "-P", &parent]);
+        assert!(kill.status().unwrap().success());
+        load.join().unwrap()
+    });
     killed.recorder.wait().assert_code(137);
-    load(&address, ROUNDS);
+    assert!(answered > CLIENTS * ROUNDS, "{answered}");
     for host in hosts {
         host.recorder.interrupt().assert_code(0);
     }
@@ -112,6 +120,4 @@ fn instances_behind_a_load_balancer_are_one_recording_though_one_is_killed() {
     assert!(!said.contains("Gap"), "{said}");
     let whole = replay(&stage, &[]).assert_code(0);
     assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
-    let requests = format!("{} requests", 2 * 2 * CLIENTS * ROUNDS);
-    assert!(whole.stdout.contains(&requests), "{}", whole.stdout);
 }

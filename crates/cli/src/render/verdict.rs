@@ -341,6 +341,10 @@ fn remark(remark: &Remark) -> String {
             )
         }
         Remark::MovedReads { reads, statements } => moved_reads(*reads, statements),
+        Remark::CutOff { requests } => format!(
+            "{} had no answer originally, as when a service is killed, and went no further than they did then",
+            count(*requests, "request")
+        ),
         Remark::CrossedGap { gap } => crate::commands::ls::gap_line(gap),
         Remark::OutsideWriteRefused { statement, times } => {
             format!(

@@ -15,7 +15,7 @@ use super::names::{Batch, Message, Prepared};
 use super::own::Own;
 use super::plan::{Plan, Split, Step};
 use super::transaction::{Kind, Open};
-use super::{Advance, Code, Context, Holder, Next, Session, Unreadable};
+use super::{Advance, Close, Code, Context, Holder, Next, Session};
 use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Stop};
 
@@ -25,7 +25,7 @@ impl Holder {
         &mut self,
         out: &mut Wires,
         cx: &mut impl Context,
-    ) -> Result<Advance, Unreadable> {
+    ) -> Result<Advance, Close> {
         if let Some(text) = self.next_of_split() {
             self.session = Session::Running(self.plan_query(&text, cx)?);
             return Ok(Advance::More);
@@ -82,7 +82,7 @@ impl Holder {
 
     // ---- simple protocol --------------------------------------------------------------------
 
-    fn plan_simple(&mut self, query: &Frame, cx: &mut impl Context) -> Result<Plan, Unreadable> {
+    fn plan_simple(&mut self, query: &Frame, cx: &mut impl Context) -> Result<Plan, Close> {
         let text = client::parse_query(query.body()).unwrap_or_default();
         let script = self.options.scripts.get(text, Dialect::default());
         let mixed = script.statements.len() > 1
@@ -125,7 +125,7 @@ impl Holder {
         split.is_some_and(|split| !split.rest.is_empty())
     }
 
-    fn plan_query(&mut self, text: &[u8], cx: &mut impl Context) -> Result<Plan, Unreadable> {
+    fn plan_query(&mut self, text: &[u8], cx: &mut impl Context) -> Result<Plan, Close> {
         let script = self.options.scripts.get(text, Dialect::default());
         let of_split = || self.split.as_ref().and_then(|split| split.request);
         let named = self.request_in(text).or_else(of_split);
@@ -176,11 +176,7 @@ impl Holder {
 
     // ---- extended protocol ------------------------------------------------------------------
 
-    fn plan_extended(
-        &mut self,
-        frames: Vec<Frame>,
-        cx: &mut impl Context,
-    ) -> Result<Plan, Unreadable> {
+    fn plan_extended(&mut self, frames: Vec<Frame>, cx: &mut impl Context) -> Result<Plan, Close> {
         // What the batch executes, and which request its texts name, must be known before the first
         // message goes out.
         let batch = Batch::of(&self.names, frames, |text| self.prepare(text));
@@ -228,7 +224,7 @@ impl Holder {
         wrapped: bool,
         cx: &mut impl Context,
         plan: &mut Plan,
-    ) -> Result<Option<(Tx, usize)>, Unreadable> {
+    ) -> Result<Option<(Tx, usize)>, Close> {
         for (message, at) in batch.messages.iter().zip(0..) {
             let tag = message.frame.tag();
             // The snapshot of an explicit transaction: before the first message that makes the

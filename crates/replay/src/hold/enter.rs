@@ -10,7 +10,7 @@ use hindcast_wire::sql::{self, Company, Statement};
 use super::own::Own;
 use super::plan::Plan;
 use super::transaction::{Kind, Open};
-use super::{Code, Context, Holder, Unreadable};
+use super::{Close, Code, Context, Holder};
 use crate::shapes::{only_reads, sets_up};
 use crate::transaction::{Ask, Claim, Opening};
 
@@ -24,7 +24,7 @@ impl Holder {
         named: Option<RequestId>,
         cx: &mut impl Context,
         plan: &mut Plan,
-    ) -> Result<Option<Tx>, Unreadable> {
+    ) -> Result<Option<Tx>, Close> {
         // A `Query` has no frames of its own to note. One that was split is noted when it is
         // through.
         let sent = (!self.is_within_split()).then_some(client::QUERY);
@@ -71,6 +71,7 @@ impl Holder {
             cx.entered(Some(claim));
         }
         match claim {
+            Claim::CutOff => Err(Close),
             Claim::Serve(tx) => {
                 if self.transaction.is_some() {
                     plan.own(Own::Rollback);
@@ -121,7 +122,7 @@ impl Holder {
         statements: &[&Statement],
         cx: &mut impl Context,
         plan: &mut Plan,
-    ) -> Result<Option<Tx>, Unreadable> {
+    ) -> Result<Option<Tx>, Close> {
         let claim = Claim::Run(tx);
         let pins = cx.pins(tx)?;
         let isolation = pins.isolation.unwrap_or(Isolation::RepeatableRead);
@@ -166,7 +167,7 @@ impl Holder {
         statements: &[&Statement],
         cx: &mut impl Context,
         plan: &mut Plan,
-    ) -> Result<Option<Tx>, Unreadable> {
+    ) -> Result<Option<Tx>, Close> {
         // Nothing of ours is needed where nothing is pinned: its own first statement takes the
         // snapshot.
         let (mut acts_late, mut snapshot) = (false, None);

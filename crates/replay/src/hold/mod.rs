@@ -59,6 +59,16 @@ use transaction::{Kind, Open, OwnCommit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
+/// The session is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Close;
+
+impl From<Unreadable> for Close {
+    fn from(_: Unreadable) -> Self {
+        Self
+    }
+}
+
 /// Who knows the recording and the schedule.
 pub trait Context {
     /// A transaction takes its first snapshot, for this statement.
@@ -536,12 +546,12 @@ impl Holder {
             match advance {
                 Ok(Advance::More) => {}
                 Ok(Advance::Stop(next)) => return next,
-                Err(Unreadable) => return Next::Close,
+                Err(Close) => return Next::Close,
             }
         }
     }
 
-    fn take_step(&mut self, out: &mut Wires, cx: &mut impl Context) -> Result<Advance, Unreadable> {
+    fn take_step(&mut self, out: &mut Wires, cx: &mut impl Context) -> Result<Advance, Close> {
         let plan = self.session.plan().expect("there are steps");
         if let Some(Step::Settle) = plan.steps.front()
             && !self.answers.is_empty()
@@ -604,12 +614,7 @@ impl Holder {
         Advance::Stop(Next::Wait(Ask::Stop(stop.tx)))
     }
 
-    fn send_own(
-        &mut self,
-        own: Own,
-        out: &mut Wires,
-        cx: &mut impl Context,
-    ) -> Result<(), Unreadable> {
+    fn send_own(&mut self, own: Own, out: &mut Wires, cx: &mut impl Context) -> Result<(), Close> {
         let settings = match own {
             Own::Snapshot(tx) if self.options.pinned => Some(cx.pins(tx)?.settings()),
             Own::Snapshot(_) => Some(Default::default()),

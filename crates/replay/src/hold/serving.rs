@@ -8,7 +8,7 @@ use hindcast_wire::{Status, Wires};
 
 use super::plan::Plan;
 use super::served::{Progress, Served};
-use super::{Advance, Context, Holder, Next, Session, Unreadable};
+use super::{Advance, Close, Context, Holder, Next, Session};
 
 impl Holder {
     pub(super) fn serve(
@@ -17,7 +17,7 @@ impl Holder {
         frames: Vec<Frame>,
         completed: usize,
         cx: &mut impl Context,
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), Close> {
         let mut served = Served::new(cx.recorded_answers(tx)?.unwrap_or_default());
         // The client has had the answers to what it sent before it turned out which transaction
         // this is.

@@ -222,6 +222,7 @@ impl Session {
                     "serve" => Claim::Serve(Tx(number)),
                     "added" => Claim::Added(number),
                     "extra" => Claim::Extra,
+                    "cut" => Claim::CutOff,
                     "outside" => Claim::Outside,
                     _ => panic!("no such claim: {what}"),
                 };

@@ -93,6 +93,26 @@ fn transactions_are_known_by_their_first_statement_and_else_by_their_place() {
 }
 
 #[test]
+fn what_was_broken_off_goes_no_further() {
+    check(
+        RECORDED,
+        "request 1 0..100 broken
+         tx 1 10..20 sees 100: SELECT a FROM t FOR UPDATE
+         tx 1 30..40 xid 101 sees 100 aborted: UPDATE t SET a = $1",
+        "claim 1 SELECT a FROM t FOR UPDATE
+         claim 1 UPDATE t SET a = $1
+         served 1 less
+         claim 1 SELECT c FROM t FOR UPDATE",
+        expect![[r#"
+            claim 1 SELECT a FROM t FOR UPDATE => Run(Tx(0)) +1
+            claim 1 UPDATE t SET a = $1 => Serve(Tx(1)) +1
+            served 1 less +1
+            claim 1 SELECT c FROM t FOR UPDATE => CutOff +1
+        "#]],
+    );
+}
+
+#[test]
 fn an_aborted_one_is_served_and_nobody_waits_for_it() {
     check(
         RECORDED,

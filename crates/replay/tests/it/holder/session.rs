@@ -358,3 +358,15 @@ fn a_session_whose_recording_cannot_be_read_is_closed() {
         "#]],
     );
 }
+
+#[test]
+fn a_session_whose_request_went_no_further_is_closed() {
+    check(
+        "@ claim cut
+         > Q UPDATE t SET a = 1 {5}",
+        expect![[r#"
+            ! claim of request 5: CutOff
+            closed
+        "#]],
+    );
+}
