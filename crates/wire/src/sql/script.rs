@@ -128,7 +128,9 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
         previous_end = token.end;
         if name == Some(at) {
             normal.push(b'_');
-        } else if matches!(token.kind, TokenKind::String | TokenKind::Number) {
+        } else if matches!(token.kind, TokenKind::String | TokenKind::Number)
+            && !names_object(text, &tokens[at..])
+        {
             next = next.saturating_add(1);
             normal.push(b'$');
             normal.extend_from_slice(next.to_string().as_bytes());
@@ -145,6 +147,25 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
         String::from_utf8_lossy(&normal[..limits::FINGERPRINT_BYTES_MAX]).into_owned() + "…"
     };
     Fingerprint { hash, text }
+}
+
+/// Whether the first of these is the name of a table, a type or the like: `'"users"'::regclass`.
+/// Which one it is, is no value, and what is asked of two of them is not the same.
+fn names_object(text: &[u8], tokens: &[Token]) -> bool {
+    let after = |symbols: usize| tokens.get(1 + symbols);
+    let is_cast = |symbols: usize| {
+        let between = tokens.get(1..=symbols).unwrap_or_default();
+        let all = between.iter().flat_map(|token| token.text(text));
+        all.eq(b"::")
+    };
+    let kind = (1..=2)
+        .find(|&symbols| is_cast(symbols))
+        .and_then(after)
+        .map(|token| token.text(text));
+    kind.is_some_and(|kind| {
+        kind.get(..3)
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"reg"))
+    })
 }
 
 /// Where a name stands that the client chose for a cursor, a savepoint or a prepared statement. It

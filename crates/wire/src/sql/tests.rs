@@ -333,6 +333,16 @@ fn fingerprints_are_what_statements_have_in_common() {
     );
     assert_eq!(fingerprint("SELECT $2, $1, 7"), "SELECT $2, $1, $3");
     assert_eq!(fingerprint("SELECT 1"), fingerprint("SELECT 2 -- two"));
+    // Of which table something is asked, is not what they have in common.
+    assert_eq!(
+        fingerprint("SELECT a FROM b WHERE c = '\"t\"'::regclass AND d > 0::int"),
+        "SELECT a FROM b WHERE c = '\"t\"'::regclass AND d > $1::int"
+    );
+    assert_eq!(
+        fingerprint("SELECT 't' :: RegType"),
+        "SELECT 't' :: RegType"
+    );
+    assert_eq!(fingerprint("SELECT 't'::text, 'u'"), "SELECT $1::text, $2");
     let long = one(&format!("SELECT {}", "a, ".repeat(5000) + "b")).fingerprint;
     assert!(long.text.len() < limits::FINGERPRINT_BYTES_MAX + 8 && long.text.ends_with('…'));
     assert_ne!(
