@@ -13,6 +13,7 @@ use crate::http::Response;
 pub enum Protocol {
     FastCgi,
     Uwsgi,
+    Http,
 }
 
 #[derive(Clone, Debug)]
@@ -38,6 +39,28 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> io::Result<Response> {
+        let sent = match self.protocol {
+            Protocol::FastCgi => fastcgi(&self.variables(method, target, headers, body), body),
+            Protocol::Uwsgi => uwsgi(&self.variables(method, target, headers, body), body),
+            Protocol::Http => http(method, target, headers, body),
+        };
+        let answered = match &self.address {
+            Address::Port(port) => exchange(TcpStream::connect(("127.0.0.1", *port))?, &sent),
+            Address::Path(path) => exchange(UnixStream::connect(path)?, &sent),
+        }?;
+        Ok(match self.protocol {
+            Protocol::FastCgi => response(&standard_output(&answered)),
+            Protocol::Uwsgi | Protocol::Http => response(&answered),
+        })
+    }
+
+    fn variables(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Vec<(String, String)> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let mut variables = vec![
             ("REQUEST_METHOD".to_owned(), method.to_owned()),
@@ -57,18 +80,7 @@ impl Client {
             let name = name.replace('-', "_").to_ascii_uppercase();
             (format!("HTTP_{name}"), (*value).to_owned())
         }));
-        let sent = match self.protocol {
-            Protocol::FastCgi => fastcgi(&variables, body),
-            Protocol::Uwsgi => uwsgi(&variables, body),
-        };
-        let answered = match &self.address {
-            Address::Port(port) => exchange(TcpStream::connect(("127.0.0.1", *port))?, &sent),
-            Address::Path(path) => exchange(UnixStream::connect(path)?, &sent),
-        }?;
-        Ok(match self.protocol {
-            Protocol::FastCgi => response(&standard_output(&answered)),
-            Protocol::Uwsgi => response(&answered),
-        })
+        variables
     }
 }
 
@@ -77,6 +89,17 @@ fn exchange(mut stream: impl Read + Write, sent: &[u8]) -> io::Result<Vec<u8>> {
     let mut answered = Vec::new();
     stream.read_to_end(&mut answered)?;
     Ok(answered)
+}
+
+fn http(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let mut sent = format!(
+        "{method} {target} HTTP/1.1\r\nHost: example\r\nConnection: close\r\nContent-Length: {length}\r\n"
+    );
+    for (name, value) in headers {
+        sent += &format!("{name}: {value}\r\n");
+    }
+    [sent.as_bytes(), b"\r\n", body].concat()
 }
 
 fn fastcgi(variables: &[(String, String)], body: &[u8]) -> Vec<u8> {

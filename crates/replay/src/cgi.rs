@@ -54,7 +54,7 @@ fn line_of_ports(stream: &TcpStream) -> io::Result<Option<Line>> {
 
 /// Both ends of a Unix socket know it by the name of the one that connected, which the kernel
 /// gives.
-async fn connect_by_name(name: &str) -> io::Result<(UnixStream, Option<Line>)> {
+pub async fn connect_by_name(name: &str) -> io::Result<(UnixStream, Option<Line>)> {
     loop {
         let socket = UnixSocket::new_stream()?;
         socket.bind("")?;

@@ -32,6 +32,7 @@ mod blockers;
 mod cgi;
 pub mod changes;
 pub mod compare;
+mod connect;
 pub mod coordinator;
 pub mod faithful;
 mod ghosts;

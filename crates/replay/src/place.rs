@@ -20,6 +20,14 @@ pub enum Asked {
 }
 
 impl Place {
+    /// Who is asked, by the address of a request with HTTP.
+    pub fn authority(&self) -> String {
+        match self {
+            Self::Tcp(url) => url.authority().to_string(),
+            Self::Unix(_) => "localhost".to_owned(),
+        }
+    }
+
     pub async fn accepts(&self) -> bool {
         let connecting = async {
             match self {

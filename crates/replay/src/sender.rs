@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use hindcast_gateway::http::{ServiceUrl, headers};
+use hindcast_gateway::http::headers;
 use hindcast_gateway::inside::CgiProtocol;
 use hindcast_model::Traceparent;
 use hindcast_order::{Admission, Request, Span, admission};
@@ -16,15 +16,16 @@ use hindcast_trace::{self as trace, RequestFilter, RequestId, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cgi;
 use crate::compare::{Compare, Seen};
+use crate::connect::{Connector, connector};
 use crate::pins::Pins;
 use crate::place::Place;
 use crate::plan::Plan;
@@ -67,16 +68,7 @@ struct Done {
     divergence: Option<Divergence>,
 }
 
-type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-
-/// Speaks TLS where a request came encrypted.
-fn connector() -> HttpsConnector<HttpConnector> {
-    HttpsConnectorBuilder::new()
-        .with_tls_config(hindcast_pg::trusting_config())
-        .https_or_http()
-        .enable_http1()
-        .build()
-}
+type Http = Client<HttpsConnector<Connector>, Full<Bytes>>;
 
 impl Sender {
     /// Sends all requests. Ends early when the replay is over. What was sent and not answered by
@@ -176,10 +168,10 @@ impl<'a> Sending<'a> {
                 // connection that is about to close.
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(Duration::from_secs(1))
-                .build(connector()),
+                .build(connector(&sender.service)),
             anew: Client::builder(TokioExecutor::new())
                 .pool_max_idle_per_host(0)
-                .build(connector()),
+                .build(connector(&sender.service)),
             exchanges: JoinSet::new(),
             sent: Sent {
                 of: recording.requests.len() as u64,
@@ -412,10 +404,11 @@ impl Exchange {
                 let inside = self.inside.as_ref().zip(number);
                 cgi::send(place, protocol, recorded, traceparent.as_deref(), inside).await
             }
-            (None, Place::Tcp(url)) => self.send_http(recorded, url, traceparent, number).await,
-            (None, place @ Place::Unix(_)) => Err(format!(
-                "it came by HTTP, which is sent again by TCP only, and the service listens on {place}"
-            )),
+            (None, place) => {
+                let authority = place.authority();
+                self.send_http(recorded, &authority, traceparent, number)
+                    .await
+            }
         }
     }
 
@@ -435,7 +428,7 @@ impl Exchange {
     async fn send_http(
         &self,
         recorded: &trace::Request,
-        service: &ServiceUrl,
+        authority: &str,
         traceparent: Option<String>,
         number: Option<u64>,
     ) -> Result<Seen, String> {
@@ -443,7 +436,7 @@ impl Exchange {
             true => "https",
             false => "http",
         };
-        let uri: Uri = format!("{scheme}://{}{}", service.authority(), recorded.target)
+        let uri: Uri = format!("{scheme}://{authority}{}", recorded.target)
             .parse()
             .map_err(|error| format!("its target cannot be sent: {error}"))?;
         let mut request = http::Request::new(Full::new(Bytes::copy_from_slice(&recorded.body)));

@@ -1,5 +1,5 @@
-//! `record -- COMMAND` of services behind a web server: requests come by FastCGI or uwsgi, over TCP
-//! or a Unix socket, and are sent again in the same way.
+//! `record -- COMMAND` of services behind a web server: requests come by FastCGI, uwsgi or HTTP,
+//! over TCP or a Unix socket, and are sent again in the same way.
 
 use hindcast_tests::cgi::{Address, Client, Protocol};
 use hindcast_tests::{Process, Stage, repository, wait_for};
@@ -59,11 +59,15 @@ impl Behind {
     fn uwsgi(mut self) -> Self {
         let listen = self.listen();
         let script = self.client.script.clone();
+        let socket = match self.client.protocol {
+            Protocol::Http => "--http-socket",
+            _ => "--socket",
+        };
         let command = [
             "uwsgi",
             "--plugin",
             "python3",
-            "--socket",
+            socket,
             &listen,
             "--chmod-socket=666",
             "--wsgi-file",
@@ -195,6 +199,17 @@ fn uwsgi_by_a_unix_socket() {
     let python = Behind::new(
         "uwsgi-unix",
         Protocol::Uwsgi,
+        true,
+        "tests/services/notes_wsgi.py",
+    );
+    python.uwsgi().is_recorded_and_replayed();
+}
+
+#[test]
+fn http_by_a_unix_socket() {
+    let python = Behind::new(
+        "http-unix",
+        Protocol::Http,
         true,
         "tests/services/notes_wsgi.py",
     );

@@ -1,0 +1,117 @@
+//! How requests with HTTP reach a service: by TCP, or by the Unix socket that it listens on.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, UnixStream};
+use tower_service::Service;
+
+use crate::cgi;
+use crate::place::Place;
+
+/// Speaks TLS where a request came encrypted.
+pub fn connector(to: &Place) -> HttpsConnector<Connector> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    let name = match to {
+        Place::Tcp(_) => None,
+        Place::Unix(name) => Some(name.as_str().into()),
+    };
+    HttpsConnectorBuilder::new()
+        .with_tls_config(hindcast_pg::trusting_config())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(Connector { http, name })
+}
+
+#[derive(Clone)]
+pub struct Connector {
+    http: HttpConnector,
+    /// Of a Unix socket.
+    name: Option<Arc<str>>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Stream, Self::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.http.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        match self.name.clone() {
+            None => {
+                let connecting = self.http.call(to);
+                Box::pin(async { Ok(Stream::Tcp(connecting.await?)) })
+            }
+            Some(name) => Box::pin(async move {
+                let (stream, _) = cgi::connect_by_name(&name).await?;
+                Ok(Stream::Unix(TokioIo::new(stream)))
+            }),
+        }
+    }
+}
+
+pub enum Stream {
+    Tcp(TokioIo<TcpStream>),
+    Unix(TokioIo<UnixStream>),
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        match self {
+            Self::Tcp(stream) => stream.connected(),
+            Self::Unix(_) => Connected::new(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
