@@ -278,7 +278,8 @@ impl Coordinator {
     /// Whether the transaction came with its connection, and not with its request.
     fn sets_up(&self, tx: Tx) -> bool {
         let recorded = self.recording.transaction(tx);
-        recorded.fate == Fate::Committed && self.shapes.sets_up(recorded.shape)
+        let is_over = matches!(recorded.fate, Fate::Committed | Fate::Aborted);
+        is_over && self.shapes.sets_up(recorded.shape)
     }
 
     /// Whether nobody looks for the transaction when it comes: it is about its connection, or none

@@ -58,9 +58,10 @@ impl Shapes {
             shapes.looking.insert(shape.id, looking);
             shapes.bodies.insert(shape.id, body(&shape.statements));
             let own = || {
+                let marks = |kind| matches!(kind, &Kind::Savepoint | &Kind::Release);
                 statements
                     .iter()
-                    .filter(|one| !one.kind.controls_transaction())
+                    .filter(move |one| !one.kind.controls_transaction() && !marks(&one.kind))
             };
             if own().next().is_some() && own().all(sets_up) {
                 shapes.setting_up.insert(shape.id);
@@ -222,8 +223,8 @@ pub fn sets_up(statement: &Statement) -> bool {
     {
         return false;
     }
-    let of_catalog =
-        |name: &str| name.starts_with("pg_") || name.starts_with("information_schema.");
+    const OF_CATALOG: [&str; 3] = ["pg_", "information_schema.", "to_reg"];
+    let of_catalog = |name: &str| OF_CATALOG.iter().any(|start| name.starts_with(start));
     let mut called = CALLED
         .captures_iter(&text)
         .map(|found| found.extract::<1>().1[0]);
@@ -277,6 +278,7 @@ mod tests {
             "select current_schema()",
             "SELECT t.oid, typarray FROM pg_type t JOIN pg_namespace ns ON typnamespace = ns.oid WHERE typname = 'hstore'",
             "SELECT oid FROM pg_catalog.pg_class WHERE relname IN ('a', 'b')",
+            "SELECT oid::regtype::text FROM pg_type t WHERE t.oid = to_regtype($1)",
         ] {
             assert!(of(text), "{text}");
         }

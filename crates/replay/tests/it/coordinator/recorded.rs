@@ -417,6 +417,45 @@ fn a_request_whose_transactions_were_known_by_being_alone_must_be_alone() {
     );
 }
 
+/// As SQLAlchemy asks before it uses its first connection, and rolls back.
+#[test]
+fn what_is_asked_of_a_first_connection_may_be_asked_by_another_request() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 5..90
+         tx 1 10..12 sees 100 aborted: BEGIN; SELECT version(); SAVEPOINT a; SELECT oid FROM pg_type; RELEASE a; ROLLBACK
+         tx 1 15..20 sees 100: SELECT a FROM t
+         tx 2 25..30 sees 101: SELECT a FROM t",
+        "sent 1
+         sent 2
+         claim 2 SELECT version()
+         claim 2 SELECT a FROM t
+         snapshot 2
+         ended 2
+         answered 2
+         claim 1 SELECT a FROM t
+         snapshot 1
+         ended 1
+         answered 1
+         finished",
+        expect![[r#"
+            sent 1 +1
+            sent 2 +1
+            claim 2 SELECT version() => Outside
+            claim 2 SELECT a FROM t => Run(Tx(2)) +1
+            snapshot 2 +1
+            ended 2 +1
+            answered 2 +1
+            claim 1 SELECT a FROM t => Run(Tx(1)) +1
+            snapshot 1 +1
+            ended 1 +1
+            answered 1 +1
+            finished => true
+        "#]],
+    );
+}
+
 /// A connection may be opened, or looked after by its pool, in another request than originally.
 #[test]
 fn what_is_about_a_connection_may_come_with_any_request_or_none() {
