@@ -17,6 +17,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hindcast_taplog::Board;
 use hindcast_taplog::board::{Line, REQUEST_HEADER};
 use hindcast_taplog::pins::Place;
 
@@ -63,11 +64,20 @@ pub enum Begins {
 
 /// Something was read from an accepted connection.
 pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> {
-    let begins = !entry.is_asked() && begins_request(bytes);
+    let starts = !entry.is_asked() && begins_request(bytes);
+    // Some servers read the first bytes by themselves, to see whether they are of HTTP/2. In a
+    // replay the number comes with the rest.
+    let begins = starts || entry.is_asked() && entry.turn() == 0;
     let number = match begins {
-        true => number(entry, bytes)?,
-        false if entry.is_asked() => entry.turn(),
+        true => number(entry, bytes),
+        false if entry.is_asked() => Some(entry.turn()),
         false => return None,
+    };
+    let Some(number) = number else {
+        if process::board().is_some_and(Board::replays) {
+            entry.ask(0);
+        }
+        return None;
     };
     if begins {
         if is_elsewhere(entry, number) {
@@ -131,7 +141,7 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
     if !entry.is_asked() || bytes.starts_with(b"HTTP/1.1 1") {
         return;
     }
-    if MINE.with(|mine| mine.read.get()) != entry.turn() {
+    if ![0, MINE.with(|mine| mine.read.get())].contains(&entry.turn()) {
         MOVES.store(true, Ordering::Relaxed);
     }
     entry.answer();
