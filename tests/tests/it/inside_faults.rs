@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use hindcast_tests::http::Client;
-use hindcast_tests::{Finished, Process, Stage, repository};
+use hindcast_tests::{Finished, Process, Stage, program, repository};
 
 use super::inside::{CLIENTS, SCHEMA, command, load, python, record, replay};
 
@@ -225,13 +225,18 @@ while True: time.sleep(0.01)
 #[test]
 fn who_supervises_the_recorder_supervises_the_service() {
     let stage = Stage::new("inside-supervised", "");
-    let start = |program: &[&str]| {
-        let mut command = stage.hindcast(&["record", "--trace"]);
+    let start = |service: &[&str]| {
+        // Who runs the tests may ignore it, as under nohup.
+        let mut command = Command::new("env");
         command
+            .arg("--default-signal=HUP")
+            .arg(program("hindcast"))
+            .args(["record", "--trace"])
             .arg(stage.trace())
             .arg("--")
-            .args(program)
-            .env("DATABASE_URL", stage.database_url());
+            .args(service)
+            .env("DATABASE_URL", stage.database_url())
+            .env("HINDCAST_SECRETS_KEY", stage.folder().join("secrets.key"));
         Process::start("record", command, stage.folder())
     };
     let python = python();

@@ -151,7 +151,9 @@ fn a_recorder_and_pruning_do_not_lose_a_request_between_them() {
                 }
             }
         });
-        while !recording.is_finished() {
+        let mut is_over = false;
+        while !is_over {
+            is_over = recording.is_finished();
             let plan = plan_prune(&location, None, &all_of_it()).unwrap();
             prune(&location, None, &plan, |_| ()).unwrap();
             // Readable at every moment.
