@@ -4,20 +4,17 @@
 //! the connection's place on the board, before anything is sent.
 
 use std::io;
-use std::time::Duration;
 
 use hindcast_gateway::inside::CgiProtocol;
 use hindcast_taplog::board::Line;
 use hindcast_trace::Request;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixSocket, UnixStream};
+use tokio::net::TcpStream;
 
 use crate::compare::Seen;
+use crate::connect::connect_by_name;
 use crate::pins::Pins;
 use crate::place::Place;
-
-/// How long to wait for room in the queue of a Unix socket, which says at once that it is full.
-const FULL_PAUSE: Duration = Duration::from_millis(2);
 
 pub async fn send(
     place: &Place,
@@ -50,26 +47,6 @@ pub async fn send(
 fn line_of_ports(stream: &TcpStream) -> io::Result<Option<Line>> {
     let (ours, theirs) = (stream.local_addr()?, stream.peer_addr()?);
     Ok(Line::of_ports(ours.port(), theirs.port()))
-}
-
-/// Both ends of a Unix socket know it by the name of the one that connected, which the kernel
-/// gives.
-pub async fn connect_by_name(name: &str) -> io::Result<(UnixStream, Option<Line>)> {
-    loop {
-        let socket = UnixSocket::new_stream()?;
-        socket.bind("")?;
-        match socket.connect(format!("\0{name}")).await {
-            Ok(stream) => {
-                let ours = stream.local_addr()?;
-                let line = ours.as_abstract_name().and_then(Line::of_name);
-                return Ok((stream, line));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                tokio::time::sleep(FULL_PAUSE).await;
-            }
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 struct Exchange<'a> {

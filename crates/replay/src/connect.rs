@@ -1,21 +1,25 @@
-//! How requests with HTTP reach a service: by TCP, or by the Unix socket that it listens on.
+//! How requests reach a service: by TCP, or by the Unix socket that it listens on.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
+use hindcast_taplog::board::Line;
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixSocket, UnixStream};
 use tower_service::Service;
 
-use crate::cgi;
 use crate::place::Place;
+
+/// How long to wait for room in the queue of a Unix socket, which says at once that it is full.
+const FULL_PAUSE: Duration = Duration::from_millis(2);
 
 /// Speaks TLS where a request came encrypted.
 pub fn connector(to: &Place) -> HttpsConnector<Connector> {
@@ -55,7 +59,7 @@ impl Service<Uri> for Connector {
                 Box::pin(async { Ok(Stream::Tcp(connecting.await?)) })
             }
             Some(name) => Box::pin(async move {
-                let (stream, _) = cgi::connect_by_name(&name).await?;
+                let (stream, _) = connect_by_name(&name).await?;
                 Ok(Stream::Unix(TokioIo::new(stream)))
             }),
         }
@@ -112,6 +116,26 @@ impl Write for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// Both ends of a Unix socket know it by the name of the one that connected, which the kernel
+/// gives.
+pub async fn connect_by_name(name: &str) -> io::Result<(UnixStream, Option<Line>)> {
+    loop {
+        let socket = UnixSocket::new_stream()?;
+        socket.bind("")?;
+        match socket.connect(format!("\0{name}")).await {
+            Ok(stream) => {
+                let ours = stream.local_addr()?;
+                let line = ours.as_abstract_name().and_then(Line::of_name);
+                return Ok((stream, line));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(FULL_PAUSE).await;
+            }
+            Err(error) => return Err(error),
         }
     }
 }

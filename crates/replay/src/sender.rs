@@ -399,17 +399,12 @@ impl Exchange {
         // The number that the service's taps know it by.
         let number = self.inside.as_ref().map(|pins| pins.sending(recorded));
         let traceparent = self.traceparent(recorded);
-        match (CgiProtocol::of(recorded), &self.service) {
-            (Some(protocol), place) => {
-                let inside = self.inside.as_ref().zip(number);
-                cgi::send(place, protocol, recorded, traceparent.as_deref(), inside).await
-            }
-            (None, place) => {
-                let authority = place.authority();
-                self.send_http(recorded, &authority, traceparent, number)
-                    .await
-            }
-        }
+        let Some(protocol) = CgiProtocol::of(recorded) else {
+            return self.send_http(recorded, traceparent, number).await;
+        };
+        let inside = self.inside.as_ref().zip(number);
+        let place = &self.service;
+        cgi::send(place, protocol, recorded, traceparent.as_deref(), inside).await
     }
 
     /// The service got what its caller sent, if it was recorded from inside.
@@ -428,7 +423,6 @@ impl Exchange {
     async fn send_http(
         &self,
         recorded: &trace::Request,
-        authority: &str,
         traceparent: Option<String>,
         number: Option<u64>,
     ) -> Result<Seen, String> {
@@ -436,6 +430,7 @@ impl Exchange {
             true => "https",
             false => "http",
         };
+        let authority = self.service.authority();
         let uri: Uri = format!("{scheme}://{authority}{}", recorded.target)
             .parse()
             .map_err(|error| format!("its target cannot be sent: {error}"))?;

@@ -32,11 +32,17 @@ unsafe fn is_socket(path: *const c_char) -> bool {
     is_socket
 }
 
+/// Whether the file is not to be removed.
+unsafe fn stays(path: *const c_char) -> bool {
+    // SAFETY: what the caller gave.
+    unsafe { is_moved(path) || is_socket(path) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     // SAFETY: what the caller gave.
     unsafe {
-        if is_moved(path) || is_socket(path) {
+        if stays(path) {
             return 0;
         }
         real!(fn unlink(*const c_char) -> c_int)(path)
@@ -47,7 +53,7 @@ pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
 pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     // SAFETY: what the caller gave.
     unsafe {
-        if is_moved(path) || is_socket(path) {
+        if stays(path) {
             return 0;
         }
         real!(fn remove(*const c_char) -> c_int)(path)
@@ -58,7 +64,7 @@ pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
 pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: what the caller gave.
     unsafe {
-        if folder == libc::AT_FDCWD && (is_moved(path) || is_socket(path)) {
+        if folder == libc::AT_FDCWD && stays(path) {
             return 0;
         }
         real!(fn unlinkat(c_int, *const c_char, c_int) -> c_int)(folder, path, flags)
