@@ -22,7 +22,7 @@ CREATE FUNCTION take(
     OUT snapshots text[],               -- as pg_current_snapshot(), each where it differs from the one before
     OUT snapshot_statements int4[],     -- number of the statement that took it, from 1
     OUT snapshot_nested bool[],         -- taken by a function, trigger or other statement inside it
-    OUT rechecked int4[],               -- statements that waited for a row and went on with its newest version
+    OUT rechecked int4[],               -- statements that waited for another transaction, or went on with a newer row
     OUT ended text,                     -- commit, abort, terminated, prepare, commit prepared, rollback prepared
     OUT ended_at timestamptz,
     OUT end_lsn pg_lsn,                 -- end of the commit record; null: none was written

@@ -85,6 +85,8 @@ hindcast_ExecutorStart(QueryDesc *query, int flags)
 static void
 hindcast_ExecutorRun(RUN_PARAMETERS)
 {
+	TimestampTz waited = last_wait();
+
 	depth++;
 	PG_TRY();
 	{
@@ -98,13 +100,15 @@ hindcast_ExecutorRun(RUN_PARAMETERS)
 		depth--;
 	}
 	PG_END_TRY();
-	if (transaction_is_noted() && recheck_found(query))
+	if (transaction_is_noted() && (last_wait() != waited || recheck_found(query)))
 		note_recheck();
 }
 
 static void
 hindcast_ExecutorFinish(QueryDesc *query)
 {
+	TimestampTz waited = last_wait();
+
 	depth++;
 	PG_TRY();
 	{
@@ -118,6 +122,9 @@ hindcast_ExecutorFinish(QueryDesc *query)
 		depth--;
 	}
 	PG_END_TRY();
+	/* Foreign keys are checked here. */
+	if (transaction_is_noted() && last_wait() != waited)
+		note_recheck();
 }
 
 /* Whether a failed block goes on after this, from where a savepoint was. */
@@ -175,6 +182,8 @@ note_utility(PlannedStmt *statement, ProcessUtilityContext context)
 static void
 hindcast_ProcessUtility(UTILITY_PARAMETERS)
 {
+	TimestampTz waited = last_wait();
+	bool		copies = IsA(statement->utilityStmt, CopyStmt);
 	bool		imposed;
 
 	impose_read_only();
@@ -195,6 +204,8 @@ hindcast_ProcessUtility(UTILITY_PARAMETERS)
 	PG_END_TRY();
 	if (imposed)
 		PopActiveSnapshot();
+	if (copies && transaction_is_noted() && last_wait() != waited)
+		note_recheck();
 }
 
 static void

@@ -164,6 +164,7 @@ extern void *grown(void *bytes, Size *room, Size needed);
 
 extern void recheck_watch(QueryDesc *query);
 extern bool recheck_found(QueryDesc *query);
+extern TimestampTz last_wait(void);
 
 /* impose.c */
 

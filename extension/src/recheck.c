@@ -1,5 +1,9 @@
 /*
- * Whether a statement went on with a newer version of a row than its snapshot shows.
+ * Whether a statement waited for another transaction, or went on with a newer version of a row than
+ * its snapshot shows.
+ *
+ * Who waits for a lock sets the timer that looks for deadlocks, and the timer keeps when it was set
+ * last.
  *
  * Under READ COMMITTED a statement that meets a row which was changed after its snapshot waits for
  * the change to commit, and looks at the row again. Two kinds of nodes do so. They keep an executor
@@ -13,6 +17,7 @@
 #include "nodes/execnodes.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/memutils.h"
+#include "utils/timeout.h"
 
 /* A node that locks, and the one beneath it whose function was replaced. */
 typedef struct Watched
@@ -117,4 +122,11 @@ recheck_found(QueryDesc *query)
 	if (query->operation == CMD_SELECT && statement->rowMarks == NIL && !statement->hasModifyingCTE)
 		return false;
 	return !IsolationUsesXactSnapshot() && found(query->planstate, NULL);
+}
+
+/* When the session began to wait for a lock last, or 0. */
+TimestampTz
+last_wait(void)
+{
+	return get_timeout_start_time(DEADLOCK_TIMEOUT);
 }

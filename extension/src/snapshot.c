@@ -141,7 +141,7 @@ note_snapshot(Snapshot snapshot, bool nested)
 	last_snapshot = start;
 }
 
-/* Notes that the statement at hand found a row changed since its snapshot, and waited for that. */
+/* Notes that the statement at hand waited for a lock, or found a row changed since its snapshot. */
 void
 note_recheck(void)
 {

@@ -3,8 +3,9 @@ finds a row being changed waits, and goes on with it as it has become.
 
     counters.py PORT        the database is in DATABASE_URL
 
-POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice. Answers say
-what each statement saw.
+POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice. PATCH /N locks
+counter N, which stays as it is, and appends an entry to it; DELETE /N refers to it, and waits for those that lock it. Answers say what each
+statement saw.
 """
 
 import http.server
@@ -49,6 +50,22 @@ def add(connection, number):
     return [before, mine, after]
 
 
+def append(connection, number):
+    with connection.transaction():
+        one(connection, "SELECT n FROM counter WHERE id = %s FOR UPDATE", (number,))
+        entries = one(connection, "SELECT count(*)::int FROM entry WHERE number = %s", (number,))
+        connection.execute("INSERT INTO entry VALUES (%s, %s)", (number, entries))
+    return [0, entries, 0]
+
+
+def refer(connection, number):
+    with connection.transaction():
+        before = one(connection, SUM)
+        connection.execute("INSERT INTO reference VALUES (%s)", (number,))
+        after = one(connection, SUM)
+    return [before, 0, after]
+
+
 def look(connection):
     with connection.transaction():
         return [one(connection, SUM), 0, one(connection, SUM)]
@@ -62,6 +79,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_PUT(self):
         self.answer(connected(lambda c: [0, one(c, ADD, (int(self.path[1:]),)), 0]))
+
+    def do_PATCH(self):
+        self.answer(connected(lambda c: append(c, int(self.path[1:]))))
+
+    def do_DELETE(self):
+        self.answer(connected(lambda c: refer(c, int(self.path[1:]))))
 
     def do_GET(self):
         self.answer(connected(look))

@@ -1,14 +1,17 @@
-//! Asks the database which session waits for whose lock, while changed code runs.
+//! Asks the database which session waits for whose lock.
 //!
-//! A session can wait in the database for one that is complete and held at its commit. Where that
-//! commit has to come after the waiting one, the waiting one is cancelled, and its client is told
-//! that it failed to serialize (R³, section 4.3).
+//! A session can wait in the database for one that is complete and held at its commit. If it runs
+//! recorded code, what it does not see commits only when it has looked; and one that waits for a
+//! row has its snapshot, so it has. In a run of changed code the commit may have to come after the
+//! waiting one: that is cancelled then, and its client is told that it failed to serialize (R³,
+//! section 4.3).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hindcast_pg::tokio::Client;
 
+use crate::hold::Code;
 use crate::shared::Shared;
 use crate::transaction::Ask;
 
@@ -16,8 +19,12 @@ use crate::transaction::Ask;
 const INTERVAL: Duration = Duration::from_millis(2);
 const INTERVAL_MOVING: u32 = 10;
 
-const BLOCKED: &str = "SELECT pid, pg_catalog.pg_blocking_pids(pid) FROM pg_catalog.pg_stat_activity \
+const BLOCKED: &str = "SELECT pid, pg_catalog.pg_blocking_pids(pid), wait_event \
+     FROM pg_catalog.pg_stat_activity \
      WHERE datname = pg_catalog.current_database() AND wait_event_type = 'Lock'";
+
+/// What a statement waits for once it runs, and so has its snapshot. For tables it waits earlier.
+const RUNNING: [&str; 4] = ["transactionid", "tuple", "spectoken", "advisory"];
 
 /// Goes on for ever; or until the connection is lost, as it is when the database goes away.
 pub async fn watch(shared: Arc<Shared>, control: Client) {
@@ -31,25 +38,53 @@ pub async fn watch(shared: Arc<Shared>, control: Client) {
             continue;
         }
         let commits = |ask: &Ask| matches!(ask, Ask::Commit(_));
-        if !shared.monitor.waiting().iter().any(commits) {
-            shared.note_blocked(Vec::new());
-            continue;
-        }
-        let Ok(rows) = control.query(BLOCKED, &[]).await else {
-            return;
-        };
-        let waits = rows
-            .iter()
-            .map(|row| (row.get::<i32>(0), row.get::<Vec<i32>>(1)));
-        for pid in shared.note_blocked(waits.collect()) {
-            // One that is through meanwhile is not hurt: the server ignores it when nothing runs.
-            if control
-                .execute("SELECT pg_catalog.pg_cancel_backend($1)", &[&pid])
-                .await
-                .is_err()
-            {
-                return;
+        let complete = shared.monitor.waiting().iter().any(commits);
+        let outcome = match shared.code() {
+            Code::Recorded if complete && !shared.lookers.is_empty() => {
+                note_looked(&shared, &control).await
             }
+            Code::Recorded => Ok(()),
+            _ if complete => make_yield(&shared, &control).await,
+            _ => {
+                shared.note_blocked(Vec::new());
+                Ok(())
+            }
+        };
+        if outcome.is_err() {
+            return;
         }
     }
+}
+
+/// Tells who waits in the middle of its statements, and looks no more.
+async fn note_looked(shared: &Shared, control: &Client) -> Result<(), hindcast_pg::Error> {
+    let before = shared.lookers.all();
+    let rows = control.query(BLOCKED, &[]).await?;
+    let now = shared.lookers.all();
+    for row in rows {
+        let pid: i32 = row.get(0);
+        // What has been sent meanwhile is not what was seen to wait.
+        let looking = now.get(&pid).filter(|one| before.get(&pid) == Some(one));
+        if let Some(&looking) = looking
+            && RUNNING.contains(&row.get::<&str>(2))
+        {
+            shared
+                .monitor
+                .with(|coordinator| coordinator.waits(looking));
+        }
+    }
+    Ok(())
+}
+
+/// Cancels those that wait for what has to come after them.
+async fn make_yield(shared: &Shared, control: &Client) -> Result<(), hindcast_pg::Error> {
+    let rows = control.query(BLOCKED, &[]).await?;
+    let waits = rows.iter().map(|row| (row.get(0), row.get(1)));
+    for pid in shared.note_blocked(waits.collect()) {
+        // One that is through meanwhile is not hurt: the server ignores it when nothing runs.
+        control
+            .execute("SELECT pg_catalog.pg_cancel_backend($1)", &[&pid])
+            .await?;
+    }
+    Ok(())
 }

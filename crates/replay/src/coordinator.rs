@@ -26,7 +26,7 @@ use crate::plan::Plan;
 use crate::recording::{Answer, Fate, Recording};
 use crate::rules::{Frontier, Rules};
 use crate::shapes::Shapes;
-use crate::transaction::{Ask, Claim, Ended, EndedAs, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking, Opening, Stop, Stopped};
 use crate::verdict::{Divergence, DivergenceKind, Position};
 use moved::Moved;
 
@@ -398,6 +398,14 @@ impl Coordinator {
     /// The statements of a transaction's look are through.
     pub fn looked(&mut self, tx: Tx, nth: u32) {
         self.steps += u64::from(self.rules.looked(tx, nth, &self.recording));
+    }
+
+    /// Statements wait for another transaction, so they have their snapshot and look no more.
+    pub fn waits(&mut self, looking: Looking) {
+        match looking.look {
+            None => self.took_snapshot(looking.tx),
+            Some(nth) => self.looked(looking.tx, nth),
+        }
     }
 
     pub fn locked(&mut self, tx: Tx, statement: u32) {

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::hold::{Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::recording::{Fate, Recording};
 use crate::shared::Shared;
-use crate::transaction::{Claim, Ended, Opening, Stopped};
+use crate::transaction::{Claim, Ended, Looking, Opening, Stopped};
 
 /// Why a ghost could not be run. The replay goes on without it, and diverges if that matters.
 #[derive(Debug, thiserror::Error)]
@@ -133,12 +133,14 @@ async fn run_session(
         return Ok(());
     };
     let settings = ConnectOptions::named("hindcast ghost").set("synchronous_commit", "off");
-    let mut stream = connector.open(&settings).await?.stream;
+    let opened = connector.open(&settings).await?;
+    let mut stream = opened.stream;
     let mut session = Session {
         holder: Holder::running(options),
         context: GhostContext {
             shared: Arc::clone(shared),
             current: first,
+            pid: opened.session.process as i32,
             over: false,
         },
     };
@@ -224,6 +226,8 @@ impl Session {
 struct GhostContext {
     shared: Arc<Shared>,
     current: Tx,
+    /// The server process of its session.
+    pid: i32,
     over: bool,
 }
 
@@ -268,4 +272,10 @@ impl Context for GhostContext {
         self.shared.monitor.with(|c| c.stopped(stopped));
     }
     fn outside_write_refused(&mut self, _statement: &str) {}
+    fn looking(&mut self, looking: Option<Looking>) {
+        self.shared.lookers.note(self.pid, looking);
+    }
+    fn entered(&mut self, _claim: Option<Claim>) {
+        self.shared.lookers.note(self.pid, None);
+    }
 }

@@ -11,7 +11,7 @@ use hindcast_wire::Wires;
 
 use crate::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::shared::Shared;
-use crate::transaction::{Ask, Claim, Ended, Opening, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stopped};
 use crate::turns::Turns;
 
 /// A session of the service.
@@ -26,6 +26,7 @@ impl Drop for ServiceContext {
     fn drop(&mut self) {
         if let Some(pid) = self.pid {
             self.shared.leave(pid);
+            self.shared.lookers.note(pid, None);
         }
     }
 }
@@ -79,7 +80,13 @@ impl Context for ServiceContext {
     fn backend(&mut self, pid: i32) {
         self.pid = Some(pid);
     }
+    fn looking(&mut self, looking: Option<Looking>) {
+        if let Some(pid) = self.pid {
+            self.shared.lookers.note(pid, looking);
+        }
+    }
     fn entered(&mut self, claim: Option<Claim>) {
+        self.looking(None);
         self.shared.enter(self.pid, claim);
     }
     fn wrote(&mut self, claim: Claim, ids: Vec<u64>, statements: &[String]) {

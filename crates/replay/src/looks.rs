@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Statements that saw the same are one look in the schedule: it may begin when that can be seen,
-//! and what it does not see waits until its last statement is answered. One that waited for a
-//! writer saw more than its snapshot: as much as the next one, or if there is none, as its
-//! transaction's end.
+//! and what it does not see waits until its last statement is answered, or waits for a row. One
+//! that waited for a writer saw more than its snapshot: as much as the next one, or if there is
+//! none, as its transaction's end.
 
 use std::collections::HashMap;
 
@@ -40,8 +40,8 @@ pub struct Sights {
 }
 
 /// `noted`: the statements at which snapshots were noted, each of which lasts to the next.
-/// `looking`: the statements that look. `rechecked`: those that waited for a writer and went on
-/// with what it wrote. All of them ascend. `None` if no statement looks.
+/// `looking`: the statements that look. `rechecked`: those that waited for a writer, or went on
+/// with what one wrote. All of them ascend. `None` if no statement looks.
 pub fn sights(noted: &[u32], looking: &[u32], rechecked: &[u32]) -> Option<Sights> {
     let snapshot = |statement: u32| noted.partition_point(|&at| at <= statement).max(1) - 1;
     let seen = |at: usize| match rechecked.binary_search(&looking[at]) {

@@ -341,12 +341,10 @@ impl Run {
             self.hold.clone(),
             std::mem::take(&mut self.ghosts),
         ));
-        if self.hold.code != Code::Recorded {
-            let options = ConnectOptions::named("hindcast blockers");
-            let control = self.connector.client(&options).await?;
-            self.aside
-                .spawn(blockers::watch(Arc::clone(&self.shared), control));
-        }
+        let options = ConnectOptions::named("hindcast blockers");
+        let control = self.connector.client(&options).await?;
+        self.aside
+            .spawn(blockers::watch(Arc::clone(&self.shared), control));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use hindcast_trace::{SequenceValue, ShapeId};
 use crate::hold::{Code, Pins, Unreadable};
 use crate::monitor::Monitor;
 use crate::recording::{Extras, Recording};
-use crate::transaction::{Ask, Claim};
+use crate::transaction::{Ask, Claim, Looking};
 
 pub struct Shared {
     pub monitor: Monitor,
@@ -20,8 +20,36 @@ pub struct Shared {
     /// Writes outside any request that were refused, by statement.
     pub refused: Mutex<BTreeMap<String, u64>>,
     code: Code,
+    /// Of recorded code.
+    pub lookers: Lookers,
     /// Of changed code.
     sessions: Mutex<Sessions>,
+}
+
+/// What the server works on for each of its processes.
+#[derive(Debug, Default)]
+pub struct Lookers(Mutex<HashMap<i32, Looking>>);
+
+impl Lookers {
+    pub fn note(&self, pid: i32, looking: Option<Looking>) {
+        match looking {
+            Some(looking) => self.lock().insert(pid, looking),
+            None => self.lock().remove(&pid),
+        };
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// By server process.
+    pub fn all(&self) -> HashMap<i32, Looking> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<i32, Looking>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The sessions of changed code, and which of them waits for which in the database.
@@ -58,6 +86,7 @@ impl Shared {
             reading,
             refused: Mutex::default(),
             code,
+            lookers: Lookers::default(),
             sessions: Mutex::default(),
         }
     }
@@ -128,6 +157,10 @@ impl Shared {
             acts_late,
             ..Pins::default()
         })
+    }
+
+    pub fn code(&self) -> Code {
+        self.code
     }
 
     fn only_reads(&self, tx: Tx) -> bool {

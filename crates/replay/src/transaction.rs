@@ -21,6 +21,14 @@ pub enum Ask {
     Stop(Tx),
 }
 
+/// Statements that the server works on: all of those that see the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looking {
+    pub tx: Tx,
+    /// The look with this number; `None`: what the transaction saw first.
+    pub look: Option<u32>,
+}
+
 impl Ask {
     pub fn tx(self) -> Tx {
         match self {

@@ -162,8 +162,8 @@ pub struct Transaction {
     /// before, the first one first. Empty where that is not known or there is one statement.
     #[serde(deserialize_with = "or_empty")]
     pub statement_snapshots: Vec<StatementSnapshot>,
-    /// Likewise: statements, by their indices, that found a row changed after their snapshot, and
-    /// went on with it as it had become.
+    /// Likewise: statements, by their indices, that waited for another transaction, or found a row
+    /// changed after their snapshot and went on with it as it had become.
     #[serde(deserialize_with = "or_empty")]
     pub rechecked: Vec<u32>,
     /// Where the server's log goes on behind the commit, if the server told of the transaction and

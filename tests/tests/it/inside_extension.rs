@@ -307,28 +307,51 @@ fn is_read(stage: &Stage) -> bool {
 
 const COUNTERS: &str = "CREATE TABLE counter (id int PRIMARY KEY, n int NOT NULL);
     INSERT INTO counter SELECT id, 0 FROM generate_series(0, 3) id;
-    CREATE TABLE seen (number int, n int, before int, after int, PRIMARY KEY (number, n))";
+    CREATE TABLE seen (number int, n int, before int, after int, PRIMARY KEY (number, n));
+    CREATE TABLE entry (number int REFERENCES counter, nth int, PRIMARY KEY (number, nth));
+    CREATE TABLE reference (number int REFERENCES counter)";
 
 /// Each statement sees again what it saw, and one that waited for a row waits again.
 #[test]
 fn under_read_committed_each_statement_sees_what_it_saw() {
-    let stage = stage("statements", COUNTERS, &[]);
+    let requests = |round: usize, number: usize| match (round + number) % 3 {
+        0 => ("GET", "/".to_owned()),
+        1 => ("PUT", format!("/{}", number % 2)),
+        _ => ("POST", format!("/{}", round % 4)),
+    };
+    let moved = counters("statements", requests);
+    assert!(
+        moved > 10,
+        "others committed between two statements {moved} times"
+    );
+}
+
+/// Who waited for a lock comes after those it waited for, though it finds no row changed.
+#[test]
+fn under_read_committed_who_waited_for_a_lock_waits_again() {
+    counters("locks", |round, number| match (round + number) % 4 {
+        0 => ("POST", format!("/{}", round % 4)),
+        1 => ("DELETE", format!("/{}", number % 2)),
+        _ => ("PATCH", format!("/{}", round % 2)),
+    });
+}
+
+/// Has clients send these, records it, and replays it. How often a request saw what others had
+/// written between two of its statements.
+fn counters(name: &str, requests: impl Fn(usize, usize) -> (&'static str, String) + Sync) -> usize {
+    let stage = stage(name, COUNTERS, &[]);
     let service = repository("tests/services/counters.py");
     let port = stage.service_port.to_string();
     let recorder = record(&stage, &[python(), service.display().to_string(), port]);
     let address = format!("127.0.0.1:{}", stage.service_port);
     let moved: usize = std::thread::scope(|scope| {
         let client = |number: usize| {
-            let address = address.clone();
+            let (address, requests) = (address.clone(), &requests);
             scope.spawn(move || {
                 let mut client = Client::new(address);
                 let mut moved = 0;
                 for round in 0..25 {
-                    let (method, path) = match (round + number) % 3 {
-                        0 => ("GET", "/".to_owned()),
-                        1 => ("PUT", format!("/{}", number % 2)),
-                        _ => ("POST", format!("/{}", round % 4)),
-                    };
+                    let (method, path) = requests(round, number);
                     let answer = client.send(method, &path, None).unwrap();
                     assert_eq!(answer.status, 200, "{}", answer.text());
                     let saw: Vec<i64> = serde_json::from_slice(&answer.body).unwrap();
@@ -340,10 +363,6 @@ fn under_read_committed_each_statement_sees_what_it_saw() {
         let clients: Vec<_> = (0..CLIENTS).map(client).collect();
         clients.into_iter().map(|one| one.join().unwrap()).sum()
     });
-    assert!(
-        moved > 10,
-        "others committed between two statements {moved} times"
-    );
     let recorded = recorder.interrupt().assert_code(0);
     assert!(
         recorded.stderr.contains("(0 ghosts)"),
@@ -359,4 +378,5 @@ fn under_read_committed_each_statement_sees_what_it_saw() {
             replayed.stdout
         );
     }
+    moved
 }

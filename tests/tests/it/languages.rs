@@ -115,7 +115,6 @@ fn node_draws_and_reads_in_a_replay_what_it_did() {
 }
 
 #[test]
-#[ignore = "one replay of four stands still: a wait for a row under READ COMMITTED is not always known"]
 fn an_event_loop_in_python_draws_and_reads_in_a_replay_what_it_did() {
     install("tests/services/install.sh", &[]);
     is_recorded_and_replayed("notes-asyncio", |stage| {

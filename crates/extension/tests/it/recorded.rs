@@ -298,6 +298,52 @@ fn a_statement_that_waited_for_a_row_is_marked() {
 }
 
 #[test]
+fn a_statement_that_waited_is_marked_whether_or_not_there_is_a_newer_row() {
+    let cluster = server();
+    let mut reader = reader(&cluster);
+    let mut first = session(&cluster);
+    first.run("CREATE TABLE t (k int PRIMARY KEY)");
+    first.run("CREATE TABLE of_t (t int REFERENCES t)");
+    first.run("INSERT INTO t VALUES (1)");
+    let lock = "SELECT FROM t WHERE k = 1 FOR UPDATE";
+    let waited = [
+        (lock, lock),
+        (lock, "INSERT INTO of_t VALUES (1)"),
+        ("INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (2)"),
+        (
+            "INSERT INTO t VALUES (3)",
+            "INSERT INTO t VALUES (3) ON CONFLICT DO NOTHING",
+        ),
+        ("INSERT INTO t VALUES (4)", "COPY t FROM PROGRAM 'echo 4'"),
+        (
+            "SELECT pg_advisory_xact_lock(1)",
+            "SELECT pg_advisory_xact_lock(1)",
+        ),
+    ];
+    for (held, statement) in waited {
+        let mut second = session(&cluster);
+        first.run("BEGIN");
+        first.run(held);
+        let blocked = format!("SELECT pg_blocking_pids({})", second.pid);
+        let pid = second.pid;
+        let waiting = std::thread::spawn(move || {
+            second.run("BEGIN");
+            second.run("SELECT FROM t");
+            second.run(statement);
+            second.run("SELECT FROM t");
+            second.run("COMMIT");
+        });
+        wait_for("the second to wait", || {
+            (reader.one(&blocked) != "{}").then_some(())
+        });
+        first.run("ROLLBACK");
+        waiting.join().unwrap();
+        let record = reader.take_of(pid).pop().unwrap();
+        assert_eq!(record.rechecked, [3], "{statement}");
+    }
+}
+
+#[test]
 fn only_the_databases_asked_for_are_recorded() {
     let cluster = server();
     cluster.sql("postgres", "CREATE DATABASE one").unwrap();

@@ -37,6 +37,17 @@ pub enum Owner {
     Withheld,
 }
 
+impl Expect {
+    /// How many statements are answered.
+    pub fn statements(&self) -> u32 {
+        match self {
+            Self::Query { ordered } => ordered.len() as u32,
+            Self::Execute { .. } => 1,
+            _ => 0,
+        }
+    }
+}
+
 /// What a message of the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {

@@ -46,7 +46,7 @@ use hindcast_wire::message::{backend as server, frontend as client};
 use hindcast_wire::sql::ScriptCache;
 use hindcast_wire::{Status, Wires};
 
-use crate::transaction::{Ask, Claim, Ended, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stop, Stopped};
 use answers::{Answers, Owner};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
@@ -94,12 +94,15 @@ pub trait Context {
     /// The server refused a write outside any request.
     fn outside_write_refused(&mut self, statement: &str);
 
+    /// What the server works on from here on, and has the snapshot for if it waits for a row.
+    fn looking(&mut self, _looking: Option<Looking>) {}
+    /// The session's transaction is this one from here on; `None`: it has none.
+    fn entered(&mut self, _claim: Option<Claim>) {}
+
     // What only changed code needs.
 
     /// The server process of this session.
     fn backend(&mut self, _pid: i32) {}
-    /// The session's transaction is this one from here on; `None`: it has none.
-    fn entered(&mut self, _claim: Option<Claim>) {}
     /// Before its commit the transaction turned out to have written, with these ids: its own, and
     /// those of its subtransactions.
     fn wrote(&mut self, _claim: Claim, _ids: Vec<u64>, _statements: &[String]) {}
@@ -446,6 +449,9 @@ impl Holder {
                 if noted.took_snapshot {
                     cx.took_snapshot(tx);
                 }
+                if noted.took_snapshot || !noted.looked.is_empty() {
+                    cx.looking(open.looking());
+                }
                 noted.looked.for_each(|nth| cx.looked(tx, nth));
                 if let Some(statement) = noted.locked {
                     cx.locked(tx, statement);
@@ -562,8 +568,13 @@ impl Holder {
         match plan.steps.pop_front().expect("there is one") {
             Step::Send { bytes, expect } => {
                 out.to_server.put_slice(&bytes);
+                let statements = expect.iter().map(|(expect, _)| expect.statements()).sum();
                 for (expect, owner) in expect {
                     self.answers.expect(expect, owner);
+                }
+                if let Some(open) = &mut self.transaction {
+                    open.note_sent_statements(statements);
+                    cx.looking(open.looking());
                 }
             }
             // The batch has failed before this. The server ignores the rest of it, and the client

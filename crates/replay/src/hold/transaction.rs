@@ -12,7 +12,7 @@ use hindcast_wire::sql::{self, Statement};
 
 use crate::looks::Stretch;
 use crate::shapes::only_reads;
-use crate::transaction::{Claim, Ended, EndedAs, error_text};
+use crate::transaction::{Claim, Ended, EndedAs, Looking, error_text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -78,6 +78,8 @@ pub(super) struct Open {
     looks: Vec<Stretch>,
     asked: usize,
     looked: usize,
+    /// How many of its statements were sent.
+    sent: u32,
     /// It must not write or lock before it is permitted; see
     /// [`Ask::Act`](crate::transaction::Ask::Act).
     pub acts_late: bool,
@@ -126,6 +128,7 @@ impl Open {
             looks: Vec::new(),
             asked: 0,
             looked: 0,
+            sent: 0,
             acts_late: false,
             savepoints: false,
             only_read: true,
@@ -205,6 +208,31 @@ impl Open {
         let next = (self.asked.max(self.looked)..begun).next_back();
         self.asked = begun.max(self.asked);
         next.map(|nth| nth as u32)
+    }
+
+    /// So many statements were sent.
+    pub fn note_sent_statements(&mut self, count: u32) {
+        self.sent += count;
+    }
+
+    /// What the statements see that the server works on, if all that see it were sent.
+    pub fn looking(&self) -> Option<Looking> {
+        let tx = self.run()?;
+        let first = match self.kind {
+            Kind::Direct => Some(0),
+            _ => self.snapshot_at,
+        };
+        let look = match first {
+            Some(at) if at >= self.answered => {
+                return (at < self.sent).then_some(Looking { tx, look: None });
+            }
+            _ => self.looked,
+        };
+        let is_sent = self.looks.get(look)?.last < self.sent;
+        is_sent.then_some(Looking {
+            tx,
+            look: Some(look as u32),
+        })
     }
 
     /// A statement is about to be sent. Returns its index.

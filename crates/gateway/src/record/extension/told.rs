@@ -334,7 +334,7 @@ fn snapshots(notes: &[u8]) -> Option<Vec<StatementSnapshot>> {
     Some(noted)
 }
 
-/// The statements that waited for a row and went on with its newest version.
+/// The statements that waited for another transaction, or went on with a newer row.
 fn rechecked(notes: &[u8]) -> Option<Vec<u32>> {
     let mut found = Vec::new();
     let mut rest = Fields(notes);
