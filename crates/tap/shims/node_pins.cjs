@@ -110,6 +110,7 @@ function pinCrypto(current) {
             const place = part(array, offset, size);
             put(drawn(turn, place.length), place);
         }
+        leaveNoneOver(array, randomFillSync);
         return filled;
     });
     replace(crypto, "randomFill", real => function randomFill(array, ...more) {
@@ -152,6 +153,7 @@ function pinCrypto(current) {
         const turn = current();
         const place = turn && part(array);
         if (turn && place.length) put(drawn(turn, place.length), place);
+        leaveNoneOver(array, getRandomValues);
         return filled;
     });
 }
@@ -228,41 +230,22 @@ function leavePools(RealDate, now) {
     };
 }
 
-// Packages that keep a block of random bytes of their own.
-function pinPackages(current) {
-    const isUuid = /[\\/]uuid[\\/]dist[\\/]/;
-    const load = Module._load;
-    Module._load = function _load(request, parent) {
-        const loaded = Reflect.apply(load, this, arguments);
-        if (request === "nanoid" && loaded) pinNanoid(loaded, current);
-        const isRng = request === "./rng.js" && isUuid.test((parent && parent.filename) || "");
-        if (isRng && loaded) {
-            replace(loaded, "default", real => function rng() {
-                const turn = current();
-                return (turn && drawn(turn, 16)) || Reflect.apply(real, this, arguments);
-            });
-        }
-        return loaded;
-    };
-}
-
-const PINNED = Symbol("hindcast pinned");
-function pinNanoid(nanoid, current) {
-    if (nanoid[PINNED] || typeof nanoid.customRandom !== "function") return;
-    Object.defineProperty(nanoid, PINNED, { value: true });
-    replace(nanoid, "random", real => function random(count) {
-        const turn = current();
-        return (turn && drawn(turn, count)) || real(count);
-    });
-    replace(nanoid, "nanoid", real => function (size = 21) {
-        const turn = current();
-        const bytes = turn && drawn(turn, size | 0);
-        if (!bytes) return real(size);
-        return Array.from(bytes, byte => nanoid.urlAlphabet[byte & 63]).join("");
-    });
-    replace(nanoid, "customAlphabet", () => function (alphabet, size = 21) {
-        return nanoid.customRandom(alphabet, size, count => nanoid.random(count));
-    });
+// `nanoid` and `uuid` fill a block with random bytes and cut the ids of many requests from it. They look
+// at its length to see whether it has enough left: such a block says that it has none, so that it is filled
+// again for each id, in whose turn that is. However they are loaded, they come here to have it filled.
+const isPackage = /[\\/]node_modules[\\/](nanoid|uuid)[\\/]/;
+// The least that is a block and not an id.
+const BLOCK = 128;
+function leaveNoneOver(array, filling) {
+    if (array.byteLength < BLOCK || Object.hasOwn(array, "length")) return;
+    const [limit, prepare] = [Error.stackTraceLimit, Error.prepareStackTrace];
+    const asked = {};
+    Error.stackTraceLimit = 1;
+    Error.prepareStackTrace = (_, frames) => frames[0]?.getFileName();
+    Error.captureStackTrace(asked, filling);
+    const file = asked.stack;
+    [Error.stackTraceLimit, Error.prepareStackTrace] = [limit, prepare];
+    if (isPackage.test(file)) Object.defineProperty(array, "length", { value: 0 });
 }
 
 // `current` gives the turn of the code that asks, if it has one.
@@ -272,7 +255,6 @@ module.exports = current => {
     pinCrypto(current);
     pinMath(current);
     pinClock(current);
-    pinPackages(current);
     Module.syncBuiltinESMExports();
 };
 module.exports.Pins = Pins;

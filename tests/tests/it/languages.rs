@@ -114,6 +114,37 @@ fn node_draws_and_reads_in_a_replay_what_it_did() {
     });
 }
 
+/// Blocks of random bytes are used up by other requests in a replay of a range.
+#[test]
+fn ids_of_packages_in_node_are_the_same_in_a_replay_of_a_range() {
+    install("tests/services/ids/install.sh", &[]);
+    let stage = Stage::new("ids-node", "");
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .arg("--")
+        .arg("node")
+        .arg(repository("tests/services/ids/ids.js"))
+        .arg(stage.service_port.to_string())
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let ask = |_| {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        client.send("GET", "/", None).unwrap().text()
+    };
+    let answers: std::collections::BTreeSet<_> = (0..4).map(ask).collect();
+    assert_eq!(answers.len(), 4);
+    recorder.interrupt().assert_code(0);
+    let mut command = stage.hindcast(&["replay", "--from", "3", "--trace"]);
+    command
+        .arg(stage.trace())
+        .env("HINDCAST_POSTGRES", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+}
+
 #[test]
 fn an_event_loop_in_python_draws_and_reads_in_a_replay_what_it_did() {
     install("tests/services/install.sh", &[]);

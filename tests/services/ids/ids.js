@@ -1,0 +1,18 @@
+// Ids by packages that keep blocks of random bytes, imported as modules and required.
+//
+//     node ids.js PORT
+import { createServer } from "node:http";
+import { createRequire } from "node:module";
+import { customAlphabet, nanoid } from "nanoid";
+import { v4 } from "uuid";
+
+const required = createRequire(import.meta.url)("uuid");
+const digits = customAlphabet("0123456789", 12);
+const seed = { random: undefined };
+const ids = () => [nanoid(), nanoid(64), digits(), v4(seed), required.v4(seed)];
+ids();
+
+const server = createServer((_, response) => response.end(JSON.stringify(ids())));
+server.listen(Number(process.argv[2]), "127.0.0.1");
+process.on("SIGINT", () => server.close(() => process.exit()));
+process.on("SIGTERM", () => process.exit());
