@@ -245,10 +245,6 @@ impl Changes {
         self.added[id as usize].retry
     }
 
-    pub fn has_added(&self, request: Request) -> bool {
-        self.added.iter().any(|added| added.request == request)
-    }
-
     pub fn request_of(&self, id: AddedId) -> Request {
         self.added[id as usize].request
     }

@@ -68,6 +68,8 @@ pub struct Coordinator {
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
     moved: Moved,
+    /// By request: the service has begun a transaction of it. What is left out has no part in it.
+    begun: Vec<bool>,
     /// By request: how many of its transactions, from the first on, are claimed. Only grows.
     claimed_up_to: Vec<u32>,
     /// Sent, and neither answered nor given up.
@@ -155,6 +157,7 @@ impl Coordinator {
         Self {
             claimed: vec![false; recording.transactions.len()],
             moved: Moved::default(),
+            begun: vec![false; recording.requests.len()],
             claimed_up_to: vec![0; recording.requests.len()],
             ended: vec![false; recording.requests.len()],
             recording,
@@ -231,6 +234,7 @@ impl Coordinator {
         let Some(request) = self.recording.find(id) else {
             return Claim::Outside;
         };
+        self.begun[request.index()] = true;
         let matching = self.matching(request, opening.hash);
         if opening.sets_up && matching.is_none() {
             // A connection was opened in another request than originally.
@@ -671,14 +675,9 @@ impl Coordinator {
         self.first.iter().chain(&self.more)
     }
 
-    /// Whether a transaction of the request was begun.
+    /// Whether the service has begun a transaction of the request.
     pub fn has_begun(&self, request: Request) -> bool {
-        let own = self.recording.own(request);
-        own.iter().any(|&tx| self.is_claimed(tx))
-            || self
-                .changes
-                .as_ref()
-                .is_some_and(|changes| changes.has_added(request))
+        self.begun[request.index()]
     }
 
     pub fn is_claimed(&self, tx: Tx) -> bool {

@@ -156,6 +156,24 @@ fn what_failed_is_tried_again() {
 }
 
 #[test]
+fn a_request_that_was_tried_again_has_not_begun_by_that() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         tx 1 10..20 sees 100 aborted: UPDATE t SET a = $1
+         tx 1 30..40 xid 101 sees 100: UPDATE t SET a = $1",
+        "begun 1
+         claim 1 UPDATE t SET a = 1
+         begun 1",
+        expect![[r#"
+            begun 1 => false
+            claim 1 UPDATE t SET a = 1 => Run(Tx(1)) +1
+            begun 1 => true
+        "#]],
+    );
+}
+
+#[test]
 fn what_failed_originally_may_succeed_and_the_other_way_round() {
     check(
         How::Changed,
