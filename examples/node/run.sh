@@ -2,6 +2,7 @@
 # Starts the service on $PORT with the database $DATABASE_URL; the first time, installs what it needs into node_modules.
 #
 #   run.sh             start
+#   run.sh --traced    start with OpenTelemetry, for recording from outside
 #   run.sh --install   only install
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -16,4 +17,5 @@ cd "$(dirname "$0")"
 if [ "${1-}" = --install ]; then exit; fi
 
 : "${PORT:?the port to listen on}" "${DATABASE_URL:?the database, e.g. postgres://me@127.0.0.1:6432/wallet}"
-exec node --require ./tracing.js server.js
+if [ "${1-}" = --traced ]; then exec node --require ./tracing.js server.js; fi
+exec node server.js

@@ -2,8 +2,7 @@
 // Accounts with a ledger: Express and pg.
 //
 // A withdrawal reads the balance and writes an entry in one transaction. Two of them under snapshot isolation write
-// different rows, so neither notices the other, and together they overdraw the account (write skew). Nothing here
-// knows about Hindcast; see tracing.js for what it relies on.
+// different rows, so neither notices the other, and together they overdraw the account (write skew).
 
 const express = require("express");
 const { Pool } = require("pg");

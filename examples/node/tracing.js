@@ -1,6 +1,6 @@
 "use strict";
-// Ordinary OpenTelemetry, loaded before the service (`node --require ./tracing.js`): the incoming `traceparent`
-// becomes a comment on every statement. Spans go nowhere here; a real service would add its exporter.
+// For recording from outside. Ordinary OpenTelemetry, loaded before the service (`node --require ./tracing.js server.js`):
+// the incoming `traceparent` becomes a comment on every statement. Spans go nowhere here.
 
 const { registerInstrumentations } = require("@opentelemetry/instrumentation");
 const { ExpressInstrumentation } = require("@opentelemetry/instrumentation-express");

@@ -1,7 +1,7 @@
 """Meeting rooms that are booked by the slot: FastAPI, SQLAlchemy and psycopg.
 
 A booking checks in one transaction that the slot is free and takes it in the next one. Two guests who ask at the
-same moment can both get it. Nothing here knows about Hindcast; see `instrument` at the end for what it relies on.
+same moment can both get it.
 """
 
 import os
@@ -10,10 +10,6 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Response
-from opentelemetry import trace
-from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
-from opentelemetry.instrumentation.sqlalchemy import SQLAlchemyInstrumentor
-from opentelemetry.sdk.trace import TracerProvider
 from pydantic import BaseModel, Field
 from sqlalchemy import ForeignKey, create_engine, func, make_url, select
 from sqlalchemy.dialects.postgresql import JSONB
@@ -172,13 +168,3 @@ def report() -> dict[str, Any]:
         )
         rooms = session.scalars(select(func.json_build_object(Room.name, Room.bookings)).order_by(Room.id))
         return {"events": [list(event) for event in events], "rooms": rooms.all()}
-
-
-def instrument() -> None:
-    """Ordinary OpenTelemetry: the incoming `traceparent` becomes a comment on every statement."""
-    trace.set_tracer_provider(TracerProvider())
-    FastAPIInstrumentor.instrument_app(app)
-    SQLAlchemyInstrumentor().instrument(engine=engine, enable_commenter=True)
-
-
-instrument()

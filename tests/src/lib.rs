@@ -5,12 +5,10 @@
 //! use hindcast_tests::{Stage, requests::Script};
 //!
 //! let stage = Stage::new("shop", "CREATE TABLE t (k int)");
-//! let recorder = stage.record(&["--isolation", "repeatable-read"]);
-//! let service = stage.service("examples/node/run.sh");
-//! // … requests through stage.ingress() …
-//! service.stop();
+//! let recorder = stage.record_inside(&[], "examples/node/run.sh");
+//! // … requests to stage.service_port …
 //! recorder.interrupt().assert_code(0);
-//! stage.replay("examples/node/run.sh", &[]).assert_code(0);
+//! stage.replay_inside(&[]).assert_code(0);
 //! ```
 //!
 //! Nothing here mocks anything, and nothing waits by the clock: [`wait_for`] polls a fact. Whatever

@@ -145,6 +145,27 @@ impl Stage {
         recorder
     }
 
+    /// Starts `hindcast record` with a command that starts the service, with `$PORT` and
+    /// `$DATABASE_URL`, and waits until that listens.
+    pub fn record_inside(&self, more: &[&str], service: &str) -> Process {
+        let mut command = self.hindcast(&["record", "--base", "template", "--trace"]);
+        command
+            .arg(self.trace())
+            .args(more)
+            .arg("--")
+            .arg(repository(service))
+            .env("PORT", self.service_port.to_string())
+            .env("DATABASE_URL", self.database_url());
+        let mut recorder = Process::start("record", command, self.folder());
+        recorder.wait_until_it_listens(self.service_port);
+        recorder
+    }
+
+    /// Replays with the service started as it was recorded from inside.
+    pub fn replay_inside(&self, more: &[&str]) -> Finished {
+        self.replay_with(&["replay"], more)
+    }
+
     /// Starts a service, a path in the repository, with `$PORT` and `$DATABASE_URL`, and waits
     /// until it listens.
     pub fn service(&self, path: &str) -> Process {
@@ -162,20 +183,23 @@ impl Stage {
         service
     }
 
-    /// Replays everything that was recorded, with the service started as [`Stage::service`] did.
-    pub fn replay(&self, path: &str, more: &[&str]) -> Finished {
-        let app = format!(
+    /// The command line by which a replay starts a program as [`Stage::service`] does.
+    pub fn app(&self, path: &str) -> String {
+        format!(
             "PORT={} DATABASE_URL={} exec {}",
             self.service_port,
             self.gateway_url(),
             repository(path).display()
-        );
-        self.replay_app(&app, more)
+        )
     }
 
     /// Replays with a service that this command starts.
     pub fn replay_app(&self, app: &str, more: &[&str]) -> Finished {
-        let mut command = self.hindcast(&["replay", "--app", app]);
+        self.replay_with(&["replay", "--app", app], more)
+    }
+
+    fn replay_with(&self, arguments: &[&str], more: &[&str]) -> Finished {
+        let mut command = self.hindcast(arguments);
         command
             .args(["--postgres", &self.database_url()])
             .arg("--trace")

@@ -183,6 +183,14 @@ impl Database {
         })
     }
 
+    /// The same, on so many sessions that no other has.
+    pub fn with_sessions(&self, sessions_max: usize) -> Self {
+        Self {
+            pool: self.pool.with_sessions(sessions_max),
+            ..*self
+        }
+    }
+
     /// The database as one request uses it.
     pub fn for_request(&self, traceparent: Option<TraceParent>) -> Cx<'_> {
         Cx {

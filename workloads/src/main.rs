@@ -15,7 +15,7 @@ use hindcast_workloads::database::{DatabaseOptions, Isolation, Propagation};
 use hindcast_workloads::drive::{Arrivals, DriveOptions, Limit, Mix, Requests, Target, drive};
 use hindcast_workloads::load::{LoadOptions, load, loaded_scale, migrate, migration};
 use hindcast_workloads::race::{RaceOptions, race};
-use hindcast_workloads::service::{Service, serve};
+use hindcast_workloads::service::{Service, Threads, serve};
 use hindcast_workloads::{Scale, Variant, Workload};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -130,6 +130,9 @@ struct ServeArgs {
     /// Threads that handle requests
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// A thread for each connection, with a database session of its own, as many servers have it
+    #[arg(long, conflicts_with_all = ["threads", "pool"])]
+    thread_per_connection: bool,
 }
 
 #[derive(Args)]
@@ -401,7 +404,11 @@ async fn serve_until_signal(args: &ServeArgs) -> Outcome {
             _ = terminate.recv() => {}
         }
     };
-    serve(listener, service, shutdown).await?;
+    let threads = match args.thread_per_connection {
+        true => Threads::PerConnection,
+        false => Threads::Shared,
+    };
+    serve(listener, service, threads, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 

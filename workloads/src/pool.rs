@@ -48,6 +48,11 @@ impl Pool {
         }))
     }
 
+    /// One of its own, of sessions to the same database.
+    pub fn with_sessions(&self, sessions_max: usize) -> Self {
+        Self::new(self.0.config.clone(), sessions_max)
+    }
+
     /// Waits for a session to be free; connects if none is idle.
     pub async fn lease(&self) -> Result<Lease, Error> {
         let permit = self

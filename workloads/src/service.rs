@@ -17,10 +17,10 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::database::{BadUrl, Database, DatabaseError, DatabaseOptions, MayConflict, TraceParent};
 use crate::workload::NoSuchVariant;
@@ -60,6 +60,15 @@ impl Service {
             variant,
             database: Database::new(options)?,
         })
+    }
+
+    /// The same on a session of its own.
+    fn with_one_session(&self) -> Self {
+        Self {
+            workload: self.workload,
+            variant: self.variant,
+            database: self.database.with_sessions(1),
+        }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -121,14 +130,23 @@ struct Health {
     variant: String,
 }
 
+/// Which thread answers a connection's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// The caller's runtime, as event loops do it.
+    Shared,
+    /// One of its own, with a database session of its own.
+    PerConnection,
+}
+
 /// Serves until `shutdown` resolves, then finishes the requests that are being answered.
 pub async fn serve(
     listener: TcpListener,
     service: Service,
+    threads: Threads,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let service = Arc::new(service);
-    let server = auto::Builder::new(TokioExecutor::new());
     let connections = GracefulShutdown::new();
     tokio::pin!(shutdown);
     loop {
@@ -143,22 +161,46 @@ pub async fn serve(
             Err(error) => return Err(error),
         };
         stream.set_nodelay(true)?;
-        let service = service.clone();
-        let answer = service_fn(move |request| {
-            let service = service.clone();
-            async move { Ok::<_, Infallible>(service.answer(request).await) }
-        });
-        let connection = server
-            .serve_connection(TokioIo::new(stream), answer)
-            .into_owned();
-        let connection = connections.watch(connection);
-        // A connection that breaks concerns only its client, who sees it.
-        tokio::spawn(async move { connection.await.ok() });
+        let watcher = connections.watcher();
+        match threads {
+            Threads::Shared => {
+                tokio::spawn(answer_all(stream, service.clone(), watcher));
+            }
+            Threads::PerConnection => {
+                let stream = stream.into_std()?;
+                let service = Arc::new(service.with_one_session());
+                std::thread::spawn(move || on_this_thread(stream, service, watcher));
+            }
+        }
     }
     drop(listener);
     // Whoever is still being answered after this is cut off with the process.
     let _ = tokio::time::timeout(SHUTDOWN_WAIT, connections.shutdown()).await;
     Ok(())
+}
+
+/// A connection that breaks concerns only its client, who sees it.
+async fn answer_all(stream: TcpStream, service: Arc<Service>, watcher: Watcher) {
+    let answer = service_fn(move |request| {
+        let service = service.clone();
+        async move { Ok::<_, Infallible>(service.answer(request).await) }
+    });
+    let server = auto::Builder::new(TokioExecutor::new());
+    let connection = server
+        .serve_connection(TokioIo::new(stream), answer)
+        .into_owned();
+    watcher.watch(connection).await.ok();
+}
+
+fn on_this_thread(stream: std::net::TcpStream, service: Arc<Service>, watcher: Watcher) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a descriptor for the thread's own poll");
+    runtime.block_on(async {
+        let stream = TcpStream::from_std(stream).expect("it was a runtime's before");
+        answer_all(stream, service, watcher).await;
+    });
 }
 
 /// A request as a handler sees it.

@@ -29,15 +29,14 @@ impl Rooms {
                 .expect("the example has this file")
         };
         let stage = Stage::new("rooms", &read("schema.sql"));
-        let recorder = stage.record(&[]);
-        let service = stage.service("examples/python/run.sh");
+        let recorder = stage.record_inside(&[], "examples/python/run.sh");
         let script = Script::read(&repository("examples/python/requests"));
         let mut rounds = 0;
-        let answers = script.run(&stage.ingress(), CLIENTS, ROUNDS_MAX, || {
+        let address = format!("127.0.0.1:{}", stage.service_port);
+        let answers = script.run(&address, CLIENTS, ROUNDS_MAX, || {
             rounds += 1;
             rounds >= ROUNDS && !stage.sql(DOUBLE).is_empty()
         });
-        service.stop();
         recorder.interrupt().assert_code(SUCCESS);
         let booked = answers
             .iter()
@@ -63,7 +62,7 @@ impl Rooms {
         format!(
             "cd {} && DATABASE_URL={} exec {} app:app --host 127.0.0.1 --port {} --no-access-log",
             folder.display(),
-            self.stage.gateway_url(),
+            self.stage.database_url(),
             repository("examples/python/.venv/bin/uvicorn").display(),
             self.stage.service_port
         )

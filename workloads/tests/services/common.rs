@@ -11,7 +11,7 @@ use hindcast_workloads::database::DatabaseOptions;
 use hindcast_workloads::drive::{Client, HttpCall, Target};
 use hindcast_workloads::load::{LoadOptions, load};
 use hindcast_workloads::race::RaceOptions;
-use hindcast_workloads::service::{Service, serve};
+use hindcast_workloads::service::{Service, Threads, serve};
 use hindcast_workloads::{Scale, Variant, Workload};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -106,9 +106,11 @@ impl App {
             runtime().block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
-                serve(listener, service, async { _ = stopped.await })
-                    .await
-                    .unwrap();
+                serve(listener, service, Threads::Shared, async {
+                    _ = stopped.await
+                })
+                .await
+                .unwrap();
             });
         });
         let target = format!("http://{}", address.recv().unwrap())
