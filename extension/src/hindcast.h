@@ -22,7 +22,7 @@
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
 
-#define HINDCAST_VERSION "1.0"
+#define HINDCAST_VERSION "1.1"
 
 /* ring.c */
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// As the control file says, and the library.
-pub const VERSION: &str = "1.0";
+pub const VERSION: &str = "1.1";
 
 macro_rules! files {
     ($($name:literal)*) => {
@@ -12,10 +12,11 @@ macro_rules! files {
 }
 
 /// Name and content.
-pub const FILES: [(&str, &str); 11] = files!(
+pub const FILES: [(&str, &str); 12] = files!(
     "Makefile"
     "hindcast.control"
-    "hindcast--1.0.sql"
+    "hindcast--1.1.sql"
+    "hindcast--1.0--1.1.sql"
     "src/hindcast.h"
     "src/hindcast.c"
     "src/impose.c"

@@ -99,7 +99,7 @@ async fn conclude(running: &mut Run, end: End) -> bool {
     let shared = Arc::clone(&running.shared);
     let (monitor, recording) = (&shared.monitor, &shared.recording);
     let divergence = match end {
-        End::Stuck { after } => Some(stuck(monitor, recording, after)),
+        End::Stuck { after } => Some(stuck(&shared, after)),
         End::Exited { status } => {
             let service = running.service.as_ref();
             Some(exited(monitor, recording, service, status))
@@ -201,7 +201,10 @@ pub fn waits(monitor: &Monitor, recording: &Recording) -> Vec<String> {
     })
 }
 
-fn stuck(monitor: &Monitor, recording: &Recording, patience: Duration) -> Divergence {
+fn stuck(shared: &Shared, patience: Duration) -> Divergence {
+    let (monitor, recording) = (&shared.monitor, &shared.recording);
+    let connections = shared.connections();
+    let connections_needed = sender::connections_needed(recording);
     let waiting = monitor.waiting();
     let waits = waits(monitor, recording);
     monitor.with(|coordinator| {
@@ -235,9 +238,16 @@ fn stuck(monitor: &Monitor, recording: &Recording, patience: Duration) -> Diverg
         let unclaimed = culprit.is_some_and(|tx| !coordinator.is_claimed(tx));
         let read_committed = coordinator.counts().read_committed > 0;
         let suspicion = match () {
-            () if unclaimed && !waiting.is_empty() => Some(Suspicion::PoolTooSmall {
-                connections_needed: sender::connections_needed(recording),
-            }),
+            () if unclaimed
+                && !waiting.is_empty()
+                && waiting.len() >= connections
+                && connections < connections_needed =>
+            {
+                Some(Suspicion::PoolTooSmall {
+                    connections,
+                    connections_needed,
+                })
+            }
             () if read_committed => Some(Suspicion::ReadCommitted),
             () => None,
         };

@@ -285,6 +285,11 @@ impl Shared {
         there_are
     }
 
+    /// How many sessions the service has that ran transactions of the recording.
+    pub fn connections(&self) -> usize {
+        self.sessions().by_pid.len()
+    }
+
     /// The session with this server process has ended.
     pub fn leave(&self, pid: i32) {
         self.sessions().by_pid.remove(&pid);

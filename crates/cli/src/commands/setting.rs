@@ -226,7 +226,8 @@ pub async fn put_away(rewound: Rewound, keep: bool, json: bool) -> Result<(), Cl
         "The database is kept:\n  connect   psql '{}'\n  remove    {}",
         kept.url, kept.removal
     );
-    if !json {
+    // For scripts: a terminal shows both.
+    if !json && !std::io::stdout().is_terminal() {
         println!("database {}", kept.url);
     }
     Ok(())

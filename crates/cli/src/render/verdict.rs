@@ -105,14 +105,16 @@ pub fn page(verdict: &Verdict) -> String {
     page
 }
 
-fn place(position: &Position) -> String {
-    match (position.request, position.transaction) {
-        (Some(request), Some(transaction)) => {
+fn place(divergence: &Divergence) -> String {
+    let position = &divergence.position;
+    match (position.request, position.transaction, &divergence.kind) {
+        (Some(request), Some(transaction), _) => {
             format!("at transaction t{transaction} (request {request})")
         }
-        (Some(request), None) => format!("at request {request}"),
-        (None, Some(transaction)) => format!("at transaction t{transaction} (a ghost)"),
-        (None, None) => String::new(),
+        (Some(request), None, _) => format!("at request {request}"),
+        (None, Some(transaction), _) => format!("at transaction t{transaction} (a ghost)"),
+        (None, None, DivergenceKind::FinalState { .. }) => "at the end".to_owned(),
+        (None, None, _) => "in between requests".to_owned(),
     }
 }
 
@@ -129,7 +131,7 @@ pub fn divergence(divergence: &Divergence) -> String {
     let (expected, actual, hint) = explain(&divergence.kind, position);
     let mut text = format!(
         "Diverged {}\nExpected: {expected}\nActual:   {actual}\n",
-        place(position)
+        place(divergence)
     );
     if !hint.is_empty() {
         let _ = writeln!(text, "Hint: {hint}");
@@ -246,9 +248,14 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
                 ),
             };
             let hint = match suspicion {
-                Some(Suspicion::PoolTooSmall { connections_needed }) => format!(
-                    "is the service's connection pool too small? {} are enough for this range",
-                    count(*connections_needed as u64, "connection")
+                Some(Suspicion::PoolTooSmall {
+                    connections,
+                    connections_needed,
+                }) => format!(
+                    "the service has {}, all of them wait, and {} were in flight at a time: give it \
+                     as many workers, and as large a pool, as it had",
+                    count(*connections as u64, "database connection"),
+                    count(*connections_needed as u64, "request"),
                 ),
                 Some(Suspicion::ReadCommitted) => "READ COMMITTED transactions may wait for each other's row locks in another order than originally".to_owned(),
                 None if see.is_empty() => "a slow service needs a longer --stall-timeout".to_owned(),

@@ -3,7 +3,7 @@
 use hindcast_cluster::{Cluster, Shutdown};
 use hindcast_extension::{Finding, check};
 
-use crate::server::{options, session};
+use crate::server::{options, server, session};
 
 fn look(cluster: &Cluster, role: &str) -> Vec<Finding> {
     let mut url = cluster.url("postgres").to_string();
@@ -102,4 +102,21 @@ fn records_that_are_lost_while_somebody_reads_are_a_finding() {
             "add postgres to hindcast.databases, and SELECT pg_reload_conf()"
         )
     );
+}
+
+#[test]
+fn an_extension_of_another_version_is_to_be_updated() {
+    let cluster = server();
+    cluster
+        .sql(
+            "postgres",
+            "DROP EXTENSION IF EXISTS hindcast;
+             CREATE EXTENSION hindcast;
+             UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'hindcast'",
+        )
+        .unwrap();
+    let update = ("created", "ALTER EXTENSION hindcast UPDATE");
+    assert_eq!(next(&look(&cluster, "postgres")), [update]);
+    cluster.sql("postgres", update.1).unwrap();
+    assert_eq!(next(&look(&cluster, "postgres")), []);
 }
