@@ -122,8 +122,8 @@ enum Role {
 }
 
 impl Retroaction {
-    /// `past` is in the order of beginning, with as many entries as `levels`. Those that are left,
-    /// and writers of theirs, have no levels.
+    /// `past` is in the order of beginning. What `levels` has beyond them are looks of later
+    /// statements: they write nothing. Those that are left, and writers of theirs, have no levels.
     pub fn new(levels: Levels, past: Vec<Past>) -> Self {
         let count = past.len();
         let mut least_level = vec![u32::MAX; count + 1];
@@ -195,6 +195,11 @@ impl Retroaction {
 
     pub fn may_take_snapshot(&self, tx: Tx) -> bool {
         self.is_free(tx) || self.schedule.may_take_snapshot(tx)
+    }
+
+    /// Whether a transaction's later statement may look.
+    pub fn may_look(&self, tx: Tx, look: Tx) -> bool {
+        self.is_free(tx) || self.may_take_snapshot(look)
     }
 
     /// Losers last: whether it may write or lock.
@@ -289,6 +294,11 @@ impl Retroaction {
             self.exceptions += u64::from(self.new_writers);
             self.advance();
         }
+    }
+
+    /// A later statement has looked, or will not: it is not waited for any longer.
+    pub fn looked(&mut self, look: Tx) {
+        self.schedule.abandon(look);
     }
 
     pub fn committed(&mut self, tx: Tx) {
@@ -392,8 +402,8 @@ fn seen_late(
     writers: &[Tx],
 ) -> HashMap<Tx, Vec<Tx>> {
     let of = |tx: Tx| &past[tx.index()];
-    let mut losers: Vec<Tx> = levels
-        .transactions()
+    let mut losers: Vec<Tx> = (0..past.len() as u32)
+        .map(Tx)
         .filter(|&tx| of(tx).origin == Origin::Aborted)
         .collect();
     losers.sort_by_key(|&tx| of(tx).ended);

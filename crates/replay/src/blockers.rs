@@ -39,28 +39,31 @@ pub async fn watch(shared: Arc<Shared>, control: Client) {
         }
         let commits = |ask: &Ask| matches!(ask, Ask::Commit(_));
         let complete = shared.monitor.waiting().iter().any(commits);
-        let outcome = match shared.code() {
-            Code::Recorded if complete && !shared.lookers.is_empty() => {
-                note_looked(&shared, &control).await
-            }
-            Code::Recorded => Ok(()),
-            _ if complete => make_yield(&shared, &control).await,
-            _ => {
-                shared.note_blocked(Vec::new());
-                Ok(())
-            }
+        let recorded = shared.code() == Code::Recorded;
+        if !complete || recorded && shared.lookers.is_empty() {
+            shared.note_blocked(Vec::new());
+            continue;
+        }
+        let Ok(freed) = note_looked(&shared, &control).await else {
+            return;
         };
-        if outcome.is_err() {
+        // Whose commit has become free goes first.
+        if !freed && !recorded && make_yield(&shared, &control).await.is_err() {
             return;
         }
     }
 }
 
-/// Tells who waits in the middle of its statements, and looks no more.
-async fn note_looked(shared: &Shared, control: &Client) -> Result<(), hindcast_pg::Error> {
+/// Tells who waits in the middle of its statements, and looks no more. Whether that was news.
+async fn note_looked(shared: &Shared, control: &Client) -> Result<bool, hindcast_pg::Error> {
     let before = shared.lookers.all();
+    if before.is_empty() {
+        return Ok(false);
+    }
     let rows = control.query(BLOCKED, &[]).await?;
     let now = shared.lookers.all();
+    let steps = || shared.monitor.with(|coordinator| coordinator.steps());
+    let steps_before = steps();
     for row in rows {
         let pid: i32 = row.get(0);
         // What has been sent meanwhile is not what was seen to wait.
@@ -73,7 +76,7 @@ async fn note_looked(shared: &Shared, control: &Client) -> Result<(), hindcast_p
                 .with(|coordinator| coordinator.waits(looking));
         }
     }
-    Ok(())
+    Ok(steps() != steps_before)
 }
 
 /// Cancels those that wait for what has to come after them.

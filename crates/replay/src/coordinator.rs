@@ -419,7 +419,7 @@ impl Coordinator {
     /// The transaction has done all but its commit, or may wait for a commit now: in sequential
     /// mode, the next one may run.
     pub fn ran(&mut self, tx: Tx) {
-        self.steps += self.rules.ran(tx);
+        self.steps += self.rules.ran(tx, &self.recording);
     }
 
     pub fn request_of(&self, claim: Claim) -> Option<Request> {

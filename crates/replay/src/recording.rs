@@ -147,14 +147,6 @@ impl Scope<'_> {
         ghost: &|_| true,
         look: None,
     };
-
-    /// What the statements of a transaction saw, if it is known and matters.
-    fn statements_of(&self, recorded: &trace::Transaction) -> Option<StatementSights> {
-        match self.changed {
-            true => None,
-            false => StatementSights::of(recorded),
-        }
-    }
 }
 
 impl Recording {
@@ -449,7 +441,7 @@ impl<'a> Loading<'a> {
             self.committed
                 .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
         }
-        let statements = self.scope.statements_of(recorded);
+        let statements = StatementSights::of(recorded);
         let knows_statements = statements.is_some();
         match statements {
             Some(sights) => self.statements.push((tx, sights)),

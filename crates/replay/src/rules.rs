@@ -86,7 +86,8 @@ impl Rules {
                 Ask::Snapshot(tx) => retroaction.may_take_snapshot(tx),
                 Ask::Act(tx) => retroaction.may_act(tx),
                 Ask::Commit(tx) => retroaction.may_commit(tx),
-                Ask::Look(..) | Ask::Lock(..) => true,
+                Ask::Look(tx, _) => retroaction.may_look(tx, recording.scheduled(ask)),
+                Ask::Lock(..) => true,
                 Ask::Stop(_) => false,
             },
         }
@@ -128,16 +129,25 @@ impl Rules {
 
     /// The statements of a look are through.
     pub fn looked(&mut self, tx: Tx, nth: u32, recording: &Recording) -> bool {
-        let Self::Recorded(recorded) = self else {
-            return false;
-        };
         let look = recording.looks().scheduled(tx, nth as usize);
-        let schedule = &mut recorded.schedule;
+        let schedule = self.schedule();
         let news = !schedule.has_ended(look) && !schedule.is_abandoned(look);
-        if news {
-            schedule.committed(look);
+        match self {
+            Self::Recorded(recorded) if news => recorded.schedule.committed(look),
+            Self::Changed(retroaction) => retroaction.looked(look),
+            Self::Recorded(_) => {}
         }
         news
+    }
+
+    /// What the transaction has not looked at by now, it will not.
+    fn stop_looking(&mut self, tx: Tx, recording: &Recording) {
+        for look in recording.looks().all(tx) {
+            match self {
+                Self::Recorded(recorded) => recorded.schedule.abandon(look),
+                Self::Changed(retroaction) => retroaction.looked(look),
+            }
+        }
     }
 
     /// How many lock steps that was.
@@ -153,9 +163,9 @@ impl Rules {
     }
 
     pub fn committed(&mut self, tx: Tx, recording: &Recording) {
+        self.stop_looking(tx, recording);
         match self {
             Self::Recorded(recorded) => {
-                recorded.stop_looking(tx, recording);
                 if !recorded.schedule.has_ended(tx) {
                     recorded.schedule.committed(tx);
                 }
@@ -166,26 +176,31 @@ impl Rules {
     }
 
     pub fn failed(&mut self, tx: Tx, recording: &Recording) {
+        self.stop_looking(tx, recording);
         match self {
-            Self::Recorded(recorded) => recorded.abandon(tx, recording),
+            Self::Recorded(recorded) => recorded.abandon(tx),
             Self::Changed(retroaction) => retroaction.failed(tx),
         }
     }
 
     /// The transaction will not come.
     pub fn leave(&mut self, tx: Tx, recording: &Recording) {
+        self.stop_looking(tx, recording);
         match self {
-            Self::Recorded(recorded) => recorded.abandon(tx, recording),
+            Self::Recorded(recorded) => recorded.abandon(tx),
             Self::Changed(retroaction) => retroaction.leave(tx),
         }
     }
 
     /// The transaction has done all but its commit, or may wait for a commit now. How many steps
     /// that was in sequential mode.
-    pub fn ran(&mut self, tx: Tx) -> u64 {
+    pub fn ran(&mut self, tx: Tx, recording: &Recording) -> u64 {
         match self {
             Self::Recorded(recorded) => recorded.advance(Step::Run(tx)),
-            Self::Changed(_) => 0,
+            Self::Changed(_) => {
+                self.stop_looking(tx, recording);
+                0
+            }
         }
     }
 }
@@ -221,16 +236,9 @@ impl Recorded {
             })
     }
 
-    fn abandon(&mut self, tx: Tx, recording: &Recording) {
-        self.stop_looking(tx, recording);
+    fn abandon(&mut self, tx: Tx) {
         self.schedule.abandon(tx);
         self.settle(tx);
-    }
-
-    /// What the transaction has not looked at by now, it will not.
-    fn stop_looking(&mut self, tx: Tx, recording: &Recording) {
-        let looks = recording.looks().all(tx);
-        looks.for_each(|look| self.schedule.abandon(look));
     }
 
     fn settle(&mut self, tx: Tx) {

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hindcast_order::{Request, Tx};
 use hindcast_trace::{SequenceValue, ShapeId};
 
+use crate::coordinator::Coordinator;
 use crate::hold::{Code, Pins, Unreadable};
+use crate::looks::Stretch;
 use crate::monitor::Monitor;
 use crate::recording::{Extras, Recording};
 use crate::transaction::{Ask, Claim, Looking};
@@ -105,9 +107,7 @@ impl Shared {
         }
         let recorded = self.recording.transaction(tx);
         let isolation = Some(recorded.isolation);
-        let looks = recorded
-            .knows_statements
-            .then(|| self.recording.looks().stretches(tx).to_vec());
+        let looks = self.looks(tx);
         if self.only_reads(tx) {
             return Ok(Pins {
                 isolation,
@@ -129,6 +129,11 @@ impl Shared {
     /// later transaction of the request is to draw the values that were drawn there.
     fn pins_of_changed(&self, tx: Tx) -> Result<Pins, Unreadable> {
         let recorded = self.recording.transaction(tx);
+        let looks = self.looks(tx);
+        let statements = self.monitor.with(|coordinator| {
+            let statements = coordinator.shapes().statements(recorded.shape);
+            statements.unwrap_or_default().to_vec()
+        });
         let acts_late = self.recording.lost_a_conflict(tx);
         let own = recorded
             .request
@@ -139,6 +144,8 @@ impl Shared {
             return Ok(Pins {
                 reads_only: true,
                 acts_late,
+                looks,
+                statements,
                 ..Pins::default()
             });
         }
@@ -155,8 +162,15 @@ impl Shared {
             now: recorded.now,
             sequence_values,
             acts_late,
+            looks,
+            statements,
             ..Pins::default()
         })
+    }
+
+    fn looks(&self, tx: Tx) -> Option<Vec<Stretch>> {
+        let is_known = self.recording.transaction(tx).knows_statements;
+        is_known.then(|| self.recording.looks().stretches(tx).to_vec())
     }
 
     pub fn code(&self) -> Code {
@@ -230,13 +244,13 @@ impl Shared {
         };
         let must_yield = |pid: i32, holders: &[i32]| {
             let mut holders = holders.iter().filter_map(held);
-            claim_of(pid).is_some_and(|claim| {
-                holders.any(|holder| {
-                    all || self
-                        .monitor
-                        .with(|coordinator| coordinator.must_yield(claim, holder))
-                })
-            })
+            let claim = claim_of(pid)?;
+            let holder = holders.find(|&holder| {
+                all || self
+                    .monitor
+                    .with(|coordinator| coordinator.must_yield(claim, holder))
+            })?;
+            Some((pid, claim, holder))
         };
         let waits_in_vain = |behind: bool| {
             let in_the_way = |pid, direct: &[i32]| match behind {
@@ -245,9 +259,8 @@ impl Shared {
             };
             let waiting = blocked.iter();
             waiting
-                .filter(|(pid, direct)| must_yield(*pid, &in_the_way(*pid, direct)))
-                .map(|(pid, _)| *pid)
-                .collect::<Vec<i32>>()
+                .filter_map(|(pid, direct)| must_yield(*pid, &in_the_way(*pid, direct)))
+                .collect::<Vec<(i32, Claim, Tx)>>()
         };
         // When one gives way, those behind it may go on. If none does, it is up to those behind.
         let mut in_vain = waits_in_vain(false);
@@ -255,7 +268,11 @@ impl Shared {
             in_vain = waits_in_vain(true);
         }
         let mut yielding = Vec::new();
-        for pid in in_vain {
+        for (pid, claim, holder) in in_vain {
+            let let_go = |coordinator: &mut Coordinator| coordinator.let_before(holder, claim);
+            if self.monitor.with(let_go) {
+                continue;
+            }
             if let Some(session) = sessions.by_pid.get_mut(&pid)
                 && !std::mem::replace(&mut session.yields, true)
             {

@@ -1,5 +1,6 @@
 //! `record -- COMMAND` with the extension in the database: nothing is between the two.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -378,5 +379,30 @@ fn counters(name: &str, requests: impl Fn(usize, usize) -> (&'static str, String
             replayed.stdout
         );
     }
+    for environment in ["", "CHANGED=1 "] {
+        let report = retro(&stage, environment, &service);
+        let counts = &report["counts"];
+        assert_eq!(counts["responses_changed"], 0, "{environment}: {report:#}");
+        assert_eq!(counts["newly_failing"], 0, "{environment}: {counts:#}");
+        let is_changed = counts["changed"].as_u64() > Some(0);
+        let expected = !environment.is_empty() && name == "locks";
+        assert_eq!(is_changed, expected, "{environment}: {counts:#}");
+    }
     moved
+}
+
+/// Runs the service on what was recorded, with this in front of its command.
+fn retro(stage: &Stage, environment: &str, service: &Path) -> serde_json::Value {
+    let (python, service) = (python(), service.display());
+    let app = format!(
+        "{environment}exec {python} {service} {}",
+        stage.service_port
+    );
+    let mut retro = stage.hindcast(&["retro", "--json", "--app", &app, "--trace"]);
+    retro
+        .arg(stage.trace())
+        .env("HINDCAST_POSTGRES", stage.database_url())
+        .env("DATABASE_URL", stage.database_url());
+    let retro = Process::start("retro", retro, stage.folder()).wait();
+    serde_json::from_str(&retro.assert_code(0).stdout).unwrap()
 }

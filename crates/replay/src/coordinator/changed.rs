@@ -3,6 +3,7 @@
 
 use hindcast_order::retroaction::Victim;
 use hindcast_order::{Request, Tx};
+use hindcast_trace::Isolation;
 
 use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
@@ -148,6 +149,31 @@ impl Coordinator {
             .is_some_and(|rules| rules.must_yield(victim, holder))
     }
 
+    /// Lets a transaction commit before one that waits for it and was to come first, if that goes
+    /// on when it has waited: READ COMMITTED fails for no order.
+    pub fn let_before(&mut self, holder: Tx, waiting: Claim) -> bool {
+        let own = |request| self.recording.own(request).first().copied();
+        let tx = match waiting {
+            Claim::Run(tx) => Some(tx),
+            _ => self.request_of(waiting).and_then(own),
+        };
+        let goes_on = tx.is_some_and(|tx| {
+            let recorded = self.recording.transaction(tx);
+            recorded.knows_statements && recorded.isolation == Isolation::ReadCommitted
+        });
+        if goes_on {
+            self.let_out_of_order(holder);
+        }
+        goes_on
+    }
+
+    fn let_out_of_order(&mut self, tx: Tx) {
+        if let (Some(rules), Some(changes)) = (self.rules.changed(), &mut self.changes) {
+            rules.let_go(tx);
+            changes.counts.let_go += 1;
+        }
+    }
+
     pub fn note_yielded(&mut self) {
         if let Some(changes) = &mut self.changes {
             changes.counts.yielded += 1;
@@ -173,10 +199,7 @@ impl Coordinator {
             return;
         };
         // That is no step of the recording: whether it helps is seen by those that follow.
-        if let (Some(rules), Some(changes)) = (self.rules.changed(), &mut self.changes) {
-            rules.let_go(earliest);
-            changes.counts.let_go += 1;
-        }
+        self.let_out_of_order(earliest);
     }
 
     pub(super) fn compare_changed(&mut self, tx: Tx, ended: &Ended) {

@@ -150,7 +150,9 @@ impl Holder {
             plan.steps.push_back(Step::CannotStop);
         }
         // The server runs the text as a whole, so it is held only where it begins.
-        plan.steps.extend(self.next_look().map(Step::Hold));
+        let first = statements.iter().find(|one| one.takes_snapshot);
+        let look = first.and_then(|first| self.next_look(first));
+        plan.steps.extend(look.map(Step::Hold));
         for statement in &statements {
             plan.steps.extend(self.before(statement));
         }
@@ -242,8 +244,8 @@ impl Holder {
             }
             // A portal looks when it is bound.
             if tag == client::BIND
-                && message.statement().is_some_and(|one| one.takes_snapshot)
-                && let Some(look) = self.next_look()
+                && let Some(statement) = message.statement().filter(|one| one.takes_snapshot)
+                && let Some(look) = self.next_look(statement)
             {
                 plan.send_and_settle();
                 plan.hold(look);
@@ -336,10 +338,10 @@ impl Holder {
     }
 
     /// What the statement that comes next is to see, if that is not what the one before it saw.
-    fn next_look(&mut self) -> Option<Ask> {
+    fn next_look(&mut self, statement: &Statement) -> Option<Ask> {
         let open = self.transaction.as_mut()?;
         let tx = open.run().filter(|_| self.status != Status::Failed)?;
-        open.next_look().map(|look| Ask::Look(tx, look))
+        open.next_look(statement).map(|look| Ask::Look(tx, look))
     }
 
     /// A statement of the open transaction is about to be sent: counts it. Returns what it has to

@@ -133,7 +133,7 @@ impl Holder {
                 // Its own first statement takes the snapshot.
                 open.takes_snapshot_after(before_snapshot(statements));
             }
-            open.looks(pins.looks.unwrap_or_default());
+            open.looks(pins.looks.unwrap_or_default(), pins.statements);
             if !pins.reads_only {
                 plan.own(Own::ReadWrite(isolation));
                 plan.own(Own::Snapshot(tx));
@@ -151,7 +151,7 @@ impl Holder {
         let open = self.transaction.insert(Open::claimed(Kind::Wrapped, claim));
         if let Some(looks) = pins.looks {
             open.takes_snapshot_after(before_snapshot(statements));
-            open.looks(looks);
+            open.looks(looks, pins.statements);
         }
         plan.own(Own::Begin(isolation));
         plan.own(Own::Snapshot(tx));
@@ -171,8 +171,10 @@ impl Holder {
         // Nothing of ours is needed where nothing is pinned: its own first statement takes the
         // snapshot.
         let (mut acts_late, mut snapshot) = (false, None);
+        let mut looks = None;
         if let Some(tx) = tx {
             let pins = cx.pins(tx)?;
+            looks = pins.looks.map(|looks| (looks, pins.statements));
             acts_late = pins.acts_late;
             snapshot = (!pins.reads_only).then_some(Own::Snapshot(tx));
             plan.hold(Ask::Snapshot(tx));
@@ -193,9 +195,14 @@ impl Holder {
             }
         };
         open.acts_late = acts_late;
-        match snapshot {
-            Some(snapshot) => plan.own(snapshot),
-            None => open.takes_snapshot_after(before_snapshot(statements)),
+        if snapshot.is_none() || looks.is_some() {
+            open.takes_snapshot_after(before_snapshot(statements));
+        }
+        if let Some((looks, recorded)) = looks {
+            open.looks(looks, recorded);
+        }
+        if let Some(snapshot) = snapshot {
+            plan.own(snapshot);
         }
         Ok(None)
     }

@@ -29,6 +29,7 @@ mod enter;
 mod names;
 mod own;
 mod pins;
+mod places;
 mod plan;
 mod served;
 mod serving;
@@ -600,6 +601,9 @@ impl Holder {
                 return Ok(self.stop());
             }
             Step::Hold(ask) => {
+                if let (Ask::Look(tx, nth), Some(open)) = (ask, &mut self.transaction) {
+                    open.skip_to(nth).for_each(|nth| cx.looked(tx, nth));
+                }
                 self.session.with_plan(Session::Waiting);
                 return Ok(Advance::Stop(Next::Wait(ask)));
             }

@@ -19,6 +19,8 @@ pub struct Pins {
     /// It ran under READ COMMITTED, and this is what later statements saw; `None`: that is not
     /// known.
     pub looks: Option<Vec<Stretch>>,
+    /// The hashes of its statements. Empty where they are certainly those that come.
+    pub statements: Vec<u64>,
 }
 
 impl Pins {

@@ -10,6 +10,7 @@ use hindcast_wire::digest::{ResultDigest, ShapeHasher};
 use hindcast_wire::message::backend::{self as server, Fields};
 use hindcast_wire::sql::{self, Statement};
 
+use super::places::Places;
 use crate::looks::Stretch;
 use crate::shapes::only_reads;
 use crate::transaction::{Claim, Ended, EndedAs, Looking, error_text};
@@ -80,6 +81,8 @@ pub(super) struct Open {
     looked: usize,
     /// How many of its statements were sent.
     sent: u32,
+    /// Which recorded statements its own stand for.
+    places: Places,
     /// It must not write or lock before it is permitted; see
     /// [`Ask::Act`](crate::transaction::Ask::Act).
     pub acts_late: bool,
@@ -129,6 +132,7 @@ impl Open {
             asked: 0,
             looked: 0,
             sent: 0,
+            places: Places::default(),
             acts_late: false,
             savepoints: false,
             only_read: true,
@@ -196,18 +200,29 @@ impl Open {
         self.snapshot_at.is_some()
     }
 
-    /// What its later statements are to see.
-    pub fn looks(&mut self, looks: Vec<Stretch>) {
+    /// What its later statements are to see. `recorded`: the hashes of the recorded ones, if others
+    /// may come.
+    pub fn looks(&mut self, looks: Vec<Stretch>, recorded: Vec<u64>) {
         self.looks = looks;
+        self.places = Places::new(recorded, &self.statements);
     }
 
     /// The look that begins with the statement that is sent next, or with one before it.
-    pub fn next_look(&mut self) -> Option<u32> {
-        let next = self.statements();
+    pub fn next_look(&mut self, statement: &Statement) -> Option<u32> {
+        let next = self
+            .places
+            .next(self.statements(), statement.fingerprint.hash);
         let begun = self.looks.partition_point(|look| look.first <= next);
         let next = (self.asked.max(self.looked)..begun).next_back();
         self.asked = begun.max(self.asked);
         next.map(|nth| nth as u32)
+    }
+
+    /// It looks no more before this look. Returns those that it has left out.
+    pub fn skip_to(&mut self, look: u32) -> Range<u32> {
+        let left_out = self.looked as u32..look;
+        self.looked = self.looked.max(look as usize);
+        left_out
     }
 
     /// So many statements were sent.
@@ -228,7 +243,11 @@ impl Open {
             }
             _ => self.looked,
         };
-        let is_sent = self.looks.get(look)?.last < self.sent;
+        let last = self.looks.get(look)?.last;
+        let is_sent = self
+            .sent
+            .checked_sub(1)
+            .is_some_and(|sent| self.places.reaches(sent, last));
         is_sent.then_some(Looking {
             tx,
             look: Some(look as u32),
@@ -244,6 +263,7 @@ impl Open {
             self.savepoints |= statement.kind == sql::Kind::Savepoint;
         }
         let index = self.statements();
+        self.places.note(statement.fingerprint.hash);
         self.statements.push(statement.fingerprint.hash);
         index
     }
@@ -304,7 +324,7 @@ impl Open {
 
     /// The first statement that was not answered is.
     fn note_through(&mut self, noted: &mut Noted) {
-        let through = |look: &Stretch| look.last <= self.answered;
+        let through = |look: &Stretch| self.places.is_past(self.answered, look.last);
         let looked = self.looks.partition_point(through).max(self.looked);
         noted.looked = self.looked as u32..looked as u32;
         self.looked = looked;
