@@ -143,8 +143,8 @@ pub struct BodySeen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Suspicion {
-    /// Every database connection of the service waits, and requests that could help have none: there
-    /// are fewer than requests were in flight at a time.
+    /// Every database connection of the service waits, and requests that could help have none:
+    /// there are fewer than requests were in flight at a time.
     PoolTooSmall {
         connections: usize,
         connections_needed: usize,

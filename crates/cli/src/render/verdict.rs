@@ -139,6 +139,32 @@ pub fn divergence(divergence: &Divergence) -> String {
     text
 }
 
+/// What to do about a replay that stands still for this reason.
+fn suspect(suspicion: Suspicion) -> String {
+    match suspicion {
+        Suspicion::PoolTooSmall {
+            connections,
+            connections_needed,
+        } => format!(
+            "the service has {}, all of them wait, and {} were in flight at a time: give it as many \
+             workers, and as large a pool, as it had",
+            count(connections as u64, "database connection"),
+            count(connections_needed as u64, "request"),
+        ),
+        Suspicion::ReadCommitted => "READ COMMITTED transactions may wait for each other's row \
+             locks in another order than originally"
+            .to_owned(),
+    }
+}
+
+/// The same for an unknown one.
+fn slow(see: &str) -> String {
+    match see {
+        "" => "a slow service needs a longer --stall-timeout".to_owned(),
+        see => format!("{see}; a slow service needs a longer --stall-timeout"),
+    }
+}
+
 fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, String) {
     let see = see(position);
     match kind {
@@ -247,20 +273,7 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
                     waits.join("\n            ")
                 ),
             };
-            let hint = match suspicion {
-                Some(Suspicion::PoolTooSmall {
-                    connections,
-                    connections_needed,
-                }) => format!(
-                    "the service has {}, all of them wait, and {} were in flight at a time: give it \
-                     as many workers, and as large a pool, as it had",
-                    count(*connections as u64, "database connection"),
-                    count(*connections_needed as u64, "request"),
-                ),
-                Some(Suspicion::ReadCommitted) => "READ COMMITTED transactions may wait for each other's row locks in another order than originally".to_owned(),
-                None if see.is_empty() => "a slow service needs a longer --stall-timeout".to_owned(),
-                None => format!("{see}; a slow service needs a longer --stall-timeout"),
-            };
+            let hint = suspicion.map_or_else(|| slow(&see), suspect);
             ("progress".to_owned(), actual, hint)
         }
         DivergenceKind::ServiceExited { status, last_lines } => {
