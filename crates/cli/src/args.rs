@@ -167,6 +167,11 @@ pub struct RecordArgs {
     /// send it; without, what checks a password or a token diverges
     #[arg(long)]
     pub drop_secrets: bool,
+    /// Keep statements with their values, for `show`, of transactions that send less than 16 KiB.
+    /// What a column rule is about is left out of them; what a header or field rule is about is
+    /// not, where the service passes it on to another column
+    #[arg(long)]
+    pub values: bool,
     /// With a command: leave its random bytes to the kernel, and keep no times. What a request
     /// draws is else computed from a key in the recording, so that a replay draws the same
     #[arg(long)]

@@ -406,7 +406,7 @@ impl<'a> Loading<'a> {
         let kept = Extras {
             sequence_values: recorded.sequence_values,
             server_bytes: recorded.server_bytes,
-            client_bytes: recorded.client_bytes,
+            client_bytes: recorded.client_bytes.filter(|_| request.is_none()),
         };
         self.recording.transactions.push(RecordedTransaction {
             id: recorded.id,

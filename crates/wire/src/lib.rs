@@ -33,6 +33,7 @@ pub mod frame;
 pub mod limits;
 pub mod message;
 mod observer;
+pub mod sent;
 pub mod sql;
 pub mod tracker;
 

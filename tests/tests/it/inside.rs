@@ -33,9 +33,14 @@ pub fn command(stage: &Stage, processes: usize) -> [String; 4] {
 
 /// With the database where a service finds it, which the recorder is not told otherwise.
 pub fn record(stage: &Stage, service: &[String]) -> Process {
+    record_with(stage, &[], service)
+}
+
+pub fn record_with(stage: &Stage, more: &[&str], service: &[String]) -> Process {
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
+        .args(more)
         .arg("--")
         .args(service)
         .env("DATABASE_URL", stage.database_url())

@@ -10,7 +10,7 @@ use hindcast_tests::http::Client;
 use hindcast_tests::stage::free_port;
 use hindcast_tests::{Process, Stage, program, repository, wait_for};
 
-use super::inside::{CLIENTS, SCHEMA, command, load, python, record, replay};
+use super::inside::{CLIENTS, SCHEMA, command, load, python, record, record_with, replay};
 
 /// A server with the extension in it.
 pub fn stage(name: &str, schema: &str, more: &[(&str, &str)]) -> Stage {
@@ -343,7 +343,8 @@ fn counters(name: &str, requests: impl Fn(usize, usize) -> (&'static str, String
     let stage = stage(name, COUNTERS, &[]);
     let service = repository("tests/services/counters.py");
     let port = stage.service_port.to_string();
-    let recorder = record(&stage, &[python(), service.display().to_string(), port]);
+    let command = [python(), service.display().to_string(), port];
+    let recorder = record_with(&stage, &["--values"], &command);
     let address = format!("127.0.0.1:{}", stage.service_port);
     let moved: usize = std::thread::scope(|scope| {
         let client = |number: usize| {
@@ -379,6 +380,9 @@ fn counters(name: &str, requests: impl Fn(usize, usize) -> (&'static str, String
             replayed.stdout
         );
     }
+    // Each of these requests names a counter.
+    let shown = show(&stage, "3");
+    assert!(shown.contains("        $1 = "), "{shown}");
     for environment in ["", "CHANGED=1 "] {
         let report = retro(&stage, environment, &service);
         let counts = &report["counts"];

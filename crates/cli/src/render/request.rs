@@ -5,6 +5,7 @@ use std::fmt::Write;
 use hindcast_trace::{Attribution, Outcome, Request, Response, Shape, Snapshot, Transaction};
 
 use super::format::{body, count, cut, duration, time, time_of_day};
+use super::statement::statements;
 
 pub const LIST_HEADER: &str = "REQUEST  ARRIVED (UTC)       TIME  STATUS  TX  REQUEST LINE";
 
@@ -130,11 +131,7 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
     );
     let _ = writeln!(block, "  {}", belongs_to(transaction));
     match shape {
-        Some(shape) => {
-            for (statement, number) in shape.statements.iter().zip(1..) {
-                let _ = writeln!(block, "  {number:>2}  {}", cut(statement, 160));
-            }
-        }
+        Some(shape) => block += &statements(transaction.client_bytes.as_deref(), shape),
         None => {
             let _ = writeln!(
                 block,

@@ -86,6 +86,9 @@ pub struct RecordOptions {
     pub limits: Limits,
     /// What is left out of the recording.
     pub redact: Rules,
+    /// The statements of transactions are kept with their values where they are no longer than
+    /// this.
+    pub values_max: usize,
     /// Keeps what is left out of requests, for who has the key.
     pub sealer: Option<Sealer>,
     /// Sessions that do not choose an isolation level get REPEATABLE READ.
@@ -115,6 +118,7 @@ impl RecordOptions {
             writer: WriterOptions::default(),
             limits: Limits::default(),
             redact: Rules::default(),
+            values_max: 0,
             sealer: None,
             raise_isolation: false,
             base: None,
@@ -147,6 +151,7 @@ impl RecordOptions {
             redactor: Arc::clone(redactor),
             database,
             raise_isolation: self.raise_isolation,
+            values_max: self.values_max,
         }
     }
 }

@@ -42,6 +42,7 @@ pub(super) struct RecordingHost {
     /// Sessions that do not choose an isolation level, and whose default is weaker, get REPEATABLE
     /// READ.
     pub raise_isolation: bool,
+    pub values_max: usize,
     /// What the service's taps say, if it has any.
     pub board: Option<Arc<SharedBoard>>,
     /// What the server tells of transactions, if that is not asked for in the sessions themselves.
@@ -117,6 +118,7 @@ impl Host for RecordingHost {
             raise_isolation: self.raise_isolation && !parameters.chooses(ISOLATION),
             keeping: Arc::clone(self.sink.ledger().keeping()),
             passive: self.told.is_some(),
+            values_max: self.values_max,
             ..ObserverOptions::new(prefix, Arc::clone(&self.scripts))
         };
         let (sequences, sequences_version) = self.sink.catalog().sequences();
@@ -389,6 +391,7 @@ impl RecordingDriver {
         if let Some(bytes) = &mut transaction.client_bytes {
             match self.redactor.client_bytes(bytes) {
                 Ok(redacted) => *bytes = redacted,
+                Err(_) if transaction.request.is_some() => transaction.client_bytes = None,
                 Err(what) => {
                     transaction.client_bytes = None;
                     let id = transaction.id;

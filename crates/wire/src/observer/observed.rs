@@ -38,6 +38,9 @@ pub struct ObserverOptions {
     pub strip_channel_binding: bool,
     /// How much of either direction is kept for aborted transactions and ghosts.
     pub kept_bytes_max: usize,
+    /// How much of what the client sent is told of transactions that belong to a request; nothing
+    /// of those that sent more.
+    pub values_max: usize,
 }
 
 impl ObserverOptions {
@@ -51,6 +54,7 @@ impl ObserverOptions {
             passive: false,
             strip_channel_binding: false,
             kept_bytes_max: limits::KEPT_BYTES,
+            values_max: 0,
         }
     }
 }

@@ -44,6 +44,7 @@ pub(super) struct ServerSide {
     trace_id_prefix: u64,
     strip_channel_binding: bool,
     tells_all: bool,
+    values_max: u64,
     /// The session is established.
     started: bool,
     pub(super) open: Option<Box<Open>>,
@@ -99,6 +100,7 @@ impl ServerSide {
             trace_id_prefix: options.trace_id_prefix,
             strip_channel_binding: options.strip_channel_binding,
             tells_all: options.passive,
+            values_max: options.values_max as u64,
             started: false,
             open: None,
             in_block: false,
@@ -522,6 +524,7 @@ impl ServerSide {
         let mut open = Open::new(began, self.server_mark, self.client_mark, self.application);
         open.explicit = self.in_block;
         open.tells_all = self.tells_all;
+        open.values_max = self.values_max;
         self.open = Some(open);
     }
 

@@ -65,6 +65,8 @@ pub(super) struct Open {
     announced: bool,
     /// It is told even if it is not worth it.
     pub tells_all: bool,
+    /// What its client sent is told up to this length even if it belongs to a request.
+    pub values_max: u64,
     statements: Vec<Arc<Fingerprint>>,
     statement_count: u32,
     completed: u32,
@@ -114,6 +116,7 @@ impl Open {
             changes_session: false,
             announced: false,
             tells_all: false,
+            values_max: 0,
             statements: Vec::new(),
             statement_count: 0,
             completed: 0,
@@ -266,9 +269,10 @@ impl Open {
         ];
         let mut known = known.into_iter();
         let request = known.find_map(|(request, by)| Some((request?, by)));
+        let is_short = end.client_to.saturating_sub(self.client_from) < self.values_max;
         let client_bytes = match request {
-            Some(_) => None,
-            None => self.client_bytes(client, &end),
+            Some(_) if !is_short => None,
+            _ => self.client_bytes(client, &end),
         };
         self.cut.client_bytes = request.is_none() && client_bytes.is_none();
         let aborted = end.outcome == Outcome::Aborted;

@@ -38,6 +38,9 @@ const SPOOLED_SAID: u64 = 1 << 20;
 /// How often to look whether something should be said at once.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long what a transaction sent may be to be kept with its values.
+const VALUES_MAX: usize = 16 << 10;
+
 pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     let mut signals = Signals::catch()?;
     let preload = match args.command.is_empty() {
@@ -222,6 +225,9 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         FinalStateWhen::Never => FinalStateMode::Never,
     };
     options.spool_max = args.spool_max;
+    if args.values {
+        options.values_max = VALUES_MAX;
+    }
     options.redact = redaction(args)?;
     if keeps_secrets(args, &options.redact) {
         let sealer = Sealer::new(&key::for_secrets(&args.trace)?);
