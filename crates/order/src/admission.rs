@@ -40,6 +40,17 @@ pub struct Span {
     pub last: Option<i64>,
 }
 
+impl Span {
+    /// As much of it as there is at this time; none if it has not begun by then.
+    pub fn until(self, time: i64) -> Self {
+        let last = self.last.filter(|_| self.first <= time);
+        Self {
+            last: last.map(|last| last.min(time)),
+            ..self
+        }
+    }
+}
+
 /// Which request may be sent now.
 #[derive(Clone, Debug)]
 pub struct Admission {

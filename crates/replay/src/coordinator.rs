@@ -243,6 +243,8 @@ impl Coordinator {
         if self.changes.is_some() {
             return self.claim_changed(request, opening);
         }
+        let matching =
+            matching.filter(|&tx| !(opening.reads_alone && self.is_too_early(request, tx)));
         if opening.reads_alone && matching.is_none() && self.reads_for_another(request, opening) {
             return Claim::Outside;
         }

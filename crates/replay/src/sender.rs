@@ -161,7 +161,7 @@ impl<'a> Sending<'a> {
     fn new(sender: Sender, trace: Arc<Trace>, remarks: &'a mut Vec<Remark>) -> Self {
         let recording = Arc::clone(&sender.shared.recording);
         Self {
-            admission: Admission::new(&spans(&recording), limit(&recording)),
+            admission: Admission::new(&spans_of_workers(&recording), limit(&recording)),
             reader: Reader::new(trace, &sender.plan, Arc::clone(&recording)),
             http: Client::builder(TokioExecutor::new())
                 // Shorter than what any common server allows, so that no request goes out on a
@@ -290,6 +290,16 @@ fn spans(recording: &Recording) -> Vec<Span> {
             }
         })
         .collect()
+}
+
+/// Those spans as far as they take one of the workers: what is left to do in the background
+/// when a request is answered, as jobs and mail, takes none.
+fn spans_of_workers(recording: &Recording) -> Vec<Span> {
+    let mut spans = spans(recording);
+    for (span, request) in spans.iter_mut().zip(&recording.requests) {
+        *span = span.until(request.ended);
+    }
+    spans
 }
 
 /// The most requests that were in flight at one time, or the most sessions that requests used at

@@ -72,6 +72,18 @@ impl Coordinator {
         true
     }
 
+    /// Whether something that does more than read still has to come before the transaction can: on
+    /// the same session, so the one was asked for when the other was over. If its statement comes
+    /// now, it is a read that another request did.
+    pub(super) fn is_too_early(&self, request: Request, tx: Tx) -> bool {
+        let own = self.recording.transaction(tx);
+        let mut before = self.unclaimed(request).take_while(|&one| one < tx);
+        before.any(|one| {
+            let other = self.recording.transaction(one);
+            other.session == own.session && !self.comes_unnoticed(one) && !self.only_reads(one)
+        })
+    }
+
     /// Whether a recorded transaction committed and did nothing but read.
     pub(super) fn only_reads(&self, tx: Tx) -> bool {
         let recorded = self.recording.transaction(tx);

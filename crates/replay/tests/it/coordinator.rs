@@ -123,6 +123,7 @@ impl Written {
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("a value");
             match word {
+                "session" => transaction.session = Id(number_of(value())),
                 "xid" => transaction.xid = Some(xid(value())),
                 "sees" => transaction.snapshot = Some(snapshot(value())),
                 "read-committed" => transaction.isolation = Isolation::ReadCommitted,

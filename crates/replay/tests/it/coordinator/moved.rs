@@ -51,6 +51,30 @@ fn a_cache_may_be_filled_by_another_request() {
 }
 
 #[test]
+fn a_read_that_moved_does_not_stand_for_one_behind_a_write() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 2 10..20 sees 100: SELECT name FROM kind
+         tx 1 30..40 session 7 xid 100 sees 100: UPDATE t SET a = $1
+         tx 1 50..60 session 7 sees 101: SELECT name FROM kind",
+        "claim 1 SELECT name FROM kind
+         claim 1 UPDATE t SET a = 7
+         snapshot 1
+         ended 1
+         claim 1 SELECT name FROM kind",
+        expect![[r#"
+            claim 1 SELECT name FROM kind => Outside
+            claim 1 UPDATE t SET a = 7 => Run(Tx(1)) +1
+            snapshot 1 +1
+            ended 1 +1
+            claim 1 SELECT name FROM kind => Run(Tx(2)) +1
+        "#]],
+    );
+}
+
+#[test]
 fn a_read_that_comes_nowhere_is_missing() {
     check(
         RECORDED,
