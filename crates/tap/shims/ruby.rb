@@ -4,6 +4,8 @@
 module HindcastTurns
   RESERVED = 0x48494e44
   NOBODY = ("\0" * 8).b.freeze
+  # Bytes of a key.
+  KEY = 32
   # Of a thread: the request that it works on, and the generator that this has there.
   Turn = Struct.new(:request, :generator)
 
@@ -113,12 +115,13 @@ module HindcastTurns
     # Says whose turn this thread is while a block runs.
     def in_turn(request)
       thread = Thread.current
+      before = thread.thread_variable_get(:hindcast_turn)
       tell(request)
       thread.thread_variable_set(:hindcast_turn, Turn.new(request)) if request != NOBODY
       yield
     ensure
-      thread.thread_variable_set(:hindcast_turn, nil)
-      tell(NOBODY)
+      thread.thread_variable_set(:hindcast_turn, before)
+      tell(before ? before.request : NOBODY)
     end
 
     # What a block draws is not the request's.
@@ -130,12 +133,14 @@ module HindcastTurns
       tell(turn.request) if turn
     end
 
-    # A block that another thread calls, for the request that this one works on.
+    # A block that another thread calls, for the request that this one works on and apart from it: it
+    # has a key of its own, which the request draws.
     def handed_over(task)
       turn = Thread.current.thread_variable_get(:hindcast_turn)
       return task unless turn && task
 
-      ->(*arguments) { HindcastTurns.in_turn(turn.request) { task.call(*arguments) } }
+      apart = turn.request.byteslice(0, NOBODY.bytesize) + Random.urandom(KEY)
+      ->(*arguments) { HindcastTurns.in_turn(apart) { task.call(*arguments) } }
     end
 
     # The application is loaded by then.
@@ -186,7 +191,7 @@ module HindcastTurns
     end
 
     def tell(number)
-      @write.call(RESERVED, number, 8)
+      @write.call(RESERVED, number, number.bytesize)
     end
 
     private

@@ -8,7 +8,7 @@
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::Told;
-use hindcast_taplog::pins::{Place, Reading, Reads};
+use hindcast_taplog::pins::{Draw, Place, Reading, Reads};
 
 use crate::{process, thread, tls, turns};
 
@@ -20,7 +20,13 @@ use crate::{process, thread, tls, turns};
 pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
     // What encryption draws is for the connection, which may be made for another request next time.
     // SAFETY: as the caller promises.
-    !tls::is_inside() && unsafe { draw_for(turns::of_code(), bytes, length) }
+    unsafe {
+        !tls::is_inside()
+            && match turns::is_apart() {
+                true => turns::draw_apart().is_some_and(|draw| fill(draw, bytes, length)),
+                false => draw_for(turns::of_code(), bytes, length),
+            }
+    }
 }
 
 /// The same for another request than the thread's.
@@ -40,7 +46,16 @@ pub unsafe fn draw_for(request: u64, bytes: *mut u8, length: usize) -> bool {
         false => board.pins().draw(request),
         true => board.pins().draw_again(request),
     };
-    let Some(draw) = draw else { return false };
+    // SAFETY: as the caller promises.
+    draw.is_some_and(|draw| unsafe { fill(draw, bytes, length) })
+}
+
+/// # Safety
+/// There is room for so many bytes.
+unsafe fn fill(draw: Draw, bytes: *mut u8, length: usize) -> bool {
+    if bytes.is_null() {
+        return false;
+    }
     let mut generator = ChaCha20Rng::from_seed(draw.key);
     generator.set_stream(draw.request);
     generator.set_block_pos(draw.block);
@@ -55,17 +70,25 @@ pub unsafe fn draw_for(request: u64, bytes: *mut u8, length: usize) -> bool {
 
 /// What the wall clock shows to the program, where libc says `real`; in nanoseconds since 1970.
 pub fn wall_clock(reads: Reads, real: i64) -> i64 {
-    wall_clock_of(turns::of_code(), reads, real)
+    wall_clock_at(turns::of_code(), turns::place_apart(), reads, real)
 }
 
 /// The same for another request than the thread's.
 pub fn wall_clock_of(request: u64, reads: Reads, real: i64) -> i64 {
+    wall_clock_at(request, None, reads, real)
+}
+
+fn wall_clock_at(request: u64, apart: Option<Place>, reads: Reads, real: i64) -> i64 {
     let Some(board) = process::board() else {
         return real;
     };
     if board.replays() {
         let now = process::now() as i64;
-        let again = board.pins().read_again(request, reads, real, now);
+        let pins = board.pins();
+        let again = match apart {
+            Some(place) => pins.read_apart(request, place, reads, real, now),
+            None => pins.read_again(request, reads, real, now),
+        };
         return again.unwrap_or_else(|| real.saturating_add(board.pins().ahead(0)));
     }
     if request != 0
@@ -76,7 +99,7 @@ pub fn wall_clock_of(request: u64, reads: Reads, real: i64) -> i64 {
             n,
             reading: Reading {
                 time: real,
-                place: board.pins().place(request),
+                place: apart.unwrap_or_else(|| board.pins().place(request)),
             },
         };
         // It has the moment of what the thread told before.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_taplog::Board;
 use hindcast_taplog::board::{Line, REQUEST_HEADER};
-use hindcast_taplog::pins::Place;
+use hindcast_taplog::pins::{Draw, KEY, Place};
 
 use crate::descriptors::{self, Entry};
 use crate::{process, python};
@@ -40,6 +40,18 @@ struct Mine {
     told: Cell<Option<u64>>,
     /// It serves several requests at once.
     several: Cell<bool>,
+    /// It works apart from the request that it was told: see [`set_apart`].
+    is_apart: Cell<bool>,
+    /// What it works on apart, or did last.
+    apart: Cell<Apart>,
+}
+
+/// Work for a request by a thread of its own, while the request goes on and may be answered.
+#[derive(Clone, Copy)]
+struct Apart {
+    key: [u8; KEY],
+    draws: u64,
+    place: Place,
 }
 
 thread_local! {
@@ -49,6 +61,12 @@ thread_local! {
             descriptor: Cell::new(-1),
             told: Cell::new(None),
             several: Cell::new(false),
+            is_apart: Cell::new(false),
+            apart: Cell::new(Apart {
+                key: [0; KEY],
+                draws: 0,
+                place: Place::BEGINNING,
+            }),
         }
     };
 }
@@ -158,21 +176,53 @@ pub fn put_on_board(entry: &Entry) {
 /// The bytes are about to be written to a connection of our own: what the request draws and reads
 /// from here on is known to come behind them.
 pub fn is_behind(entry: &Entry, bytes: &[u8]) {
-    let request = of(entry);
-    if let Some(board) = process::board().filter(|_| request != 0) {
-        board.pins().writes(request, Place::behind(bytes));
-    }
+    is_at(of(entry), Place::behind(bytes));
 }
 
 /// The bytes were read from a connection to the database.
 pub fn is_answered(entry: &Entry, bytes: &[u8]) {
-    let Some(place) = Place::behind_answer(bytes) else {
-        return;
-    };
-    let request = of(entry);
-    if let Some(board) = process::board().filter(|_| request != 0) {
+    if let Some(place) = Place::behind_answer(bytes) {
+        is_at(of(entry), place);
+    }
+}
+
+fn is_at(request: u64, place: Place) {
+    if is_apart() {
+        change_apart(|apart| apart.place = place);
+    } else if let Some(board) = process::board().filter(|_| request != 0) {
         board.pins().writes(request, place);
     }
+}
+
+pub fn is_apart() -> bool {
+    MINE.with(|mine| mine.is_apart.get())
+}
+
+fn apart() -> Option<Apart> {
+    MINE.with(|mine| mine.is_apart.get().then(|| mine.apart.get()))
+}
+
+fn change_apart(change: impl FnOnce(&mut Apart)) {
+    MINE.with(|mine| {
+        let mut apart = mine.apart.get();
+        change(&mut apart);
+        mine.apart.set(apart);
+    });
+}
+
+/// Where the thread is, if it works apart from its request.
+pub fn place_apart() -> Option<Place> {
+    let apart = apart()?;
+    Some(apart.place.apart(&apart.key))
+}
+
+/// Where its next draw comes from, if it works apart from its request.
+pub fn draw_apart() -> Option<Draw> {
+    let is_pinned = process::board().is_some_and(|board| board.replays() || board.pins().has_key());
+    let is_mine = |apart: &Apart| is_pinned && apart.place != Place::CONNECTING;
+    let apart = apart().filter(is_mine)?;
+    change_apart(|apart| apart.draws += 1);
+    Draw::apart(apart.key, apart.draws)
 }
 
 /// The request that a connection of our own is written to for; 0: none, or it is not known.
@@ -210,7 +260,25 @@ pub fn of_code() -> u64 {
 
 /// From here on the thread works on this request; `None`: on what it reads.
 pub fn set(request: Option<u64>) {
-    MINE.with(|mine| mine.told.set(request));
+    MINE.with(|mine| {
+        mine.told.set(request);
+        mine.is_apart.set(false);
+    });
+}
+
+/// From here on the thread works for this request, but apart from it: another thread goes on with
+/// it. Which of the two draws first, or reads the clock, may be otherwise in a replay. So it draws
+/// by this key, which the request has drawn, and has places of its own.
+pub fn set_apart(request: u64, key: [u8; KEY]) {
+    MINE.with(|mine| {
+        mine.told.set(Some(request));
+        mine.is_apart.set(true);
+        // It may have been interrupted, and goes on.
+        if mine.apart.get().key != key {
+            let (draws, place) = (0, Place::BEGINNING);
+            mine.apart.set(Apart { key, draws, place });
+        }
+    });
 }
 
 /// From here on what is written to a connection of our own is for this request; `None`: for the one

@@ -135,6 +135,9 @@ impl Place {
     /// draw before it has asked for anything.
     pub const CONNECTED: Self = Self(2);
 
+    /// From here on they are of work that is done apart from the request.
+    const APART: u8 = 192;
+
     /// Behind what a database has answered; `None`: where it was.
     pub fn behind_answer(bytes: &[u8]) -> Option<Self> {
         const ACCEPTED: &[u8] = b"R\0\0\0\x08\0\0\0\0";
@@ -143,6 +146,17 @@ impl Place {
         // The last message of a login may be in front.
         let is_accepted = || first.windows(ACCEPTED.len()).any(|part| part == ACCEPTED);
         (first.first() == Some(&b'R') && is_accepted()).then_some(Self::CONNECTED)
+    }
+
+    /// The same for work that is done apart from its request by this key: what the request wrote is
+    /// another place.
+    pub fn apart(self, key: &[u8; KEY]) -> Self {
+        let hash = u64::from(self.0) + u64::from(key[0]);
+        Self((hash % u64::from(u8::MAX - Self::APART + 1)) as u8 + Self::APART)
+    }
+
+    fn is_apart(self) -> bool {
+        self.0 >= Self::APART
     }
 
     /// Behind these bytes. Digits are all the same, since there are numbers of processes and of
@@ -162,7 +176,7 @@ impl Place {
             _ if is_startup(bytes) => Self::CONNECTING,
             // What is encrypted is other bytes each time. Readings are then known by their order.
             [0x17, 3, ..] => Self::BEGINNING,
-            _ => Self((hash % 253) as u8 + 3),
+            _ => Self((hash % u64::from(Self::APART - 3)) as u8 + 3),
         }
     }
 }
@@ -317,7 +331,27 @@ impl Pins {
     pub fn read_again(&self, request: u64, reads: Reads, real: i64, now: i64) -> Option<i64> {
         let script = self.script_of(request)?;
         let own = script.give(reads, self.place(request));
-        let reading = match own.or_else(|| script.lend(reads)) {
+        let reading = own.or_else(|| script.lend(reads));
+        Some(self.shown(script, reading, real, now))
+    }
+
+    /// The same for work that is done apart from the request: what has been read there, and by the
+    /// request, says nothing of what comes next.
+    pub fn read_apart(
+        &self,
+        request: u64,
+        place: Place,
+        reads: Reads,
+        real: i64,
+        now: i64,
+    ) -> Option<i64> {
+        let script = self.script_of(request)?;
+        let reading = script.give_apart(reads, place);
+        Some(self.shown(script, reading, real, now))
+    }
+
+    fn shown(&self, script: &Script, reading: Option<i64>, real: i64, now: i64) -> i64 {
+        let reading = match reading {
             Some(reading) => {
                 self.given.fetch_add(1, Ordering::Relaxed);
                 reading
@@ -335,7 +369,7 @@ impl Pins {
         }
         let ahead = reading.saturating_sub(real);
         script.ahead.store(ahead, Ordering::Relaxed);
-        Some(reading)
+        reading
     }
 
     /// How far the wall clock of a replayed service is from the real one, for who works on this
@@ -367,12 +401,15 @@ impl Pins {
 }
 
 impl Script {
-    /// The readings of a kind, and where they are.
-    fn readings(&self, reads: Reads) -> impl Iterator<Item = (usize, i64)> + '_ {
+    /// The readings of a kind, and where they are: those of the request, or of work apart from it.
+    fn readings(&self, reads: Reads, apart: bool) -> impl Iterator<Item = (usize, i64)> + '_ {
         let count = self.count.load(Ordering::Relaxed) as usize;
         let readings = self.readings.iter().take(count);
         let readings = readings.map(|reading| reading.load(Ordering::Relaxed));
-        let alike = move |&(_, reading): &(usize, i64)| Reads::of(reading) == reads;
+        let alike = move |&(at, reading): &(usize, i64)| {
+            let place = Place(self.places[at].load(Ordering::Relaxed));
+            Reads::of(reading) == reads && place.is_apart() == apart
+        };
         readings.enumerate().filter(alike)
     }
 
@@ -384,7 +421,7 @@ impl Script {
             let is_given = self.is_given[at].load(Ordering::Relaxed) != 0;
             !is_given && self.places[at].load(Ordering::Relaxed) == place.0
         };
-        let mut readings = self.readings(reads);
+        let mut readings = self.readings(reads, false);
         let found = match since.load(Ordering::Relaxed) {
             NOTHING => readings.find(|&(at, _)| is_there(at)),
             ITS_OWN => readings
@@ -399,12 +436,22 @@ impl Script {
         Some(reading)
     }
 
+    /// One of this place, wherever it stands.
+    fn give_apart(&self, reads: Reads, place: Place) -> Option<i64> {
+        let mut readings = self.readings(reads, true);
+        let found = readings.find(|&(at, _)| {
+            let is_its = self.places[at].load(Ordering::Relaxed) == place.0;
+            is_its && self.is_given[at].swap(1, Ordering::Relaxed) == 0
+        });
+        found.map(|(_, reading)| reading)
+    }
+
     /// The next one that was not given.
     fn lend(&self, reads: Reads) -> Option<i64> {
         let behind = &self.behind[reads as usize];
         let from = behind.load(Ordering::Relaxed) as usize;
         let is_left = |at: usize| at >= from && self.is_given[at].load(Ordering::Relaxed) == 0;
-        let found = self.readings(reads).find(|&(at, _)| is_left(at));
+        let found = self.readings(reads, false).find(|&(at, _)| is_left(at));
         let (at, reading) = found?;
         behind.store(at as u32 + 1, Ordering::Relaxed);
         Some(reading)
@@ -412,6 +459,12 @@ impl Script {
 }
 
 impl Draw {
+    /// The n-th draw by a key that belongs to no request, as that of work that is done apart from
+    /// its request; `None`: it has drawn too often.
+    pub fn apart(key: [u8; KEY], count: u64) -> Option<Self> {
+        (count <= COUNT_MASK).then(|| Self::new(key, 0, count))
+    }
+
     fn new(key: [u8; KEY], request: u64, count: u64) -> Self {
         Self {
             key,

@@ -171,6 +171,34 @@ fn ruby_draws_and_reads_in_a_replay_what_it_did() {
     });
 }
 
+/// Which of the two asks first is otherwise each time.
+#[test]
+fn work_that_a_request_has_posted_draws_by_itself_in_ruby() {
+    let stage = Stage::new("apart-ruby", "");
+    let bind = format!("tcp://127.0.0.1:{}", stage.service_port);
+    let service = repository("tests/services/apart.ru");
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", "puma", "--bind", &bind])
+        .arg(service)
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    for _ in 0..4 {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        assert_eq!(client.send("GET", "/", None).unwrap().status, 200);
+    }
+    recorder.interrupt().assert_code(0);
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .env("HINDCAST_POSTGRES", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+}
+
 /// PHP seeds its generators in each request.
 #[test]
 fn php_draws_and_reads_in_a_replay_what_it_did() {

@@ -3,7 +3,8 @@
 //! ```text
 //!   read                 the request that this thread has read last
 //!   pread  at offset N   the request that was read last from descriptor N
-//!   write                whose turn this thread is; nothing: it is not told any more
+//!   write                whose turn this thread is; nothing: it is not told any more. With a key
+//!                        behind the number: apart from the request, see `turns::set_apart`
 //!   pwrite at offset N   on whose behalf descriptor N is written to; nothing: its thread's
 //!
 //!   pread  at DRAW       what a request draws next, whose number is in the first bytes
@@ -14,7 +15,7 @@
 //! A number is eight bytes, the lowest first. Nothing is drawn or read where the kernel is to be
 //! asked, which is always so without pins.
 
-use hindcast_taplog::pins::Reads;
+use hindcast_taplog::pins::{KEY, Reads};
 use libc::{c_int, c_void, off_t, off64_t, size_t, ssize_t};
 
 use crate::real::real;
@@ -49,6 +50,24 @@ pub unsafe fn told(
             bytes.cast::<u64>().read_unaligned()
         }))),
         _ => {}
+    }
+    length as ssize_t
+}
+
+/// Whose turn the thread is.
+///
+/// # Safety
+/// There are so many bytes.
+pub unsafe fn told_of_thread(bytes: *const c_void, length: size_t) -> ssize_t {
+    const APART: usize = size_of::<u64>() + KEY;
+    // SAFETY: as the caller promises.
+    unsafe {
+        if length != APART {
+            return told(bytes, length, turns::set);
+        }
+        let request = u64::from_le(bytes.cast::<u64>().read_unaligned());
+        let key = bytes.cast::<u8>().add(size_of::<u64>());
+        turns::set_apart(request, key.cast::<[u8; KEY]>().read_unaligned());
     }
     length as ssize_t
 }

@@ -226,7 +226,7 @@ unsafe fn forget_passed(message: &msghdr) {
 pub unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
     if descriptor == turns::RESERVED {
         // SAFETY: what the caller gave.
-        return unsafe { reserved::told(bytes, length, turns::set) };
+        return unsafe { reserved::told_of_thread(bytes, length) };
     }
     // SAFETY: what the caller gave.
     unsafe {

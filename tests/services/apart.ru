@@ -1,0 +1,21 @@
+# What a request draws and reads of the clock while work that it has posted does so, too.
+#
+#     puma apart.ru
+require "concurrent"
+require "json"
+require "securerandom"
+
+POOL = Concurrent::FixedThreadPool.new(2)
+
+def drawn
+  Array.new(30) do
+    sleep 0.0005
+    [SecureRandom.hex(4), rand(1_000_000), Time.now.to_f]
+  end
+end
+
+run(lambda do |_|
+  apart = Queue.new
+  POOL.post { apart << drawn }
+  [200, { "content-type" => "application/json" }, [JSON.generate([drawn, apart.pop])]]
+end)
