@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use hindcast_replay::ready::Ready;
 use hindcast_trace::{Location, RequestId};
 
 pub use base::{BaseAction, BaseArgs, BaseServerArgs, DropBaseArgs, ListBasesArgs, TakeBaseArgs};
@@ -368,6 +369,13 @@ pub struct ServiceArgs {
     /// goes wrong
     #[arg(long, value_name = "FILE")]
     pub app_log: Option<PathBuf>,
+    /// Send nothing before the service, which accepts connections, answers this path with a status
+    /// below 500, or has written a line with this text; default: as soon as it accepts them
+    #[arg(long, value_name = "PATH|TEXT")]
+    pub ready: Option<Ready>,
+    /// Send requests as soon as their order permits, or when they arrived, as seen from the first
+    #[arg(long, value_enum, default_value = "max")]
+    pub pace: PaceArg,
     /// Give up when nothing has moved for this long, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub stall_timeout: Duration,
@@ -378,6 +386,21 @@ pub struct ServiceArgs {
     /// answered as recorded, and refused where nothing is recorded; or made
     #[arg(long, value_enum, default_value = "refuse")]
     pub outbound: OutboundArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PaceArg {
+    Max,
+    Recorded,
+}
+
+impl From<PaceArg> for hindcast_replay::sender::Pace {
+    fn from(pace: PaceArg) -> Self {
+        match pace {
+            PaceArg::Max => Self::Max,
+            PaceArg::Recorded => Self::Recorded,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -45,6 +45,7 @@ mod others;
 mod pins;
 pub mod place;
 pub mod plan;
+pub mod ready;
 pub mod recording;
 pub mod redacted;
 pub mod restore;

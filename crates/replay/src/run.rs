@@ -31,7 +31,9 @@ use crate::monitor::Monitor;
 use crate::others::Others;
 use crate::place::Place;
 use crate::plan::Plan;
+use crate::ready::Ready;
 use crate::recording::{LoadError, Recording};
+use crate::sender::Pace;
 use crate::sender::{Sender, Sent};
 use crate::service::{Service, ServiceError};
 use crate::shared::Shared;
@@ -59,6 +61,9 @@ pub struct Setting {
     /// them.
     pub isolation: Option<Isolation>,
     pub stall_timeout: Duration,
+    /// What the service does when it serves; `None`: it accepts connections.
+    pub ready: Option<Ready>,
+    pub pace: Pace,
     pub debug_wait: Option<RequestId>,
 }
 
@@ -203,15 +208,19 @@ async fn start_service(
     inside: Option<&Inside>,
 ) -> Result<Option<Service>, ServiceError> {
     let log = &setting.service_log;
-    if let Some(inside) = inside {
-        let (service, place) = Service::start_inside(inside, log).await?;
-        setting.service = place;
-        return Ok(Some(service));
-    }
-    let Some(command) = &setting.service_command else {
-        return Ok(None);
+    let mut service = match (inside, &setting.service_command) {
+        (Some(inside), _) => {
+            let (service, place) = Service::start_inside(inside, log).await?;
+            setting.service = place;
+            service
+        }
+        (None, Some(command)) => Service::start(command, &setting.service, log).await?,
+        (None, None) => return Ok(None),
     };
-    Ok(Some(Service::start(command, &setting.service, log).await?))
+    if let Some(ready) = &setting.ready {
+        service.until_ready(ready, &setting.service).await?;
+    }
+    Ok(Some(service))
 }
 
 impl Run {
@@ -286,7 +295,10 @@ impl Run {
         let (shared, setting) = (Arc::clone(&self.shared), &self.setting);
         let monitor = &shared.monitor;
         let longest = longest_request(&shared.recording);
-        let patience = setting.stall_timeout.max(longest * 2);
+        let mut patience = setting.stall_timeout.max(longest * 2);
+        if setting.pace == Pace::Recorded {
+            patience += longest_pause(&shared.recording);
+        }
         let process_group = self.service.as_ref().and_then(Service::process_group);
         let changed = self.hold.code != Code::Recorded;
         let paused = Cell::new(false);
@@ -360,6 +372,7 @@ impl Run {
                 .map(|recorder| (recorder.number, recorder.trace_id_prefix))
                 .collect(),
             debug_wait: self.setting.debug_wait,
+            pace: self.setting.pace,
         }
     }
 
@@ -443,6 +456,14 @@ fn longest_request(recording: &Recording) -> Duration {
         .max()
         .unwrap_or(0);
     Duration::from_micros(longest.max(0) as u64)
+}
+
+/// The longest time in which no request came.
+fn longest_pause(recording: &Recording) -> Duration {
+    let mut arrived: Vec<i64> = recording.requests.iter().map(|one| one.arrived).collect();
+    arrived.sort_unstable();
+    let longest = arrived.windows(2).map(|two| two[1] - two[0]).max();
+    Duration::from_micros(longest.unwrap_or(0) as u64)
 }
 
 /// Resolves when something is true of the coordinator.

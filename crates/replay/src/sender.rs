@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -53,6 +53,17 @@ pub struct Sender {
     /// The service's tap finds out which request it has got, and what that is to draw and to read.
     pub inside: Option<Pins>,
     pub debug_wait: Option<RequestId>,
+    pub pace: Pace,
+}
+
+/// When requests are sent, as far as their order permits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// At once.
+    #[default]
+    Max,
+    /// When they arrived, as seen from the first.
+    Recorded,
 }
 
 /// How far the sending is.
@@ -93,9 +104,14 @@ impl Sender {
         loop {
             changes.borrow_and_update();
             sending.note_begun();
+            let mut due = None;
             while let Some(request) = sending.admission.next() {
                 if is_over() {
                     return Ok(());
+                }
+                due = sending.due(request);
+                if due.is_some() {
+                    break;
                 }
                 let Some(company) = sending.may_join(request) else {
                     break;
@@ -115,8 +131,10 @@ impl Sender {
             if sending.admission.is_finished() && sending.admission.in_flight() == 0 {
                 return Ok(());
             }
+            let in_flight = sending.admission.in_flight() > 0;
             let done = tokio::select! {
-                done = sending.exchanges.join_next() => done,
+                done = sending.exchanges.join_next(), if in_flight || due.is_none() => done,
+                () = pause(due), if due.is_some() => continue,
                 // It may have begun all that it has to begin alone.
                 _ = changes.changed(), if sending.secluded.is_some() => continue,
             };
@@ -155,6 +173,7 @@ struct Sending<'a> {
     /// The request in flight that no other may join yet.
     secluded: Option<Request>,
     remarks: &'a mut Vec<Remark>,
+    started: Instant,
 }
 
 impl<'a> Sending<'a> {
@@ -179,6 +198,7 @@ impl<'a> Sending<'a> {
             },
             secluded: None,
             remarks,
+            started: Instant::now(),
             recording,
             sender,
         }
@@ -192,6 +212,17 @@ impl<'a> Sending<'a> {
     /// Lets others join the secluded request if it has begun all that it has to begin alone.
     fn note_begun(&mut self) {
         self.secluded = self.secluded.filter(|&one| self.must_be_alone(one));
+    }
+
+    /// When the request is to be sent, if that is not now.
+    fn due(&self, request: Request) -> Option<Instant> {
+        if self.sender.pace == Pace::Max {
+            return None;
+        }
+        let arrived = |request| self.recording.request(request).arrived;
+        let after = arrived(request) - arrived(Request(0));
+        let due = self.started + Duration::from_micros(after.max(0) as u64);
+        (due > Instant::now()).then_some(due)
     }
 
     /// Whether the request may be sent now, beside those in flight, and what may then join it.
@@ -275,6 +306,12 @@ impl<'a> Sending<'a> {
                 coordinator.diverge(divergence);
             }
         });
+    }
+}
+
+async fn pause(until: Option<Instant>) {
+    if let Some(until) = until {
+        tokio::time::sleep_until(until.into()).await;
     }
 }
 

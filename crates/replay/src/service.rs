@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use crate::inside::Inside;
 use crate::place::Place;
+use crate::ready::Ready;
 
 /// How long the service may take to accept connections after it was started.
 const START_PATIENCE: Duration = Duration::from_secs(120);
@@ -38,6 +39,11 @@ pub enum ServiceError {
     #[error("the service does not listen on {url} after {} s", after.as_secs())]
     NotListening {
         url: String,
+        after: Duration,
+        last_lines: Vec<String>,
+    },
+    #[error("the service listens, and is not ready as --ready says after {} s", after.as_secs())]
+    NotReady {
         after: Duration,
         last_lines: Vec<String>,
     },
@@ -113,6 +119,19 @@ impl Service {
             supervisor,
             lifeline,
             log: log.to_owned(),
+        })
+    }
+
+    /// Waits until the service does what it does when it serves.
+    pub async fn until_ready(&mut self, ready: &Ready, place: &Place) -> Result<(), ServiceError> {
+        let log = self.log.clone();
+        let is = async || ready.is(place, &log).await.then_some(());
+        let outcome = self.until(&place.to_string(), is).await;
+        outcome.map_err(|error| match error {
+            ServiceError::NotListening {
+                after, last_lines, ..
+            } => ServiceError::NotReady { after, last_lines },
+            error => error,
         })
     }
 

@@ -68,6 +68,8 @@ pub fn setting(trace: &Trace, app: Option<&str>, args: &ServiceArgs) -> Result<S
         allow_outside_writes: args.allow_outside_writes,
         isolation: None,
         stall_timeout: args.stall_timeout,
+        ready: args.ready.clone(),
+        pace: args.pace.into(),
         debug_wait: None,
     })
 }
@@ -197,7 +199,9 @@ pub fn cannot_run(what: &str, error: ReplayError) -> CliError {
     use hindcast_replay::service::ServiceError;
     let mut failed = CliError::because(what, &error);
     if let ReplayError::Service(
-        ServiceError::Ended { last_lines, .. } | ServiceError::NotListening { last_lines, .. },
+        ServiceError::Ended { last_lines, .. }
+        | ServiceError::NotListening { last_lines, .. }
+        | ServiceError::NotReady { last_lines, .. },
     ) = &error
     {
         failed = failed.detail("its last words", last_lines);

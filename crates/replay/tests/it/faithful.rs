@@ -1,7 +1,9 @@
 //! What was recorded comes out the same, races included.
 
+use std::time::Duration;
+
 use hindcast_gateway::ListenAddress;
-use hindcast_replay::sender::Sent;
+use hindcast_replay::sender::{Pace, Sent};
 use hindcast_replay::verdict::{FinalState, NotCompared, Remark};
 use hindcast_replay::{Hooks, LoadError, ReplayError};
 use hindcast_trace::RequestId;
@@ -41,6 +43,28 @@ async fn two_requests_that_both_found_nothing_both_insert_again() {
             (verdict.counts.requests, verdict.counts.transactions),
             (3, 5)
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_are_sent_when_they_came_if_that_is_asked_for() {
+    let stage = Stage::new(notes).await;
+    stage.request("/a").await;
+    let pause = Duration::from_millis(600);
+    tokio::time::sleep(pause).await;
+    stage.request("/b").await;
+    let recorded = stage.stop().await;
+    for (pace, is_as_long) in [(Pace::Max, false), (Pace::Recorded, true)] {
+        let verdict = recorded
+            .replay_with(|options| {
+                options.setting.pace = pace;
+                // The pause is longer than what a replay may stand still.
+                options.setting.stall_timeout = Duration::from_millis(300);
+            })
+            .await;
+        assert_faithful(&verdict);
+        let took = Duration::from_micros(verdict.timing.replay_us as u64);
+        assert_eq!(took >= pause, is_as_long, "{pace:?}: {took:?}");
     }
 }
 

@@ -22,7 +22,7 @@ use hindcast_gateway::record::{self, Front, RecordOptions};
 use hindcast_pg::DatabaseUrl;
 use hindcast_replay::compare::Ignore;
 use hindcast_replay::place::Place;
-use hindcast_replay::sender::Sent;
+use hindcast_replay::sender::{Pace, Sent};
 use hindcast_replay::verdict::Remark;
 use hindcast_replay::{Hooks, Plan, ReplayOptions, Setting, Start, Verdict, restore};
 use hindcast_rewind::{Rewound, take_template};
@@ -373,6 +373,8 @@ impl Recorded {
             allow_outside_writes: false,
             isolation: None,
             stall_timeout: Duration::from_millis(1500),
+            ready: None,
+            pace: Pace::Max,
             debug_wait: None,
         };
         let options = ReplayOptions {
