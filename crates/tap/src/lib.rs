@@ -38,7 +38,8 @@
 //!
 //! **What this crate does not do**: it reads no file and starts no thread, and changes no call but
 //! `connect` to the service's database, where the recorder asks for that, `bind` in a replay, and
-//! those that draw random bytes and read or wait for the wall clock ([`pins`]).
+//! those that draw random bytes and read or wait for the wall clock ([`pins`]). Of a Java machine
+//! it changes some classes ([`java`]).
 //! It does not see what goes by other ways than the functions of libc: system calls made by hand
 //! (Go, which is not preloaded anyway), io_uring, stdio on a socket (that is told). What is
 //! encrypted it sees only where a shared libssl does that ([`tls`]).
@@ -55,6 +56,7 @@ mod carried;
 mod descriptors;
 mod errno;
 mod hooks;
+mod java;
 mod listeners;
 mod pins;
 mod process;

@@ -44,6 +44,9 @@ struct Mine {
     is_apart: Cell<bool>,
     /// What it works on apart, or did last.
     apart: Cell<Apart>,
+    /// It draws and reads the time for itself, and not for this request: it has stepped aside so
+    /// often.
+    aside: Cell<(u64, u32)>,
 }
 
 /// Work for a request by a thread of its own, while the request goes on and may be answered.
@@ -67,6 +70,7 @@ thread_local! {
                 draws: 0,
                 place: Place::BEGINNING,
             }),
+            aside: Cell::new((0, 0)),
         }
     };
 }
@@ -254,8 +258,33 @@ pub fn current() -> u64 {
 pub fn of_code() -> u64 {
     match current() {
         0 => python::request(),
+        request if is_aside(request) => 0,
         request => request,
     }
+}
+
+/// What the thread draws and reads from here on is not for the request that it works on, as long as
+/// it works on that one.
+pub fn step_aside() {
+    let request = current();
+    MINE.with(|mine| {
+        let (of, depth) = mine.aside.get();
+        let before = if of == request { depth } else { 0 };
+        mine.aside.set((request, before.saturating_add(1)));
+    });
+}
+
+/// Undoes one of [`step_aside`].
+pub fn step_back() {
+    MINE.with(|mine| {
+        let (of, depth) = mine.aside.get();
+        mine.aside.set((of, depth.saturating_sub(1)));
+    });
+}
+
+fn is_aside(request: u64) -> bool {
+    let (of, depth) = MINE.with(|mine| mine.aside.get());
+    of == request && depth > 0
 }
 
 /// From here on the thread works on this request; `None`: on what it reads.

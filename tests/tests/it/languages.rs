@@ -202,13 +202,32 @@ fn work_that_a_request_has_posted_draws_by_itself_in_ruby() {
 /// PHP seeds its generators in each request.
 #[test]
 fn php_draws_and_reads_in_a_replay_what_it_did() {
-    let stage = Stage::new("draws-php", "");
+    draws_and_reads_what_it_did("draws-php", |port| {
+        let service = repository("tests/services/draws.php");
+        let address = format!("127.0.0.1:{port}");
+        let command = ["php", "-S", &address, &service.display().to_string()];
+        command.map(str::to_owned).to_vec()
+    });
+}
+
+#[test]
+fn java_draws_and_reads_in_a_replay_what_it_did() {
+    draws_and_reads_what_it_did("draws-java", |port| {
+        let service = repository("tests/services/Draws.java");
+        let command = ["java", &service.display().to_string(), &port.to_string()];
+        command.map(str::to_owned).to_vec()
+    });
+}
+
+/// The service lists ways to draw and to read the clock, and answers each.
+fn draws_and_reads_what_it_did(name: &str, service: impl Fn(u16) -> Vec<String>) {
+    let stage = Stage::new(name, "");
     let address = format!("127.0.0.1:{}", stage.service_port);
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
-        .args(["--", "php", "-S", &address])
-        .arg(repository("tests/services/draws.php"))
+        .arg("--")
+        .args(service(stage.service_port))
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);

@@ -4,13 +4,15 @@
 //! Libc looks for a library where the caller says, and knows the caller by where it is to return
 //! to. So libc's function is jumped to, not called.
 
-use libc::c_void;
+use libc::{c_char, c_void};
 
+use crate::java;
 use crate::real::Real;
 
 static REAL: Real = Real::new(c"dlopen");
 
-extern "C" fn real_dlopen() -> *mut c_void {
+extern "C" fn real_dlopen(name: *const c_char) -> *mut c_void {
+    java::loads(name);
     REAL.address()
 }
 

@@ -12,7 +12,7 @@ use libc::{
 use super::reserved;
 use crate::carried::{Write, about_to_write, part, parts, was_read, was_written, went_unseen};
 use crate::real::real;
-use crate::{descriptors, pins, process, turns};
+use crate::{descriptors, java, pins, process, turns};
 
 /// Bytes that are looked at and stay, or are none of the stream's.
 fn stays(flags: c_int) -> bool {
@@ -24,6 +24,7 @@ unsafe fn draws(descriptor: c_int, bytes: *mut c_void, length: size_t) -> bool {
     // SAFETY: what the caller gave.
     turns::of_code() != 0
         && descriptors::is_random(descriptor)
+        && !java::is_pinned()
         && unsafe { pins::draw(bytes.cast(), length) }
 }
 

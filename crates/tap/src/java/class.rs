@@ -1,0 +1,424 @@
+//! A class of Java as bytes: instructions are put into its methods.
+//!
+//! What is put in calls methods of [`SHIM`]: one in front of the last instruction of some kind, and
+//! another at the method's beginning, if asked for. Where the former is the last instruction of
+//! all, no jump and no table has to change: what jumped to it jumps to what was put in. Elsewhere
+//! the method may have no jumps. What is put in at the beginning moves all alike; of tables, only
+//! the first frame of the stack says a place that is no distance.
+//!
+//! **The invariant to keep**: a class that is not understood stays as it is.
+
+/// The class whose methods are called: in a package that all callers can see.
+pub const SHIM: &str = "java/security/Hindcast";
+
+/// What is put into a method.
+pub struct Patch {
+    pub class: &'static str,
+    pub method: &'static str,
+    pub descriptor: &'static str,
+    /// The shim's method that is called first. It takes nothing.
+    pub begins: Option<Called>,
+    /// In front of the last instruction with this code.
+    pub before: u8,
+    /// Instructions that put arguments on the stack. At most three values are.
+    pub arguments: &'static [u8],
+    pub calls: Called,
+}
+
+/// A method of the shim, and its descriptor.
+pub type Called = (&'static str, &'static str);
+
+/// Codes of instructions.
+pub mod code {
+    pub const ALOAD_0: u8 = 0x2a;
+    pub const ALOAD_1: u8 = 0x2b;
+    pub const LSTORE_1: u8 = 0x40;
+    pub const DUP: u8 = 0x59;
+    pub const LRETURN: u8 = 0xad;
+    pub const DRETURN: u8 = 0xaf;
+    pub const ARETURN: u8 = 0xb0;
+    pub const RETURN: u8 = 0xb1;
+    pub const INVOKESPECIAL: u8 = 0xb7;
+    pub const INVOKESTATIC: u8 = 0xb8;
+}
+
+const STACK_MORE: u16 = 4;
+
+const UTF8: u8 = 1;
+const CLASS: u8 = 7;
+const METHOD: u8 = 10;
+const NAME_AND_TYPE: u8 = 12;
+
+/// The class with the patches that are for it; `None` if there are none, or if one of them has no
+/// place there.
+pub fn patched(class: &str, bytes: &[u8], patches: &[Patch]) -> Option<Vec<u8>> {
+    let of_class = || patches.iter().filter(|patch| patch.class == class);
+    of_class().next()?;
+    let mut constants = Constants::of(bytes)?;
+    let methods = methods(bytes, &constants)?;
+    let mut edits = Vec::new();
+    for patch in of_class() {
+        let method = methods.iter().find(|method| {
+            let text = |index, of: &str| constants.text(bytes, index) == Some(of.as_bytes());
+            text(method.name, patch.method) && text(method.descriptor, patch.descriptor)
+        })?;
+        let mut call = |(name, descriptor): Called| {
+            let called = constants.method(SHIM, name, descriptor)?.to_be_bytes();
+            Some([&[code::INVOKESTATIC], &called[..]].concat())
+        };
+        let put_in = [patch.arguments, &call(patch.calls)?].concat();
+        let mut all = vec![(method.place(bytes, patch)?, put_in)];
+        if let Some(begins) = patch.begins {
+            all.push((0, call(begins)?));
+        }
+        edits.extend(method.edits(bytes, all)?);
+        edits.extend(method.tables(bytes, &mut constants, patch.begins.is_some())?);
+    }
+    edits.push(Edit::in_place(
+        COUNT_AT,
+        constants.count.to_be_bytes().into(),
+    ));
+    edits.push(Edit {
+        at: constants.end,
+        replaces: 0,
+        by: constants.more,
+    });
+    edited(bytes, edits)
+}
+
+/// A class whose methods are all static and native.
+pub fn of_natives(name: &str, methods: &[(&str, &str)]) -> Option<Vec<u8>> {
+    const PUBLIC_FINAL: u16 = 0x0001 | 0x0010 | 0x0020;
+    const PUBLIC_STATIC_NATIVE: u16 = 0x0001 | 0x0008 | 0x0100;
+    let mut constants = Constants {
+        count: 1,
+        ..Constants::default()
+    };
+    let this = constants.class(name)?;
+    let parent = constants.class("java/lang/Object")?;
+    let mut body = Vec::new();
+    let mut put = |number: u16| body.extend(number.to_be_bytes());
+    let count = u16::try_from(methods.len()).ok()?;
+    for number in [PUBLIC_FINAL, this, parent, 0, 0, count] {
+        put(number);
+    }
+    for (name, descriptor) in methods {
+        put(PUBLIC_STATIC_NATIVE);
+        put(constants.utf8(name)?);
+        put(constants.utf8(descriptor)?);
+        put(0);
+    }
+    put(0);
+    // Of Java 8, which all later ones load.
+    let mut class = vec![0xca, 0xfe, 0xba, 0xbe, 0, 0, 0, 52];
+    class.extend(constants.count.to_be_bytes());
+    class.extend(constants.more);
+    class.extend(body);
+    Some(class)
+}
+
+/// Where the number of constants stands, and where they begin.
+const COUNT_AT: usize = 8;
+const CONSTANTS_AT: usize = 10;
+
+/// The table of constants, and what is added to it.
+#[derive(Default)]
+struct Constants {
+    /// Of each that has a text, where it is.
+    texts: Vec<(u16, std::ops::Range<usize>)>,
+    end: usize,
+    count: u16,
+    more: Vec<u8>,
+}
+
+impl Constants {
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let mut all = Self {
+            count: u16_at(bytes, COUNT_AT)?,
+            ..Self::default()
+        };
+        let (mut at, mut index) = (CONSTANTS_AT, 1u16);
+        while index < all.count {
+            let from = at.checked_add(1)?;
+            let (length, slots) = match *bytes.get(at)? {
+                UTF8 => {
+                    let length = usize::from(u16_at(bytes, from)?);
+                    let text = from.checked_add(2)?;
+                    all.texts.push((index, text..text.checked_add(length)?));
+                    (length.checked_add(2)?, 1)
+                }
+                CLASS | 8 | 16 | 19 | 20 => (2, 1),
+                15 => (3, 1),
+                3 | 4 | 9 | METHOD | 11 | NAME_AND_TYPE | 17 | 18 => (4, 1),
+                5 | 6 => (8, 2),
+                _ => return None,
+            };
+            at = from.checked_add(length)?;
+            index = index.checked_add(slots)?;
+        }
+        all.end = at;
+        Some(all)
+    }
+
+    fn text<'a>(&self, bytes: &'a [u8], index: u16) -> Option<&'a [u8]> {
+        let at = self
+            .texts
+            .binary_search_by_key(&index, |text| text.0)
+            .ok()?;
+        bytes.get(self.texts.get(at)?.1.clone())
+    }
+
+    fn add(&mut self, kind: u8, parts: &[&[u8]]) -> Option<u16> {
+        let index = self.count;
+        self.count = index.checked_add(1)?;
+        self.more.push(kind);
+        self.more.extend(parts.iter().copied().flatten());
+        Some(index)
+    }
+
+    fn utf8(&mut self, text: &str) -> Option<u16> {
+        let length = u16::try_from(text.len()).ok()?;
+        self.add(UTF8, &[&length.to_be_bytes(), text.as_bytes()])
+    }
+
+    fn class(&mut self, name: &str) -> Option<u16> {
+        let name = self.utf8(name)?;
+        self.add(CLASS, &[&name.to_be_bytes()])
+    }
+
+    fn method(&mut self, class: &str, name: &str, descriptor: &str) -> Option<u16> {
+        let class = self.class(class)?;
+        let (name, descriptor) = (self.utf8(name)?, self.utf8(descriptor)?);
+        let both = [&name.to_be_bytes()[..], &descriptor.to_be_bytes()];
+        let kind = self.add(NAME_AND_TYPE, &both)?;
+        self.add(METHOD, &[&class.to_be_bytes(), &kind.to_be_bytes()])
+    }
+}
+
+/// A method that has instructions.
+struct Method {
+    name: u16,
+    descriptor: u16,
+    /// Where its attribute `Code` begins.
+    code: usize,
+}
+
+/// Of the attribute `Code`: where its parts are, and what is in front of the instructions.
+const LENGTH: usize = 2;
+const STACK: usize = 6;
+const CODE_LENGTH: usize = 10;
+const INSTRUCTIONS: usize = 14;
+
+fn methods(bytes: &[u8], constants: &Constants) -> Option<Vec<Method>> {
+    // What the class may, which it is and which is its parent; then its interfaces.
+    let mut at = constants.end.checked_add(6)?;
+    let interfaces = usize::from(u16_at(bytes, at)?);
+    at = at.checked_add(interfaces.checked_mul(2)?)?.checked_add(2)?;
+    let mut methods = Vec::new();
+    for is_methods in [false, true] {
+        let count = u16_at(bytes, at)?;
+        at = at.checked_add(2)?;
+        for _ in 0..count {
+            let (name, descriptor) = (
+                u16_at(bytes, at.checked_add(2)?)?,
+                u16_at(bytes, at.checked_add(4)?)?,
+            );
+            let attributes = u16_at(bytes, at.checked_add(6)?)?;
+            at = at.checked_add(8)?;
+            for _ in 0..attributes {
+                if is_methods && constants.text(bytes, u16_at(bytes, at)?)? == b"Code" {
+                    methods.push(Method {
+                        name,
+                        descriptor,
+                        code: at,
+                    });
+                }
+                let length = u32_at(bytes, at.checked_add(LENGTH)?)? as usize;
+                at = at.checked_add(STACK)?.checked_add(length)?;
+            }
+        }
+    }
+    Some(methods)
+}
+
+impl Method {
+    fn instructions<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let length = u32_at(bytes, self.code.checked_add(CODE_LENGTH)?)? as usize;
+        let from = self.code.checked_add(INSTRUCTIONS)?;
+        bytes.get(from..from.checked_add(length)?)
+    }
+
+    /// Where the patch is put in at its end.
+    fn place(&self, bytes: &[u8], patch: &Patch) -> Option<usize> {
+        let instructions = self.instructions(bytes)?;
+        let (mut at, mut found, mut last) = (0usize, None, 0);
+        let (mut jumps, mut chooses) = (false, false);
+        while let Some(&code) = instructions.get(at) {
+            if code == patch.before {
+                // An early return would pass over what is put in.
+                if found.is_some() && (code::LRETURN..=code::RETURN).contains(&code) {
+                    return None;
+                }
+                found = Some(at);
+            }
+            jumps |= is_jump(code);
+            // Its table begins at a multiple of four.
+            chooses |= matches!(code, TABLE | LOOKUP);
+            last = at;
+            at = at.checked_add(length(instructions, at)?)?;
+        }
+        let handlers = self.code.checked_add(INSTRUCTIONS)?.checked_add(at)?;
+        let is_handled = u16_at(bytes, handlers)? != 0;
+        let can_begin = patch.begins.is_none() || !chooses && !is_handled;
+        found.filter(|&found| can_begin && (found == last || !jumps && !is_handled))
+    }
+
+    /// What the patch makes of the tables behind the instructions. Of a method that begins with a
+    /// call, the first frame of the stack moves; such a method has no handlers. Where variables are
+    /// is not said any more.
+    fn tables(&self, bytes: &[u8], constants: &mut Constants, begins: bool) -> Option<Vec<Edit>> {
+        const HANDLER: usize = 8;
+        let instructions = self.instructions(bytes)?.len();
+        let handlers = self
+            .code
+            .checked_add(INSTRUCTIONS)?
+            .checked_add(instructions)?;
+        let length = usize::from(u16_at(bytes, handlers)?).checked_mul(HANDLER)?;
+        let mut at = handlers.checked_add(2)?.checked_add(length)?;
+        let count = u16_at(bytes, at)?;
+        at = at.checked_add(2)?;
+        let mut edits = Vec::new();
+        for _ in 0..count {
+            match constants.text(bytes, u16_at(bytes, at)?)? {
+                b"StackMapTable" if begins => edits.push(moved(bytes, at.checked_add(STACK)?)?),
+                b"LocalVariableTable" | b"LocalVariableTypeTable" => {
+                    let unknown = constants.utf8("Hindcast")?.to_be_bytes();
+                    edits.push(Edit::in_place(at, unknown.into()));
+                }
+                _ => {}
+            }
+            let length = u32_at(bytes, at.checked_add(LENGTH)?)? as usize;
+            at = at.checked_add(STACK)?.checked_add(length)?;
+        }
+        Some(edits)
+    }
+
+    fn edits(&self, bytes: &[u8], all: Vec<(usize, Vec<u8>)>) -> Option<Vec<Edit>> {
+        let more: usize = all.iter().map(|(_, put_in)| put_in.len()).sum();
+        let more = u32::try_from(more).ok()?;
+        let at = |part: usize| self.code.checked_add(part);
+        let longer = |part: usize| Some(u32_at(bytes, at(part)?)?.checked_add(more)?.to_be_bytes());
+        let stack = u16_at(bytes, at(STACK)?)?.checked_add(STACK_MORE)?;
+        let mut edits = vec![
+            Edit::in_place(at(LENGTH)?, longer(LENGTH)?.into()),
+            Edit::in_place(at(STACK)?, stack.to_be_bytes().into()),
+            Edit::in_place(at(CODE_LENGTH)?, longer(CODE_LENGTH)?.into()),
+        ];
+        for (offset, by) in all {
+            edits.push(Edit {
+                at: at(INSTRUCTIONS)?.checked_add(offset)?,
+                replaces: 0,
+                by,
+            });
+        }
+        Some(edits)
+    }
+}
+
+/// The first frame of a table of them, behind a call more.
+fn moved(bytes: &[u8], table: usize) -> Option<Edit> {
+    const CALL: u8 = 3;
+    let frame = table.checked_add(2)?;
+    let distance = frame.checked_add(1)?;
+    match *bytes.get(frame)? {
+        kind @ (..=60 | 64..=124) => Some(Edit::in_place(frame, vec![kind.checked_add(CALL)?])),
+        247.. => {
+            let moved = u16_at(bytes, distance)?.checked_add(CALL.into())?;
+            Some(Edit::in_place(distance, moved.to_be_bytes().into()))
+        }
+        _ => None,
+    }
+}
+
+struct Edit {
+    at: usize,
+    replaces: usize,
+    by: Vec<u8>,
+}
+
+impl Edit {
+    fn in_place(at: usize, by: Vec<u8>) -> Self {
+        Self {
+            at,
+            replaces: by.len(),
+            by,
+        }
+    }
+}
+
+fn edited(bytes: &[u8], mut edits: Vec<Edit>) -> Option<Vec<u8>> {
+    edits.sort_by_key(|edit| edit.at);
+    let mut done = 0;
+    let mut all = Vec::with_capacity(bytes.len());
+    for edit in &edits {
+        all.extend(bytes.get(done..edit.at)?);
+        all.extend(&edit.by);
+        done = edit.at.checked_add(edit.replaces)?;
+    }
+    all.extend(bytes.get(done..)?);
+    Some(all)
+}
+
+const TABLE: u8 = 0xaa;
+const LOOKUP: u8 = 0xab;
+
+fn is_jump(code: u8) -> bool {
+    matches!(code, 0x99..=0xab | 0xc6..=0xc9)
+}
+
+/// How long the instruction is that begins here.
+fn length(instructions: &[u8], at: usize) -> Option<usize> {
+    const WIDE: u8 = 0xc4;
+    const WIDE_IINC: u8 = 0x84;
+    // Tables begin at a multiple of four.
+    let table = (at | 3).checked_add(1)?;
+    let word = |index: usize| {
+        let at = index.checked_mul(4)?.checked_add(table)?;
+        Some(u32_at(instructions, at)? as i32)
+    };
+    let words = |count: i32| usize::try_from(count).ok()?.checked_mul(4);
+    let head = table.checked_sub(at)?;
+    match *instructions.get(at)? {
+        TABLE => {
+            let count = word(2)?.checked_sub(word(1)?)?.checked_add(4)?;
+            head.checked_add(words(count)?)
+        }
+        LOOKUP => {
+            let count = word(1)?.checked_mul(2)?.checked_add(2)?;
+            head.checked_add(words(count)?)
+        }
+        WIDE => match *instructions.get(at.checked_add(1)?)? {
+            WIDE_IINC => Some(6),
+            _ => Some(4),
+        },
+        0x10 | 0x12 | 0x15..=0x19 | 0x36..=0x3a | 0xa9 | 0xbc => Some(2),
+        0x11 | 0x13 | 0x14 | 0x84 | 0x99..=0xa8 | 0xb2..=0xb8 | 0xbb | 0xbd | 0xc0 | 0xc1 => {
+            Some(3)
+        }
+        0xc6 | 0xc7 => Some(3),
+        0xc5 => Some(4),
+        0xb9 | 0xba | 0xc8 | 0xc9 => Some(5),
+        0x00..=0xc3 => Some(1),
+        _ => None,
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*bytes))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*bytes))
+}

@@ -1,0 +1,417 @@
+//! A Java machine, as far as it is asked: tables of functions, which JNI and JVMTI number.
+
+use std::ffi::CStr;
+
+use libc::{c_char, c_int, c_uchar, c_void};
+
+/// An object, a class or an array, as long as a native method runs.
+pub type Reference = *mut c_void;
+
+/// The function at a place of a table. All of them take what has the table first.
+macro_rules! function {
+    ($of:expr, $at:expr, fn($($kind:ty),*) -> $result:ty) => {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, $($kind),*) -> $result>(
+            *(*$of.cast::<*const *mut c_void>()).add($at),
+        )
+    };
+}
+
+/// A machine, by JNI's interface for who asks from outside.
+#[derive(Clone, Copy)]
+pub struct Machine(*mut c_void);
+
+/// A thread's way into its machine.
+#[derive(Clone, Copy)]
+pub struct Thread(*mut c_void);
+
+/// The way of tools into a machine.
+#[derive(Clone, Copy)]
+pub struct Tools(*mut c_void);
+
+/// A static native method.
+#[repr(C)]
+pub struct Native {
+    pub name: *const c_char,
+    pub descriptor: *const c_char,
+    pub function: *mut c_void,
+}
+
+type Created = unsafe extern "C" fn(*mut *mut c_void, c_int, *mut c_int) -> c_int;
+type FindClass = unsafe extern "C" fn(*mut c_void, *const c_char) -> Reference;
+
+const OK: c_int = 0;
+
+impl Machine {
+    /// The one of this process, if it has one.
+    pub fn of_process(library: *mut c_void) -> Option<Self> {
+        let (mut machine, mut count) = (std::ptr::null_mut(), 0);
+        // SAFETY: the function is as JNI says, and the memory is ours.
+        unsafe {
+            let found = libc::dlsym(library, c"JNI_GetCreatedJavaVMs".as_ptr());
+            if found.is_null() {
+                return None;
+            }
+            let created: Created = std::mem::transmute(found);
+            let done = created(&mut machine, 1, &mut count);
+            (done == OK && count > 0 && !machine.is_null()).then_some(Self(machine))
+        }
+    }
+
+    fn interface(self, version: c_int) -> Option<*mut c_void> {
+        const GET_ENV: usize = 6;
+        let mut found = std::ptr::null_mut();
+        // SAFETY: as JNI declares it.
+        let done = unsafe {
+            function!(self.0, GET_ENV, fn(*mut *mut c_void, c_int) -> c_int)(
+                self.0, &mut found, version,
+            )
+        };
+        (done == OK && !found.is_null()).then_some(found)
+    }
+
+    /// `None` if this thread is none of the machine's.
+    pub fn thread(self) -> Option<Thread> {
+        const VERSION: c_int = 0x0001_0006;
+        self.interface(VERSION).map(Thread)
+    }
+
+    pub fn tools(self) -> Option<Tools> {
+        const VERSION: c_int = 0x3001_0200;
+        self.interface(VERSION).map(Tools)
+    }
+}
+
+impl Thread {
+    /// # Safety
+    /// It is what a machine gave.
+    pub unsafe fn given(thread: *mut c_void) -> Self {
+        Self(thread)
+    }
+
+    /// A class of the runtime's own, which nobody need have used.
+    pub fn find(self, library: *mut c_void, name: &CStr) -> Option<Reference> {
+        // SAFETY: it is as every version since Java 8 declares it.
+        unsafe {
+            let found = libc::dlsym(library, c"JVM_FindClassFromBootLoader".as_ptr());
+            if found.is_null() {
+                return None;
+            }
+            let find: FindClass = std::mem::transmute(found);
+            let class = find(self.0, name.as_ptr());
+            (!self.was_refused() && !class.is_null()).then_some(class)
+        }
+    }
+
+    /// Whether something was thrown. It is forgotten.
+    fn was_refused(self) -> bool {
+        const EXCEPTION_CLEAR: usize = 17;
+        const EXCEPTION_CHECK: usize = 228;
+        // SAFETY: as JNI declares them.
+        unsafe {
+            let thrown = function!(self.0, EXCEPTION_CHECK, fn() -> c_uchar)(self.0) != 0;
+            if thrown {
+                function!(self.0, EXCEPTION_CLEAR, fn() -> ())(self.0);
+            }
+            thrown
+        }
+    }
+
+    /// Runs with references of its own, which end with it.
+    pub fn scoped<T>(self, run: impl FnOnce() -> Option<T>) -> Option<T> {
+        const PUSH: usize = 19;
+        const POP: usize = 20;
+        const REFERENCES: c_int = 32;
+        // SAFETY: as JNI declares them.
+        unsafe {
+            if function!(self.0, PUSH, fn(c_int) -> c_int)(self.0, REFERENCES) != OK {
+                self.was_refused();
+                return None;
+            }
+            let done = run();
+            function!(self.0, POP, fn(Reference) -> Reference)(self.0, std::ptr::null_mut());
+            done
+        }
+    }
+
+    /// Makes one of the runtime's own classes.
+    pub fn define(self, name: &CStr, bytes: &[u8], natives: &[Native]) -> Option<()> {
+        const DEFINE: usize = 5;
+        const REGISTER: usize = 215;
+        let length = c_int::try_from(bytes.len()).ok()?;
+        let count = c_int::try_from(natives.len()).ok()?;
+        // SAFETY: as JNI declares them.
+        unsafe {
+            let define = function!(
+                self.0,
+                DEFINE,
+                fn(*const c_char, Reference, *const u8, c_int) -> Reference
+            );
+            let nobody = std::ptr::null_mut();
+            let class = define(self.0, name.as_ptr(), nobody, bytes.as_ptr(), length);
+            if self.was_refused() || class.is_null() {
+                return None;
+            }
+            let register = function!(
+                self.0,
+                REGISTER,
+                fn(Reference, *const Native, c_int) -> c_int
+            );
+            let done = register(self.0, class, natives.as_ptr(), count);
+            (!self.was_refused() && done == OK).then_some(())
+        }
+    }
+
+    /// The place of a static field, if there is one.
+    fn field(self, class: Reference, name: &CStr, kind: &CStr) -> Option<*mut c_void> {
+        const FIND: usize = 144;
+        // SAFETY: as JNI declares it.
+        let found = unsafe {
+            function!(
+                self.0,
+                FIND,
+                fn(Reference, *const c_char, *const c_char) -> *mut c_void
+            )(self.0, class, name.as_ptr(), kind.as_ptr())
+        };
+        (!self.was_refused() && !found.is_null()).then_some(found)
+    }
+
+    pub fn set_long(self, class: Reference, name: &CStr, value: i64) -> Option<()> {
+        const SET: usize = 160;
+        let field = self.field(class, name, c"J")?;
+        // SAFETY: as JNI declares it, and the field is such a one.
+        unsafe {
+            function!(self.0, SET, fn(Reference, *mut c_void, i64) -> ())(
+                self.0, class, field, value,
+            )
+        };
+        Some(())
+    }
+
+    pub fn set_boolean(self, class: Reference, name: &CStr, value: bool) -> Option<()> {
+        const SET: usize = 155;
+        let field = self.field(class, name, c"Z")?;
+        // SAFETY: as JNI declares it, and the field is such a one.
+        unsafe {
+            function!(self.0, SET, fn(Reference, *mut c_void, c_uchar) -> ())(
+                self.0,
+                class,
+                field,
+                c_uchar::from(value),
+            );
+        }
+        Some(())
+    }
+
+    /// # Safety
+    /// It is an array.
+    pub unsafe fn length(self, array: Reference) -> usize {
+        const LENGTH: usize = 171;
+        // SAFETY: as JNI declares it.
+        let length = unsafe { function!(self.0, LENGTH, fn(Reference) -> c_int)(self.0, array) };
+        usize::try_from(length).unwrap_or(0)
+    }
+
+    /// # Safety
+    /// It is an array of bytes, and has so many from there on.
+    pub unsafe fn fill(self, array: Reference, from: usize, bytes: &[u8]) {
+        const SET: usize = 208;
+        // SAFETY: as JNI declares it; an array is no longer than such a number can be.
+        unsafe {
+            function!(self.0, SET, fn(Reference, c_int, c_int, *const u8) -> ())(
+                self.0,
+                array,
+                from as c_int,
+                bytes.len() as c_int,
+                bytes.as_ptr(),
+            );
+        }
+    }
+}
+
+/// What is called when a class is read: the class as bytes, and where other ones can be put.
+pub type Reads = unsafe extern "C" fn(
+    tools: *mut c_void,
+    thread: *mut c_void,
+    redefined: Reference,
+    loader: Reference,
+    name: *const c_char,
+    domain: Reference,
+    length: c_int,
+    bytes: *const u8,
+    new_length: *mut c_int,
+    new_bytes: *mut *mut u8,
+);
+
+impl Tools {
+    /// # Safety
+    /// It is what a machine gave.
+    pub unsafe fn given(tools: *mut c_void) -> Self {
+        Self(tools)
+    }
+
+    /// Whether the machine has begun to run its program, and not ended.
+    pub fn is_live(self) -> bool {
+        const GET_PHASE: usize = 132;
+        const LIVE: c_int = 4;
+        let mut phase = 0;
+        // SAFETY: as JVMTI declares it.
+        let done =
+            unsafe { function!(self.0, GET_PHASE, fn(*mut c_int) -> c_int)(self.0, &mut phase) };
+        done == OK && phase == LIVE
+    }
+
+    /// Reads classes once more, with a function that is called for each.
+    pub fn read_again(self, classes: &[Reference], reads: Reads) -> Option<()> {
+        const SET_MODE: usize = 1;
+        const SET_CALLBACKS: usize = 121;
+        const ADD_CAPABILITIES: usize = 141;
+        const RETRANSFORM: usize = 151;
+        /// Bits: objects can have tags, and classes can be read again.
+        const CAPABILITIES: [u32; 4] = [1, 1 << (37 - 32), 0, 0];
+        /// Behind the machine's beginning, its end, and the beginnings and ends of threads.
+        const READS: usize = 4;
+        const EVENT: c_int = 54;
+        let mut callbacks = [std::ptr::null_mut::<c_void>(); 40];
+        *callbacks.get_mut(READS)? = reads as *mut c_void;
+        let count = c_int::try_from(classes.len()).ok()?;
+        // SAFETY: as JVMTI declares them. It copies what it is given.
+        unsafe {
+            let add = function!(self.0, ADD_CAPABILITIES, fn(*const u32) -> c_int);
+            let set = function!(
+                self.0,
+                SET_CALLBACKS,
+                fn(*const *mut c_void, c_int) -> c_int
+            );
+            let mode = function!(self.0, SET_MODE, fn(c_int, c_int, Reference) -> c_int);
+            let again = function!(self.0, RETRANSFORM, fn(c_int, *const Reference) -> c_int);
+            let size = size_of_val(&callbacks) as c_int;
+            let all = std::ptr::null_mut();
+            let is_ready = add(self.0, CAPABILITIES.as_ptr()) == OK
+                && set(self.0, callbacks.as_ptr(), size) == OK
+                && mode(self.0, 1, EVENT, all) == OK;
+            let done = is_ready && again(self.0, count, classes.as_ptr()) == OK;
+            mode(self.0, 0, EVENT, all);
+            done.then_some(())
+        }
+    }
+
+    /// Memory that the machine gives back.
+    pub fn copy(self, bytes: &[u8]) -> Option<*mut u8> {
+        const ALLOCATE: usize = 45;
+        let size = i64::try_from(bytes.len()).ok()?;
+        let mut memory = std::ptr::null_mut::<u8>();
+        // SAFETY: as JVMTI declares it; there is room for so many bytes.
+        unsafe {
+            let done = function!(self.0, ALLOCATE, fn(i64, *mut *mut u8) -> c_int)(
+                self.0,
+                size,
+                &mut memory,
+            );
+            if done != OK || memory.is_null() {
+                return None;
+            }
+            memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        Some(memory)
+    }
+
+    /// The methods that the thread is in, the innermost first, as far as there is room.
+    pub fn methods<const N: usize>(self) -> ([usize; N], usize) {
+        const GET_STACK_TRACE: usize = 103;
+        // A method, and where in it.
+        let mut frames = [[0usize; 2]; N];
+        let mut count = 0;
+        // SAFETY: as JVMTI declares it; no thread is the one that calls.
+        let done = unsafe {
+            function!(
+                self.0,
+                GET_STACK_TRACE,
+                fn(Reference, c_int, c_int, *mut [usize; 2], *mut c_int) -> c_int
+            )(
+                self.0,
+                std::ptr::null_mut(),
+                0,
+                N as c_int,
+                frames.as_mut_ptr(),
+                &mut count,
+            )
+        };
+        let count = if done == OK {
+            usize::try_from(count).unwrap_or(0)
+        } else {
+            0
+        };
+        (frames.map(|[method, _]| method), count)
+    }
+
+    /// What a method and its class are called.
+    ///
+    /// # Safety
+    /// It is a method of a class that is loaded.
+    pub unsafe fn names<T>(self, method: usize, name: impl FnOnce(&[u8], &[u8]) -> T) -> Option<T> {
+        const CLASS_OF: usize = 64;
+        const METHOD_NAME: usize = 63;
+        const CLASS_NAME: usize = 47;
+        const DEALLOCATE: usize = 46;
+        let none = std::ptr::null_mut::<*mut c_char>();
+        let (mut class, mut own, mut of_class) = (
+            none.cast::<c_void>(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        );
+        // SAFETY: as JVMTI declares them; the texts are freed, or null.
+        unsafe {
+            let class_of = function!(self.0, CLASS_OF, fn(usize, *mut Reference) -> c_int);
+            let text = function!(
+                self.0,
+                CLASS_NAME,
+                fn(Reference, *mut *mut c_char, *mut *mut c_char) -> c_int
+            );
+            let own_text = function!(
+                self.0,
+                METHOD_NAME,
+                fn(usize, *mut *mut c_char, *mut *mut c_char, *mut *mut c_char) -> c_int
+            );
+            let free = function!(self.0, DEALLOCATE, fn(*mut c_char) -> c_int);
+            let found = class_of(self.0, method, &mut class) == OK
+                && own_text(self.0, method, &mut own, none, none) == OK
+                && text(self.0, class, &mut of_class, none) == OK;
+            let named = found.then(|| {
+                name(
+                    CStr::from_ptr(of_class).to_bytes(),
+                    CStr::from_ptr(own).to_bytes(),
+                )
+            });
+            free(self.0, own);
+            free(self.0, of_class);
+            named
+        }
+    }
+
+    /// What an object is marked with; 0: nothing.
+    pub fn mark(self, object: Reference) -> i64 {
+        const GET_TAG: usize = 105;
+        let mut mark = 0;
+        // SAFETY: as JVMTI declares it.
+        unsafe {
+            function!(self.0, GET_TAG, fn(Reference, *mut i64) -> c_int)(self.0, object, &mut mark)
+        };
+        mark
+    }
+
+    pub fn set_mark(self, object: Reference, mark: i64) {
+        const SET_TAG: usize = 106;
+        // SAFETY: as JVMTI declares it.
+        unsafe { function!(self.0, SET_TAG, fn(Reference, i64) -> c_int)(self.0, object, mark) };
+    }
+
+    pub fn end(self) {
+        const DISPOSE: usize = 126;
+        // SAFETY: as JVMTI declares it. It is not used from here on.
+        unsafe { function!(self.0, DISPOSE, fn() -> c_int)(self.0) };
+    }
+
+    pub fn address(self) -> *mut c_void {
+        self.0
+    }
+}

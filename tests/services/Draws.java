@@ -1,0 +1,70 @@
+import com.sun.net.httpserver.HttpServer;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.security.SecureRandom;
+import java.time.Instant;
+import java.util.Date;
+import java.util.Map;
+import java.util.Random;
+import java.util.Set;
+import java.util.SplittableRandom;
+import java.util.TreeMap;
+import java.util.UUID;
+import java.util.concurrent.Callable;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadLocalRandom;
+
+/** Answers with what a way to draw, or to read the clock, gives: java Draws.java PORT. GET / lists the ways. */
+public class Draws {
+    static final SecureRandom SHARED = new SecureRandom();
+    static final TreeMap<String, Callable<Object>> WAYS = new TreeMap<>();
+
+    /** Programs compute keys so: it gives what its seed says. */
+    static int seeded() throws Exception {
+        SecureRandom generator = SecureRandom.getInstance("SHA1PRNG");
+        generator.setSeed(7);
+        return generator.nextInt();
+    }
+
+    static {
+        WAYS.put("secure", () -> SHARED.nextLong());
+        WAYS.put("own", () -> new SecureRandom().nextLong());
+        WAYS.put("strong", () -> SecureRandom.getInstanceStrong().nextLong());
+        WAYS.put("seed", () -> new java.math.BigInteger(SHARED.generateSeed(16)));
+        WAYS.put("sha1", () -> SecureRandom.getInstance("SHA1PRNG").nextLong());
+        WAYS.put("drbg", () -> SecureRandom.getInstance("DRBG").nextLong());
+        WAYS.put("uuid", () -> UUID.randomUUID());
+        WAYS.put("random", () -> new Random().nextLong());
+        WAYS.put("splittable", () -> new SplittableRandom().nextLong());
+        WAYS.put("local", () -> ThreadLocalRandom.current().nextLong());
+        WAYS.put("math", () -> Math.random() + StrictMath.random());
+        WAYS.put("instant", () -> Instant.now());
+        WAYS.put("date", () -> new Date().getTime() + " " + System.nanoTime() * 0);
+        // As many as there are, since a service may say them in any order.
+        WAYS.put("order", () -> Map.of("a", 1, "b", 2, "c", 3, "d", 4) + "" + Set.of(5, 6) + UUID.randomUUID());
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        int port = Integer.parseInt(arguments[0]);
+        HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), port), 0);
+        server.setExecutor(Executors.newFixedThreadPool(4));
+        int seeded = seeded();
+        server.createContext("/", exchange -> {
+            String way = exchange.getRequestURI().getPath().substring(1);
+            String answer;
+            int status = 200;
+            try {
+                answer = way.isEmpty()
+                        ? "[\"" + String.join("\",\"", WAYS.keySet()) + "\"]"
+                        : "\"" + WAYS.get(way).call() + "\"";
+                status = seeded() == seeded ? 200 : 500;
+            } catch (Exception error) {
+                throw new RuntimeException(error);
+            }
+            exchange.sendResponseHeaders(status, answer.length());
+            exchange.getResponseBody().write(answer.getBytes());
+            exchange.close();
+        });
+        server.start();
+    }
+}
