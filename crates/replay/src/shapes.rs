@@ -22,6 +22,8 @@ pub struct Shapes {
     reads: HashMap<u64, String>,
     /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
     setting_up: HashSet<ShapeId>,
+    /// Whether one of all their statements may change the catalog.
+    pub define: bool,
     /// The tables that its statements name as those they write.
     pub targets: HashMap<ShapeId, Vec<String>>,
     /// Hashes of its statements but for those that begin it.
@@ -66,6 +68,9 @@ impl Shapes {
             if own().next().is_some() && own().all(sets_up) {
                 shapes.setting_up.insert(shape.id);
             }
+            let defines =
+                |one: &Statement| matches!(one.kind, Kind::Utility | Kind::Call | Kind::Do);
+            shapes.define |= statements.iter().any(defines);
             let reads = |one: &&Statement| one.takes_snapshot && only_reads(one);
             let text = |one: &Statement| (one.fingerprint.hash, one.fingerprint.text.clone());
             let reads = statements.iter().filter(reads).map(text);

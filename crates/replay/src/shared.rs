@@ -108,17 +108,22 @@ impl Shared {
         let recorded = self.recording.transaction(tx);
         let isolation = Some(recorded.isolation);
         let looks = self.looks(tx);
+        // There may be a read among them that another request did originally, or one less.
+        let statements = looks.as_ref().map(|_| self.statements(tx));
+        let statements = statements.unwrap_or_default();
         if self.only_reads(tx) {
             return Ok(Pins {
                 isolation,
                 reads_only: true,
                 looks,
+                statements,
                 ..Pins::default()
             });
         }
         Ok(Pins {
             isolation,
             looks,
+            statements,
             now: recorded.now,
             sequence_values: self.sequence_values(tx)?,
             ..Pins::default()
@@ -130,10 +135,7 @@ impl Shared {
     fn pins_of_changed(&self, tx: Tx) -> Result<Pins, Unreadable> {
         let recorded = self.recording.transaction(tx);
         let looks = self.looks(tx);
-        let statements = self.monitor.with(|coordinator| {
-            let statements = coordinator.shapes().statements(recorded.shape);
-            statements.unwrap_or_default().to_vec()
-        });
+        let statements = self.statements(tx);
         let acts_late = self.recording.lost_a_conflict(tx);
         let own = recorded
             .request
@@ -165,6 +167,15 @@ impl Shared {
             looks,
             statements,
             ..Pins::default()
+        })
+    }
+
+    /// The hashes of a recorded transaction's statements.
+    fn statements(&self, tx: Tx) -> Vec<u64> {
+        let shape = self.recording.transaction(tx).shape;
+        self.monitor.with(|coordinator| {
+            let statements = coordinator.shapes().statements(shape);
+            statements.unwrap_or_default().to_vec()
         })
     }
 

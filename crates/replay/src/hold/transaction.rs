@@ -12,7 +12,7 @@ use hindcast_wire::sql::{self, Statement};
 
 use super::places::Places;
 use crate::looks::Stretch;
-use crate::shapes::only_reads;
+use crate::shapes::{only_reads, sets_up};
 use crate::transaction::{Claim, Ended, EndedAs, Looking, error_text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,13 +207,18 @@ impl Open {
         self.places = Places::new(recorded, &self.statements);
     }
 
-    /// The look that begins with the statement that is sent next, or with one before it.
+    /// The look that begins with the statement that is sent next, or with one before it. What asks
+    /// for what the catalog says does not wait for it, but the next statement does: services fill
+    /// caches so that all of their requests use, and let the others wait meanwhile.
     pub fn next_look(&mut self, statement: &Statement) -> Option<u32> {
         let next = self
             .places
             .next(self.statements(), statement.fingerprint.hash);
         let begun = self.looks.partition_point(|look| look.first <= next);
         let next = (self.asked.max(self.looked)..begun).next_back();
+        if next.is_some() && sets_up(statement) {
+            return None;
+        }
         self.asked = begun.max(self.asked);
         next.map(|nth| nth as u32)
     }

@@ -75,6 +75,26 @@ fn a_read_that_moved_does_not_stand_for_one_behind_a_write() {
 }
 
 #[test]
+fn what_the_catalog_says_waits_for_nobody_where_nothing_is_defined() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 2 5..9 xid 100 sees 100: UPDATE t SET a = $1
+         tx 1 10..20 sees 101: SELECT attname FROM pg_attribute
+         tx 1 30..40 xid 101 sees 101: UPDATE t SET a = $1",
+        "claim 1 SELECT attname FROM pg_attribute
+         claim 1 UPDATE t SET a = 7
+         counts",
+        expect![[r#"
+            claim 1 SELECT attname FROM pg_attribute => Outside +1
+            claim 1 UPDATE t SET a = 7 => Run(Tx(2)) +1
+            counts => Counts { transactions: 3, transactions_done: 1, served: 0, ghosts: 0, read_committed: 0, divergences: 0 }
+        "#]],
+    );
+}
+
+#[test]
 fn a_read_that_comes_nowhere_is_missing() {
     check(
         RECORDED,
