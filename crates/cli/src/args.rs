@@ -150,8 +150,9 @@ pub struct RecordArgs {
     /// time to look at it. If it is more, some of it is lost, and the recording says so
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     pub spool_max: u64,
-    /// Keep response bodies up to this size; longer ones leave a digest
-    #[arg(long, value_name = "BYTES", default_value_t = 1024)]
+    /// Keep response bodies up to this size, and of what is no text up to 1 KiB; longer ones leave
+    /// a digest
+    #[arg(long, value_name = "BYTES", default_value_t = 65536)]
     pub response_body_max: usize,
     /// Leave this out of the recording: header:NAME, cookie:NAME, field:NAME (a JSON key or a form
     /// field), json:/pointer, column:NAME or cards; may be given more than once

@@ -205,7 +205,7 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
                     "{see}; if this is noise, `--ignore json:/POINTER` or `--ignore body:REGEX`"
                 ),
                 None => format!(
-                    "{see}; the recorded body was longer than --response-body-max, only its digest is known"
+                    "{see}; the recorded body was longer than --response-body-max, or no text: only its digest is known"
                 ),
             };
             (body(expected), body(actual), hint)

@@ -58,15 +58,32 @@ pub struct Arrival {
 pub struct Limits {
     /// A longer request body goes through, but the request cannot be replayed.
     pub request_body_max: usize,
-    /// Of a longer response body only digest and length are kept.
+    /// Of a longer response body only digest and length are kept; also of one of more than
+    /// 1 KiB that is no text.
     pub response_body_max: usize,
 }
+
+/// What differs in an image, nobody reads.
+const OPAQUE_BODY_MAX: usize = 1 << 10;
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             request_body_max: 1 << 20,
-            response_body_max: 1 << 10,
+            response_body_max: 64 << 10,
+        }
+    }
+}
+
+impl Limits {
+    /// How long the body of a response with these headers may be to be kept.
+    fn response_body_max(&self, headers: &HeaderMap) -> usize {
+        const TEXT: [&str; 5] = ["text/", "json", "xml", "javascript", "urlencoded"];
+        let kind = headers.get(header::CONTENT_TYPE);
+        let kind = kind.map(|kind| String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase());
+        match kind.is_none_or(|kind| TEXT.iter().any(|text| kind.contains(text))) {
+            true => self.response_body_max,
+            false => self.response_body_max.min(OPAQUE_BODY_MAX),
         }
     }
 }
@@ -272,15 +289,16 @@ pub(crate) struct PassedResponse {
 impl PassedResponse {
     pub fn begin(status: u16, headers: HeaderMap, limits: Limits, redactor: &Redactor) -> Self {
         let looked_into = redactor.wants(&headers);
+        let kept_max = match looked_into {
+            true => BODY_BYTES_MAX,
+            false => limits.response_body_max(&headers),
+        };
         Self {
             status,
             headers,
             digest: BodyDigest::default(),
             kept: Some(Vec::new()),
-            kept_max: match looked_into {
-                true => BODY_BYTES_MAX,
-                false => limits.response_body_max,
-            },
+            kept_max,
             looked_into,
         }
     }
@@ -323,7 +341,7 @@ impl PassedResponse {
             headers,
             body_digest: compared.0,
             body_bytes: compared.1,
-            body: kept.filter(|body| body.len() <= limits.response_body_max),
+            body: kept.filter(|body| body.len() <= limits.response_body_max(&self.headers)),
         }
     }
 }
@@ -354,5 +372,28 @@ pub(crate) fn upgraded(protocol: Option<&HeaderValue>) -> Response {
 pub(crate) fn connected() -> Response {
     Response::Unrecorded {
         reason: "CONNECT is for proxies".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_is_no_text_less_is_kept() {
+        let limits = Limits::default();
+        let kept = |kind: Option<&'static str>| {
+            let kind = kind.map(|kind| (header::CONTENT_TYPE, HeaderValue::from_static(kind)));
+            limits.response_body_max(&kind.into_iter().collect())
+        };
+        for text in [
+            "text/html; charset=utf-8",
+            "application/problem+json",
+            "Text/CSV",
+        ] {
+            assert_eq!(kept(Some(text)), 64 << 10, "{text}");
+        }
+        assert_eq!(kept(None), 64 << 10);
+        assert_eq!(kept(Some("image/png")), 1 << 10);
     }
 }
