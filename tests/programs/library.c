@@ -1,4 +1,4 @@
-/* Loaded by dlopen.c while it runs. */
+/* Loaded by dlopen.c and deepbind.c while they run. */
 #include "see.h"
 #include <time.h>
 
@@ -13,3 +13,5 @@ long ask_the_time(int *count) {
     *count = loads;
     return now.tv_nsec;
 }
+
+void drop(void *block) { free(block); }

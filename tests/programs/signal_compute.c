@@ -1,4 +1,4 @@
-/* A loop without calls that only a handler ends: recording ends with a word, the program does not hang. */
+/* A loop without calls that only a handler ends. */
 #include "see.h"
 #include <signal.h>
 #include <unistd.h>

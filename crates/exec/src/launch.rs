@@ -9,7 +9,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -163,6 +163,15 @@ impl Stage {
             preload,
             board: shared,
         })
+    }
+
+    /// The board's file, by which a process of this run can be told.
+    pub fn board_file(&self) -> Option<BorrowedFd<'_>> {
+        let board = |(_, number): &&(OwnedFd, RawFd)| *number == descriptors::BOARD;
+        self.descriptors
+            .iter()
+            .find(board)
+            .map(|(file, _)| file.as_fd())
     }
 
     /// The environment of the program: its own, with our libraries before those that it preloads

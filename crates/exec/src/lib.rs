@@ -25,6 +25,7 @@ pub mod check;
 pub mod elf;
 pub mod error;
 pub mod gdb;
+pub mod keeper;
 pub mod launch;
 pub mod log;
 pub mod preflight;

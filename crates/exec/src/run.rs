@@ -14,6 +14,7 @@ use hindcast_interpose::c::stubbed;
 pub use crate::error::ExecError;
 use crate::error::system;
 use crate::gdb::{self, Debugger};
+use crate::keeper::Keeper;
 use crate::launch::{self, Image, Interface, Manner, Stage};
 use crate::log::{self, LogError, Process};
 use crate::preflight;
@@ -275,6 +276,22 @@ fn choose(made: &mut Config, cache: bool, reproduce: Option<&Path>, sqlite3: boo
     made.stderr = file_id(2);
 }
 
+/// What the recording says about how exact a replay of it is.
+pub fn inexact(folder: &Path) -> Vec<Warning> {
+    let processes = log::processes(folder).unwrap_or_default();
+    let of = |process: &Process| {
+        let lines = process.header.warnings.as_str().lines();
+        let inexact = lines.filter(|line| line.contains(hindcast_execlog::files::INEXACT));
+        inexact
+            .map(|text| Warning::Noted {
+                process: process.name.clone(),
+                text: text.to_owned(),
+            })
+            .collect::<Vec<_>>()
+    };
+    processes.iter().flat_map(of).collect()
+}
+
 /// Looks at what was recorded, and gives back the room behind the logs of what has ended.
 fn conclude(folder: &Path) -> Vec<Warning> {
     let processes = match log::processes(folder) {
@@ -365,6 +382,11 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
         &library,
         &own,
     )?;
+    let _keeper = stage
+        .board_file()
+        .map(Keeper::start)
+        .transpose()
+        .map_err(system("no process to end the replay with hindcast"))?;
     watch::adopt_orphans().map_err(system("orphans cannot be adopted"))?;
     let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
     if let Some(debugger) = &options.debugger {

@@ -51,6 +51,10 @@ pub enum End {
     Detached = 4,
 }
 
+/// What a warning says when a replay does the same from some event on, but not at the same
+/// instructions.
+pub const INEXACT: &str = "a replay is not exact from";
+
 /// The file `process` of a process folder.
 #[repr(C)]
 pub struct ProcessHeader {

@@ -86,6 +86,7 @@ programs! {
     heap_limit;
     heap_threads: Case { threads: 73, ..PLAIN };
     instructions: Case { threads: 2, ..PLAIN };
+    interfaces;
     large;
     leave_by_return as "leave": Case { arguments: &["return"], code: 3, ..PLAIN };
     leave_by_exit as "leave": Case { arguments: &["exit"], code: 4, ..PLAIN };
@@ -125,6 +126,7 @@ const ELSEWHERE: &[&str] = &[
     "after_detach",
     "cancel",
     "coherent",
+    "deepbind",
     "dlopen",
     "fetch",
     "hello",
@@ -161,6 +163,15 @@ fn dlopen() {
     let library = programs::compiled_as("library", "library.so", &["-shared", "-fPIC"]);
     let program = Program::new(programs::compiled("dlopen")).args([library]);
     scene("dlopen")
+        .assert_records_and_replays(&program)
+        .assert_code(0);
+}
+
+#[test]
+fn deepbind() {
+    let library = programs::compiled_as("library", "library_deep.so", &["-shared", "-fPIC"]);
+    let program = Program::new(programs::compiled("deepbind")).args([library]);
+    scene("deepbind")
         .assert_records_and_replays(&program)
         .assert_code(0);
 }

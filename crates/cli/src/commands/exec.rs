@@ -138,6 +138,8 @@ fn replay(args: ExecArgs) -> Result<Exit, CliError> {
         stall_timeout: args.stall_timeout,
         debugger,
     };
+    let inexact = run::inexact(&options.folder);
+    eprint!("{}", render::warnings(&inexact, &options.folder));
     let replayed =
         run::replay(&options).map_err(|error| cannot("the recording was not replayed", &error))?;
     eprint!("{}", render::replayed(&replayed, &options.folder));

@@ -19,7 +19,14 @@ pub fn recorded(recorded: &Recorded, folder: &Path) -> String {
     if let Some(report) = &recorded.report {
         text.push_str(&divergence(report, folder));
     }
-    for warning in &recorded.warnings {
+    text.push_str(&warnings(&recorded.warnings, folder));
+    text
+}
+
+/// What there is to say about a recording.
+pub fn warnings(warnings: &[Warning], folder: &Path) -> String {
+    let mut text = String::new();
+    for warning in warnings {
         let _ = match warning {
             Warning::NothingRecorded => writeln!(
                 text,

@@ -4,9 +4,12 @@
 //! selector. The handler does what a stub would have done, by the call's number, and resumes the
 //! program behind the instruction.
 
+use std::sync::atomic::Ordering;
+
 use crate::doors::{by_hand, generated, memory, process, signals, threads};
 use crate::mechanism::call::Call;
 use crate::mechanism::divergence::{self, Actual};
+use crate::mechanism::signals::timer::watch;
 use crate::mechanism::signals::{at_boundary, kernel};
 use crate::raw::{self, errno, set_errno};
 use crate::state::mode::{Mode, mode};
@@ -67,6 +70,8 @@ extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     // runs pass. `system` sets actions only where no other thread is in it.
     if !executed_in_both_runs(number) && number != libc::SYS_rt_sigaction {
         at_boundary(thread);
+    } else if mode() == Mode::Record && thread.signals.due.load(Ordering::Relaxed) != 0 {
+        watch(thread);
     }
     set_errno(saved);
 }

@@ -21,11 +21,6 @@ pub enum Reason {
     Seccomp,
     IoUring,
     TooManyThreads,
-    /// The program computed for so long without a call that a signal could not wait for one.
-    SignalWaited {
-        signal: i32,
-        address: usize,
-    },
     /// Something else, in words that complete "recording ended because …".
     Other(&'static str),
 }
@@ -51,12 +46,6 @@ impl fmt::Display for Reason {
             ),
             Reason::TooManyThreads => {
                 write!(formatter, "the process has had more than 65,536 threads")
-            }
-            Reason::SignalWaited { signal, address } => {
-                write!(
-                    formatter,
-                    "signal {signal} arrived while the program computed at {address:#x} and made no call at which it could be delivered"
-                )
             }
             Reason::Other(words) => write!(formatter, "{words}"),
         }

@@ -2,6 +2,9 @@
 //!
 //! jemalloc creates its background thread with a function that it finds so, and a process whose
 //! threads are not all known cannot be recorded.
+//!
+//! `dlopen` with `RTLD_DEEPBIND`, as PHP loads its extensions: what they call would be looked up in
+//! libc first, and memory of our `malloc` would come to libc's `free`. So that flag is taken away.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_void};
@@ -109,22 +112,51 @@ unsafe extern "C" fn ours(handle: *mut c_void, name: *const c_char) -> *mut c_vo
 }
 
 fn real() -> Lookup {
-    let mut real = REAL.load(Ordering::Acquire);
+    // SAFETY: the function of this name has this type.
+    unsafe { std::mem::transmute::<*mut c_void, Lookup>(libcs(&REAL, c"dlsym")) }
+}
+
+/// A function of the loader's, as libc has it.
+fn libcs(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let mut real = known.load(Ordering::Acquire);
     if real.is_null() {
         // SAFETY: C strings. `dlvsym` is not ours, so this finds libc's. Its version is that of
-        // glibc 2.34, where `dlsym` moved into libc, or the first one.
+        // glibc 2.34, where the loader's functions moved into libc, or the first one.
         real = unsafe {
-            let moved = libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.34".as_ptr());
+            let moved = libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.34".as_ptr());
             if moved.is_null() {
-                libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr())
+                libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.2.5".as_ptr())
             } else {
                 moved
             }
         };
-        REAL.store(real, Ordering::Release);
+        known.store(real, Ordering::Release);
     }
-    // SAFETY: the function of this name has this type.
-    unsafe { std::mem::transmute::<*mut c_void, Lookup>(real) }
+    real
+}
+
+// Where libc looks for a library depends on who calls it, too.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlopen(path: *const c_char, flags: i32) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "and esi, {keep}",
+        "jmp rax",
+        real = sym real_dlopen,
+        keep = const !libc::RTLD_DEEPBIND,
+    )
+}
+
+extern "C" fn real_dlopen() -> *mut c_void {
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    libcs(&REAL, c"dlopen")
 }
 
 /// Libc as the loader has it. In system space.

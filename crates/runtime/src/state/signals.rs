@@ -21,9 +21,14 @@ pub struct ThreadSignals {
     /// Stack pointer of the program when it entered the call that the thread is in.
     pub stack: usize,
     pub queue: Queue,
-    /// The kernel's timer that ends recording when a signal waits too long; negative: not made
+    /// The kernel's timer for a signal that waits while the thread computes; negative: not made
     /// yet.
     pub timer: i32,
+    /// The timer runs.
+    pub watched: bool,
+    /// How many handlers the thread is in. One that was left by a jump counts for ever, as it does
+    /// in replay.
+    pub depth: u64,
 }
 
 impl ThreadSignals {
@@ -38,6 +43,8 @@ impl ThreadSignals {
             stack: 0,
             queue: Queue::new(),
             timer: -1,
+            watched: false,
+            depth: 0,
         }
     }
 
@@ -92,13 +99,11 @@ impl Queue {
         }
     }
 
-    /// A signal that is not one of the real-time ones and waits already is the same signal, as in
-    /// the kernel. What does not fit is lost, as it would be beyond the kernel's own limit.
+    /// The kernel has delivered it: without us its handler would have run by now, so one that waits
+    /// here already does not stand for it. What does not fit is lost, as it would be beyond the
+    /// kernel's own limit.
     pub fn push(&mut self, queued: Queued) {
-        let waits = self.entries[..self.length]
-            .iter()
-            .any(|entry| entry.signal == queued.signal);
-        if self.length < QUEUE_MAX && (queued.signal >= 32 || !waits) {
+        if self.length < QUEUE_MAX {
             self.entries[self.length] = queued;
             self.length += 1;
         }

@@ -161,6 +161,8 @@ const TUNSETIFF: u32 = 0x4004_54ca;
 const FS_IOC_FIEMAP: u32 = 0xc020_660b;
 /// `struct ifreq`
 const IFREQ_BYTES: usize = 40;
+/// `struct arpreq`
+const ARPREQ_BYTES: usize = 68;
 
 fn ioctl_argument(request: u32) -> Argument {
     match request {
@@ -186,7 +188,15 @@ fn ioctl_argument(request: u32) -> Argument {
         0x8906 | 0x8907 => Argument::Out(16),
         SIOCGIFCONF | SIOCETHTOOL => Argument::Unknown,
         0x890b | 0x890c => Argument::InOpaque,
-        0x8910..=0x897f | TUNSETIFF => Argument::Out(IFREQ_BYTES),
+        // SIOCGSKNS, SIOCOUTQNSD; then what takes a `struct arpreq`.
+        0x894c => Argument::NewDescriptor,
+        0x894b => Argument::Out(4),
+        0x8953..=0x8955 | 0x8960..=0x8962 => Argument::Out(ARPREQ_BYTES),
+        // SIOCGIFBR, SIOCSIFBR, SIOCWANDEV: what they take leads on to more.
+        0x8940 | 0x8941 | 0x894a => Argument::Unknown,
+        0x8910..=0x8939 | 0x8942..=0x8949 | 0x8970 | 0x8971 | TUNSETIFF => {
+            Argument::Out(IFREQ_BYTES)
+        }
         0x8b00..=0x8bff => Argument::Unknown,
         // Block devices.
         0x125d | 0x1262 | 0x1266 => Argument::Number,

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use hindcast_execlog::event::Kind;
 
-use crate::mechanism::detach::{self, Reason};
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::instructions;
 use crate::mechanism::signals::timer::{is_ours, send, watch};
@@ -122,8 +121,8 @@ unsafe fn call(
 /// A signal that an instruction of the program raised, and every `SIGSYS` that is not from the
 /// dispatch of system calls.
 pub fn synchronous_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
-    // SAFETY: the kernel passes both.
-    let (code, registers) = unsafe { ((*info).si_code, &(*context).uc_mcontext.gregs) };
+    // SAFETY: the kernel passes it.
+    let code = unsafe { (*info).si_code };
     // SAFETY: this is the kernel's argument.
     if unsafe { probe::recover(context) } {
         return;
@@ -136,9 +135,7 @@ pub fn synchronous_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut 
     }
     if signal == libc::SIGSYS && is_ours(code, info) {
         return match thread {
-            Some(thread) if mode() == Mode::Record => {
-                overdue(thread, registers[libc::REG_RIP as usize] as usize)
-            }
+            Some(thread) if mode() == Mode::Record => overdue(thread, context),
             _ => flush(),
         };
     }
@@ -262,21 +259,21 @@ pub extern "C" fn libcs_own(
     set_errno(saved);
 }
 
-/// The timer of [`watch`] has run out.
-fn overdue(thread: &mut Current, instruction: usize) {
+/// The timer of [`watch`] has run out: no call ended meanwhile, and the signal waits no longer.
+fn overdue(thread: &mut Current, context: *mut libc::ucontext_t) {
+    thread.signals.watched = false;
     if thread.signals.due.load(Ordering::Relaxed) == 0 {
         return;
     }
+    // SAFETY: the kernel's context.
+    let instruction = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] } as usize;
     let (start, length) = raw::text_range();
     let computes = thread.selector.load(Ordering::Relaxed) == REPLAY
         && !(start..start + length).contains(&instruction);
     if computes {
-        let queued = thread.signals.queue.entries[0];
-        delivery::log_waited(thread, &queued);
-        detach::detach(Reason::SignalWaited {
-            signal: queued.signal,
-            address: instruction,
-        });
+        let saved = errno();
+        delivery::while_computing(thread, context);
+        set_errno(saved);
     } else {
         watch(thread);
     }

@@ -1,11 +1,12 @@
 //! Calling the program's handlers, in both runs.
 
 use std::arch::{asm, global_asm};
-use std::sync::atomic::Ordering;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_execlog::Event;
 use hindcast_execlog::event::Kind;
-use hindcast_execlog::files::End;
+use hindcast_execlog::files::{End, INEXACT};
 
 use super::{actions, kernel, timer};
 use crate::mechanism::divergence::{self, Actual};
@@ -27,8 +28,9 @@ enum Place {
     Boundary = 0,
     /// Before the event of the call that the thread was in.
     Inside = 1,
-    /// Nowhere that could be found again: recording ends here.
-    Nowhere = 2,
+    /// While the thread computed, at an instruction that cannot be found again. Replay delivers it
+    /// at the boundary before, and is not exact from there on.
+    Computing = 2,
 }
 
 /// The payload of [`Kind::Signal`].
@@ -43,6 +45,8 @@ struct Delivered {
     place: u32,
     /// How many boundaries the thread had passed.
     boundary: u32,
+    /// How many handlers it was in.
+    depth: u64,
 }
 
 impl Delivered {
@@ -52,6 +56,19 @@ impl Delivered {
         }
         // SAFETY: plain data of that size.
         Some(unsafe { event.payload.as_ptr().cast::<Delivered>().read_unaligned() })
+    }
+
+    fn is_at(&self, place: Place) -> bool {
+        self.place == place as u32
+    }
+
+    /// Replay is where it was delivered, or as near as it comes.
+    fn belongs_here(&self, thread: &Thread) -> bool {
+        let its = &thread.signals;
+        if self.boundary != its.boundaries {
+            return self.is_at(Place::Computing) && self.boundary < its.boundaries;
+        }
+        self.is_at(Place::Boundary) || (self.is_at(Place::Computing) && self.depth == its.depth)
     }
 
     fn action(&self) -> KernelAction {
@@ -96,7 +113,7 @@ fn bytes_of<T>(value: &T) -> &[u8] {
 pub fn deliver(thread: &mut Current) {
     loop {
         thread.enter_system();
-        deliver_queued(thread, Place::Boundary);
+        deliver_queued(thread, Place::Boundary, null_mut());
         timer::unwatch(thread);
         kernel::apply_mask(thread.signals.blocked);
         thread.enter_replay();
@@ -111,7 +128,7 @@ pub fn deliver(thread: &mut Current) {
 #[cold]
 pub fn deliver_and_restart(thread: &mut Current) -> bool {
     let call = thread.signals.blocking.swap(-1, Ordering::Relaxed);
-    let restart = deliver_queued(thread, Place::Inside);
+    let restart = deliver_queued(thread, Place::Inside, null_mut());
     kernel::apply_mask(thread.signals.suspended.unwrap_or(thread.signals.blocked));
     restart && can_restart(call)
 }
@@ -150,7 +167,7 @@ pub fn open(thread: &mut Current) -> bool {
     }
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
     if thread.signals.due.load(Ordering::Relaxed) != 0 {
-        deliver_queued(thread, Place::Inside);
+        deliver_queued(thread, Place::Inside, null_mut());
         kernel::apply_mask(thread.signals.blocked);
     }
     true
@@ -159,12 +176,12 @@ pub fn open(thread: &mut Current) -> bool {
 /// Delivers one signal where the thread is: it waits in a function of libc. From our handler, with
 /// signals blocked.
 pub fn in_place(thread: &mut Current, queued: &Queued) {
-    deliver_one(thread, queued, Place::Inside);
+    deliver_one(thread, queued, Place::Inside, null_mut());
 }
 
 /// Delivers everything in the queue that may be. Says whether the first handler that ran wants the
 /// call restarted. Leaves asynchronous signals blocked.
-fn deliver_queued(thread: &mut Current, place: Place) -> bool {
+fn deliver_queued(thread: &mut Current, place: Place, context: *mut libc::ucontext_t) -> bool {
     let (mut first, mut any) = (None, false);
     kernel::set_mask(realized(thread.signals.blocked | ASYNCHRONOUS));
     while mode() == Mode::Record {
@@ -173,7 +190,7 @@ fn deliver_queued(thread: &mut Current, place: Place) -> bool {
             break;
         };
         any = true;
-        if let Some(flags) = deliver_one(thread, &queued, place) {
+        if let Some(flags) = deliver_one(thread, &queued, place, context) {
             first.get_or_insert(flags & libc::SA_RESTART as u64 != 0);
         }
     }
@@ -184,7 +201,12 @@ fn deliver_queued(thread: &mut Current, place: Place) -> bool {
 
 /// Logs a delivery and calls the handler. The flags of its action; `None` when the signal is
 /// ignored.
-fn deliver_one(thread: &mut Current, queued: &Queued, place: Place) -> Option<u64> {
+fn deliver_one(
+    thread: &mut Current,
+    queued: &Queued,
+    place: Place,
+    context: *mut libc::ucontext_t,
+) -> Option<u64> {
     let action = signals::action(queued.signal);
     match (action.handler, default_of(queued.signal)) {
         (libc::SIG_IGN, _) | (libc::SIG_DFL, Default::Ignored | Default::Stops) => return None,
@@ -198,24 +220,45 @@ fn deliver_one(thread: &mut Current, queued: &Queued, place: Place) -> Option<u6
         flags: action.flags,
         place: place as u32,
         boundary: thread.signals.boundaries,
+        depth: thread.signals.depth,
     };
     thread.writer.append(Kind::Signal, &[bytes_of(&delivered)]);
-    call_handler(thread, &queued.info, &action);
+    call_handler(thread, &queued.info, &action, context);
     Some(action.flags)
 }
 
-/// A signal waited for too long while the thread computed. Replay stops at the boundary before,
-/// since the thread may compute for ever.
-pub fn log_waited(thread: &mut Current, queued: &Queued) {
-    let delivered = Delivered {
-        info: queued.info,
-        handler: 0,
-        mask: 0,
-        flags: 0,
-        place: Place::Nowhere as u32,
-        boundary: thread.signals.boundaries,
-    };
-    thread.writer.append(Kind::Signal, &[bytes_of(&delivered)]);
+/// Delivers what is queued where the program computes: no call came at which it could have been.
+/// The handler finds the registers of the program, and may change them.
+pub fn while_computing(thread: &mut Current, context: *mut libc::ucontext_t) {
+    // Below the stack pointer a function may keep 128 bytes without saying so.
+    const RED_ZONE: usize = 128;
+    // SAFETY: the kernel's context.
+    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    let stack = thread.signals.stack;
+    thread.enter_system();
+    warn_of_place(thread);
+    thread
+        .signals
+        .enters_with_stack(registers[libc::REG_RSP as usize] as usize - RED_ZONE);
+    deliver_queued(thread, Place::Computing, context);
+    thread.signals.stack = stack;
+    write_mask(context, realized(thread.signals.blocked));
+    if mode() == Mode::Record {
+        thread.enter_replay();
+    }
+}
+
+/// Says once where the first such signal came.
+#[cold]
+fn warn_of_place(thread: &Thread) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        recording::warn(format_args!(
+            "a signal came while the program computed: {INEXACT} event {} of thread {} on",
+            thread.writer.events(),
+            thread.number,
+        ));
+    }
 }
 
 /// The process is about to die of this signal.
@@ -267,22 +310,16 @@ pub fn is_next(thread: &Thread) -> bool {
 #[cold]
 pub fn replay_at_boundary(thread: &mut Current) {
     while let Some(event) = thread.reader.peek() {
-        let boundary = thread.signals.boundaries;
         if event.kind == Kind::Fatal as u16 {
             return replay_fatal(thread, &event);
         }
-        let Some(delivered) = Delivered::from_event(&event).filter(|it| it.boundary == boundary)
+        let Some(delivered) =
+            Delivered::from_event(&event).filter(|delivered| delivered.belongs_here(thread))
         else {
             return;
         };
-        if delivered.place == Place::Nowhere as u32 {
-            divergence::recording_ends(thread, Kind::Signal as u16);
-        }
-        if delivered.place != Place::Boundary as u32 {
-            return;
-        }
         thread.reader.advance(&event);
-        call_handler(thread, &delivered.info, &delivered.action());
+        call_handler(thread, &delivered.info, &delivered.action(), null_mut());
     }
 }
 
@@ -310,13 +347,13 @@ pub fn is_fatal_fault(event: &Event<'_>, signal: i32) -> bool {
 /// Delivers what was delivered inside the call that the thread is in.
 pub fn replay_inside(thread: &mut Current, event: Event<'static>) {
     let boundary = thread.signals.boundaries;
-    let Some(delivered) = Delivered::from_event(&event)
-        .filter(|it| it.place == Place::Inside as u32 && it.boundary == boundary)
-    else {
+    let Some(delivered) = Delivered::from_event(&event).filter(|it| {
+        it.is_at(Place::Computing) || it.is_at(Place::Inside) && it.boundary == boundary
+    }) else {
         divergence::diverged(thread, Some(event), Actual::Step("a call"))
     };
     thread.reader.advance(&event);
-    call_handler(thread, &delivered.info, &delivered.action());
+    call_handler(thread, &delivered.info, &delivered.action(), null_mut());
 }
 
 // ---- Both ----
@@ -366,6 +403,8 @@ struct Request {
     stack: usize,
     /// The mask after the handler. The handler may change it.
     blocked: u64,
+    /// What was interrupted; null: a call.
+    interrupted: *mut libc::ucontext_t,
     frame: *mut Frame,
 }
 
@@ -388,17 +427,25 @@ unsafe extern "C" fn run_handler(request: *mut Request) {
             handler,
             stack,
             blocked,
+            interrupted,
             frame,
         } = &mut *request;
         let (thread, frame) = (&mut Current::of(*thread), *frame);
         frame.write_bytes(0, 1);
         (&mut (*frame).info)[..info.len()].copy_from_slice(info);
         let context = &raw mut (*frame).context;
+        if interrupted.is_null() {
+            (*context).uc_mcontext.gregs[libc::REG_RIP as usize] = *handler as i64;
+            (*context).uc_mcontext.gregs[libc::REG_RSP as usize] = *stack as i64;
+        } else {
+            (*context).uc_mcontext = (**interrupted).uc_mcontext;
+        }
         write_mask(context, *blocked);
-        (*context).uc_mcontext.gregs[libc::REG_RIP as usize] = *handler as i64;
-        (*context).uc_mcontext.gregs[libc::REG_RSP as usize] = *stack as i64;
         kernel::apply_mask(thread.signals.blocked);
         thread.enter_replay();
+        if mode() == Mode::Replay && is_next(thread) {
+            replay_at_boundary(thread);
+        }
         let handler: extern "C" fn(i32, *mut u8, *mut libc::ucontext_t) =
             std::mem::transmute(*handler);
         handler(*signal, (&raw mut (*frame).info).cast(), context);
@@ -407,13 +454,21 @@ unsafe extern "C" fn run_handler(request: *mut Request) {
             kernel::set_mask(realized(thread.signals.blocked | ASYNCHRONOUS));
         }
         *blocked = read_mask(context) & !UNBLOCKABLE;
+        if !interrupted.is_null() {
+            (**interrupted).uc_mcontext.gregs = (*context).uc_mcontext.gregs;
+        }
     }
 }
 
 /// Calls a handler of the program's in replay space, with the mask that it wants. Afterwards
 /// everything is as it was, unless it changed the mask in its context. It may leave by `siglongjmp`
 /// and never come back. Asynchronous signals are blocked before and after.
-fn call_handler(thread: &mut Current, info: &Info, action: &KernelAction) {
+fn call_handler(
+    thread: &mut Current,
+    info: &Info,
+    action: &KernelAction,
+    interrupted: *mut libc::ucontext_t,
+) {
     let signal = info[0] as i32;
     let saved_errno = errno();
     if action.flags & libc::SA_RESETHAND as u64 != 0 {
@@ -435,12 +490,15 @@ fn call_handler(thread: &mut Current, info: &Info, action: &KernelAction) {
         handler: action.handler,
         stack,
         blocked,
+        interrupted,
         frame,
     };
+    thread.signals.depth += 1;
     // SAFETY: the frame has room, and nothing is borrowed from the guard while the handler runs.
     unsafe { hindcast_call_on_stack(run_handler, &raw mut request, frame as usize) };
 
     let its = &mut thread.signals;
+    its.depth -= 1;
     its.blocked = request.blocked;
     its.suspended = suspended;
     its.stack = stack;

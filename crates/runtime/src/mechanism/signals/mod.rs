@@ -26,9 +26,9 @@
 //! needs, and `SIGSEGV`, which the trapped instructions need.
 //!
 //! **A thread that computes without calls** never comes to a boundary. When a signal has waited for
-//! [`timer::DELAY_MAX_MS`] while the program's own code ran, recording ends
-//! ([`crate::mechanism::detach`], with the signal and the address in the reason) and the handler
-//! runs where the thread is: a `while (!flag);` that a handler ends does not hang without a word.
+//! [`timer::DELAY_MAX_MS`] while the program's own code ran, the handler runs where the thread is,
+//! with the program's registers in its context. Recording goes on, and says that a replay is not
+//! exact from there on: it calls the handler at the boundary before.
 //!
 //! **Stacks**: a handler that the runtime calls finds itself at the same address in both runs
 //! ([`delivery`]).
@@ -113,4 +113,5 @@ pub fn after_fork_in_child(thread: &mut Current) {
     thread.signals.queue = Queue::new();
     thread.signals.due.store(0, Ordering::Relaxed);
     thread.signals.timer = -1;
+    thread.signals.watched = false;
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use crate::state::thread::{Current, Thread};
 use crate::syscall;
 
-/// How long a signal may wait for a call of a thread that computes.
-pub const DELAY_MAX_MS: i64 = 1000;
+/// How long a signal may wait for a call of a thread that computes: at a call a replay finds it
+/// again.
+pub const DELAY_MAX_MS: i64 = 5;
 
 /// The value in a `SIGSYS` of ours.
 pub const OURS: usize = 0x6869_6e64;
@@ -19,8 +20,12 @@ pub fn is_ours(code: i32, info: *const libc::siginfo_t) -> bool {
         && unsafe { (*info).si_value().sival_ptr } as usize == OURS
 }
 
-/// A signal waits while the thread computes: not for ever.
+/// A signal waits while the thread computes: not for ever, and not longer when another comes.
 pub fn watch(thread: &mut Current) {
+    if thread.signals.watched {
+        return;
+    }
+    thread.signals.watched = true;
     #[repr(C)]
     struct Event {
         value: usize,
@@ -53,7 +58,10 @@ pub fn watch(thread: &mut Current) {
 
 /// Nothing waits any more.
 pub fn unwatch(thread: &mut Current) {
-    set_timer(thread, 0);
+    if thread.signals.watched {
+        thread.signals.watched = false;
+        set_timer(thread, 0);
+    }
 }
 
 fn set_timer(thread: &Thread, milliseconds: i64) {
