@@ -31,6 +31,7 @@
 mod blockers;
 mod cgi;
 pub mod changes;
+mod clients;
 pub mod compare;
 mod connect;
 pub mod coordinator;

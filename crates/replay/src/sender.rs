@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cgi;
+use crate::clients::Clients;
 use crate::compare::{Compare, Seen};
 use crate::connect::{Connector, connector};
 use crate::pins::Pins;
@@ -116,6 +117,9 @@ impl Sender {
                 let Some(company) = sending.may_join(request) else {
                     break;
                 };
+                if sending.waits_for_its_client(request).await? {
+                    break;
+                }
                 // Others may be in flight: what was concurrent with this request may only be able
                 // to end after it.
                 if debug_wait == Some(request)
@@ -170,6 +174,7 @@ struct Sending<'a> {
     anew: Http,
     exchanges: JoinSet<Done>,
     sent: Sent,
+    clients: Clients,
     /// The request in flight that no other may join yet.
     secluded: Option<Request>,
     remarks: &'a mut Vec<Remark>,
@@ -197,6 +202,7 @@ impl<'a> Sending<'a> {
                 ..Default::default()
             },
             secluded: None,
+            clients: Clients::default(),
             remarks,
             started: Instant::now(),
             recording,
@@ -236,6 +242,14 @@ impl<'a> Sending<'a> {
         may.then_some(company)
     }
 
+    /// Whether the client that sent the request had another answer by then, which it has not got
+    /// yet.
+    async fn waits_for_its_client(&mut self, request: Request) -> Result<bool, trace::ReadError> {
+        let arrived = self.recording.request(request).arrived;
+        let full = self.reader.peek(request).await?;
+        Ok(full.is_some_and(|full| self.clients.must_wait(arrived, &full.headers)))
+    }
+
     async fn send(&mut self, request: Request, company: Company) -> Result<(), trace::ReadError> {
         let recorded = self.recording.request(request);
         let full = match recorded.answer {
@@ -262,6 +276,12 @@ impl<'a> Sending<'a> {
             }
         };
         self.admission.sent(request);
+        let given: &[_] = match &full.response {
+            trace::Response::Answered { headers, .. } => headers,
+            _ => &[],
+        };
+        self.clients
+            .sent(request, &full.headers, recorded.ended, given);
         if company == Company::None {
             self.secluded = Some(request);
         }
@@ -294,6 +314,7 @@ impl<'a> Sending<'a> {
             divergence,
         } = done;
         self.admission.ended(request);
+        self.clients.ended(request);
         self.secluded = self.secluded.filter(|&one| one != request);
         let recorded = self.recording.request(request);
         self.sent.done += 1;
@@ -401,20 +422,20 @@ impl Reader {
     }
 
     async fn take(&mut self, wanted: Request) -> Result<Option<trace::Request>, trace::ReadError> {
-        if let Some(request) = self.early.remove(&wanted) {
-            return Ok(Some(request));
-        }
-        while let Some(request) = self.incoming.recv().await {
+        self.peek(wanted).await?;
+        Ok(self.early.remove(&wanted))
+    }
+
+    async fn peek(&mut self, wanted: Request) -> Result<Option<&trace::Request>, trace::ReadError> {
+        while !self.early.contains_key(&wanted)
+            && let Some(request) = self.incoming.recv().await
+        {
             let request = request?;
-            let Some(number) = self.recording.find(request.id) else {
-                continue;
-            };
-            if number == wanted {
-                return Ok(Some(request));
+            if let Some(number) = self.recording.find(request.id) {
+                self.early.insert(number, request);
             }
-            self.early.insert(number, request);
         }
-        Ok(None)
+        Ok(self.early.get(&wanted))
     }
 }
 

@@ -1,0 +1,116 @@
+//! Which requests one client sent, one after the other.
+//!
+//! Services keep sessions in their memory: what a client's request sees there, the client's earlier
+//! requests have put there, and no transaction says so. So a request is sent after those that were
+//! answered, before it arrived, to the same client. A client is known by its cookies: by those that
+//! it sent, and those that it was given.
+//!
+//! That makes no request wait for one behind it in the line: what was answered before another
+//! arrived has first used the database before the other did.
+
+use std::collections::HashMap;
+
+use hindcast_model::Micros;
+use hindcast_order::Request;
+
+/// Shorter values are settings, which many clients have in common.
+const IDENTITY: usize = 12;
+
+/// Of each request in flight.
+#[derive(Default)]
+pub struct Clients {
+    in_flight: HashMap<Request, InFlight>,
+}
+
+struct InFlight {
+    answered: Micros,
+    identities: Vec<Vec<u8>>,
+}
+
+type Headers = [(String, Vec<u8>)];
+
+impl Clients {
+    /// Whether a request with these headers, which arrived then, is to wait for another.
+    pub fn must_wait(&self, arrived: Micros, headers: &Headers) -> bool {
+        let mut before = self
+            .in_flight
+            .values()
+            .filter(|one| one.answered <= arrived);
+        let own: Vec<_> = identities(headers).collect();
+        let is_own = |identity: &Vec<u8>| own.contains(&identity.as_slice());
+        before.any(|one| one.identities.iter().any(is_own))
+    }
+
+    /// It is sent again. `answered`: when it was answered, by a response with these headers.
+    pub fn sent(&mut self, request: Request, headers: &Headers, answered: Micros, by: &Headers) {
+        let both = identities(headers).chain(identities(by));
+        let one = InFlight {
+            answered,
+            identities: both.map(<[u8]>::to_vec).collect(),
+        };
+        self.in_flight.insert(request, one);
+    }
+
+    pub fn ended(&mut self, request: Request) {
+        self.in_flight.remove(&request);
+    }
+}
+
+/// Cookies, each with its name, that say who a client is.
+fn identities(headers: &Headers) -> impl Iterator<Item = &[u8]> {
+    headers.iter().flat_map(|(name, value)| {
+        let cookies = match name.to_ascii_lowercase().as_str() {
+            "cookie" => usize::MAX,
+            // Behind it stands how long it is valid, and where.
+            "set-cookie" => 1,
+            _ => 0,
+        };
+        let cookies = value.split(|&byte| byte == b';').take(cookies);
+        cookies.map(<[u8]>::trim_ascii).filter(|cookie| {
+            let value = cookie.iter().position(|&byte| byte == b'=');
+            value.is_some_and(|at| cookie.len() - at > IDENTITY)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &str, value: &str) -> Vec<(String, Vec<u8>)> {
+        vec![(name.to_owned(), value.as_bytes().to_vec())]
+    }
+
+    /// A request is in flight that was answered at 10. Whether another waits for it.
+    fn waits(sent: &str, given: &str, arrived: i64, other: &str) -> bool {
+        let mut clients = Clients::default();
+        let given = headers("Set-Cookie", given);
+        clients.sent(Request(0), &headers("cookie", sent), 10, &given);
+        clients.must_wait(arrived, &headers("cookie", other))
+    }
+
+    #[test]
+    fn who_was_given_a_session_waits_for_that() {
+        let given = "SESSION=0123456789abcdef; Path=/; HttpOnly";
+        assert!(waits("", given, 10, "lang=de; SESSION=0123456789abcdef"));
+        assert!(!waits("", given, 9, "SESSION=0123456789abcdef"));
+        assert!(!waits("", given, 10, "SESSION=another-0123456789"));
+        assert!(!waits("", given, 10, ""));
+    }
+
+    #[test]
+    fn who_has_a_session_waits_for_what_was_answered_in_it() {
+        let session = "SESSION=0123456789abcdef";
+        assert!(waits(session, "", 10, session));
+        assert!(!waits("theme=dark", "", 10, "theme=dark"));
+    }
+
+    #[test]
+    fn nobody_waits_for_what_has_ended() {
+        let session = headers("cookie", "SESSION=0123456789abcdef");
+        let mut clients = Clients::default();
+        clients.sent(Request(0), &session, 10, &[]);
+        clients.ended(Request(0));
+        assert!(!clients.must_wait(10, &session));
+    }
+}
