@@ -63,8 +63,10 @@ async def write(text: str, request: Request):
         note = uuid.uuid4()
         insert = "INSERT INTO note (id, person, text, number, written) VALUES ($1, $2, $3, $4, $5)"
         await connection.execute(insert, note, session["person"], text, number, now())
+        # asyncpg takes TLS wherever a server offers it.
+        encrypted = connection._con._transport.get_extra_info("sslcontext") is not None
     lots = [random.random(), random.randrange(10**9), random.gauss(0, 1), *random.sample(range(1000), 3)]
-    return {"note": note, "number": number, "at": time.time_ns(), "today": time.ctime(), "lots": lots}
+    return {"note": note, "number": number, "at": time.time_ns(), "today": time.ctime(), "lots": lots, "encrypted": encrypted}
 
 
 @app.get("/notes")

@@ -16,7 +16,7 @@ use hindcast_pg::tokio::Connector;
 use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, ServerIdentity, TlsError};
 use hindcast_rewind::pins::Pinned;
 use hindcast_state::StateError;
-use hindcast_trace::{Isolation, ReadError, RequestId, Trace};
+use hindcast_trace::{Isolation, ReadError, Recorder, RequestId, Trace};
 use hindcast_wire::sql::ScriptCache;
 use tokio::task::JoinSet;
 
@@ -196,8 +196,12 @@ async fn serve(
     let opened = Inside::open(launch, Gates::open().await?, others);
     let (inside, gates) = opened.map_err(ReplayError::Inside)?;
     host.turns = Some(Arc::clone(&inside.turns));
-    // The service may insist on encryption.
-    options.identity = Some(ServerIdentity::generated());
+    // The service may insist on encryption, if it could have it. Where it could not it would now
+    // take it if it likes, and write what the tap cannot read.
+    let had_none = |recorder: &Recorder| recorder.postgres_tls == Some(false);
+    if !trace.recorders().iter().all(had_none) {
+        options.identity = Some(ServerIdentity::generated());
+    }
     let server = Server::serve(gates, options, connector, Arc::new(host));
     Ok((server, Some(inside)))
 }

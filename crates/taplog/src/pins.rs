@@ -15,7 +15,11 @@
 //! finds it filled. So a reading is known by what the request wrote last before it, to a database
 //! or to another service ([`Place`]), and by its order among those. See [`Pins::read_again`].
 
+mod place;
+
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+pub use place::Place;
 
 /// Bytes of a recording's secret.
 pub const KEY: usize = 32;
@@ -118,75 +122,6 @@ pub enum Reads {
     Instant,
     /// `time()`.
     Second,
-}
-
-/// What a request wrote last, to a database or to another service: a hash of few bits. Two writes
-/// with one hash are told apart by nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place(pub u8);
-
-impl Place {
-    /// The request has written nothing yet, or something encrypted.
-    pub const BEGINNING: Self = Self(0);
-    /// It has asked a database for a session.
-    pub const CONNECTING: Self = Self(1);
-
-    /// It has got a session. What it draws is its own again: PHP connects in each request and may
-    /// draw before it has asked for anything.
-    pub const CONNECTED: Self = Self(2);
-
-    /// From here on they are of work that is done apart from the request.
-    const APART: u8 = 192;
-
-    /// Behind what a database has answered; `None`: where it was.
-    pub fn behind_answer(bytes: &[u8]) -> Option<Self> {
-        const ACCEPTED: &[u8] = b"R\0\0\0\x08\0\0\0\0";
-        const LOOKED_AT: usize = 256;
-        let first = bytes.get(..LOOKED_AT).unwrap_or(bytes);
-        // The last message of a login may be in front.
-        let is_accepted = || first.windows(ACCEPTED.len()).any(|part| part == ACCEPTED);
-        (first.first() == Some(&b'R') && is_accepted()).then_some(Self::CONNECTED)
-    }
-
-    /// The same for work that is done apart from its request by this key: what the request wrote is
-    /// another place.
-    pub fn apart(self, key: &[u8; KEY]) -> Self {
-        let hash = u64::from(self.0) + u64::from(key[0]);
-        Self((hash % u64::from(u8::MAX - Self::APART + 1)) as u8 + Self::APART)
-    }
-
-    fn is_apart(self) -> bool {
-        self.0 >= Self::APART
-    }
-
-    /// Behind these bytes. Digits are all the same, since there are numbers of processes and of
-    /// threads in the names that clients give.
-    pub fn behind(bytes: &[u8]) -> Self {
-        const LOOKED_AT: usize = 256;
-        let mut text = [0; LOOKED_AT];
-        for (to, &from) in text.iter_mut().zip(bytes) {
-            *to = if from >> 4 == 3 { b'0' } else { from };
-        }
-        let (words, _) = text.as_chunks();
-        let hash = words.iter().fold(bytes.len() as u64, |hash, word| {
-            let mixed = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ mixed >> 32
-        });
-        match bytes {
-            _ if is_startup(bytes) => Self::CONNECTING,
-            // What is encrypted is other bytes each time. Readings are then known by their order.
-            [0x17, 3, ..] => Self::BEGINNING,
-            _ => Self((hash % u64::from(Self::APART - 3)) as u8 + 3),
-        }
-    }
-}
-
-/// Whether this asks for a session of Postgres, or for its encryption.
-fn is_startup(bytes: &[u8]) -> bool {
-    let Some((&[0, 0, _, _, rest @ ..], _)) = bytes.split_first_chunk::<8>() else {
-        return false;
-    };
-    matches!(rest, [0, 3, 0, _] | [4, 210, 22, 47 | 48])
 }
 
 /// What a request read from the wall clock.

@@ -279,6 +279,8 @@ pub struct Recorder {
     pub environment: Vec<String>,
     /// Of the generator that requests drew from, if they did.
     pub pins_key: Option<PinsKey>,
+    /// Whether the server offered TLS to its clients.
+    pub postgres_tls: Option<bool>,
 }
 
 /// The secret of a recording: with it, what requests drew can be computed.

@@ -441,6 +441,7 @@ fn recorder(
         directory: options.launch.directory.clone(),
         environment: options.launch.environment.clone(),
         pins_key: options.pins_key,
+        postgres_tls: Some(facts.offers_tls),
     }
 }
 

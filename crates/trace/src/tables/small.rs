@@ -272,6 +272,7 @@ impl Table for Recorders {
         Column::new("directory", Kind::Text, Packing::Plain),
         Column::new("environment", Kind::Text, Packing::Plain).list(),
         Column::new("pins_key", Kind::Binary, Packing::Plain).optional(),
+        Column::new("postgres_tls", Kind::UInt16, Packing::Plain).optional(),
     ];
 
     fn pick(record: Record) -> Option<Recorder> {
@@ -302,6 +303,7 @@ impl Table for Recorders {
         columns.bytes(row.directory.as_bytes());
         columns.byte_strings(row.environment.iter());
         columns.optional_bytes(row.pins_key.as_ref().map(|key| &key.0[..]));
+        columns.optional_int(row.postgres_tls.map(i64::from));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Recorder, Malformed> {
@@ -329,6 +331,7 @@ impl Table for Recorders {
                     Some(PinsKey(key))
                 }
             },
+            postgres_tls: columns.optional_int().map(|offers| offers != 0),
         })
     }
 }

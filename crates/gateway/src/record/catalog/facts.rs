@@ -14,6 +14,7 @@ pub(in crate::record) struct ServerFacts {
     pub system_identifier: u64,
     pub database: String,
     pub standby: bool,
+    pub offers_tls: bool,
 }
 
 impl ServerFacts {
@@ -23,7 +24,8 @@ impl ServerFacts {
                 "SELECT pg_catalog.current_setting('server_version_num')::int4, \
                         pg_catalog.current_setting('server_version'), \
                         pg_catalog.current_database()::text, \
-                        pg_catalog.pg_is_in_recovery()",
+                        pg_catalog.pg_is_in_recovery(), \
+                        pg_catalog.current_setting('ssl')::bool",
                 &[],
             )
             .await?;
@@ -33,6 +35,7 @@ impl ServerFacts {
             system_identifier: 0,
             database: row.get(2),
             standby: row.get(3),
+            offers_tls: row.get(4),
         };
         if facts.is_too_old() {
             return Ok(facts);

@@ -268,6 +268,7 @@ pub fn recorder() -> impl Strategy<Value = Recorder> {
             directory: redacted.concat(),
             environment: redacted.clone(),
             pins_key: (numbers.0 % 2 == 0).then_some(PinsKey([numbers.0 as u8; 32])),
+            postgres_tls: (numbers.0 % 3 > 0).then_some(numbers.0 % 3 > 1),
             redacted,
         }
     })

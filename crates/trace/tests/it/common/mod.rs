@@ -118,6 +118,7 @@ pub fn recorder(number: u16) -> Recorder {
         directory: "/srv/forum".into(),
         environment: vec!["LANG=C".into(), "API_TOKEN".into()],
         pins_key: Some(PinsKey([7; 32])),
+        postgres_tls: Some(false),
     }
 }
 
