@@ -293,7 +293,9 @@ time.sleep(600)
     );
     let other = run(&[]).assert_code(0);
     assert!(
-        other.stderr.contains("by way of a gateway"),
+        other.stderr.contains("by way of a gateway")
+            && other.stderr.contains("READ COMMITTED")
+            && other.stderr.contains("CREATE EXTENSION"),
         "{}",
         other.stderr
     );

@@ -42,7 +42,11 @@ pub async fn choose(
             let message = format!("cannot record by the extension: {}", missing.what);
             Err(CliError::failed(message).hint(missing.next))
         }
-        (Some(missing), _) => Ok(gateway(&missing.what)),
+        (Some(missing), _) => Ok(gateway(&format!(
+            "{}; so of READ COMMITTED only the first snapshot is known, and its replay is approximate \
+             (all of it: {}; or --isolation repeatable-read)",
+            missing.what, missing.next
+        ))),
     }
 }
 
