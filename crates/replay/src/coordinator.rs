@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
-use hindcast_trace::{Attribution, Isolation, RequestId};
+use hindcast_trace::{Attribution, RequestId};
 
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::plan::Plan;
@@ -148,9 +148,8 @@ impl Coordinator {
             let looking = shapes.looking(transaction.shape);
             let one = looking.is_some_and(|all| all.len() <= 1);
             counts.read_committed += u64::from(
-                transaction.isolation == Isolation::ReadCommitted
+                transaction.is_approximate()
                     && transaction.has_snapshot
-                    && !transaction.knows_statements
                     && (transaction.wrote || !one),
             );
         }
@@ -380,7 +379,11 @@ impl Coordinator {
             });
             return;
         }
-        self.diverge_at(tx, DivergenceKind::Failed { error: Some(error) });
+        let kind = DivergenceKind::Failed {
+            error: Some(error),
+            read_committed: false,
+        };
+        self.diverge_at(tx, kind);
     }
 
     /// A ghost is over without having had a snapshot.
@@ -561,6 +564,7 @@ impl Coordinator {
         let kind = match &ended.fate {
             EndedAs::RolledBack { error } => DivergenceKind::Failed {
                 error: error.clone(),
+                read_committed: recorded.is_approximate(),
             },
             EndedAs::Committed if ended.shape != recorded.shape => {
                 DivergenceKind::OtherStatements {
@@ -574,8 +578,7 @@ impl Coordinator {
                     actual_rows: ended.rows,
                     expected_digest: recorded.digest,
                     actual_digest: hindcast_trace::Digest(ended.digest),
-                    read_committed: recorded.isolation == Isolation::ReadCommitted
-                        && !recorded.knows_statements,
+                    read_committed: recorded.is_approximate(),
                 }
             }
             EndedAs::Committed => return,

@@ -74,6 +74,13 @@ pub struct RecordedTransaction {
     extras: Range<u64>,
 }
 
+impl RecordedTransaction {
+    /// Whether it is not known what its later statements saw.
+    pub fn is_approximate(&self) -> bool {
+        self.isolation == Isolation::ReadCommitted && !self.knows_statements
+    }
+}
+
 /// What became of a transaction originally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {

@@ -104,6 +104,8 @@ pub enum DivergenceKind {
     /// It committed originally.
     Failed {
         error: Option<String>,
+        /// What its later statements saw is not known.
+        read_committed: bool,
     },
     /// It aborted originally; the service asked for other things than it did then.
     ServedDiffers,

@@ -165,6 +165,17 @@ fn slow(see: &str) -> String {
     }
 }
 
+/// What to do about a difference in a transaction whose statements' own snapshots are not known.
+fn approximate(see: &str, is_it: bool) -> String {
+    match is_it {
+        false => see.to_owned(),
+        true => format!(
+            "{see}; it ran at READ COMMITTED, of which only the first snapshot was recorded: with the \
+             extension in the database, each statement's is (`hindcast extension install`)"
+        ),
+    }
+}
+
 fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, String) {
     let see = see(position);
     match kind {
@@ -235,21 +246,20 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
             actual_digest,
             read_committed,
         } => {
-            let hint = if *read_committed {
-                format!("{see}; it ran at READ COMMITTED, whose replay is approximate")
-            } else {
-                see
-            };
+            let hint = approximate(&see, *read_committed);
             (
                 format!("{}, digest {expected_digest}", count(*expected_rows, "row")),
                 format!("{}, digest {actual_digest}", count(*actual_rows, "row")),
                 hint,
             )
         }
-        DivergenceKind::Failed { error } => (
+        DivergenceKind::Failed {
+            error,
+            read_committed,
+        } => (
             "COMMIT".to_owned(),
             error.as_deref().unwrap_or("ROLLBACK").to_owned(),
-            see,
+            approximate(&see, *read_committed),
         ),
         DivergenceKind::ServedDiffers => (
             "the statements of a transaction that aborted".to_owned(),
@@ -356,7 +366,7 @@ fn remark(remark: &Remark) -> String {
     match remark {
         Remark::ReadCommitted { transactions } => {
             format!(
-                "{} ran at READ COMMITTED; only the first snapshot of each was enforced",
+                "{} ran at READ COMMITTED without the extension: only the first snapshot of each was enforced",
                 count(*transactions, "transaction")
             )
         }

@@ -381,8 +381,8 @@ fn only_what_can_matter_was_executed() {
             Remarks
               - which request types were modified was found by comparing statements: POST /subscribe (--modified
                 TYPE names them)
-              - 4 transactions ran at READ COMMITTED; only the first snapshot of each was enforced (--isolation
-                repeatable-read takes that doubt away)
+              - 4 transactions ran at READ COMMITTED without the extension: only the first snapshot of each was
+                enforced, and others may come out by chance
               - Gap: 2026-11-21 04:00:01.123 – 2026-11-21 04:00:02.123 UTC: 2 transactions wrote to
                 public.mdl_user past the recorder: transaction ids 812, 815. What is missing there may show as …
               - ghost t7 failed: column "subject" does not exist (`hindcast show t7` shows what it is)

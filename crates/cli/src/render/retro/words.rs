@@ -492,7 +492,7 @@ pub fn remarks(remarks: &[Remark]) -> Vec<String> {
 fn remark(remark: &Remark) -> String {
     match remark {
         Remark::ReadCommitted { transactions } => format!(
-            "{} ran at READ COMMITTED; only the first snapshot of each was enforced (--isolation repeatable-read takes that doubt away)",
+            "{} ran at READ COMMITTED without the extension: only the first snapshot of each was enforced, and others may come out by chance",
             count(*transactions, "transaction")
         ),
         Remark::OtherIsolation { transactions } => format!(

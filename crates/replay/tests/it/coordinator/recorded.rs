@@ -182,9 +182,9 @@ fn other_statements_results_and_failures_diverge() {
             ended 1 results +1
                 1 1 OtherResults { expected_rows: 1, actual_rows: 2, expected_digest: 00000001, actual_digest: 000003e9, read_committed: true }
             ended 2 error no (23505) +1
-                1 2 Failed { error: Some("no (23505)") }
+                1 2 Failed { error: Some("no (23505)"), read_committed: false }
             ended 3 rolled-back +1
-                1 3 Failed { error: None }
+                1 3 Failed { error: None, read_committed: false }
             lost 4 +1
                 1 4 ConnectionLost
             counts => Counts { transactions: 5, transactions_done: 5, served: 0, ghosts: 0, read_committed: 0, divergences: 5 }
@@ -391,7 +391,7 @@ fn ghosts_run_unless_they_aborted() {
             ghost-over 2 +1
             ghost 3 => true +1
             ghost-failed 3 the connection was lost +1
-                - 3 Failed { error: Some("the connection was lost") }
+                - 3 Failed { error: Some("the connection was lost"), read_committed: false }
             answered 1 +1
             finished => true
             counts => Counts { transactions: 4, transactions_done: 3, served: 0, ghosts: 4, read_committed: 0, divergences: 1 }
