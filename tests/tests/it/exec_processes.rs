@@ -100,6 +100,33 @@ fn signals_that_come_more_often_than_calls_arrive() {
     computes("signal_often");
 }
 
+#[test]
+fn a_full_disk_disturbs_no_process() {
+    let scene = Scene::new("full_disk");
+    let disk = scene.folder().join("disk");
+    std::fs::create_dir_all(&disk).expect("the scene's folder is ours");
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "--map-root-user", "sh", "-c"])
+        .arg(
+            r#"mount -t tmpfs -o size=3m none "$2" && "$1" exec --record "$2/recording" -- \
+            sh -c 'for i in 1 2 3; do head -c 3000000 /dev/zero | md5sum | wc -c; done'"#,
+        )
+        .arg("sh")
+        .arg(hindcast_tests::program("hindcast"))
+        .arg(&disk)
+        .output()
+        .expect("unshare is there");
+    assert_eq!(
+        (
+            String::from_utf8_lossy(&output.stdout).as_ref(),
+            output.status.code()
+        ),
+        ("36\n36\n36\n", Some(0)),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// The launcher is killed: nothing of the replay stays.
 #[test]
 fn a_replay_ends_with_its_launcher() {

@@ -69,7 +69,9 @@ fn begin() {
         recording::warn(format_args!("the clock inside libc is not recorded: {why}"));
     }
     instructions::start(thread);
-    thread.enter_replay();
+    if self::mode() != Mode::Off {
+        thread.enter_replay();
+    }
 }
 
 /// What differs between two starts of the same program before its first call: random bytes that the

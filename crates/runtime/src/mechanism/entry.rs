@@ -6,9 +6,9 @@ use hindcast_execlog::Board;
 use hindcast_execlog::board::State;
 
 use crate::mechanism::detach::{self, Reason};
-use crate::mechanism::{divergence, folder, heap, instructions, sync};
+use crate::mechanism::{divergence, folder, heap, instructions, signals, sync};
 use crate::state::log::{Reader, Unreadable, Writer};
-use crate::state::mode::{Mode, mode, set_mode};
+use crate::state::mode::{Mode, mode};
 use crate::state::recording::{self, board, config, with_header};
 use crate::state::thread::{self, Current};
 use crate::{raw, syscall};
@@ -104,6 +104,15 @@ pub fn arm(thread: &mut Current) {
     instructions::arm(thread);
 }
 
+/// There is no room for the child's folder: what it inherited of its parent's recording is the
+/// parent's alone, and everything that traps in it is given back, also for what it executes.
+fn unrecorded(thread: &mut Current, reason: folder::ErrorNumber) {
+    recording::set_header(std::ptr::null_mut());
+    thread.writer = Writer::closed();
+    signals::after_fork_in_child(thread);
+    detach::log_is_full(reason.0);
+}
+
 /// In the child of a fork, on its only thread, which is in system space: the child's own folder and
 /// log.
 pub fn after_fork(thread: &mut Current, process: &str) {
@@ -116,9 +125,7 @@ pub fn after_fork(thread: &mut Current, process: &str) {
                 "",
             );
         }
-        set_mode(Mode::Off);
-        thread.enter_system();
-        return;
+        return unrecorded(thread, reason);
     }
     thread.writer = Writer::closed();
     thread.reader = Reader::closed();

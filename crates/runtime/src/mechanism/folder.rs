@@ -4,7 +4,7 @@ use hindcast_execlog::ProcessHeader;
 use hindcast_execlog::config::descriptors;
 
 use crate::mechanism::files;
-use crate::state::log::{Path, take_room};
+use crate::state::log::{Path, grow, take_room};
 use crate::state::mode::{Mode, mode};
 use crate::state::{recording, thread};
 use crate::{raw, syscall};
@@ -50,8 +50,11 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
             }
         });
         raw::close(folder);
-        // SAFETY: a descriptor and numbers.
-        unsafe { syscall!(libc::SYS_ftruncate, file, length) };
+        if let Err(code) = grow(file, length) {
+            raw::close(file);
+            forget(&path, process.as_str());
+            return Err(ErrorNumber(code));
+        }
     }
     let address = take_room(length).ok_or(ErrorNumber(libc::ENOMEM))?;
     // SAFETY: room taken just now.
@@ -68,7 +71,23 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
     Ok(())
 }
 
-pub struct ErrorNumber(i32);
+/// There is no room for this process: a recording has nothing of it, rather than a file of no use.
+fn forget(path: &Path, process: &str) {
+    let folder = Path::new(process, format_args!(""));
+    for (name, flags) in [(path, 0), (&folder, libc::AT_REMOVEDIR)] {
+        // SAFETY: a C string.
+        unsafe {
+            syscall!(
+                libc::SYS_unlinkat,
+                descriptors::FOLDER,
+                name.as_c_str().as_ptr(),
+                flags
+            )
+        };
+    }
+}
+
+pub struct ErrorNumber(pub i32);
 
 impl std::fmt::Display for ErrorNumber {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -68,7 +68,8 @@ pub fn start(thread: &mut Current) {
             thread.writer.append(Kind::Start, &[&number.to_ne_bytes()]);
             way
         }
-        _ => {
+        Mode::Off => return,
+        Mode::Replay => {
             let event = log::expect_event(thread, Kind::Start as u16);
             let number = event
                 .payload
@@ -84,6 +85,10 @@ pub fn start(thread: &mut Current) {
             Instructions::from_number(u32::from_ne_bytes(*number))
         }
     };
+    if mode() == Mode::Off {
+        // There was no room for that.
+        return disarm();
+    }
     set_way(way);
     arm(thread);
     match mode() {

@@ -4,7 +4,7 @@ mod reader;
 mod writer;
 
 pub use reader::{Reader, Unreadable, hindcast_breakpoint};
-pub use writer::{WRITTEN_FROM, Writer};
+pub use writer::{WRITTEN_FROM, Writer, grow};
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -424,7 +424,7 @@ impl Writer {
 
 /// Makes a file at least this long. Allocated now, so that a full disk is an error here and not a
 /// SIGBUS later.
-fn grow(file: i32, length: usize) -> Result<(), i32> {
+pub fn grow(file: i32, length: usize) -> Result<(), i32> {
     // SAFETY: a descriptor and numbers.
     let result = unsafe { syscall!(libc::SYS_fallocate, file, 0, 0, length) };
     match raw::error_of(result) {
