@@ -3,9 +3,9 @@ finds a row being changed waits, and goes on with it as it has become.
 
     counters.py PORT        the database is in DATABASE_URL
 
-POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice. PATCH /N locks
-counter N, which stays as it is, and appends an entry to it; DELETE /N refers to it, and waits for those that lock it. Answers say what each
-statement saw.
+POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice, as does
+OPTIONS /, which rolls back. PATCH /N locks counter N, which stays as it is, and appends an entry to it; DELETE /N refers to it, and waits for
+those that lock it. Answers say what each statement saw.
 """
 
 import http.server
@@ -70,8 +70,8 @@ def refer(connection, number):
     return [before, 0, after]
 
 
-def look(connection):
-    with connection.transaction():
+def look(connection, rolls_back=False):
+    with connection.transaction(force_rollback=rolls_back):
         return [one(connection, SUM), 0, one(connection, SUM)]
 
 
@@ -92,6 +92,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.answer(connected(look))
+
+    def do_OPTIONS(self):
+        self.answer(connected(lambda c: look(c, rolls_back=True)))
 
     def answer(self, value):
         body = json.dumps(value).encode()

@@ -65,6 +65,8 @@ pub struct ChangeCounts {
     pub retries: u64,
     pub yielded: u64,
     pub let_go: u64,
+    /// They came with their connections, in whatever request: nobody follows them.
+    pub unnoticed: u64,
     pub ghosts_failed: u64,
     /// With the same statements, at another isolation.
     pub isolation: u64,

@@ -533,6 +533,9 @@ impl Coordinator {
             .into_iter()
             .partition(|&tx| self.comes_unnoticed(tx));
         self.counts.transactions_done += unnoticed.len() as u64;
+        if let Some(changes) = &mut self.changes {
+            changes.counts.unnoticed += unnoticed.len() as u64;
+        }
         self.leave_out(unnoticed);
         if let Some(changes) = &mut self.changes {
             changes.request_ended(request);

@@ -77,7 +77,9 @@ pub struct RecordedTransaction {
 impl RecordedTransaction {
     /// Whether it is not known what its later statements saw.
     pub fn is_approximate(&self) -> bool {
-        self.isolation == Isolation::ReadCommitted && !self.knows_statements
+        self.isolation == Isolation::ReadCommitted
+            && !self.knows_statements
+            && self.fate != Fate::Aborted
     }
 }
 
@@ -439,8 +441,7 @@ impl<'a> Loading<'a> {
     /// statements saw.
     fn note_order(&mut self, tx: Tx, fate: Fate, recorded: &trace::Transaction) -> bool {
         let snapshot = recorded.snapshot.clone().map(|snapshot| (tx, snapshot));
-        if fate == Fate::Aborted {
-            self.aborted.extend(snapshot.filter(|_| self.scope.changed));
+        if fate == Fate::Aborted && !self.scope.changed {
             return false;
         }
         if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
@@ -452,7 +453,11 @@ impl<'a> Loading<'a> {
         let knows_statements = statements.is_some();
         match statements {
             Some(sights) => self.statements.push((tx, sights)),
+            None if fate == Fate::Aborted => self.aborted.extend(snapshot),
             None => self.snapshots.extend(snapshot),
+        }
+        if fate == Fate::Aborted {
+            return knows_statements;
         }
         // Row and table locks are not taken, so nothing waits for them.
         let kept = |lock: &&trace::Lock| lock.target == ADVISORY && !self.scope.changed;
@@ -475,6 +480,7 @@ impl<'a> Loading<'a> {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();
             self.aborted.retain(|(tx, _)| !retried(tx));
+            self.statements.retain(|(tx, _)| !retried(tx));
             self.snapshots.extend(self.aborted);
         }
         let look = self.scope.look.as_ref();

@@ -97,6 +97,8 @@ pub struct Counts {
     pub yielded: u64,
     /// Went on without the order being kept, because nothing else would have moved.
     pub let_go: u64,
+    /// What connections and pools do for themselves, in whatever request: nobody follows it.
+    pub unnoticed: u64,
     pub ghosts: u64,
 }
 

@@ -697,6 +697,7 @@ fn counts(done: &Done, requests: &Requests) -> Counts {
         newly_succeeding: counted.newly_succeeding,
         yielded: counted.yielded,
         let_go: counted.let_go,
+        unnoticed: counted.unnoticed,
         ghosts: recording.ghosts().filter(ran).count() as u64,
     }
 }

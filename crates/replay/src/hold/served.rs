@@ -27,7 +27,9 @@ pub struct Served {
 /// What running something was answered, from its description or first row to its end.
 #[derive(Debug, PartialEq, Eq)]
 struct Recorded {
-    /// `RowDescription` or `NoData`, where the portal was described just before.
+    /// `RowDescription` or `NoData`: a driver that prepared a statement when it was recorded may
+    /// send it as a text now, and the other way round. `None` where a portal was not described,
+    /// and for a text of several statements.
     description: Option<Bytes>,
     messages: Bytes,
     failed: bool,
@@ -36,6 +38,19 @@ struct Recorded {
     bare: bool,
     /// Of the `ReadyForQuery` behind it.
     status: Status,
+}
+
+impl Recorded {
+    /// What is not ended by a message of its own: a text's answer, or one that is cut off.
+    fn rest(description: Option<Bytes>, messages: Bytes, status: Status) -> Self {
+        Self {
+            description,
+            messages,
+            failed: false,
+            bare: false,
+            status,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +129,11 @@ impl Served {
             }
             _ if self.skipping => Progress::Continues,
             client::QUERY | client::FUNCTION_CALL => {
+                let next = self.results.front();
+                let description = next.and_then(|next| next.description.as_ref());
+                if let Some(rows) = description.filter(|one| one[0] == server::ROW_DESCRIPTION) {
+                    out.put_slice(rows);
+                }
                 if self.run(out) == Progress::Exhausted {
                     return Progress::Exhausted;
                 }
@@ -182,6 +202,40 @@ impl Served {
     }
 }
 
+fn ends_portal(tag: u8) -> bool {
+    matches!(
+        tag,
+        server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::PORTAL_SUSPENDED
+    )
+}
+
+/// What a portal of this text would be described as; takes it off its answer. `None` if it has
+/// several statements.
+fn split_description(answer: &mut Bytes) -> Option<Bytes> {
+    let mut rest = answer.clone();
+    let first = next_message(&mut rest)?;
+    let of_rows = first[0] == server::ROW_DESCRIPTION;
+    let mut behind = match of_rows {
+        true => rest.clone(),
+        false => answer.clone(),
+    };
+    let messages = std::iter::from_fn(|| next_message(&mut behind));
+    let ends = messages.filter(|message| {
+        matches!(
+            message[0],
+            server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::ROW_DESCRIPTION
+        )
+    });
+    if ends.count() != 1 {
+        return None;
+    }
+    if of_rows {
+        *answer = rest;
+        return Some(first);
+    }
+    Some(Bytes::from_static(&[server::NO_DATA, 0, 0, 0, 4]))
+}
+
 /// `CopyInResponse` ends what is sent before the data.
 fn awaits_data(messages: &Bytes) -> bool {
     let mut rest = messages.clone();
@@ -247,16 +301,7 @@ fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
         let failed = message[0] == server::ERROR_RESPONSE;
         let ends = match message[0] {
             server::COPY_IN_RESPONSE => true,
-            _ if !extended => failed,
-            tag => {
-                failed
-                    || matches!(
-                        tag,
-                        server::COMMAND_COMPLETE
-                            | server::EMPTY_QUERY_RESPONSE
-                            | server::PORTAL_SUSPENDED
-                    )
-            }
+            tag => failed || extended && ends_portal(tag),
         };
         let bare = failed && !came_of_it;
         came_of_it |= message[0] != server::NOTICE_RESPONSE;
@@ -271,13 +316,11 @@ fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
         }
     }
     if !current.is_empty() {
-        results.push(Recorded {
-            description,
-            messages: current.freeze(),
-            failed: false,
-            bare: false,
-            status,
-        });
+        let mut messages = current.freeze();
+        if !extended {
+            description = split_description(&mut messages);
+        }
+        results.push(Recorded::rest(description, messages, status));
     }
     results
 }
@@ -365,6 +408,38 @@ mod tests {
             b"Z2DCZCZ",
             Progress::Ended { complete: true },
         );
+    }
+
+    #[test]
+    fn what_was_a_text_then_may_be_a_prepared_statement_now_and_the_other_way_round() {
+        let ended = Progress::Ended { complete: true };
+        let rows = |tag| {
+            [
+                message(tag, b"\0\0"),
+                message(b'D', b"\0\0"),
+                message(b'C', b"SELECT 1\0"),
+            ]
+        };
+        let (done, ready) = (message(b'C', b"ROLLBACK\0"), |status| message(b'Z', status));
+        let text = [&rows(b'T')[..], &[ready(b"T"), done.clone(), ready(b"I")]].concat();
+        check(&text, b"BDESBDES", b"2TDCZ2nCZ", ended);
+        check(&text, b"QQ", b"TDCZCZ", ended);
+        let prepared = [
+            &[message(b'2', b"")],
+            &rows(b'T')[..],
+            &[
+                ready(b"T"),
+                message(b'2', b""),
+                message(b'n', b""),
+                done,
+                ready(b"I"),
+            ],
+        ];
+        check(&prepared.concat(), b"QQ", b"TDCZCZ", ended);
+        // Of several statements nobody can say what a portal of them is.
+        let several = [&rows(b'T')[..], &rows(b'T'), &[ready(b"I")]].concat();
+        check(&several, b"Q", b"TDCTDCZ", ended);
+        check(&several, b"D", b"", Progress::Exhausted);
     }
 
     #[test]

@@ -377,6 +377,7 @@ pub fn transaction_counts(counts: &Counts) -> Vec<String> {
         (counts.newly_failing, "newly failing"),
         (counts.newly_succeeding, "newly succeeding"),
         (counts.deleted, "deleted"),
+        (counts.unnoticed, "not followed, of connections themselves"),
     ]
     .into_iter()
     .filter(|(n, _)| *n > 0)
