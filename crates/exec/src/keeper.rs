@@ -2,7 +2,7 @@
 //! signal at the launcher's death reaches its own child alone.
 //!
 //! A process of its own waits for the launcher's end of a pipe to close, and looks for processes
-//! that have the replay's board open where only ours is. It is made before the launcher adopts
+//! that have the replay's board open where only ours is. It is made while the launcher adopts no
 //! orphans, so that it is none of its children.
 
 use std::fs::File;
@@ -30,6 +30,9 @@ impl Keeper {
             }
             (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
         };
+        // An earlier replay of this process has had it adopt orphans.
+        // SAFETY: takes no memory.
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 0) };
         // SAFETY: this process has one thread.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
