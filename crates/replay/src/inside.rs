@@ -39,6 +39,9 @@ pub struct Inside {
     reception: Reception,
     preload: Preload,
     launch: Launch,
+    /// How many connections the service needs at a time; the shims give as many to a pool that is
+    /// smaller.
+    pub connections: usize,
     /// Of the gate's socket.
     _folder: tempfile::TempDir,
 }
@@ -64,6 +67,7 @@ impl Inside {
             turns,
             others,
             launch,
+            connections: 0,
             _folder: folder,
         };
         Ok((inside, listeners))
@@ -99,6 +103,10 @@ impl Inside {
         );
         let (name, value) = self.reception.variable();
         all.push(((*name).to_owned(), value.into()));
+        all.push((
+            "HINDCAST_POOL".to_owned(),
+            self.connections.to_string().into(),
+        ));
         all
     }
 

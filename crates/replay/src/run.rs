@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hindcast_gateway::pg::{Server, ServerOptions};
 use hindcast_gateway::{BindError, Gates, ListenAddress};
-use hindcast_order::Tx;
+use hindcast_order::{Request, Tx, admission};
 use hindcast_pg::tokio::Connector;
 use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, ServerIdentity, TlsError};
 use hindcast_rewind::pins::Pinned;
@@ -33,8 +33,7 @@ use crate::place::Place;
 use crate::plan::Plan;
 use crate::ready::Ready;
 use crate::recording::{LoadError, Recording};
-use crate::sender::Pace;
-use crate::sender::{Sender, Sent};
+use crate::sender::{self, Pace, Sender, Sent};
 use crate::service::{Service, ServiceError};
 use crate::shared::Shared;
 use crate::transaction::{Ask, Claim};
@@ -132,6 +131,9 @@ pub enum ReplayError {
 const QUIET: Duration = Duration::from_millis(40);
 /// How long, if the service may be at work.
 const QUIET_AT_WORK: Duration = Duration::from_secs(2);
+
+/// How many connections a pool is given at most; a server allows a hundred by default.
+const CONNECTIONS_MAX: usize = 48;
 
 /// The holding gateway, which must not outlive a run that is dropped in the middle.
 struct HoldingGateway(Option<Server<HoldingHost>>);
@@ -264,12 +266,13 @@ impl Run {
             isolation: setting.isolation.or(first.raised_isolation),
             turns: None,
         };
-        let (server, inside) = serve(&setting, host, &connector, (&trace, &plan)).await?;
+        let (server, mut inside) = serve(&setting, host, &connector, (&trace, &plan)).await?;
         let address = server.handle().address().clone();
         let gateway = HoldingGateway(Some(server));
         hooks.ready(&address).await;
-        if let Some(inside) = &inside {
+        if let Some(inside) = &mut inside {
             inside.pins(&trace).begin(plan.period.start);
+            inside.connections = connections(&shared.recording);
         }
         let service = start_service(&mut setting, inside.as_ref()).await?;
         Ok(Self {
@@ -460,6 +463,19 @@ fn longest_request(recording: &Recording) -> Duration {
         .max()
         .unwrap_or(0);
     Duration::from_micros(longest.max(0) as u64)
+}
+
+/// As many as never have requests wait for each other's: for each of those in flight what one of
+/// them used at a time.
+fn connections(recording: &Recording) -> usize {
+    let of_one = |number: usize| {
+        let own = recording.own(Request(number as u32)).iter();
+        let used = own.map(|&tx| recording.transaction(tx));
+        admission::overlap(used.map(|one| (one.began, one.ended)))
+    };
+    let most = (0..recording.requests.len()).map(of_one).max();
+    let connections = sender::connections_needed(recording) * most.unwrap_or(1).max(1);
+    connections.min(CONNECTIONS_MAX)
 }
 
 /// The longest time in which no request came.

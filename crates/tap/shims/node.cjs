@@ -226,6 +226,13 @@
         prototype.query[BOUND] = true;
     }
 
+    // In a replay more requests may hold a connection and wait than originally, and what they wait
+    // for needs one: a pool is as large as that takes.
+    const connections = Number(process.env.HINDCAST_POOL || 0);
+    function enlarge(options) {
+        if (options && options.max < connections) options.max = connections;
+    }
+
     const isPg = /(^|[\\/])pg([\\/]lib([\\/](index(\.js)?)?)?)?$/;
     const isPool = /(^|[\\/])pg-pool([\\/]index(\.js)?)?$/;
     const load = Module._load;
@@ -233,7 +240,16 @@
         const loaded = Reflect.apply(load, this, arguments);
         if (typeof request !== "string") return loaded;
         if (isPool.test(request) && typeof loaded === "function") {
-            bindCallback(loaded.prototype, "connect");
+            bindCallback(loaded.prototype, "connect", pool => enlarge(pool.options));
+        } else if (request === "tarn" && loaded && typeof loaded.Pool === "function") {
+            // Knex's.
+            const { acquire } = loaded.Pool.prototype;
+            if (acquire[BOUND]) return loaded;
+            loaded.Pool.prototype.acquire = function () {
+                enlarge(this);
+                return Reflect.apply(acquire, this, arguments);
+            };
+            loaded.Pool.prototype.acquire[BOUND] = true;
         } else if (isPg.test(request) && loaded && typeof loaded.Client === "function") {
             bindQueue(loaded.Client.prototype);
             bindCallback(loaded.Client.prototype, "connect", client => {

@@ -15,9 +15,6 @@ use super::inside_extension;
 const SCHEMA: &str = "CREATE TABLE mark (name text NOT NULL, step int NOT NULL)";
 const CLIENTS: usize = 10;
 const ROUNDS: usize = 12;
-/// As many connections as requests may want at a time, so a replay can choose who goes first.
-const ENOUGH: &str = "POOL=40";
-
 /// What a service needs that is in a folder of the repository.
 fn install(script: &str, arguments: &[&str]) {
     let status = Command::new(repository(script)).args(arguments).status();
@@ -127,7 +124,7 @@ fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>,
     let stage = Stage::new(name, SCHEMA);
     let service = service(&stage);
     is_recorded(&stage, &service, || load(&stage, ways));
-    is_replayed(&stage, &service);
+    is_replayed(&stage);
 }
 
 fn is_recorded(stage: &Stage, service: &[String], load: impl FnOnce()) {
@@ -158,9 +155,9 @@ fn is_recorded(stage: &Stage, service: &[String], load: impl FnOnce()) {
     assert_all_are_right(stage);
 }
 
-fn is_replayed(stage: &Stage, service: &[String]) {
-    let app = format!("{ENOUGH} exec {}", service.join(" "));
-    let mut replay = stage.hindcast(&["replay", "--app", &app, "--trace"]);
+/// Its pools are smaller than what is in flight.
+fn is_replayed(stage: &Stage) {
+    let mut replay = stage.hindcast(&["replay", "--trace"]);
     replay
         .arg(stage.trace())
         .env("HINDCAST_POSTGRES", stage.database_url())
@@ -236,7 +233,7 @@ fn a_request_that_one_thread_of_puma_reads_and_another_answers_is_known() {
     let app = repository("tests/services/marks.ru").display().to_string();
     let service = command(&["puma", "--threads", "20:20", "--bind", &bind, &app]);
     is_recorded(&stage, &service, || load_in_pieces(&stage));
-    is_replayed(&stage, &service);
+    is_replayed(&stage);
 }
 
 #[test]

@@ -330,6 +330,37 @@ def randomness(module):
     os.register_at_fork(after_in_child=shared.seed)
 
 
+# Pools. In a replay more requests may hold a connection and wait than originally, and what they wait
+# for needs one: a pool is as large as that takes.
+CONNECTIONS = int(os.environ.get("HINDCAST_POOL") or 0)
+
+
+def psycopg_pool(real):
+    def sizes(self, *args, **kwargs):
+        least, most = real(self, *args, **kwargs)
+        return least, max(most, CONNECTIONS)
+
+    return sizes
+
+
+def asyncpg_pool(real):
+    def init(self, *args, **kwargs):
+        if kwargs.get("max_size"):
+            kwargs["max_size"] = max(kwargs["max_size"], CONNECTIONS)
+        real(self, *args, **kwargs)
+
+    return init
+
+
+def sqlalchemy_pool(real):
+    def init(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        if self._max_overflow >= 0:
+            self._max_overflow = max(self._max_overflow, CONNECTIONS - self._pool.maxsize)
+
+    return init
+
+
 # What is done to a module when it has been loaded.
 HOOKS = {
     "asyncio.base_events": lambda module: loop(module.BaseEventLoop),
@@ -344,6 +375,9 @@ HOOKS = {
     "asyncpg.connect_utils": lambda module: replace(module, "_connect", outside),
     "asyncpg.protocol": lambda module: replace(module.Protocol, "connection_made", asyncpg),
     "random": randomness,
+    "psycopg_pool.base": lambda module: replace(module.BasePool, "_check_size", psycopg_pool),
+    "asyncpg.pool": lambda module: replace(module.Pool, "__init__", asyncpg_pool),
+    "sqlalchemy.pool.impl": lambda module: replace(module.QueuePool, "__init__", sqlalchemy_pool),
     "psycopg.connection": lambda module: replace(module.Connection, "wait", psycopg),
     "psycopg.connection_async": lambda module: replace(module.AsyncConnection, "wait", psycopg),
 }
