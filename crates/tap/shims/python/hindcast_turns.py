@@ -353,12 +353,13 @@ def asyncpg_pool(real):
 
 
 def sqlalchemy_pool(real):
-    def init(self, *args, **kwargs):
-        real(self, *args, **kwargs)
+    # Not where it is made: SQLAlchemy reads from there which arguments it takes.
+    def get(self):
         if self._max_overflow >= 0:
             self._max_overflow = max(self._max_overflow, CONNECTIONS - self._pool.maxsize)
+        return real(self)
 
-    return init
+    return get
 
 
 # What is done to a module when it has been loaded.
@@ -377,7 +378,7 @@ HOOKS = {
     "random": randomness,
     "psycopg_pool.base": lambda module: replace(module.BasePool, "_check_size", psycopg_pool),
     "asyncpg.pool": lambda module: replace(module.Pool, "__init__", asyncpg_pool),
-    "sqlalchemy.pool.impl": lambda module: replace(module.QueuePool, "__init__", sqlalchemy_pool),
+    "sqlalchemy.pool.impl": lambda module: replace(module.QueuePool, "_do_get", sqlalchemy_pool),
     "psycopg.connection": lambda module: replace(module.Connection, "wait", psycopg),
     "psycopg.connection_async": lambda module: replace(module.AsyncConnection, "wait", psycopg),
 }
