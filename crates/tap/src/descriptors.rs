@@ -30,6 +30,8 @@ pub struct Entry {
     line: AtomicU64,
     /// The object of OpenSSL that encrypts what it carries; 0: none.
     ssl: AtomicUsize,
+    /// How much of the body of the request that was read last is still to come.
+    body: AtomicU64,
     state: AtomicU32,
 }
 
@@ -112,6 +114,18 @@ impl Entry {
         self.state() == RANDOM
     }
 
+    /// So much was read. Returns how much of it is of the body that was still to come.
+    pub fn pass_body(&self, length: usize) -> usize {
+        let left = self.body.load(Ordering::Relaxed);
+        let passed = left.min(length as u64);
+        self.await_body(left - passed);
+        passed as usize
+    }
+
+    pub fn await_body(&self, length: u64) {
+        self.body.store(length, Ordering::Relaxed);
+    }
+
     pub fn ask(&self, turn: u64) {
         self.turn.store(turn, Ordering::Relaxed);
         self.state.store(ASKED, Ordering::Relaxed);
@@ -130,6 +144,7 @@ impl Entry {
         let line = line.map_or(0, Line::number);
         self.line.store(line, Ordering::Relaxed);
         self.encrypt(0);
+        self.await_body(0);
         self.state.store(state, Ordering::Relaxed);
     }
 
@@ -140,6 +155,7 @@ impl Entry {
         let line = from.line.load(Ordering::Relaxed);
         self.line.store(line, Ordering::Relaxed);
         self.encrypt(from.encrypted_by());
+        self.await_body(from.body.load(Ordering::Relaxed));
         self.state.store(from.state(), Ordering::Relaxed);
     }
 }

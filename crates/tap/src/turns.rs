@@ -86,6 +86,8 @@ pub enum Begins {
 
 /// Something was read from an accepted connection.
 pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> {
+    // A server may answer before it has read all of a request, and read the rest with the next one.
+    let bytes = &bytes[entry.pass_body(bytes.len()).min(bytes.len())..];
     let starts = !entry.is_asked() && begins_request(bytes);
     // Some servers read the first bytes by themselves, to see whether they are of HTTP/2. In a
     // replay the number comes with the rest.
@@ -106,6 +108,7 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> 
             return Some(Begins::Elsewhere);
         }
         entry.ask(number);
+        entry.await_body(body_to_come(bytes));
     }
     MINE.with(|mine| {
         let before = mine.descriptor.replace(descriptor);
@@ -329,6 +332,31 @@ pub fn last_read() -> u64 {
     MINE.with(|mine| mine.read.get())
 }
 
+/// How much of a request's body is to come behind these first bytes, as far as its head, if that is
+/// whole, says.
+fn body_to_come(bytes: &[u8]) -> u64 {
+    const NAME: &[u8] = b"content-length:";
+    const END: &[u8] = b"\r\n\r\n";
+    if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
+        return 0;
+    }
+    let Some(end) = bytes.windows(END.len()).position(|four| four == END) else {
+        return 0;
+    };
+    let length = bytes[..end].split(|&byte| byte == b'\n').find_map(|line| {
+        let (name, value) = line.split_at_checked(NAME.len())?;
+        let value = value.trim_ascii();
+        let is_number = name.eq_ignore_ascii_case(NAME) && value.len() < 19;
+        let digit = |value: u64, &digit: &u8| {
+            let digit = char::from(digit).to_digit(10)?;
+            Some(value * 10 + u64::from(digit))
+        };
+        is_number.then(|| value.iter().try_fold(0, digit))?
+    });
+    let come = (bytes.len() - end - END.len()) as u64;
+    length.unwrap_or(0).saturating_sub(come)
+}
+
 /// Whether these are the first bytes of a request: HTTP/1, FastCGI or uwsgi.
 fn begins_request(bytes: &[u8]) -> bool {
     const METHOD_MAX: usize = 20;
@@ -348,5 +376,25 @@ fn begins_request(bytes: &[u8]) -> bool {
                 _ => false,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_come_of_a_body_its_head_says() {
+        let of = |head: &str| body_to_come(head.as_bytes());
+        assert_eq!(
+            of("POST / HTTP/1.1\r\nContent-Length: 12\r\nA: b\r\n\r\nsome"),
+            8
+        );
+        assert_eq!(of("POST / HTTP/1.1\r\ncontent-length:2\r\n\r\n{}GET /"), 0);
+        assert_eq!(of("GET / HTTP/1.1\r\nA: b\r\n\r\n"), 0);
+        assert_eq!(of("POST / HTTP/1.1\r\nContent-Length: 2x\r\n\r\n"), 0);
+        // The head is not whole, or no text.
+        assert_eq!(of("POST / HTTP/1.1\r\nContent-Length: 2\r\n"), 0);
+        assert_eq!(body_to_come(b"\x01\x01\0\r\n\r\n"), 0);
     }
 }

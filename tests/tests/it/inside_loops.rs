@@ -88,6 +88,32 @@ fn load_in_pieces(stage: &Stage) {
     });
 }
 
+/// Bodies that come when their requests have been answered, together with the next request.
+fn load_with_late_bodies(stage: &Stage) {
+    let client = |number: usize| {
+        let mut stream = TcpStream::connect(("127.0.0.1", stage.service_port)).unwrap();
+        for round in 0..ROUNDS {
+            let name = format!("late-{number}-{round}");
+            let late = if round == 0 { "" } else { "{}" };
+            let head =
+                format!("{late}POST /loop/{name} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            let (mut answer, mut bytes) = (String::new(), [0; 4096]);
+            while !answer.contains(&name) {
+                let length = stream.read(&mut bytes).unwrap();
+                assert!(length > 0, "{name}: {answer}");
+                answer += &String::from_utf8_lossy(&bytes[..length]);
+            }
+        }
+        stream.write_all(b"{}").unwrap();
+    };
+    std::thread::scope(|scope| {
+        (0..CLIENTS).for_each(|number| {
+            scope.spawn(move || client(number));
+        });
+    });
+}
+
 /// Who wrote, by the database: the names in the rows of each transaction.
 fn names_in_the_database(stage: &Stage) -> BTreeMap<u64, BTreeSet<String>> {
     let rows = stage.sql("SELECT xmin, name FROM mark");
@@ -186,6 +212,14 @@ fn uvicorn(stage: &Stage, more: &[&str]) -> Vec<String> {
 fn a_loop_of_asyncio_with_threads_is_known() {
     let more = ["--loop", "asyncio", "--http", "h11"];
     is_recorded_and_replayed("asyncio", |stage| uvicorn(stage, &more), &WAYS_IN_PYTHON);
+}
+
+#[test]
+fn a_body_that_comes_with_the_next_request_is_not_its_beginning() {
+    let stage = Stage::new("late", SCHEMA);
+    let service = uvicorn(&stage, &["--loop", "asyncio", "--http", "h11"]);
+    is_recorded(&stage, &service, || load_with_late_bodies(&stage));
+    is_replayed(&stage);
 }
 
 #[test]

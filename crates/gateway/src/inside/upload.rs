@@ -23,7 +23,7 @@ impl Upload {
     }
 
     /// Takes as much of `bytes` as belongs to the body, where there is one. `turn`: the tap took
-    /// them for the beginning of a request.
+    /// them for the beginning of a request, or knew of one behind the body.
     pub fn take(
         &mut self,
         host: &mut Host,
@@ -35,10 +35,11 @@ impl Upload {
             return Ok(());
         };
         let call = calls.back_mut().ok_or(Malformed)?;
-        if let Some(number) = turn.take() {
+        let is_whole = body.take(bytes, |data| call.body(host, data))?;
+        if let Some(number) = turn.take_if(|_| bytes.is_empty()) {
             call.turn(host, number);
         }
-        if body.take(bytes, |data| call.body(host, data))? {
+        if is_whole {
             self.body = None;
             call.whole(host);
         }
