@@ -134,7 +134,7 @@ pub unsafe fn about_to_write_plain(
             true => turns::writes(entry, bytes),
             false => {
                 turns::put_on_board(entry);
-                turns::is_behind(entry, bytes);
+                turns::is_behind(entry, stream, bytes);
             }
         }
         if entry.is_gated() {

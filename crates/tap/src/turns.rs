@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_taplog::Board;
 use hindcast_taplog::board::{Line, REQUEST_HEADER};
-use hindcast_taplog::pins::{Draw, KEY, Place};
+use hindcast_taplog::pins::{Draw, KEY, Place, Statements};
 
 use crate::descriptors::{self, Entry};
 use crate::{process, python};
@@ -182,8 +182,11 @@ pub fn put_on_board(entry: &Entry) {
 
 /// The bytes are about to be written to a connection of our own: what the request draws and reads
 /// from here on is known to come behind them.
-pub fn is_behind(entry: &Entry, bytes: &[u8]) {
-    is_at(of(entry), Place::behind(bytes));
+pub fn is_behind(entry: &Entry, stream: u64, bytes: &[u8]) {
+    static STATEMENTS: Statements = Statements::new();
+    if let Some(place) = Place::behind(bytes, stream, &STATEMENTS) {
+        is_at(of(entry), place);
+    }
 }
 
 /// The bytes were read from a connection to the database.

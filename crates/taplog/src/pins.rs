@@ -19,7 +19,7 @@ mod place;
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-pub use place::Place;
+pub use place::{Place, Statements};
 
 /// Bytes of a recording's secret.
 pub const KEY: usize = 32;

@@ -166,44 +166,44 @@ fn moodle_merging_the_transactions_is_not_enough_and_a_unique_key_with_upsert_is
     check(
         &page,
         expect![[r#"
-        Retroaction: different in 2 responses, 22 transactions and 1 table
-          gone         check 1, 1 row before, none after
-          new          errors of 1 transaction
-          requests     43 (1 to 43): all executed
-          transactions 64: 42 same, 21 changed, 1 newly failing
-          what ran     SERVICE
+            Retroaction: different in 2 responses, 22 transactions and 1 table
+              gone         check 1, 1 row before, none after
+              new          errors of 1 transaction
+              requests     43 (1 to 43): all executed
+              transactions 64: 42 same, 21 changed, 1 newly failing
+              what ran     SERVICE
 
-        Checks
-          1  SELECT userid, forum, count(*) FROM mdl_forum_subscriptions GROUP BY 1, 2 HAVING count(*) > 1
-             gone: 1 row before, none after
-               − userid=42, forum=3, count=2
+            Checks
+              1  SELECT userid, forum, count(*) FROM mdl_forum_subscriptions GROUP BY 1, 2 HAVING count(*) > 1
+                 gone: 1 row before, none after
+                   − userid=42, forum=3, count=2
 
-        Request types                                       requests  executed  responses  transactions
-                                                                                  changed       changed
-          POST /subscribe                                         22        22          1            21
-          GET /forums/{id}/subscribers                            21        21          1             1
+            Request types                                       requests  executed  responses  transactions
+                                                                                      changed       changed
+              POST /subscribe                                         22        22          1            21
+              GET /forums/{id}/subscribers                            21        21          1             1
 
-        Responses: 2 changed
-          1 × GET /forums/{id}/subscribers: another body (43)
-              request 43: another body: 2566 → 2142 bytes; the recorded one was not kept
-          1 × POST /subscribe: 201 → 409 (41|42)
-              request 41|42: /error "serialization_failure" is new; /message "could not serialize access due t…
+            Responses: 2 changed
+              1 × GET /forums/{id}/subscribers: /subscribers/* is gone (43)
+                  request 43: /subscribers/2 {"city":"Bogota","country":"CO","email"… is gone
+              1 × POST /subscribe: 201 → 409 (41|42)
+                  request 41|42: /error "serialization_failure" is new; /message "could not serialize access due t…
 
-        Transactions: 22 different
-          20 × POST /subscribe: other statements (t2–t57|63)
-               t2 of request 1: INSERT INTO mdl_forum_sub … now with ON CONFLICT (userid, forum) DO UPDATE …
-           1 × GET /forums/{id}/subscribers: other results (t64)
-               t64 of request 43: 6 rows → 5
-           1 × POST /subscribe: fails now: could not serialize access due to concurrent update (40001) (t57|63)
+            Transactions: 22 different
+              20 × POST /subscribe: other statements (t2–t57|63)
+                   t2 of request 1: INSERT INTO mdl_forum_sub … now with ON CONFLICT (userid, forum) DO UPDATE …
+               1 × GET /forums/{id}/subscribers: other results (t64)
+                   t64 of request 43: 6 rows → 5
+               1 × POST /subscribe: fails now: could not serialize access due to concurrent update (40001) (t57|63)
 
-        Final state: 1 table different, 2 the same, compared with the recorded database
-          public.mdl_forum_subscriptions  −1 removed
-            − id=40|41, userid=42, forum=3
-                originally written by POST /subscribe, request 41|42: INSERT INTO mdl_forum_subscriptions (use…
+            Final state: 1 table different, 2 the same, compared with the recorded database
+              public.mdl_forum_subscriptions  −1 removed
+                − id=40|41, userid=42, forum=3
+                    originally written by POST /subscribe, request 41|42: INSERT INTO mdl_forum_subscriptions (use…
 
-        More: --html FILE is a page with every difference that was described, --json the same for programs.
-        `hindcast show 43` shows what was recorded there.
-    "#]],
+            More: --html FILE is a page with every difference that was described, --json the same for programs.
+            `hindcast show 43` shows what was recorded there.
+        "#]],
     );
     assert_eq!(case.state(), before, "the original database is untouched");
 }

@@ -1,5 +1,7 @@
 //! Where in a request something is drawn or read.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::KEY;
 
 /// What a request wrote last, to a database or to another service: a hash of few bits. Two writes
@@ -43,34 +45,95 @@ impl Place {
         self.0 >= Self::APART
     }
 
-    /// Behind these bytes.
+    /// Behind these bytes, which are written to this stream; `None`: where it was.
     ///
-    /// A driver prepares a statement on some connections and finds it prepared on others, and a
-    /// request of a replay may have another connection. So where a statement is bound, only what it
-    /// is bound to counts, and the names that drivers number never do.
-    pub fn behind(bytes: &[u8]) -> Self {
+    /// A driver prepares a statement on some connections, finds it prepared on others, and sends it
+    /// as a text on a third; and a request of a replay may have another connection. So the texts of
+    /// the statements that run count, whatever they are called and bound to.
+    pub fn behind(bytes: &[u8], stream: u64, statements: &Statements) -> Option<Self> {
         match bytes {
-            _ if is_startup(bytes) => return Self::CONNECTING,
+            _ if is_startup(bytes) => return Some(Self::CONNECTING),
             // What is encrypted is other bytes each time. Readings are then known by their order.
-            [0x17, 3, ..] => return Self::BEGINNING,
+            [0x17, 3, ..] => return Some(Self::BEGINNING),
             _ => {}
         }
-        let mut text = Text::new();
-        let binds = || messages(bytes).any(|(kind, _)| kind == b'B');
-        match messages(bytes).next() {
-            None => text.add(bytes),
-            Some(_) if binds() => messages(bytes).for_each(|(kind, body)| match kind {
-                b'B' => text.add(behind_names(body, 2)),
-                b'P' | b'D' | b'E' | b'C' | b'S' | b'H' => {}
-                _ => text.add(body),
-            }),
-            Some(_) => messages(bytes).for_each(|(kind, body)| match kind {
-                b'P' => text.add(behind_names(body, 1)),
+        let (mut text, mut run) = (Text::new(), 0);
+        if messages(bytes).next().is_none() {
+            text.add(bytes);
+        }
+        for (kind, body) in messages(bytes) {
+            match kind {
+                b'P' => {
+                    let (name, rest) = split_name(body);
+                    statements.note(stream, name, Text::of(split_name(rest).0));
+                }
+                b'B' => {
+                    let (name, values) = split_name(split_name(body).1);
+                    match statements.text(stream, name) {
+                        Some(text) => run = mixed(run, text),
+                        None => text.add(values),
+                    }
+                }
+                b'Q' => run = mixed(run, Text::of(split_name(body).0)),
                 b'D' | b'E' | b'C' | b'S' | b'H' => {}
                 _ => text.add(body),
-            }),
+            }
         }
-        Self((text.hash() % u64::from(Self::APART - 3)) as u8 + 3)
+        if run == 0 && text.length == 0 {
+            return None;
+        }
+        let hash = mixed(run, text.hash());
+        Some(Self((hash % u64::from(Self::APART - 3)) as u8 + 3))
+    }
+}
+
+/// The texts of prepared statements, as hashes, by stream and name. One may take another's place:
+/// then the statement is known by what it is bound to.
+pub struct Statements([Statement; STATEMENTS]);
+
+const STATEMENTS: usize = 4096;
+
+struct Statement {
+    whose: AtomicU64,
+    text: AtomicU64,
+}
+
+impl Default for Statements {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Statements {
+    pub const fn new() -> Self {
+        Self(
+            [const {
+                Statement {
+                    whose: AtomicU64::new(0),
+                    text: AtomicU64::new(0),
+                }
+            }; STATEMENTS],
+        )
+    }
+
+    fn place(&self, stream: u64, name: &[u8]) -> (&Statement, u64) {
+        let whose = name
+            .iter()
+            .fold(mixed(1, stream), |hash, &byte| mixed(hash, u64::from(byte)));
+        (&self.0[whose as usize % STATEMENTS], whose)
+    }
+
+    fn note(&self, stream: u64, name: &[u8], text: u64) {
+        let (statement, whose) = self.place(stream, name);
+        statement.whose.store(0, Ordering::Relaxed);
+        statement.text.store(text, Ordering::Release);
+        statement.whose.store(whose, Ordering::Release);
+    }
+
+    fn text(&self, stream: u64, name: &[u8]) -> Option<u64> {
+        let (statement, whose) = self.place(stream, name);
+        let is_there = statement.whose.load(Ordering::Acquire) == whose;
+        is_there.then(|| statement.text.load(Ordering::Acquire))
     }
 }
 
@@ -94,12 +157,15 @@ fn messages(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// What follows so many names, each with a zero behind it.
-fn behind_names(body: &[u8], names: usize) -> &[u8] {
-    (0..names).fold(body, |rest, _| {
-        let end = rest.iter().position(|&byte| byte == 0);
-        end.map_or(&[], |end| &rest[end + 1..])
-    })
+/// What comes up to the first zero, and what behind it.
+fn split_name(body: &[u8]) -> (&[u8], &[u8]) {
+    let end = body.iter().position(|&byte| byte == 0);
+    end.map_or((body, &[]), |end| (&body[..end], &body[end + 1..]))
+}
+
+fn mixed(hash: u64, word: u64) -> u64 {
+    let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 32
 }
 
 /// What counts of a write. Numbers are all the same, since there are those of processes and of
@@ -130,12 +196,16 @@ impl Text {
         }
     }
 
+    fn of(bytes: &[u8]) -> u64 {
+        let mut text = Self::new();
+        text.add(bytes);
+        text.hash()
+    }
+
     fn hash(&self) -> u64 {
         let (words, _) = self.bytes.as_chunks();
-        words.iter().fold(self.length as u64, |hash, word| {
-            let mixed = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ mixed >> 32
-        })
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        words.fold(self.length as u64, mixed)
     }
 }
 

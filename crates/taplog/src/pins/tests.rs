@@ -172,7 +172,7 @@ fn readings_are_kept_as_distances() {
 fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
     let place = |word: &str| match word {
         "-" => Place::BEGINNING,
-        text => Place::behind(text.as_bytes()),
+        text => behind(text.as_bytes()),
     };
     let pins = pins();
     let made: Vec<Reading> = (1..)
@@ -223,51 +223,55 @@ fn a_reading_is_known_by_what_was_written_before_it() {
     );
 }
 
-#[test]
-fn numbers_in_names_do_not_count() {
-    let declare = |number: &str| Place::behind(format!("DECLARE c_{number} CURSOR").as_bytes());
-    assert_eq!(declare("140021"), declare("139877"));
-    assert_eq!(declare("9"), declare("10"));
-    assert_ne!(Place::behind(b"SELECT a"), Place::behind(b"SELECT b"));
-    let startup = b"\0\0\0\x08\0\x03\0\0user\0";
-    assert_eq!(Place::behind(startup), Place::CONNECTING);
-    let encrypted = |byte: u8| Place::behind(&[0x17, 3, 3, 0, 1, byte]);
-    assert_eq!([1, 2].map(encrypted), [Place::BEGINNING; 2]);
+/// Behind what is written to a connection that has prepared nothing.
+fn behind(bytes: &[u8]) -> Place {
+    let place = Place::behind(bytes, 1, &Statements::new());
+    place.expect("something was written")
 }
 
-/// Drivers prepare what a connection has not prepared yet, by names of their own.
 #[test]
-fn what_is_prepared_and_by_which_name_does_not_count_where_it_is_bound() {
+fn numbers_in_names_do_not_count() {
+    let declare = |number: &str| behind(format!("DECLARE c_{number} CURSOR").as_bytes());
+    assert_eq!(declare("140021"), declare("139877"));
+    assert_eq!(declare("9"), declare("10"));
+    assert_ne!(behind(b"SELECT a"), behind(b"SELECT b"));
+    let startup = b"\0\0\0\x08\0\x03\0\0user\0";
+    assert_eq!(behind(startup), Place::CONNECTING);
+    let encrypted = |byte: u8| behind(&[0x17, 3, 3, 0, 1, byte]);
+    assert_eq!([1, 2].map(encrypted), [Place::BEGINNING; 2]);
+    assert_ne!(behind(b"POST /a HTTP/1.1"), behind(b"POST /b HTTP/1.1"));
+}
+
+/// Drivers prepare what a connection has not prepared yet, by names of their own, or send a text.
+#[test]
+fn what_runs_counts_and_not_how_it_is_sent() {
     let message = |kind: u8, body: &str| {
         let length = (body.len() as u32 + 4).to_be_bytes();
         [&[kind][..], &length, body.as_bytes()].concat()
     };
-    let parse = |name: &str| message(b'P', &format!("{name}\0SELECT $1\0"));
-    let bind = |name: &str, value: &str| message(b'B', &format!("\0{name}\0{value}"));
-    let execute = [message(b'D', "P\0"), message(b'E', "\0"), message(b'S', "")].concat();
-    let whole = |parts: &[Vec<u8>]| Place::behind(&parts.concat());
+    let parse = |name: &str, text: &str| message(b'P', &format!("{name}\0{text}\0"));
+    let bind = |name: &str, value: &str| {
+        let run = [message(b'D', "P\0"), message(b'E', "\0"), message(b'S', "")];
+        [message(b'B', &format!("\0{name}\0{value}")), run.concat()].concat()
+    };
+    let known = Statements::new();
+    let on = |stream: u64, parts: &[Vec<u8>]| Place::behind(&parts.concat(), stream, &known);
 
-    let bound = whole(&[bind("__asyncpg_stmt_9__", "Ada"), execute.clone()]);
-    assert_eq!(
-        bound,
-        whole(&[bind("__asyncpg_stmt_1f__", "Ada"), execute.clone()])
-    );
-    assert_eq!(
-        bound,
-        whole(&[parse("s"), bind("s", "Ada"), execute.clone()])
-    );
-    assert_eq!(bound, whole(&[parse(""), bind("", "Ada"), execute.clone()]));
-    assert_ne!(bound, whole(&[bind("s", "Grace"), execute.clone()]));
-
-    assert_eq!(whole(&[parse("a")]), whole(&[parse("bcd")]));
-    let other = message(b'P', "a\0SELECT 1 + $1\0");
-    assert_ne!(whole(&[parse("a")]), whole(&[other]));
-    let query = |text: &str| whole(&[message(b'Q', text)]);
-    assert_ne!(query("SELECT a\0"), query("SELECT b\0"));
-    assert_ne!(
-        Place::behind(b"POST /a HTTP/1.1"),
-        Place::behind(b"POST /b HTTP/1.1")
-    );
+    let select = "SELECT now()";
+    let text = on(1, &[message(b'Q', "SELECT now()\0")]);
+    assert_eq!(on(1, &[parse("", select), bind("", "Ada")]), text);
+    // What is only prepared does not run.
+    assert_eq!(on(1, &[parse("__asyncpg_stmt_1f__", select)]), None);
+    assert_eq!(on(1, &[bind("__asyncpg_stmt_1f__", "Ada")]), text);
+    assert_eq!(on(1, &[bind("__asyncpg_stmt_1f__", "Grace")]), text);
+    assert_eq!(on(2, &[parse("S_3", select), bind("S_3", "Ada")]), text);
+    assert_ne!(on(2, &[parse("S_3", "SELECT 1"), bind("S_3", "Ada")]), text);
+    assert_ne!(on(1, &[message(b'Q', "SELECT 1\0")]), text);
+    // Of what nobody has seen prepared the values count.
+    let unknown = |value: &str| on(3, &[bind("s", value)]);
+    assert_eq!(unknown("Ada"), unknown("Ada"));
+    assert_ne!(unknown("Ada"), unknown("Grace"));
+    assert_eq!(on(1, &[message(b'S', "")]), None);
 }
 
 /// A library reads the seconds once more, or once less, than originally.
