@@ -145,7 +145,10 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
     let advisory = tokens.iter().any(|token| {
         token.kind == TokenKind::Word && {
             let word = token.text(text);
-            starts_with(word, b"pg_advisory_") || starts_with(word, b"pg_try_advisory_")
+            // Pools give back all at the end of each use, and seldom have any.
+            let gives_back = word.eq_ignore_ascii_case(b"pg_advisory_unlock_all");
+            (starts_with(word, b"pg_advisory_") || starts_with(word, b"pg_try_advisory_"))
+                && !gives_back
         }
     });
     let mut locks = if kind == Kind::Lock || words.top_level().any(|at| is_row_lock(&words, at)) {

@@ -259,6 +259,8 @@ fn locks_by_table() {
         3
     );
     assert_eq!(*locks("SELECT pg_try_advisory_xact_lock(1)"), [ADVISORY]);
+    assert_eq!(*locks("SELECT pg_advisory_unlock(1)"), [ADVISORY]);
+    assert!(locks("SELECT pg_advisory_unlock_all()").is_empty());
     assert!(locks("SELECT substring(a FOR 2) FROM t").is_empty());
     assert!(locks("UPDATE t SET a = 1").is_empty());
 }
