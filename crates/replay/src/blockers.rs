@@ -6,14 +6,16 @@
 //! waiting one: that is cancelled then, and its client is told that it failed to serialize (R³,
 //! section 4.3).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hindcast_pg::Rows;
 use hindcast_pg::tokio::Client;
 
 use crate::hold::Code;
 use crate::shared::Shared;
-use crate::transaction::Ask;
+use crate::transaction::{Ask, Looking};
 
 /// How often to look, and how often to ask the database even though the run moves.
 const INTERVAL: Duration = Duration::from_millis(2);
@@ -44,27 +46,25 @@ pub async fn watch(shared: Arc<Shared>, control: Client) {
             shared.note_blocked(Vec::new());
             continue;
         }
-        let Ok(freed) = note_looked(&shared, &control).await else {
+        let looking = shared.lookers.all();
+        let Ok(blocked) = control.query(BLOCKED, &[]).await else {
             return;
         };
         // Whose commit has become free goes first.
-        if !freed && !recorded && make_yield(&shared, &control).await.is_err() {
+        let freed = note_looked(&shared, &looking, &blocked);
+        if !freed && !recorded && make_yield(&shared, &control, &blocked).await.is_err() {
             return;
         }
     }
 }
 
 /// Tells who waits in the middle of its statements, and looks no more. Whether that was news.
-async fn note_looked(shared: &Shared, control: &Client) -> Result<bool, hindcast_pg::Error> {
-    let before = shared.lookers.all();
-    if before.is_empty() {
-        return Ok(false);
-    }
-    let rows = control.query(BLOCKED, &[]).await?;
+/// `before`: what the server worked on when it was asked.
+fn note_looked(shared: &Shared, before: &HashMap<i32, Looking>, blocked: &Rows) -> bool {
     let now = shared.lookers.all();
     let steps = || shared.monitor.with(|coordinator| coordinator.steps());
     let steps_before = steps();
-    for row in rows {
+    for row in blocked.iter() {
         let pid: i32 = row.get(0);
         // What has been sent meanwhile is not what was seen to wait.
         let looking = now.get(&pid).filter(|one| before.get(&pid) == Some(one));
@@ -76,13 +76,16 @@ async fn note_looked(shared: &Shared, control: &Client) -> Result<bool, hindcast
                 .with(|coordinator| coordinator.waits(looking));
         }
     }
-    Ok(steps() != steps_before)
+    steps() != steps_before
 }
 
 /// Cancels those that wait for what has to come after them.
-async fn make_yield(shared: &Shared, control: &Client) -> Result<(), hindcast_pg::Error> {
-    let rows = control.query(BLOCKED, &[]).await?;
-    let waits = rows.iter().map(|row| (row.get(0), row.get(1)));
+async fn make_yield(
+    shared: &Shared,
+    control: &Client,
+    blocked: &Rows,
+) -> Result<(), hindcast_pg::Error> {
+    let waits = blocked.iter().map(|row| (row.get(0), row.get(1)));
     for pid in shared.note_blocked(waits.collect()) {
         // One that is through meanwhile is not hurt: the server ignores it when nothing runs.
         control

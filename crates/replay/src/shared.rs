@@ -22,7 +22,6 @@ pub struct Shared {
     /// Writes outside any request that were refused, by statement.
     pub refused: Mutex<BTreeMap<String, u64>>,
     code: Code,
-    /// Of recorded code.
     pub lookers: Lookers,
     /// Of changed code.
     sessions: Mutex<Sessions>,
@@ -109,8 +108,7 @@ impl Shared {
         let isolation = Some(recorded.isolation);
         let looks = self.looks(tx);
         // There may be a read among them that another request did originally, or one less.
-        let statements = looks.as_ref().map(|_| self.statements(tx));
-        let statements = statements.unwrap_or_default();
+        let statements = self.statements(tx, &looks);
         if self.only_reads(tx) {
             return Ok(Pins {
                 isolation,
@@ -135,7 +133,7 @@ impl Shared {
     fn pins_of_changed(&self, tx: Tx) -> Result<Pins, Unreadable> {
         let recorded = self.recording.transaction(tx);
         let looks = self.looks(tx);
-        let statements = self.statements(tx);
+        let statements = self.statements(tx, &looks);
         let acts_late = self.recording.lost_a_conflict(tx);
         let own = recorded
             .request
@@ -170,8 +168,11 @@ impl Shared {
         })
     }
 
-    /// The hashes of a recorded transaction's statements.
-    fn statements(&self, tx: Tx) -> Vec<u64> {
+    /// The hashes of a recorded transaction's statements, if some of them look by themselves.
+    fn statements(&self, tx: Tx, looks: &Option<Vec<Stretch>>) -> Vec<u64> {
+        if looks.as_deref().unwrap_or_default().is_empty() {
+            return Vec::new();
+        }
         let shape = self.recording.transaction(tx).shape;
         self.monitor.with(|coordinator| {
             let statements = coordinator.shapes().statements(shape);
