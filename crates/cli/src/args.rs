@@ -463,9 +463,10 @@ pub struct ReplayArgs {
 pub struct RetroArgs {
     #[command(flatten)]
     pub range: RangeArgs,
-    /// Command that starts the changed service
+    /// Command that starts the changed service; default: as it was started for the recording, where
+    /// `record -- COMMAND` started it, with what its code is now
     #[arg(long, value_name = "COMMAND")]
-    pub app: String,
+    pub app: Option<String>,
     /// SQL to run in the rewound database before the first request, e.g. the fix's schema change;
     /// may be given more than once
     #[arg(long, value_name = "FILE")]
@@ -562,7 +563,7 @@ mod tests {
     }
 
     fn retro(given: &[&str]) -> Result<RetroArgs, String> {
-        let always = ["--trace", "./trace", "--app", "./fixed"];
+        let always = ["--trace", "./trace"];
         Retro::try_parse_from(always.iter().chain(given))
             .map(|retro| retro.args)
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().into())
@@ -577,7 +578,7 @@ mod tests {
     #[test]
     fn a_retroaction_needs_little_and_takes_much() {
         let least = retro(&[]).unwrap();
-        assert_eq!(least.app, "./fixed");
+        assert_eq!(least.app, None);
         assert!(!least.select && least.skip.is_empty() && least.isolation.is_none());
         assert_eq!(least.run.service.stall_timeout, Duration::from_secs(10));
 

@@ -443,11 +443,13 @@ impl Attempt<'_> {
 
     fn change(&self) -> Change {
         let options = self.options;
+        let recorded = options.setting.launch.as_ref();
         let command = options
             .setting
             .service_command
-            .as_deref()
-            .unwrap_or_default();
+            .as_ref()
+            .or(recorded.map(|launch| &launch.command))
+            .map_or("", String::as_str);
         let isolation = options.setting.isolation.map(trace::Isolation::name);
         let named = options.skip.iter().map(ToString::to_string);
         Change {

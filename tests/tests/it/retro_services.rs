@@ -3,9 +3,12 @@
 //! double booking. The four kinds of change of R³ (section 4.1) are among them; none of them is
 //! declared.
 
+use hindcast_tests::http::Client;
 use hindcast_tests::requests::Script;
 use hindcast_tests::retro::{Report, SUCCESS};
 use hindcast_tests::{Finished, Process, Stage, repository};
+
+use super::{inside, inside_extension};
 
 const DOUBLE: &str =
     "SELECT room_id, slot, count(*) FROM booking GROUP BY 1, 2 HAVING count(*) > 1";
@@ -312,4 +315,109 @@ fn a_service_that_fails_now_and_then_is_reported_request_by_request() {
         !changed.iter().any(|what| what.contains("no response")),
         "{changed:?}"
     );
+}
+
+/// Items whose stock is not what their orders leave.
+const LOST: &str = "SELECT id FROM item WHERE 1000 - stock <> (SELECT count(*) FROM orders WHERE item_id = item.id)";
+
+/// Orders of few items by many clients, by a service whose code is in the stage's folder.
+fn stock() -> Stage {
+    let stage = inside_extension::stage(
+        "stock",
+        "CREATE TABLE item (id int PRIMARY KEY, stock int NOT NULL);
+         CREATE TABLE orders (id serial PRIMARY KEY, item_id int NOT NULL REFERENCES item);
+         INSERT INTO item SELECT id, 1000 FROM generate_series(1, 3) id",
+        &[],
+    );
+    let python = inside::python();
+    let code = repository("tests/services/stock.py");
+    std::fs::copy(code, stage.folder().join("stock.py")).unwrap();
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", &python, "-m", "uvicorn", "stock:app"])
+        .args(["--no-access-log", "--port"])
+        .arg(stage.service_port.to_string())
+        .current_dir(stage.folder())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let address = address.clone();
+            scope.spawn(move || {
+                let mut http = Client::new(address);
+                for round in 0..12 {
+                    let item = 1 + (client + round) % 3;
+                    let order = http.send("POST", &format!("/orders/{item}"), None);
+                    assert_eq!(order.unwrap().status, 201);
+                    let left = http.send("GET", &format!("/items/{item}"), None);
+                    assert_eq!(left.unwrap().status, 200);
+                }
+            });
+        }
+    });
+    recorder.interrupt().assert_code(SUCCESS);
+    assert_ne!(stage.sql(LOST), "", "no order was lost");
+    stage
+}
+
+/// With the code as it is now, which no argument names.
+fn retro_in_place(stage: &Stage, more: &[&str]) -> Finished {
+    let mut command = stage.hindcast(&["retro", "--check", LOST, "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(more)
+        .env("DATABASE_URL", stage.database_url())
+        .env("HINDCAST_POSTGRES", stage.database_url());
+    Process::start("retro", command, stage.folder()).wait()
+}
+
+#[test]
+fn orders_that_were_lost_are_lost_in_each_replay_and_none_is_with_a_lock() {
+    let stage = stock();
+    for _ in 0..3 {
+        let replayed = inside::replay(&stage, &[]).assert_code(SUCCESS);
+        assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+    }
+
+    // Nothing was changed: the code is what was recorded.
+    let same = Report::of(&retro_in_place(&stage, &["--json"]).assert_code(SUCCESS));
+    assert_eq!(same.outcome(), "faithful", "{}", same.0);
+    let (then, now) = same.check(0);
+    assert!(then >= 1 && now == then);
+
+    let file = stage.folder().join("stock.py");
+    let code = std::fs::read_to_string(&file).unwrap();
+    let reads = "item = session.get(Item, number)";
+    assert!(code.contains(reads));
+    let locks = "item = session.get(Item, number, with_for_update=True)";
+    std::fs::write(&file, code.replace(reads, locks)).unwrap();
+    let fixed = Report::of(&retro_in_place(&stage, &["--json"]).assert_code(SUCCESS));
+    assert_eq!(fixed.outcome(), "different");
+    assert_eq!(fixed.check(0).1, 0, "{}", fixed.0["checks"]);
+    let ran = fixed.0["change"]["app"].as_str().unwrap_or_default();
+    assert!(ran.contains("uvicorn"), "{ran}");
+
+    // What is left is another number, and every order was taken. Nothing else is different.
+    for group in fixed.groups("responses") {
+        assert!(group.ends_with(": /left changed"), "{group}");
+    }
+    assert_eq!(
+        fixed.table("public.item")["changed"],
+        3,
+        "{:#}",
+        fixed.0["state"]
+    );
+    let state = &fixed.0["state"];
+    assert_eq!(state["tables"].as_array().map(Vec::len), Some(1), "{state}");
+
+    // Each transaction has come to something, and the ones that opened connections to nothing else.
+    let counts = ["same", "changed", "deleted", "unnoticed"].map(|name| fixed.count(name));
+    let ended: u64 = counts.iter().sum();
+    assert_eq!(ended, fixed.count("transactions"), "{}", fixed.0["counts"]);
+    let groups = fixed.groups("transactions");
+    assert_eq!(groups.len(), 2, "{groups:?}");
 }

@@ -24,7 +24,7 @@ pub async fn run(args: RetroArgs) -> Result<Exit, CliError> {
     let start =
         Start::choose(&trace, args.range.from, args.range.to).map_err(setting::cannot_start)?;
     setting::refuse_gaps(&trace, &start.plan, args.range.across_gaps)?;
-    let mut service = setting::setting(&trace, Some(&args.app), &args.run.service)?;
+    let mut service = setting::setting(&trace, args.app.as_deref(), &args.run.service)?;
     service.isolation = args.isolation.map(|isolation| match isolation {
         RetroIsolation::RepeatableRead => Isolation::RepeatableRead,
         RetroIsolation::Serializable => Isolation::Serializable,

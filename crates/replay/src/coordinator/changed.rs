@@ -23,7 +23,10 @@ impl Coordinator {
         }
         // A read that another request did takes the place of no other transaction.
         let added = reads || changes.is_known_as_added(opening);
-        let in_place = self.unclaimed(request).next().filter(|_| !added);
+        // Nor does one take the place of what a connection did, which another may have opened now.
+        let mut unclaimed = self.unclaimed(request);
+        let in_place = unclaimed.find(|&tx| !added && !self.comes_unnoticed(tx));
+        drop(unclaimed);
         let found = self.matching(request, opening).or(in_place);
         let Some(tx) = found else {
             let changes = self.changes.as_mut().expect("the code is changed");
