@@ -2,13 +2,14 @@
 counted down by the service, and written. Two orders at a time may read the same number; then one of them is lost.
 
 The database is in DATABASE_URL. POST /orders/N orders item N and says what is left; GET /items/N says it, too.
+POST /vouchers/N makes a voucher for item N, whose number and time the database draws, and says the number.
 """
 
 import os
 import time
 
 from fastapi import FastAPI, HTTPException
-from sqlalchemy import ForeignKey, create_engine
+from sqlalchemy import ForeignKey, create_engine, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 engine = create_engine(os.environ["DATABASE_URL"].replace("postgres://", "postgresql+psycopg://"), pool_size=8)
@@ -48,3 +49,10 @@ def order(number: int) -> dict[str, int]:
 def left(number: int) -> dict[str, int]:
     with Session(engine) as session:
         return {"left": session.get_one(Item, number).stock}
+
+
+@app.post("/vouchers/{number}", status_code=201)
+def voucher(number: int) -> dict[str, str]:
+    with Session(engine) as session, session.begin():
+        draw = "INSERT INTO voucher (id, item_id, made) VALUES (gen_random_uuid(), :item, clock_timestamp()) RETURNING id::text"
+        return {"voucher": session.scalars(text(draw), {"item": number}).one()}

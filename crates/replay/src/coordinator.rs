@@ -13,13 +13,13 @@
 mod changed;
 mod moved;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 
 use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
-use hindcast_trace::{Attribution, RequestId};
+use hindcast_trace::{Attribution, RequestId, ShapeId};
 
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::plan::Plan;
@@ -284,6 +284,17 @@ impl Coordinator {
     fn matching(&self, request: Request, opening: u64) -> Option<Tx> {
         self.unclaimed(request)
             .find(|&tx| self.opening(tx) == Some(opening))
+    }
+
+    /// A few statements of the recording that draw or read, in the database, what is not recorded:
+    /// where a difference may come from.
+    pub fn unpinned_statements(&self) -> Vec<String> {
+        const MAX: usize = 5;
+        let all = self.recording.transactions.iter();
+        let shapes: HashSet<ShapeId> = all.map(|one| one.shape).collect();
+        let all = shapes.iter().flat_map(|&shape| self.shapes.unpinned(shape));
+        let all: BTreeSet<&String> = all.collect();
+        all.into_iter().take(MAX).cloned().collect()
     }
 
     /// Whether the transaction came with its connection, and not with its request.

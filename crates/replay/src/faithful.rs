@@ -390,6 +390,12 @@ fn verdict(
         options,
         counted.read_committed,
     ));
+    if counted.divergences > 0 {
+        let drawn = shared
+            .monitor
+            .with(|coordinator| coordinator.unpinned_statements());
+        remarks.extend(drawn.into_iter().map(|what| Remark::NotPinned { what }));
+    }
     let all = &recording.transactions;
     let of_requests = all.iter().filter(|one| one.request.is_some());
     let ghosts = all.iter().filter(|one| one.request.is_none());

@@ -28,6 +28,8 @@ pub struct Shapes {
     pub targets: HashMap<ShapeId, Vec<String>>,
     /// Hashes of its statements but for those that begin it.
     bodies: HashMap<ShapeId, Vec<u64>>,
+    /// Its statements that may be answered otherwise than recorded, and why.
+    unpinned: HashMap<ShapeId, Vec<String>>,
 }
 
 /// Reads that are in one of two lists of statements: the recorded ones, and others.
@@ -59,6 +61,14 @@ impl Shapes {
             let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
             shapes.looking.insert(shape.id, looking);
             shapes.bodies.insert(shape.id, body(&shape.statements));
+            let unpinned: Vec<String> = shape
+                .statements
+                .iter()
+                .flat_map(|text| unpinned(text))
+                .collect();
+            if !unpinned.is_empty() {
+                shapes.unpinned.insert(shape.id, unpinned);
+            }
             let own = || {
                 let marks = |kind| matches!(kind, &Kind::Savepoint | &Kind::Release);
                 statements
@@ -138,6 +148,11 @@ impl Shapes {
         self.setting_up.contains(&shape)
     }
 
+    /// What of the shape's statements is not as recorded by itself, and why.
+    pub fn unpinned(&self, shape: ShapeId) -> &[String] {
+        self.unpinned.get(&shape).map_or(&[], Vec::as_slice)
+    }
+
     /// Whether these statements hold what transactions of the shape begin with.
     pub fn is_within(&self, shape: ShapeId, statements: &[String]) -> bool {
         let opening = self.opening_texts.get(&shape);
@@ -197,6 +212,13 @@ pub fn only_reads(statement: &Statement) -> bool {
         && !reads_clock
         && !text.contains("val(");
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
+}
+
+fn unpinned(statement: &str) -> impl Iterator<Item = String> {
+    let of = move |why| format!("{statement}: {why}");
+    hindcast_rewind::pins::unpinned_calls(statement)
+        .into_iter()
+        .map(of)
 }
 
 /// Whether a statement is about its connection, and not about what is in the database: settings,

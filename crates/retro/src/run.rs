@@ -201,6 +201,8 @@ struct Done {
     read_committed: u64,
     /// Reads that moved, and their statements.
     moved: Option<(u64, Vec<String>)>,
+    /// Statements that draw or read what is not recorded.
+    unpinned: Vec<String>,
 }
 
 impl Done {
@@ -275,6 +277,7 @@ impl Attempt<'_> {
         let read_committed = monitor.with(|coordinator| coordinator.counts().read_committed);
         let changes = monitor.with(|coordinator| coordinator.take_changes());
         let moved = monitor.with(|coordinator| coordinator.moved_reads());
+        let unpinned = monitor.with(|coordinator| coordinator.unpinned_statements());
         let refused = shared
             .refused
             .lock()
@@ -294,6 +297,7 @@ impl Attempt<'_> {
             refused,
             read_committed,
             moved,
+            unpinned,
         })
     }
 
@@ -319,6 +323,10 @@ impl Attempt<'_> {
             && state.incomparable.is_empty()
             && counts.requests_skipped == 0
             && self.options.migrations.is_empty();
+        if !same {
+            let drawn = std::mem::take(&mut done.unpinned).into_iter();
+            remarks.extend(drawn.map(|what| Remark::NotPinned { what }));
+        }
         let collector = Arc::into_inner(done.collector).expect("nothing is compared any more");
         let responses = collector.finish();
         let types = self.types(&done.recording, &done.changes, &responses);

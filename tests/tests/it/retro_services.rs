@@ -320,12 +320,13 @@ fn a_service_that_fails_now_and_then_is_reported_request_by_request() {
 /// Items whose stock is not what their orders leave.
 const LOST: &str = "SELECT id FROM item WHERE 1000 - stock <> (SELECT count(*) FROM orders WHERE item_id = item.id)";
 
-/// Orders of few items by many clients, by a service whose code is in the stage's folder.
-fn stock() -> Stage {
+/// A shop whose code is in the stage's folder, and what is asked of it.
+fn stock(name: &str, load: impl FnOnce(String)) -> Stage {
     let stage = inside_extension::stage(
-        "stock",
+        name,
         "CREATE TABLE item (id int PRIMARY KEY, stock int NOT NULL);
          CREATE TABLE orders (id serial PRIMARY KEY, item_id int NOT NULL REFERENCES item);
+         CREATE TABLE voucher (id uuid PRIMARY KEY, item_id int NOT NULL REFERENCES item, made timestamptz NOT NULL);
          INSERT INTO item SELECT id, 1000 FROM generate_series(1, 3) id",
         &[],
     );
@@ -343,12 +344,17 @@ fn stock() -> Stage {
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
-    let address = format!("127.0.0.1:{}", stage.service_port);
+    load(format!("127.0.0.1:{}", stage.service_port));
+    recorder.interrupt().assert_code(SUCCESS);
+    stage
+}
+
+/// Orders of few items by many clients.
+fn order(address: &str) {
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
-            let address = address.clone();
+            let mut http = Client::new(address.to_owned());
             scope.spawn(move || {
-                let mut http = Client::new(address);
                 for round in 0..12 {
                     let item = 1 + (client + round) % 3;
                     let order = http.send("POST", &format!("/orders/{item}"), None);
@@ -359,9 +365,6 @@ fn stock() -> Stage {
             });
         }
     });
-    recorder.interrupt().assert_code(SUCCESS);
-    assert_ne!(stage.sql(LOST), "", "no order was lost");
-    stage
 }
 
 /// With the code as it is now, which no argument names.
@@ -377,7 +380,8 @@ fn retro_in_place(stage: &Stage, more: &[&str]) -> Finished {
 
 #[test]
 fn orders_that_were_lost_are_lost_in_each_replay_and_none_is_with_a_lock() {
-    let stage = stock();
+    let stage = stock("stock", |address| order(&address));
+    assert_ne!(stage.sql(LOST), "", "no order was lost");
     for _ in 0..3 {
         let replayed = inside::replay(&stage, &[]).assert_code(SUCCESS);
         assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
@@ -420,4 +424,28 @@ fn orders_that_were_lost_are_lost_in_each_replay_and_none_is_with_a_lock() {
     assert_eq!(ended, fixed.count("transactions"), "{}", fixed.0["counts"]);
     let groups = fixed.groups("transactions");
     assert_eq!(groups.len(), 2, "{groups:?}");
+}
+
+#[test]
+fn what_a_statement_draws_in_the_database_is_named() {
+    let stage = stock("vouchers", |address| {
+        let mut http = Client::new(address);
+        for round in 0..9 {
+            let voucher = http.send("POST", &format!("/vouchers/{}", 1 + round % 3), None);
+            assert_eq!(voucher.unwrap().status, 201);
+        }
+    });
+    let named = "gen_random_uuid() is not pinned";
+    let replayed = inside::replay(&stage, &["--keep-going"]).assert_code(1);
+    let said = replayed.stdout;
+    assert!(
+        said.contains("INSERT INTO voucher") && said.contains(named),
+        "{said}"
+    );
+
+    // What the responses say of it is no change of theirs.
+    let changed = Report::of(&retro_in_place(&stage, &["--json"]).assert_code(SUCCESS));
+    assert_eq!(changed.count("responses_changed"), 0, "{:#}", changed.0);
+    let remarks = changed.0["remarks"].to_string();
+    assert!(remarks.contains(named), "{remarks}");
 }

@@ -30,6 +30,9 @@ CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_now() RETURNS timestampt
 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_statement_timestamp() RETURNS timestamptz
     LANGUAGE internal STABLE STRICT PARALLEL SAFE COST 1 AS 'statement_timestamp';
 
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_clock_timestamp() RETURNS timestamptz
+    LANGUAGE internal VOLATILE STRICT PARALLEL SAFE COST 1 AS 'clock_timestamp';
+
 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_nextval(regclass) RETURNS bigint
     LANGUAGE plpgsql VOLATILE STRICT AS
 $function$
@@ -130,6 +133,19 @@ SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.now', true) OPERATOR(
     THEN pg_catalog.current_setting('hindcast_pins.now', true)::pg_catalog.timestamptz
     ELSE pg_catalog.hindcast_original_statement_timestamp() END
 $function$;
+
+-- What it was when recorded is not known. It is as long after the recorded now() as it is after the real one.
+CREATE OR REPLACE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz
+    LANGUAGE sql VOLATILE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
+$function$
+SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.now', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('hindcast_pins.now', true)::pg_catalog.timestamptz OPERATOR(pg_catalog.+)
+        (pg_catalog.hindcast_original_clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.hindcast_original_now())
+    ELSE pg_catalog.hindcast_original_clock_timestamp() END
+$function$;
+CREATE OR REPLACE FUNCTION pg_catalog.timeofday() RETURNS text
+    LANGUAGE sql VOLATILE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
+    $function$SELECT pg_catalog.to_char(pg_catalog.clock_timestamp(), 'Dy Mon DD HH24:MI:SS.US YYYY TZ')$function$;
 
 -- age(t) counts from CURRENT_DATE.
 CREATE OR REPLACE FUNCTION pg_catalog.age(timestamptz) RETURNS interval

@@ -15,17 +15,32 @@ pub fn rewrite_clock_keywords(sql: &str) -> Option<String> {
     Some(String::from_utf8(rewritten).expect("whole words are replaced by ASCII"))
 }
 
+/// Clocks that go on within a transaction.
+const CLOCKS: [&str; 2] = ["clock_timestamp", "timeofday"];
+
+/// Why what a statement, default, view or function holds may come out otherwise than recorded: one
+/// reason for each function that is called and whose results are not recorded.
+pub fn unpinned_calls(sql: &str) -> Vec<String> {
+    let why = |name: String| match CLOCKS.contains(&name.as_str()) {
+        true => format!("{name}() runs on from the recorded time"),
+        false => format!("{name}() is not pinned"),
+    };
+    calls(sql).into_iter().map(why).collect()
+}
+
 /// The functions of a text whose results are not recorded: clocks that go on and randomness.
-pub(super) fn unpinned_calls(sql: &str) -> Vec<String> {
-    const NAMES: [&str; 8] = [
-        "clock_timestamp",
-        "timeofday",
+fn calls(sql: &str) -> Vec<String> {
+    const RANDOM: [&str; 10] = [
         "random",
+        "random_normal",
         "gen_random_uuid",
         "uuid_generate_v1",
         "uuid_generate_v1mc",
         "uuid_generate_v4",
+        "uuidv4",
+        "uuidv7",
         "gen_random_bytes",
+        "gen_salt",
     ];
     let tokens: Vec<Token> = Lexer::new(sql.as_bytes(), Dialect::default())
         .filter(|token| !matches!(token.kind, TokenKind::Space | TokenKind::Comment))
@@ -34,7 +49,7 @@ pub(super) fn unpinned_calls(sql: &str) -> Vec<String> {
     for pair in tokens.windows(2) {
         let name = sql[pair[0].start..pair[0].end].to_ascii_lowercase();
         if (pair[0].kind, pair[1].kind) == (TokenKind::Word, TokenKind::Open)
-            && NAMES.contains(&name.as_str())
+            && [&CLOCKS[..], &RANDOM].concat().contains(&name.as_str())
             && !found.contains(&name)
         {
             found.push(name);
@@ -59,8 +74,12 @@ mod tests {
     #[test]
     fn calls_that_are_not_recorded_are_found_outside_strings() {
         assert_eq!(
-            unpinned_calls("gen_random_uuid(), RANDOM (), random()"),
-            ["gen_random_uuid", "random"]
+            unpinned_calls("gen_random_uuid(), RANDOM (), random(), Clock_Timestamp()"),
+            [
+                "gen_random_uuid() is not pinned",
+                "random() is not pinned",
+                "clock_timestamp() runs on from the recorded time"
+            ]
         );
         assert!(unpinned_calls("'random()' || random -- random()").is_empty());
     }

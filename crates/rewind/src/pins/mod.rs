@@ -4,6 +4,7 @@
 //!   DEFAULT nextval('s') ─▶ pg_catalog.nextval ─inlined─▶ hindcast_nextval ─┬─ next of hindcast_pins.sequences, a transaction's setting
 //!                                                                           └─ the real one, stepping over reserved values
 //!   now(), CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast_pins.now, or the real one
+//!   clock_timestamp() ─inlined─▶ the same, and the time since the transaction began
 //! ```
 //!
 //! [`prepare`] replaces the functions in the catalog of one database. Postgres calls its built-in
@@ -35,7 +36,7 @@ use hindcast_pg::tokio::Client;
 use hindcast_pg::{quote_identifier, quote_literal};
 use hindcast_trace::{Micros, SequenceValue};
 
-pub use keywords::rewrite_clock_keywords;
+pub use keywords::{rewrite_clock_keywords, unpinned_calls};
 
 /// What was pinned, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -346,11 +347,9 @@ async fn change(
 }
 
 fn note_calls(what: &str, sql: &str, pinned: &mut Pinned) {
-    for name in keywords::unpinned_calls(sql) {
-        pinned.unpinned.push(Unpinned {
-            what: what.to_owned(),
-            why: format!("{name}() is not pinned"),
-        });
+    for why in unpinned_calls(sql) {
+        let what = what.to_owned();
+        pinned.unpinned.push(Unpinned { what, why });
     }
 }
 

@@ -321,6 +321,32 @@ async fn without_settings_clocks_go_as_ever() {
     );
 }
 
+/// A token that expires by the running clock is as old as it was.
+#[tokio::test]
+async fn clocks_that_run_run_on_from_the_pinned_time() {
+    let db = prepared(
+        "CREATE TABLE t (id int, at timestamptz DEFAULT clock_timestamp())",
+        &[],
+    )
+    .await;
+    let near = |what: &str| {
+        format!(
+            "SELECT {what} >= now() AND {what} < now() + interval '1 minute' AND now() < '2025-01-01'"
+        )
+    };
+    for clock in ["clock_timestamp()", "timeofday()::timestamptz"] {
+        assert_eq!(db.pinned(&[], &near(clock)).await, "t", "{clock}");
+    }
+    let drawn =
+        "INSERT INTO t (id) VALUES (1) RETURNING at >= now() AND at < now() + interval '1 minute'";
+    assert_eq!(db.pinned(&[], drawn).await, "t");
+    // It does run, and without a setting it is the real one.
+    let runs = "SELECT clock_timestamp() < (SELECT clock_timestamp() FROM pg_sleep(0.002))";
+    assert_eq!(db.pinned(&[], runs).await, "t");
+    let real = "SELECT clock_timestamp() >= now() AND clock_timestamp() > '2025-01-01'";
+    assert_eq!(db.ask(real).await, "t");
+}
+
 #[tokio::test]
 async fn a_pinned_time_does_not_depend_on_the_session() {
     let db = prepared("", &[]).await;
@@ -477,7 +503,7 @@ async fn what_cannot_be_pinned_is_named() {
     assert_eq!(
         named,
         [
-            "the default of public.t.at: clock_timestamp() is not pinned",
+            "the default of public.t.at: clock_timestamp() runs on from the recorded time",
             "the default of public.t.id: gen_random_uuid() is not pinned",
             "the view public.dice: random() is not pinned",
             "the function public.jitter(): random() is not pinned",
