@@ -27,6 +27,7 @@ pub mod checks;
 pub mod correction;
 pub mod database;
 mod dependents;
+pub mod drawn;
 pub mod json;
 pub mod noise;
 mod outcome;

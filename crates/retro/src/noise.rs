@@ -10,7 +10,8 @@
 //!   ([`Window`]), or both are times of either run in a column whose default is the current time.
 //! - **Sequence**: the column takes its values from a sequence; or a row of which only such a
 //!   column of the key differs was given another number.
-//! - **Random**: the column's default is a random value; or a UUID in a response is another one,
+//! - **Random**: the column's default is a random value, or each statement that fills the column
+//!   draws one ([`drawn`](crate::drawn)); or a UUID in a response is another one,
 //!   which the recorded one does not contain anywhere.
 
 use std::fmt;

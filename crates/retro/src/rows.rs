@@ -8,6 +8,7 @@ use hindcast_state::{
     Aligned, Difference, ForeignKey, FoundRow, Pair, RowText, Show, Side, StateError, parents_first,
 };
 
+use crate::drawn::Drawn;
 use crate::noise::{Noise, Window};
 use crate::pairing::{Offered, Pairing, Renumbered};
 use crate::report::{Baseline, Cause, RowChange, RowChangeKind, State, TableChange, ValueChange};
@@ -87,11 +88,11 @@ pub async fn compare_states(
     after: &Client,
     only: Option<&BTreeSet<String>>,
     causes: &dyn Causes,
-    window: &Window,
+    noise: (&Window, &Drawn),
     limits: &Limits,
 ) -> Result<Compared, StateError> {
     let pair = Pair::open(before, after).await?;
-    let result = compare_pair(&pair, only, causes, window, limits).await;
+    let result = compare_pair(&pair, only, causes, noise, limits).await;
     pair.close().await;
     result
 }
@@ -100,13 +101,13 @@ async fn compare_pair(
     pair: &Pair<'_>,
     only: Option<&BTreeSet<String>>,
     causes: &dyn Causes,
-    window: &Window,
+    (window, drawn): (&Window, &Drawn),
     limits: &Limits,
 ) -> Result<Compared, StateError> {
     let mut compared = Compared::default();
     let mut renumbered = Renumbered::new(pair.foreign_keys().await?);
     for table in ordered_tables(pair, only, &renumbered.foreign_keys).await? {
-        let aligned = match pair.align(&table).await {
+        let mut aligned = match pair.align(&table).await {
             Ok(aligned) => aligned,
             Err(error) if error.is_about_layout() => {
                 compared.incomparable.push((table, error.to_string()));
@@ -114,6 +115,7 @@ async fn compare_pair(
             }
             Err(error) => return Err(error),
         };
+        drawn.apply(&mut aligned);
         let mut rows = TableRows::new(&aligned, causes, window, limits, &mut renumbered);
         pair.differences(&aligned, SHOW, &mut |difference| {
             rows.take(difference);

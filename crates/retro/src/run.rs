@@ -36,6 +36,7 @@ use crate::checks;
 use crate::correction::{self, CorrectionError};
 use crate::database::{self, Migration, PrepareError, Prepared};
 use crate::dependents::Readers;
+use crate::drawn::Drawn;
 use crate::noise::{NoNumbers, Window};
 use crate::outcome;
 use crate::report::*;
@@ -399,12 +400,19 @@ impl Attempt<'_> {
             recording: Arc::clone(&done.recording),
             kinds: self.selector.kinds(),
         };
+        let recorded = self
+            .trace
+            .shapes()
+            .iter()
+            .flat_map(|shape| &shape.statements);
+        let drawn = Drawn::of(recorded.chain(done.changes.shapes.values().flatten()));
         let only = self.selector.tables();
         let compared = match &before {
             Some(before) => {
                 let limits = rows::Limits::default();
                 let only = only.as_ref();
-                rows::compare_states(before, after, only, &provenance, &window, &limits).await?
+                rows::compare_states(before, after, only, &provenance, (&window, &drawn), &limits)
+                    .await?
             }
             None => rows::Compared::default(),
         };

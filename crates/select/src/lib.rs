@@ -48,6 +48,6 @@ mod types;
 pub use catalog::{Catalog, CatalogError, Touched};
 pub use closure::{Closure, Executed, LeftOut, Touches, TypeFacts};
 pub use facts::{Facts, STATEMENTS_KEPT};
-pub use statement::{Effects, Name, Statement, Statements};
+pub use statement::{ANY_COLUMN, Effects, Name, Statement, Statements};
 pub use touched::{Counters, CountersError, PATIENCE, settled};
 pub use types::{DISTINCT_MAX, PatternError, Patterns, SEGMENTS_MAX, TypeNamer};

@@ -427,7 +427,7 @@ fn orders_that_were_lost_are_lost_in_each_replay_and_none_is_with_a_lock() {
 }
 
 #[test]
-fn what_a_statement_draws_in_the_database_is_named() {
+fn what_a_statement_draws_in_the_database_is_named_and_is_no_change_of_the_code() {
     let stage = stock("vouchers", |address| {
         let mut http = Client::new(address);
         for round in 0..9 {
@@ -443,9 +443,32 @@ fn what_a_statement_draws_in_the_database_is_named() {
         "{said}"
     );
 
-    // What the responses say of it is no change of theirs.
+    // The same code: nothing but what was drawn differs, and that is told apart.
+    let finished = retro_in_place(&stage, &["--json"]).assert_code(SUCCESS);
+    let same = Report::of(&finished);
+    assert_eq!(same.count("responses_changed"), 0, "{:#}", same.0);
+    let vouchers = same.table("public.voucher");
+    assert_eq!(
+        vouchers["rows"].as_array().map(Vec::len),
+        Some(0),
+        "{vouchers:#}"
+    );
+
+    // A change of what is not drawn shows, and nothing else.
+    let file = stage.folder().join("stock.py");
+    let code = std::fs::read_to_string(&file).unwrap();
+    let item = r#"{"item": number}"#;
+    assert!(code.contains(item));
+    std::fs::write(
+        &file,
+        code.replace(item, r#"{"item": 2 if number == 3 else number}"#),
+    )
+    .unwrap();
     let changed = Report::of(&retro_in_place(&stage, &["--json"]).assert_code(SUCCESS));
     assert_eq!(changed.count("responses_changed"), 0, "{:#}", changed.0);
+    let vouchers = changed.table("public.voucher");
+    let rows = vouchers["rows"].as_array().map_or(0, Vec::len);
+    assert!(rows == 3 || rows == 6, "{vouchers:#}");
     let remarks = changed.0["remarks"].to_string();
     assert!(remarks.contains(named), "{remarks}");
 }

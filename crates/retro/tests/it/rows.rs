@@ -4,15 +4,23 @@ use std::collections::BTreeSet;
 
 use expect_test::{Expect, expect};
 use hindcast_pg::tokio::Client;
+use hindcast_retro::drawn::Drawn;
 use hindcast_retro::report::{Cause, RowChangeKind, RowText, TableChange};
 use hindcast_retro::rows::{Causes, Compared, Limits, compare_states};
 
 use crate::support::{Nobody, WINDOW, pair};
 
 async fn compared(a: &Client, b: &Client) -> Compared {
-    compare_states(a, b, None, &Nobody, &WINDOW, &Limits::default())
-        .await
-        .unwrap()
+    compare_states(
+        a,
+        b,
+        None,
+        &Nobody,
+        (&WINDOW, &Drawn::default()),
+        &Limits::default(),
+    )
+    .await
+    .unwrap()
 }
 
 fn shown(row: &RowText) -> String {
@@ -116,9 +124,16 @@ async fn a_changed_schema_is_reported_and_the_rest_compared() {
         "#]],
     );
     let only: BTreeSet<String> = ["public.third".to_owned()].into();
-    let compared = compare_states(&a, &b, Some(&only), &Nobody, &WINDOW, &Limits::default())
-        .await
-        .unwrap();
+    let compared = compare_states(
+        &a,
+        &b,
+        Some(&only),
+        &Nobody,
+        (&WINDOW, &Drawn::default()),
+        &Limits::default(),
+    )
+    .await
+    .unwrap();
     assert_eq!((compared.tables.len(), compared.incomparable.len()), (1, 0));
 }
 
@@ -177,7 +192,7 @@ async fn limits_bound_what_is_described_and_not_what_is_counted() {
         value_characters: 10,
         renumbered_candidates: 500,
     };
-    let compared = compare_states(&a, &b, None, &Nobody, &WINDOW, &limits)
+    let compared = compare_states(&a, &b, None, &Nobody, (&WINDOW, &Drawn::default()), &limits)
         .await
         .unwrap();
     let table = &compared.tables[0];
@@ -241,9 +256,16 @@ async fn causes_are_asked_with_what_the_row_says() {
     b.batch_execute("BEGIN; UPDATE t SET v = 3; INSERT INTO t VALUES (9, 'z', 9); COMMIT")
         .await
         .unwrap();
-    let compared = compare_states(&a, &b, None, &Echo, &WINDOW, &Limits::default())
-        .await
-        .unwrap();
+    let compared = compare_states(
+        &a,
+        &b,
+        None,
+        &Echo,
+        (&WINDOW, &Drawn::default()),
+        &Limits::default(),
+    )
+    .await
+    .unwrap();
     let by: Vec<_> = compared.tables[0]
         .rows
         .iter()

@@ -41,12 +41,15 @@ pub struct Statement {
 }
 
 /// In a set of columns: all of them.
-pub(crate) const ANY_COLUMN: &str = "*";
+pub const ANY_COLUMN: &str = "*";
 
 /// What happens to a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     pub insert: bool,
+    /// By column that `INSERT … VALUES` gives a value: the function without arguments that each of
+    /// its rows has it from; `None`: it is given in another way. `*` means all.
+    pub inserts: BTreeMap<String, Option<String>>,
     /// The columns that are set; `*` means all.
     pub update: Option<BTreeSet<String>>,
     pub delete: bool,
@@ -152,6 +155,7 @@ impl Statement {
 
 impl Effects {
     pub fn absorb(&mut self, other: Self) {
+        self.insert_columns(other.inserts);
         if let Some(columns) = other.update {
             self.update.get_or_insert_default().extend(columns);
         }
@@ -161,6 +165,17 @@ impl Effects {
         self.cascade |= other.cascade;
         self.lock |= other.lock;
         self.refresh |= other.refresh;
+    }
+
+    /// What two statements give a column in different ways has no function.
+    fn insert_columns(&mut self, inserts: BTreeMap<String, Option<String>>) {
+        for (column, function) in inserts {
+            let known = self.inserts.entry(column);
+            let known = known.or_insert_with(|| function.clone());
+            if *known != function {
+                *known = None;
+            }
+        }
     }
 
     /// Anything but a lock.

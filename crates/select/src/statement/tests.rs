@@ -26,6 +26,8 @@ fn shown(statement: &Statement) -> String {
             cascade,
             lock,
             refresh,
+            // Retroaction's business, and tested there.
+            inserts: _,
         } = effects;
         let columns = update.iter().flatten().cloned().collect::<Vec<_>>();
         let updates = format!("updates({})", columns.join(" "));

@@ -4,11 +4,11 @@
 //! function is found wherever the grammar allows one, and only the statements that do something to
 //! tables, and the names that are no tables, need rules of their own.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::{Effects, Name, Statement};
+use super::{ANY_COLUMN, Effects, Name, Statement};
 
 type Object = Map<String, Value>;
 
@@ -166,21 +166,7 @@ impl Walk {
                 self.children(body);
             }
             "SelectStmt" => self.scoped(body, Self::select),
-            "InsertStmt" => self.scoped(body, |walk, body| {
-                let Some(target) = walk.target(body) else {
-                    return;
-                };
-                walk.effects(target.clone()).insert = true;
-                let conflict = body.get("on_conflict_clause").and_then(Value::as_object);
-                if let Some(conflict) = conflict
-                    && !list_of(conflict, "target_list").is_empty()
-                {
-                    let columns = columns(conflict, "target_list");
-                    walk.updates(&target, columns);
-                    walk.found.reads.insert(target);
-                }
-                walk.all_but_target(body);
-            }),
+            "InsertStmt" => self.scoped(body, Self::insert),
             "UpdateStmt" => self.scoped(body, |walk, body| {
                 if let Some(target) = walk.target(body) {
                     walk.updates(&target, columns(body, "target_list"));
@@ -318,6 +304,23 @@ impl Walk {
         }
     }
 
+    fn insert(&mut self, body: &Object) {
+        let Some(target) = self.target(body) else {
+            return;
+        };
+        let effects = self.effects(target.clone());
+        effects.insert = true;
+        effects.insert_columns(inserted(body));
+        let conflict = body.get("on_conflict_clause").and_then(Value::as_object);
+        if let Some(conflict) = conflict
+            && !list_of(conflict, "target_list").is_empty()
+        {
+            self.updates(&target, columns(conflict, "target_list"));
+            self.found.reads.insert(target);
+        }
+        self.all_but_target(body);
+    }
+
     fn merge(&mut self, body: &Object) {
         if let Some(target) = self.target(body) {
             for clause in list_of(body, "merge_when_clauses") {
@@ -413,6 +416,39 @@ fn qualified_name(object: &Object, key: &str) -> Option<Name> {
     let (name, qualifiers) = parts.split_last()?;
     let schema = qualifiers.last().copied().unwrap_or_default();
     Some(Name::new(schema, name))
+}
+
+/// What `INSERT INTO t (a, b) VALUES …` gives columns: the function that each has its value from.
+fn inserted(insert: &Object) -> BTreeMap<String, Option<String>> {
+    let rows = || {
+        let (_, select) = tagged(insert.get("select_stmt")?)?;
+        let rows = list_of(select, "values_lists").iter().filter_map(tagged);
+        Some(
+            rows.map(|(_, row)| list_of(row, "items"))
+                .collect::<Vec<_>>(),
+        )
+    };
+    let rows = rows().unwrap_or_default();
+    let named = list_of(insert, "cols").iter().filter_map(tagged);
+    let of = |(at, (_, column)): (usize, (&str, &Object))| {
+        let mut functions = rows.iter().map(|row| function_alone(row.get(at)?));
+        let first = functions.next().flatten();
+        let first = first.filter(|first| functions.all(|other| other.as_ref() == Some(first)));
+        (text(column, "name").to_owned(), first)
+    };
+    let columns: BTreeMap<_, _> = named.enumerate().map(of).collect();
+    match columns.is_empty() {
+        true => BTreeMap::from([(ANY_COLUMN.to_owned(), None)]),
+        false => columns,
+    }
+}
+
+/// `f` of `f()`.
+fn function_alone(value: &Value) -> Option<String> {
+    let (_, call) = tagged(value).filter(|(tag, _)| *tag == "FuncCall")?;
+    let plain = list_of(call, "args").is_empty();
+    let name = qualified_name(call, "funcname").filter(|_| plain)?;
+    Some(name.name)
 }
 
 /// The columns that `SET a = …, (b, c) = …` assigns to.
