@@ -72,6 +72,15 @@ pub struct ChangeCounts {
     pub isolation: u64,
 }
 
+impl ChangeCounts {
+    /// Recorded transactions of which it is known what became of them.
+    pub fn over(&self) -> u64 {
+        let came = self.same + self.same_failure + self.statements + self.results;
+        let failed = self.fails_otherwise + self.newly_failing + self.newly_succeeding;
+        came + failed + self.deleted + self.unnoticed
+    }
+}
+
 /// A transaction that is not as recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {

@@ -661,6 +661,11 @@ impl Coordinator {
     }
 
     /// Requests that were sent and not answered, in the order in which they arrived originally.
+    /// How many requests were answered.
+    pub fn answered(&self) -> u64 {
+        self.ended.iter().filter(|&&ended| ended).count() as u64
+    }
+
     pub fn in_flight(&self) -> impl Iterator<Item = Request> + '_ {
         self.in_flight.iter().copied().map(Request)
     }

@@ -24,6 +24,7 @@
 pub mod baseline;
 pub mod causes;
 pub mod checks;
+mod comparison;
 pub mod correction;
 pub mod database;
 mod dependents;

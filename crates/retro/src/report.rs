@@ -76,6 +76,10 @@ pub struct Counts {
     /// In the range, lead-in included.
     pub requests: u64,
     pub requests_executed: u64,
+    /// Sent and not answered when the run stopped.
+    pub requests_unanswered: u64,
+    /// Not sent, because the run stopped before.
+    pub requests_not_sent: u64,
     /// Left out because the user said so.
     pub requests_skipped: u64,
     /// Left out because they cannot matter.
@@ -85,6 +89,8 @@ pub struct Counts {
     pub transactions: u64,
     /// The same statements and the same results.
     pub same: u64,
+    /// The run stopped before they were over.
+    pub not_over: u64,
     pub same_failure: u64,
     pub changed: u64,
     pub deleted: u64,

@@ -7,7 +7,6 @@
 //!                                                a transaction was taken for another
 //! ```
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,27 +16,28 @@ use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Levels, Request, Tx};
 use hindcast_pg::ConnectError;
 use hindcast_replay::changes::{Changes, Learned};
-use hindcast_replay::compare::{Compare, Ignore, Seen};
+use hindcast_replay::compare::Ignore;
 use hindcast_replay::coordinator::Coordinator;
 use hindcast_replay::hold::Code;
 use hindcast_replay::recording::{Fate, LoadError, RecordedTransaction, Scope};
 use hindcast_replay::redacted::Redacted;
 use hindcast_replay::run::{End, Ran, Run};
 use hindcast_replay::shapes::Shapes;
-use hindcast_replay::verdict::{self, Divergence};
+use hindcast_replay::verdict;
 use hindcast_replay::{Hooks, Recording, ReplayError, ReplayOptions, Setting, Start};
 use hindcast_rewind::{Options as RewindOptions, Rewound};
 use hindcast_state::StateError;
 use hindcast_trace::{self as trace, Micros, ReadError, RequestId, Trace};
 
 use crate::baseline::{self, BaselineError, Choice, Original};
-use crate::causes::{self, Kinds, Provenance};
+use crate::causes::{self, Provenance};
 use crate::checks;
+use crate::comparison::{Comparison, now};
 use crate::correction::{self, CorrectionError};
 use crate::database::{self, Migration, PrepareError, Prepared};
 use crate::dependents::Readers;
 use crate::drawn::Drawn;
-use crate::noise::{NoNumbers, Window};
+use crate::noise::Window;
 use crate::outcome;
 use crate::report::*;
 use crate::responses::{self, Collector};
@@ -196,6 +196,7 @@ struct Done {
     collector: Arc<Collector>,
     window: Window,
     in_flight: Vec<Request>,
+    answered: u64,
     waits: Vec<String>,
     last_lines: Vec<String>,
     refused: BTreeMap<String, u64>,
@@ -266,6 +267,7 @@ impl Attempt<'_> {
         let shared = Arc::clone(&running.shared);
         let monitor = &shared.monitor;
         let in_flight: Vec<Request> = monitor.with(|coordinator| coordinator.in_flight().collect());
+        let answered = monitor.with(|coordinator| coordinator.answered());
         let waits = match end {
             End::Stuck { .. } => hindcast_replay::faithful::waits(monitor, &recording),
             _ => Vec::new(),
@@ -293,6 +295,7 @@ impl Attempt<'_> {
             collector,
             window,
             in_flight,
+            answered,
             waits,
             last_lines,
             refused,
@@ -655,56 +658,33 @@ struct Requests {
     not_selected: u64,
 }
 
-/// Compares responses and keeps account of the differences.
-struct Comparison {
-    collector: Arc<Collector>,
-    kinds: Arc<dyn Kinds>,
-    original: (Micros, Micros),
-    began: Micros,
-    redacted: Redacted,
-}
-
-impl Compare for Comparison {
-    fn response(
-        &self,
-        recorded: &trace::Request,
-        outcome: Result<Seen, String>,
-    ) -> Option<Divergence> {
-        let window = Window {
-            original: self.original,
-            run: (self.began, now()),
-            replayed: None,
-        };
-        let (expected, came) = match outcome {
-            Ok(seen) => {
-                let (expected, seen) = self.redacted.comparable(recorded, seen);
-                (expected, Ok(seen))
-            }
-            Err(error) => (Cow::Borrowed(&recorded.response), Err(error)),
-        };
-        let came = came.as_ref().map_err(String::as_str);
-        let of = self.kinds.of(recorded.id);
-        self.collector
-            .compare(recorded.id, of, &expected, came, &window, &NoNumbers);
-        None
-    }
-
-    fn sending(&self, _recorded: &trace::Request) {}
-}
-
 fn counts(done: &Done, requests: &Requests) -> Counts {
     let counted = done.changes.counts;
     let recording = &done.recording;
     let of_requests = |one: &&RecordedTransaction| one.request.is_some();
     let transactions = recording.transactions.iter().filter(of_requests);
     let ran = |tx: &Tx| recording.transaction(*tx).fate != Fate::Aborted;
+    let transactions = transactions.count() as u64;
+    let all = recording.requests.len() as u64;
+    let (executed, unanswered, not_over) = match done.end {
+        End::Done => (all, 0, 0),
+        // Their transactions are counted when they are over.
+        End::Stuck { .. } | End::Exited { .. } => {
+            let over = counted.over();
+            let unanswered = done.in_flight.len() as u64;
+            (done.answered, unanswered, transactions.saturating_sub(over))
+        }
+    };
     Counts {
         requests: requests.all,
-        requests_executed: recording.requests.len() as u64,
+        requests_executed: executed,
+        requests_unanswered: unanswered,
+        requests_not_sent: all.saturating_sub(executed + unanswered),
+        not_over,
         requests_skipped: requests.skipped,
         requests_not_selected: requests.not_selected,
         responses_changed: done.collector.changed(),
-        transactions: transactions.count() as u64,
+        transactions,
         same: counted.same,
         same_failure: counted.same_failure,
         changed: counted.statements + counted.results + counted.fails_otherwise,
@@ -740,11 +720,6 @@ fn span(recording: &Recording) -> (Micros, Micros) {
         .min();
     let last = recording.requests.iter().map(|request| request.ended).max();
     (first.unwrap_or(0), last.unwrap_or(0))
-}
-
-fn now() -> Micros {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    micros(since.unwrap_or_default())
 }
 
 fn micros(duration: Duration) -> Micros {

@@ -424,6 +424,21 @@ fn a_change_that_hangs_is_stopped_and_says_where() {
             .is_some_and(|requests| !requests.is_empty()),
         "{why}"
     );
+    // What became of each request and transaction is said, also of those that it did not come to.
+    let sum = |names: &[&str]| names.iter().map(|name| report.count(name)).sum::<u64>();
+    assert!(report.count("requests_unanswered") >= 1);
+    assert_eq!(
+        sum(&[
+            "requests_executed",
+            "requests_unanswered",
+            "requests_not_sent"
+        ]),
+        report.count("requests")
+    );
+    let ended = ["same", "same_failure", "changed", "deleted", "unnoticed"];
+    let failed = ["newly_failing", "newly_succeeding", "not_over"];
+    assert_eq!(sum(&ended) + sum(&failed), report.count("transactions"));
+    assert!(report.count("not_over") >= 1);
     case.nothing_is_left();
 }
 

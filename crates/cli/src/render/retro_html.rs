@@ -229,6 +229,8 @@ fn overview(report: &Report) -> Section {
     }
     let requests = [
         (executed, "same", "executed"),
+        (counts.requests_unanswered, "changed", "not answered"),
+        (counts.requests_not_sent, "changed", "not sent"),
         (counts.requests_skipped, "changed", "skipped"),
         (
             counts.requests_not_selected,

@@ -356,8 +356,8 @@ pub fn ten_thousand() -> Report {
         newly_succeeding: 280,
         yielded: 480,
         let_go: 2,
-        unnoticed: 0,
         ghosts: 31,
+        ..Counts::default()
     };
     (report.to, report.change.skipped) = (id(50_009), strings(&["4", "GET /health"]));
     report.change.isolation = Some("serializable".to_owned());
@@ -509,19 +509,13 @@ pub fn crashed() -> Report {
     report.counts = Counts {
         requests: 60,
         requests_executed: 21,
-        responses_changed: 0,
+        requests_not_sent: 39,
         transactions: 44,
         same: 41,
+        not_over: 3,
         ..Counts::default()
     };
-    report.state = State {
-        against: Baseline::None {
-            reason: "the run stopped before its end".to_owned(),
-        },
-        tables: Vec::new(),
-        tables_same: 0,
-        incomparable: Vec::new(),
-    };
+    report.state = nothing_compared("the run stopped before its end");
     report
 }
 
@@ -723,14 +717,7 @@ pub fn without_key() -> Report {
 /// There is nothing to compare the final state with.
 pub fn without_baseline() -> Report {
     let mut report = moodle_merge();
-    report.state = State {
-        against: Baseline::None {
-            reason: "the recorded database has changed since the recording ended".to_owned(),
-        },
-        tables: Vec::new(),
-        tables_same: 0,
-        incomparable: Vec::new(),
-    };
+    report.state = nothing_compared("the recorded database has changed since the recording ended");
     report.checks = vec![Check {
         before: Answer::NotAsked,
         ..duplicates(0, 3)
@@ -881,4 +868,15 @@ pub fn hostile() -> Report {
         },
     ];
     report
+}
+
+fn nothing_compared(reason: &str) -> State {
+    State {
+        against: Baseline::None {
+            reason: reason.to_owned(),
+        },
+        tables: Vec::new(),
+        tables_same: 0,
+        incomparable: Vec::new(),
+    }
 }

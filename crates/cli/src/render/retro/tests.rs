@@ -279,8 +279,8 @@ fn a_service_that_crashes() {
                 thread 'worker' panicked at src/forum.rs:112:9:
                 index out of bounds: the len is 3 but the index is 3
               Not answered then: 31, 33 and 34 (`hindcast show 31`). What follows was seen up to there.
-              requests     60 (10 to 69): 21 executed
-              transactions 44: 41 same
+              requests     60 (10 to 69): 21 executed, 39 not sent
+              transactions 44: 41 same, 3 not over when it stopped
               what ran     DATABASE_URL=postgres://me:***@127.0.0.1:6432/forum ./forum --variant typo
 
             Final state: not compared
@@ -305,8 +305,8 @@ fn a_service_that_hangs() {
                 … and 3 more waits
               Not answered then: 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42 and 17 more (`hindcast show
                 31`). What follows was seen up to there.
-              requests     60 (10 to 69): 21 executed
-              transactions 44: 41 same
+              requests     60 (10 to 69): 21 executed, 39 not sent
+              transactions 44: 41 same, 3 not over when it stopped
               what ran     DATABASE_URL=postgres://me:***@127.0.0.1:6432/forum ./forum --variant typo
 
             Final state: not compared

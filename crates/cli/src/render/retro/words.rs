@@ -378,6 +378,7 @@ pub fn transaction_counts(counts: &Counts) -> Vec<String> {
         (counts.newly_succeeding, "newly succeeding"),
         (counts.deleted, "deleted"),
         (counts.unnoticed, "not followed, of connections themselves"),
+        (counts.not_over, "not over when it stopped"),
     ]
     .into_iter()
     .filter(|(n, _)| *n > 0)
@@ -421,6 +422,13 @@ pub fn request_counts(report: &Report) -> String {
         parts.push("all executed".to_owned());
     } else {
         parts.push(format!("{} executed", thousands(counts.requests_executed)));
+    }
+    if counts.requests_unanswered > 0 {
+        let unanswered = thousands(counts.requests_unanswered);
+        parts.push(format!("{unanswered} sent and not answered"));
+    }
+    if counts.requests_not_sent > 0 {
+        parts.push(format!("{} not sent", thousands(counts.requests_not_sent)));
     }
     if counts.requests_skipped > 0 {
         parts.push(format!("{} skipped", thousands(counts.requests_skipped)));
