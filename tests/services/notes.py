@@ -3,7 +3,7 @@
     notes.py PORT        the database is in DATABASE_URL
 
 POST /login/NAME makes a session of LIFETIME seconds, whose token is a cookie. POST /note/TEXT writes a note and GET /notes
-lists them, for who has a session that has not expired.
+lists them, for who has a session that has not expired. With DRAWN_BY=database tokens and ids are drawn there.
 """
 
 import datetime
@@ -22,6 +22,7 @@ import uuid
 
 import psycopg
 
+DRAWN_BY_DATABASE = os.environ.get("DRAWN_BY") == "database"
 LIFETIME = datetime.timedelta(seconds=float(os.environ["LIFETIME"]))
 pool = queue.LifoQueue()
 
@@ -56,6 +57,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             person = self.person(c)
             if person is None:
                 return None
+            if DRAWN_BY_DATABASE:
+                insert = "INSERT INTO note (person, text, written) VALUES (%s, %s, %s) RETURNING id::text AS shown, id"
+                return c.execute(insert, (person, text, now())).fetchone()[0]
             insert = "INSERT INTO note VALUES (%s, %s, %s, %s)"
             c.execute(insert, (number, person, text, now()))
             return str(number)
@@ -66,7 +70,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_in(self, name):
         token, expires = secrets.token_hex(16), now() + LIFETIME
         insert = "INSERT INTO session VALUES (%s, %s, %s)"
-        transaction(lambda c: c.execute(insert, (token, name, expires)))
+        if DRAWN_BY_DATABASE:
+            insert = "INSERT INTO session (token, person, expires) VALUES (gen_random_uuid(), %s, %s) RETURNING token"
+            token = transaction(lambda c: c.execute(insert, (name, expires)).fetchone()[0])
+        else:
+            transaction(lambda c: c.execute(insert, (token, name, expires)))
         self.answer(200, {"until": expires.timestamp()}, token)
 
     def do_GET(self):

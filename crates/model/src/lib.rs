@@ -30,7 +30,8 @@ mod transaction;
 pub use id::{Id, IdError, RequestId, SessionId, TransactionId};
 pub use traceparent::Traceparent;
 pub use transaction::{
-    Attribution, Isolation, Lock, Outcome, SequenceValue, Snapshot, SnapshotError, Xid,
+    Attribution, DrawnAt, DrawnUuid, Isolation, Lock, Outcome, SequenceValue, Snapshot,
+    SnapshotError, Xid,
 };
 
 /// Microseconds since the Unix epoch.

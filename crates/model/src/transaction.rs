@@ -138,9 +138,75 @@ pub struct SequenceValue {
     pub value: i64,
 }
 
+/// A UUID that the server drew, and the client saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DrawnUuid {
+    pub place: DrawnAt,
+    pub value: u128,
+}
+
+impl DrawnUuid {
+    /// As the server writes it.
+    pub fn text(&self) -> String {
+        let digits = format!("{:032x}", self.value);
+        let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+        parts.join("-")
+    }
+
+    /// The number of one as the server writes it.
+    pub fn number(text: &[u8]) -> Option<u128> {
+        let is_hyphen = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+        let mut number = 0;
+        for (at, &byte) in text.iter().enumerate() {
+            match byte {
+                b'-' if is_hyphen(at) => {}
+                b'0'..=b'9' | b'a'..=b'f' if !is_hyphen(at) => {
+                    let digit = char::from(byte).to_digit(16)?;
+                    number = (number << 4) | u128::from(digit);
+                }
+                _ => return None,
+            }
+        }
+        (text.len() == 36).then_some(number)
+    }
+}
+
+/// Where a value was drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DrawnAt {
+    /// By the default of a column: `pg_class.oid` of the table, number of the column from 1.
+    Default { table: u32, column: i16 },
+    /// By a call in the statement.
+    Call,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uuids_are_read_as_the_server_writes_them() {
+        let text = "01234567-89ab-cdef-0011-223344556677";
+        let value = DrawnUuid::number(text.as_bytes());
+        assert_eq!(value, Some(0x0123_4567_89ab_cdef_0011_2233_4455_6677));
+        let place = DrawnAt::Call;
+        let drawn = |value| DrawnUuid { place, value };
+        assert_eq!(drawn(value.unwrap()).text(), text);
+        assert_eq!(
+            drawn(1).text(),
+            "00000000-0000-0000-0000-000000000001",
+            "with all its zeros"
+        );
+        for other in [
+            &text[1..],
+            "0123456789abcdef0011223344556677",
+            "01234567-89AB-cdef-0011-223344556677",
+            "01234567-89ab-cdef-0011-22334455667-",
+            "no identifier at all, of 36 letters.",
+        ] {
+            assert_eq!(DrawnUuid::number(other.as_bytes()), None, "{other}");
+        }
+    }
 
     #[test]
     fn snapshots_are_read() {

@@ -16,8 +16,9 @@ use bytes::BytesMut;
 use hindcast_order::retroaction::{Origin, Past};
 use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers};
 use hindcast_trace::{
-    self as trace, Attribution, Digest, Isolation, Micros, Outcome, ReadError, RequestId,
-    SequenceValue, SessionId, ShapeId, Snapshot, Trace, TransactionFilter, TransactionId, Xid,
+    self as trace, Attribution, Digest, DrawnUuid, Isolation, Micros, Outcome, ReadError,
+    RequestId, SequenceValue, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
+    TransactionId, Xid,
 };
 use hindcast_wire::frame::{self, Direction};
 use hindcast_wire::message::backend;
@@ -96,6 +97,7 @@ pub enum Fate {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Extras {
     pub sequence_values: Vec<SequenceValue>,
+    pub drawn_uuids: Vec<DrawnUuid>,
     pub server_bytes: Option<Vec<u8>>,
     pub client_bytes: Option<Vec<u8>>,
 }
@@ -103,6 +105,7 @@ pub struct Extras {
 impl Extras {
     fn is_empty(&self) -> bool {
         self.sequence_values.is_empty()
+            && self.drawn_uuids.is_empty()
             && self.server_bytes.is_none()
             && self.client_bytes.is_none()
     }
@@ -414,6 +417,7 @@ impl<'a> Loading<'a> {
         let wrote = recorded.xid.is_some();
         let kept = Extras {
             sequence_values: recorded.sequence_values,
+            drawn_uuids: recorded.drawn_uuids,
             server_bytes: recorded.server_bytes,
             client_bytes: recorded.client_bytes.filter(|_| request.is_none()),
         };

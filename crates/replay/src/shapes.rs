@@ -209,6 +209,7 @@ pub fn only_reads(statement: &Statement) -> bool {
         .any(|word| text.contains(word));
     let plain = statement.locks.is_empty()
         && statement.sequences.is_empty()
+        && statement.uuids.is_empty()
         && !reads_clock
         && !text.contains("val(");
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_order::{Request, Tx};
-use hindcast_trace::{SequenceValue, ShapeId};
+use hindcast_trace::ShapeId;
 
 use crate::coordinator::Coordinator;
 use crate::hold::{Code, Pins, Unreadable};
@@ -118,12 +118,14 @@ impl Shared {
                 ..Pins::default()
             });
         }
+        let drawn = self.extras(tx)?;
         Ok(Pins {
             isolation,
             looks,
             statements,
             now: recorded.now,
-            sequence_values: self.sequence_values(tx)?,
+            sequence_values: drawn.sequence_values,
+            drawn_uuids: drawn.drawn_uuids,
             ..Pins::default()
         })
     }
@@ -150,17 +152,20 @@ impl Shared {
             });
         }
         let redrawn = own.is_some_and(|(request, _)| self.sessions().redrawn.contains(&request));
-        let mut sequence_values = Vec::new();
+        let mut drawn = Extras::default();
         if !recorded.wrote {
             for &later in of_request.iter().skip_while(|&&one| one != tx) {
-                sequence_values.extend(self.sequence_values(later)?);
+                let later = self.extras(later)?;
+                drawn.sequence_values.extend(later.sequence_values);
+                drawn.drawn_uuids.extend(later.drawn_uuids);
             }
         } else if !redrawn {
-            sequence_values = self.sequence_values(tx)?;
+            drawn = self.extras(tx)?;
         }
         Ok(Pins {
             now: recorded.now,
-            sequence_values,
+            sequence_values: drawn.sequence_values,
+            drawn_uuids: drawn.drawn_uuids,
             acts_late,
             looks,
             statements,
@@ -192,10 +197,6 @@ impl Shared {
     fn only_reads(&self, tx: Tx) -> bool {
         let recorded = self.recording.transaction(tx);
         !recorded.wrote && self.reading.contains(&recorded.shape)
-    }
-
-    fn sequence_values(&self, tx: Tx) -> Result<Vec<SequenceValue>, Unreadable> {
-        Ok(self.extras(tx)?.sequence_values)
     }
 
     pub fn wrote(&self, claim: Claim, ids: &[u64], statements: &[String]) {

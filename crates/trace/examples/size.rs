@@ -333,6 +333,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         result_rows: rows,
                         locks: Vec::new(),
                         sequence_values: plan.writes.then(drawn).into_iter().collect(),
+                        drawn_uuids: Vec::new(),
                         server_bytes: None,
                         client_bytes: None,
                         statement_snapshots: Vec::new(),

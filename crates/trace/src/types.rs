@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 // What a record is made of is part of what a recording says: a reader of traces finds it here.
 pub use hindcast_model::{
-    Attribution, Id, IdError, Isolation, Lock, Micros, Outcome, RequestId, SequenceValue,
-    SessionId, Snapshot, TransactionId, Xid,
+    Attribution, DrawnAt, DrawnUuid, Id, IdError, Isolation, Lock, Micros, Outcome, RequestId,
+    SequenceValue, SessionId, Snapshot, TransactionId, Xid,
 };
 
 /// One HTTP request as it reached the ingress, with its response. Written when it ends.
@@ -170,6 +170,9 @@ pub struct Transaction {
     /// it wrote.
     #[serde(deserialize_with = "or_empty")]
     pub commit_lsn: Option<u64>,
+    /// UUIDs that the server drew and results showed, in order of appearance.
+    #[serde(deserialize_with = "or_empty")]
+    pub drawn_uuids: Vec<DrawnUuid>,
 }
 
 /// What a statement saw, and those behind it that are not told of.

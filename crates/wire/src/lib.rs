@@ -44,7 +44,7 @@ pub use frame::Direction;
 pub use message::backend::Status;
 pub use observer::{
     Context, Cut, Event, Keeping, Look, ObservedTransaction, Observer, ObserverOptions,
-    ProtocolError, SequenceColumns,
+    ProtocolError, SequenceColumns, Source,
 };
 
 /// Bytes of one session on their way out, in order.

@@ -27,6 +27,10 @@ fn python() -> String {
 /// Clients at a time, each of which logs in, writes notes and reads them. Returns when the last
 /// session begins to be too old.
 fn record(stage: &Stage, more: &[&str]) -> Instant {
+    record_with(stage, more, &[])
+}
+
+fn record_with(stage: &Stage, more: &[&str], environment: &[(&str, &str)]) -> Instant {
     let mut command = stage.hindcast(&["record", "--base", "template"]);
     command
         .args(more)
@@ -37,7 +41,8 @@ fn record(stage: &Stage, more: &[&str]) -> Instant {
         .arg(repository("tests/services/notes.py"))
         .arg(stage.service_port.to_string())
         .env("DATABASE_URL", stage.database_url())
-        .env("LIFETIME", LIFETIME.as_secs().to_string());
+        .env("LIFETIME", LIFETIME.as_secs().to_string())
+        .envs(environment.iter().copied());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
     let address = format!("127.0.0.1:{}", stage.service_port);
@@ -91,6 +96,18 @@ fn logins_are_replayed_with_their_sessions_after_these_have_expired() {
     let whole = replay(&stage, &[]).assert_code(0);
     assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
     assert!(whole.stdout.contains(&requests), "{}", whole.stdout);
+}
+
+#[test]
+fn what_the_database_draws_is_what_it_drew() {
+    let schema = SCHEMA.replace(
+        "id uuid PRIMARY KEY",
+        "id uuid PRIMARY KEY DEFAULT gen_random_uuid()",
+    );
+    let stage = Stage::new("drawn", &schema);
+    record_with(&stage, &[], &[("DRAWN_BY", "database")]);
+    let whole = replay(&stage, &[]).assert_code(0);
+    assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
 }
 
 #[test]

@@ -161,6 +161,11 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
     if let Some(xid) = transaction.xid {
         let _ = writeln!(block, "  wrote as transaction id {}", xid.0);
     }
+    if !transaction.drawn_uuids.is_empty() {
+        let values = transaction.drawn_uuids.iter().map(|drawn| drawn.text());
+        let values: Vec<_> = values.collect();
+        let _ = writeln!(block, "  drew UUIDs: {}", cut(&values.join(", "), 120));
+    }
     if !transaction.sequence_values.is_empty() {
         let values: Vec<_> = transaction
             .sequence_values

@@ -526,6 +526,7 @@ fn to_trace(
         result_rows: observed.result_rows,
         locks: observed.locks,
         sequence_values: observed.sequence_values,
+        drawn_uuids: observed.drawn_uuids,
         server_bytes: observed.server_bytes.map(Vec::from),
         client_bytes: observed.client_bytes.map(Vec::from),
         statement_snapshots: Vec::new(),

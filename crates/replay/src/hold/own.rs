@@ -78,7 +78,8 @@ impl Own {
             ),
             Self::Snapshot(_) => (
                 "hindcast_snapshot",
-                "SELECT pg_catalog.set_config('hindcast_pins.now', $1, true), pg_catalog.set_config('hindcast_pins.sequences', $2, true)",
+                "SELECT pg_catalog.set_config('hindcast_pins.now', $1, true), pg_catalog.set_config('hindcast_pins.sequences', $2, true), \
+                 pg_catalog.set_config('hindcast_pins.uuids', $3, true)",
             ),
             Self::Commit => ("hindcast_commit", "COMMIT"),
             Self::Rollback => ("hindcast_rollback", "ROLLBACK"),
@@ -123,7 +124,7 @@ impl OwnStatements {
     pub fn send(
         &mut self,
         own: Own,
-        settings: Option<(String, String)>,
+        settings: Option<[String; 3]>,
         answers: &mut Answers,
         bytes: &mut BytesMut,
     ) {
@@ -133,8 +134,8 @@ impl OwnStatements {
             answers.expect(Expect::Parse, Owner::Own);
         }
         match &settings {
-            Some((now, sequences)) => {
-                let values = [Some(now.as_bytes()), Some(sequences.as_bytes())];
+            Some(settings) => {
+                let values = settings.each_ref().map(|value| Some(value.as_bytes()));
                 client::bind(bytes, PORTAL, name.as_bytes(), &values);
             }
             None => client::bind(bytes, PORTAL, name.as_bytes(), &[]),

@@ -1,6 +1,7 @@
 //! Values that are not transactional and are to come out as recorded.
 
-use hindcast_trace::{Isolation, Micros, SequenceValue};
+use hindcast_rewind::pins::Values;
+use hindcast_trace::{DrawnUuid, Isolation, Micros, SequenceValue};
 
 use crate::looks::Stretch;
 
@@ -10,6 +11,7 @@ pub struct Pins {
     pub isolation: Option<Isolation>,
     pub now: Option<Micros>,
     pub sequence_values: Vec<SequenceValue>,
+    pub drawn_uuids: Vec<DrawnUuid>,
     /// It only read: nothing but `SELECT`s that lock nothing, draw from no sequence and read no
     /// clock. Then there is nothing to pin, and it may stay read-only.
     pub reads_only: bool,
@@ -24,17 +26,13 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// For the settings `hindcast_pins.now` and `hindcast_pins.sequences`; empty for what is not
-    /// pinned.
-    pub(super) fn settings(&self) -> (String, String) {
-        let mut settings = hindcast_rewind::pins::settings(&self.sequence_values, self.now);
-        let mut take = |name| {
-            settings
-                .iter_mut()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| std::mem::take(value))
-                .unwrap_or_default()
+    /// What [`hindcast_rewind::pins::SETTINGS`] are to be.
+    pub(super) fn settings(&self) -> [String; 3] {
+        let values = Values {
+            now: self.now,
+            sequences: &self.sequence_values,
+            uuids: &self.drawn_uuids,
         };
-        (take("hindcast_pins.now"), take("hindcast_pins.sequences"))
+        values.settings()
     }
 }

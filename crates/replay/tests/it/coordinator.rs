@@ -114,6 +114,7 @@ impl Written {
             result_rows: 1,
             locks: Vec::new(),
             sequence_values: Vec::new(),
+            drawn_uuids: Vec::new(),
             server_bytes: None,
             client_bytes: None,
             statement_snapshots: Vec::new(),

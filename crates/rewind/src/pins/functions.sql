@@ -103,6 +103,32 @@ BEGIN
 END
 $function$;
 
+-- The next UUID of a queue; null if there is none.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_uuid(text) RETURNS uuid
+    LANGUAGE plpgsql VOLATILE STRICT AS
+$function$
+DECLARE
+    v_queues CONSTANT text := pg_catalog.current_setting('hindcast_pins.uuids', true);
+    v_name CONSTANT text := pg_catalog.concat(';', $1, ':');
+    v_start int;
+    v_value text;
+BEGIN
+    v_start := pg_catalog.strpos(v_queues, v_name);
+    IF v_start OPERATOR(pg_catalog.>) 0 THEN
+        v_start := v_start OPERATOR(pg_catalog.+) pg_catalog.length(v_name);
+        v_value := pg_catalog.split_part(pg_catalog.substr(v_queues, v_start, 37), ';', 1);
+        IF v_value OPERATOR(pg_catalog.<>) '' THEN
+            -- With the space behind it, if there are more.
+            PERFORM pg_catalog.set_config('hindcast_pins.uuids', pg_catalog.concat(
+                pg_catalog.left(v_queues, v_start OPERATOR(pg_catalog.-) 1),
+                pg_catalog.substr(v_queues, v_start OPERATOR(pg_catalog.+) pg_catalog.length(v_value))), true);
+            RETURN pg_catalog.rtrim(v_value)::pg_catalog.uuid;
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
 -- A strict function is inlined if its body is strict as well and uses each argument once: a single call is.
 CREATE OR REPLACE FUNCTION pg_catalog.nextval(regclass) RETURNS bigint
     LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_nextval($1)';

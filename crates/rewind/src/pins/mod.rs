@@ -5,6 +5,7 @@
 //!                                                                           └─ the real one, stepping over reserved values
 //!   now(), CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast_pins.now, or the real one
 //!   clock_timestamp() ─inlined─▶ the same, and the time since the transaction began
+//!   DEFAULT gen_random_uuid() ─▶ next of hindcast_pins.uuids for the column, or a real one
 //! ```
 //!
 //! [`prepare`] replaces the functions in the catalog of one database. Postgres calls its built-in
@@ -30,11 +31,12 @@
 //! seen one of the same sequence takes the seen one's value.
 
 mod keywords;
+mod uuids;
 
 use chrono::DateTime;
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{quote_identifier, quote_literal};
-use hindcast_trace::{Micros, SequenceValue};
+use hindcast_trace::{DrawnUuid, Micros, SequenceValue};
 
 pub use keywords::{rewrite_clock_keywords, unpinned_calls};
 
@@ -139,6 +141,7 @@ async fn prepare_within(
     };
     reserve(client, reserved).await?;
     convert_identity_columns(client, &mut pinned).await?;
+    uuids::pin(client, &mut pinned).await?;
     rewrite_defaults(client, &mut pinned).await?;
     rewrite_views(client, &mut pinned).await?;
     rewrite_functions(client, &mut pinned).await?;
@@ -353,31 +356,48 @@ fn note_calls(what: &str, sql: &str, pinned: &mut Pinned) {
     }
 }
 
-/// The settings that make one transaction see recorded sequence values, in order, and a recorded
-/// `now()`.
-///
-/// To be set for the transaction only: as `SET LOCAL name = 'value'` (which takes no snapshot; see
-/// [`prelude`]) or with `set_config(name, value, true)`. Other statements of the transaction use
-/// the values up from the front.
-pub fn settings(values: &[SequenceValue], now: Option<Micros>) -> Vec<(&'static str, String)> {
-    let mut settings = Vec::new();
-    if !values.is_empty() {
-        settings.push(("hindcast_pins.sequences", queues(values)));
-    }
-    if let Some(now) = now {
-        settings.push(("hindcast_pins.now", timestamp(now)));
-    }
-    settings
+/// What one transaction is to draw and read again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Values<'a> {
+    pub now: Option<Micros>,
+    /// In order.
+    pub sequences: &'a [SequenceValue],
+    /// In order.
+    pub uuids: &'a [DrawnUuid],
 }
 
-/// [`settings`] as statements for the start of a transaction. They take no snapshot. `None`: there
-/// is nothing to set.
-pub fn prelude(values: &[SequenceValue], now: Option<Micros>) -> Option<String> {
-    let statements: Vec<String> = settings(values, now)
-        .into_iter()
-        .map(|(name, value)| format!("SET LOCAL {name} = {}", quote_literal(&value)))
-        .collect();
-    (!statements.is_empty()).then(|| statements.join("; "))
+/// The settings by which a transaction gets its [`Values`].
+pub const SETTINGS: [&str; 3] = [
+    "hindcast_pins.now",
+    "hindcast_pins.sequences",
+    "hindcast_pins.uuids",
+];
+
+impl Values<'_> {
+    /// What [`SETTINGS`] are to be; empty for what is not pinned.
+    ///
+    /// To be set for the transaction only: as `SET LOCAL name = 'value'` (which takes no snapshot;
+    /// see [`Values::prelude`]) or with `set_config(name, value, true)`. Other statements of the
+    /// transaction use the values up from the front.
+    pub fn settings(&self) -> [String; 3] {
+        let sequences = match self.sequences {
+            [] => String::new(),
+            values => queues(values),
+        };
+        let now = self.now.map(timestamp).unwrap_or_default();
+        [now, sequences, uuids::queues(self.uuids)]
+    }
+
+    /// The settings as statements for the start of a transaction. They take no snapshot. `None`:
+    /// there is nothing to set.
+    pub fn prelude(&self) -> Option<String> {
+        let settings = SETTINGS.into_iter().zip(self.settings());
+        let statements: Vec<String> = settings
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| format!("SET LOCAL {name} = {}", quote_literal(&value)))
+            .collect();
+        (!statements.is_empty()).then(|| statements.join("; "))
+    }
 }
 
 /// `;SEQUENCE:RUN RUN …;SEQUENCE:…;`, a run being a value or `FIRST*COUNT` consecutive ones.
@@ -458,11 +478,16 @@ mod tests {
 
     #[test]
     fn a_transaction_without_recorded_values_needs_no_prelude() {
-        assert_eq!(prelude(&[], None), None);
+        assert_eq!(Values::default().prelude(), None);
+        let values = Values {
+            now: Some(0),
+            sequences: &[value(7, 5)],
+            uuids: &[],
+        };
         assert_eq!(
-            prelude(&[value(7, 5)], Some(0)).as_deref(),
+            values.prelude().as_deref(),
             Some(
-                "SET LOCAL hindcast_pins.sequences = ';7:5;'; SET LOCAL hindcast_pins.now = '1970-01-01 00:00:00.000000+00'"
+                "SET LOCAL hindcast_pins.now = '1970-01-01 00:00:00.000000+00'; SET LOCAL hindcast_pins.sequences = ';7:5;'"
             )
         );
     }

@@ -3,8 +3,8 @@
 use hindcast_cluster::{Cluster, Options};
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{ConnectOptions, Connection, Row};
-use hindcast_rewind::pins::{Pinned, prelude, prepare, rewrite_clock_keywords};
-use hindcast_trace::SequenceValue;
+use hindcast_rewind::pins::{Pinned, Values, prepare, rewrite_clock_keywords};
+use hindcast_trace::{DrawnAt, DrawnUuid, SequenceValue};
 
 /// 2001-09-09 01:46:40.123456 UTC
 const THEN: i64 = 1_000_000_000_123_456;
@@ -40,6 +40,15 @@ async fn prepared(setup: &str, reserved: &[i64]) -> Database {
     }
 }
 
+fn prelude(sequences: &[SequenceValue], now: Option<i64>) -> String {
+    let values = Values {
+        now,
+        sequences,
+        uuids: &[],
+    };
+    values.prelude().expect("there are some")
+}
+
 async fn oid(client: &Client, name: &str) -> u32 {
     client
         .query_one("SELECT to_regclass($1)::oid", &[&name])
@@ -66,6 +75,15 @@ async fn ask(client: &Client, sql: &str) -> String {
 
 impl Database {
     /// Runs statements in one transaction with values pinned for sequences of these names.
+    async fn with_uuids(&self, uuids: &[DrawnUuid], sql: &str) -> String {
+        let values = Values {
+            uuids,
+            ..Values::default()
+        };
+        let prelude = values.prelude().unwrap();
+        ask(&self.client, &format!("BEGIN; {prelude}; {sql}; COMMIT")).await
+    }
+
     async fn pinned(&self, values: &[(&str, i64)], sql: &str) -> String {
         let mut pins = Vec::new();
         for (name, value) in values {
@@ -74,7 +92,7 @@ impl Database {
                 value: *value,
             });
         }
-        let prelude = prelude(&pins, Some(THEN)).unwrap();
+        let prelude = prelude(&pins, Some(THEN));
         ask(&self.client, &format!("BEGIN; {prelude}; {sql}; COMMIT")).await
     }
 
@@ -148,7 +166,7 @@ async fn defaults_identity_columns_triggers_and_copy_draw_pinned_values() {
     let url = db.cluster.socket_url("postgres");
     let mut copying = Connection::connect(&url, &ConnectOptions::default()).unwrap();
     copying
-        .execute(&format!("BEGIN; {}", prelude(&pins, None).unwrap()))
+        .execute(&format!("BEGIN; {}", prelude(&pins, None)))
         .unwrap();
     let mut copy = copying.copy_in("COPY ident (v) FROM STDIN").unwrap();
     copy.write("x\n".repeat(3000).as_bytes()).unwrap();
@@ -321,6 +339,56 @@ async fn without_settings_clocks_go_as_ever() {
     );
 }
 
+/// Each column has its own values, so rows that no result showed take none of another's.
+#[tokio::test]
+async fn uuids_come_for_their_column_and_others_are_drawn() {
+    let db = prepared(
+        "CREATE EXTENSION \"uuid-ossp\"; CREATE SCHEMA \"Odd\"; \
+         CREATE TABLE t (n int, id uuid PRIMARY KEY DEFAULT gen_random_uuid()); \
+         CREATE TABLE \"Odd\".\"T\" (\"Id\" varchar DEFAULT gen_random_uuid(), other uuid DEFAULT public.uuid_generate_v4()); \
+         CREATE TABLE audit (id uuid DEFAULT gen_random_uuid())",
+        &[],
+    )
+    .await;
+    let uuid = |place, value| DrawnUuid { place, value };
+    let of = async |table: &str, column| DrawnAt::Default {
+        table: oid(&db.client, table).await,
+        column,
+    };
+    let (t, odd) = (of("t", 2).await, of("\"Odd\".\"T\"", 1).await);
+    let pins = [
+        uuid(t, 1),
+        uuid(odd, 7),
+        uuid(DrawnAt::Call, 9),
+        uuid(t, 2),
+        uuid(of("\"Odd\".\"T\"", 2).await, 8),
+    ];
+    let got = db
+        .with_uuids(
+            &pins,
+            "INSERT INTO audit DEFAULT VALUES; \
+             CREATE TEMP TABLE got AS WITH i AS (INSERT INTO t VALUES (1), (2), (3) RETURNING n, id) SELECT * FROM i; \
+             INSERT INTO \"Odd\".\"T\" DEFAULT VALUES; \
+             SELECT gen_random_uuid(), uuid_generate_v4() <> gen_random_uuid()",
+        )
+        .await;
+    let text = |value| uuid(DrawnAt::Call, value).text();
+    assert_eq!(got, format!("{}|t", text(9)));
+    let shown = db.ask("SELECT array_agg(id ORDER BY n) FROM got WHERE n < 3");
+    assert_eq!(shown.await, format!("{{{},{}}}", text(1), text(2)));
+    let odd = db.ask("SELECT * FROM \"Odd\".\"T\"").await;
+    assert_eq!(odd, format!("{}|{}", text(7), text(8)));
+    let others = "SELECT count(DISTINCT id), bool_and(id > '10000000-0000-0000-0000-000000000000') FROM \
+                  (SELECT id FROM t WHERE n = 3 UNION ALL SELECT id FROM audit) o";
+    assert_eq!(db.ask(others).await, "2|t", "drawn as ever");
+    // Without settings, and for who has few rights.
+    db.ask("CREATE ROLE few; GRANT ALL ON t, audit TO few; SET ROLE few")
+        .await;
+    let drawn = "INSERT INTO t SELECT g FROM generate_series(1, 100) g RETURNING 1";
+    db.ask(drawn).await;
+    assert_eq!(db.ask("SELECT count(DISTINCT id) FROM t").await, "103");
+}
+
 /// A token that expires by the running clock is as old as it was.
 #[tokio::test]
 async fn clocks_that_run_run_on_from_the_pinned_time() {
@@ -463,7 +531,7 @@ async fn an_ordinary_role_draws_and_reads_as_before() {
     }];
     let sql = format!(
         "BEGIN; {}; INSERT INTO t DEFAULT VALUES RETURNING id; COMMIT",
-        prelude(&pins, Some(THEN)).unwrap()
+        prelude(&pins, Some(THEN))
     );
     assert_eq!(ask(&service, &sql).await, "77");
     assert!(
@@ -493,6 +561,7 @@ async fn an_ordinary_role_draws_and_reads_as_before() {
 async fn what_cannot_be_pinned_is_named() {
     let db = prepared(
         "CREATE TABLE t (id uuid DEFAULT gen_random_uuid(), at timestamptz DEFAULT clock_timestamp()); \
+         CREATE TABLE made (id text DEFAULT 'id-' || gen_random_uuid()); \
          CREATE VIEW dice AS SELECT random(); \
          CREATE FUNCTION today() RETURNS date LANGUAGE sql STABLE RETURN CURRENT_DATE; \
          CREATE FUNCTION jitter() RETURNS float8 LANGUAGE plpgsql AS 'BEGIN RETURN random(); END'",
@@ -503,8 +572,9 @@ async fn what_cannot_be_pinned_is_named() {
     assert_eq!(
         named,
         [
+            "UUIDs of public.t.id: where no result showed them, others are drawn",
+            "the default of public.made.id: gen_random_uuid() is pinned where a result showed it",
             "the default of public.t.at: clock_timestamp() runs on from the recorded time",
-            "the default of public.t.id: gen_random_uuid() is not pinned",
             "the view public.dice: random() is not pinned",
             "the function public.jitter(): random() is not pinned",
             "the function public.today(): clock keywords in an SQL-standard body are not pinned",
@@ -560,7 +630,7 @@ async fn many_values_are_used_up_quickly_enough() {
         .collect();
     let sql = format!(
         "BEGIN; {}; INSERT INTO t (n) SELECT g FROM generate_series(0, 1999) g; COMMIT",
-        prelude(&pins, None).unwrap()
+        prelude(&pins, None)
     );
     db.ask(&sql).await;
     assert_eq!(

@@ -99,6 +99,7 @@ impl Recording {
             result_rows: 0,
             locks: Vec::new(),
             sequence_values: Vec::new(),
+            drawn_uuids: Vec::new(),
             server_bytes: None,
             client_bytes: None,
             statement_snapshots: Vec::new(),

@@ -3,13 +3,14 @@
 use super::missing;
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
 use crate::{
-    Attribution, Digest, Id, Isolation, Lock, Outcome, Record, SequenceValue, ShapeId, Snapshot,
-    StatementSnapshot, Transaction, Xid,
+    Attribution, Digest, DrawnAt, DrawnUuid, Id, Isolation, Lock, Outcome, Record, SequenceValue,
+    ShapeId, Snapshot, StatementSnapshot, Transaction, Xid,
 };
 
 pub(crate) struct Transactions;
 
 const STATEMENT_SNAPSHOTS: &str = "statement_snapshots";
+const DRAWN_UUIDS: &str = "drawn_uuids";
 
 impl Table for Transactions {
     type Row = Transaction;
@@ -73,6 +74,9 @@ impl Table for Transactions {
         .bulky(),
         Column::new("rechecked", Kind::UInt32, Packing::Dictionary).list(),
         Column::new("commit_lsn", Kind::Int64, Packing::Delta).optional(),
+        Column::new("table", Kind::UInt32, Packing::Dictionary).of(DRAWN_UUIDS),
+        Column::new("column", Kind::Int64, Packing::Dictionary).of(DRAWN_UUIDS),
+        Column::new("value", Kind::Text, Packing::Plain).of(DRAWN_UUIDS),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -138,6 +142,7 @@ impl Table for Transactions {
         shred_statement_snapshots(row, columns);
         columns.ints(row.rechecked.iter().map(|&statement| i64::from(statement)));
         columns.optional_int(row.commit_lsn.map(|lsn| lsn as i64));
+        shred_drawn_uuids(&row.drawn_uuids, columns);
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
@@ -206,6 +211,7 @@ impl Table for Transactions {
             statement_snapshots: assemble_statement_snapshots(first_xmax, columns),
             rechecked: columns.ints().into_iter().map(|one| one as u32).collect(),
             commit_lsn: columns.optional_int().map(|lsn| lsn as u64),
+            drawn_uuids: assemble_drawn_uuids(columns)?,
         })
     }
 }
@@ -312,6 +318,33 @@ fn assemble_sequence_values(columns: &mut RowReader<'_>) -> Vec<SequenceValue> {
             value,
         })
         .collect()
+}
+
+/// As the server writes them. A call has no table and no column: both are 0.
+fn shred_drawn_uuids(all: &[DrawnUuid], columns: &mut RowWriter<'_>) {
+    let places = || {
+        all.iter().map(|one| match one.place {
+            DrawnAt::Default { table, column } => (table, column),
+            DrawnAt::Call => (0, 0),
+        })
+    };
+    columns.ints(places().map(|(table, _)| i64::from(table)));
+    columns.ints(places().map(|(_, column)| i64::from(column)));
+    columns.byte_strings(all.iter().map(DrawnUuid::text));
+}
+
+fn assemble_drawn_uuids(columns: &mut RowReader<'_>) -> Result<Vec<DrawnUuid>, Malformed> {
+    let (tables, numbers, values) = (columns.ints(), columns.ints(), columns.byte_strings());
+    let all = tables.into_iter().zip(numbers).zip(values);
+    all.map(|((table, column), value)| {
+        let place = match (table as u32, column as i16) {
+            (0, _) => DrawnAt::Call,
+            (table, column) => DrawnAt::Default { table, column },
+        };
+        let value = DrawnUuid::number(&value).ok_or_else(|| missing("a UUID"))?;
+        Ok(DrawnUuid { place, value })
+    })
+    .collect()
 }
 
 fn attribution_word(attribution: Attribution) -> &'static str {

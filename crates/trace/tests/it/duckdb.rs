@@ -76,6 +76,13 @@ fn check(script: &str, expected: &Expect) {
         sequence: 16_402,
         value: -1,
     }];
+    odd.drawn_uuids = vec![DrawnUuid {
+        place: DrawnAt::Default {
+            table: 16_400,
+            column: 1,
+        },
+        value: 10,
+    }];
     odd.server_bytes = Some(vec![0xde, 0xad]);
     writer.record(Record::Transaction(odd));
     writer.record(Record::Gap(Gap {
@@ -155,6 +162,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                statement_in_progress_below BIGINT[]
                rechecked UINTEGER[]
                commit_lsn BIGINT
+               drawn_uuids STRUCT("table" UINTEGER, "column" BIGINT, "value" VARCHAR)[]
             shapes
                id UINTEGER
                statements VARCHAR[]
@@ -231,7 +239,7 @@ fn snapshots_locks_and_sequence_values_read_as_the_format_page_says() {
         r#"
 show(f"""
     SELECT snapshot_xmax, snapshot_xmax - snapshot_xmin_below AS xmin,
-           [snapshot_xmax - below for below in snapshot_in_progress_below] AS in_progress, outcome, request, locks, sequence_values, server_bytes, began + to_microseconds(now_offset_us) AS now
+           [snapshot_xmax - below for below in snapshot_in_progress_below] AS in_progress, outcome, request, locks, sequence_values, drawn_uuids, server_bytes, began + to_microseconds(now_offset_us) AS now
     FROM '{root}/transactions/*.parquet' WHERE id = 1001""")
 show(f"""
     SELECT count(*) AS visible FROM '{root}/transactions/*.parquet' w, '{root}/transactions/*.parquet' t
@@ -241,7 +249,7 @@ for table in ["shapes", "gaps", "bases", "recorders", "final_states"]:
     show(f"SELECT * FROM '{root}/{table}/*.parquet'")
 "#,
         &expect![[r#"
-            {"snapshot_xmax":5000000010,"xmin":5000000000,"in_progress":[5000000003,5000000007],"outcome":"aborted","request":null,"locks":[{"statement":0,"target":4294967295,"completed":9},{"statement":2,"target":1,"completed":11}],"sequence_values":[{"sequence":16402,"value":-1}],"server_bytes":"\\xDE\\xAD","now":"2023-11-14 22:13:21.00112+00"}
+            {"snapshot_xmax":5000000010,"xmin":5000000000,"in_progress":[5000000003,5000000007],"outcome":"aborted","request":null,"locks":[{"statement":0,"target":4294967295,"completed":9},{"statement":2,"target":1,"completed":11}],"sequence_values":[{"sequence":16402,"value":-1}],"drawn_uuids":[{"table":16400,"column":1,"value":"00000000-0000-0000-0000-00000000000a"}],"server_bytes":"\\xDE\\xAD","now":"2023-11-14 22:13:21.00112+00"}
             {"visible":199}
             {"id":1,"statements":["SELECT 1","SELECT 2"]}
             {"from":"2023-11-14 22:13:20+00","to":"2023-11-14 22:13:21+00","cause":"unaccounted","requests":null,"transactions":null,"recorder":null,"xids":[1,2],"session":null,"reason":"public.forum"}

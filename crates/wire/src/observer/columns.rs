@@ -1,4 +1,4 @@
-//! Which columns are filled from which sequences.
+//! Which columns the server fills, and from what.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +6,23 @@ use std::sync::Arc;
 /// Entries that are always cheap to copy.
 const RECENT_MIN: usize = 256;
 
+/// From what the server fills a column that a statement does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A sequence, by its number.
+    Sequence(u32),
+    /// A function that draws UUIDs.
+    Uuids,
+}
+
+impl From<u32> for Source {
+    fn from(sequence: u32) -> Self {
+        Self::Sequence(sequence)
+    }
+}
+
 /// Which columns are filled from which sequences, from `pg_attrdef`, `pg_depend` and identity
-/// columns, and by what names sequences go.
+/// columns, and by what names sequences go; and which columns are filled with UUIDs.
 ///
 /// A clone costs as much as what was learned lately, not as all that is known: all sessions read
 /// one, while the host prepares the next.
@@ -22,14 +37,14 @@ pub struct SequenceColumns {
 /// An entry that is `None` says that there is none any more.
 #[derive(Clone, Debug, Default)]
 struct Layer {
-    /// By table: the columns that take their values from a sequence, and the sequence.
+    /// By table: the columns that the server fills, and from what.
     tables: HashMap<u32, Option<Columns>>,
     /// By sequence: its names.
     sequences: HashMap<u32, Option<Names>>,
     names: HashMap<Arc<str>, Option<u32>>,
 }
 
-type Columns = Arc<[(i16, u32)]>;
+type Columns = Arc<[(i16, Source)]>;
 type Names = Arc<[Arc<str>]>;
 
 impl SequenceColumns {
@@ -40,16 +55,16 @@ impl SequenceColumns {
         }
     }
 
-    /// A column (`attribute` counts from 1) takes its values from a sequence.
-    pub fn add_column(&mut self, table: u32, attribute: i16, sequence: u32) {
+    /// A column (`attribute` counts from 1) takes its values from there.
+    pub fn add_column(&mut self, table: u32, attribute: i16, source: impl Into<Source>) {
         let mut columns = self.columns(table).unwrap_or_default().to_vec();
         columns.retain(|(known, _)| *known != attribute);
-        columns.push((attribute, sequence));
+        columns.push((attribute, source.into()));
         self.set_table(table, &columns);
     }
 
-    /// A table exists, and these of its columns (counted from 1) take their values from sequences.
-    pub fn set_table(&mut self, table: u32, columns: &[(i16, u32)]) {
+    /// A table exists, and the server fills these of its columns (counted from 1).
+    pub fn set_table(&mut self, table: u32, columns: &[(i16, Source)]) {
         self.recent.tables.insert(table, Some(columns.into()));
         self.settle();
     }
@@ -88,7 +103,7 @@ impl SequenceColumns {
         self.columns(table).is_some()
     }
 
-    pub fn of_column(&self, table: u32, attribute: i16) -> Option<u32> {
+    pub fn of_column(&self, table: u32, attribute: i16) -> Option<Source> {
         let columns = self.columns(table)?;
         let found = columns.iter().find(|(column, _)| *column == attribute)?;
         Some(found.1)
@@ -102,10 +117,13 @@ impl SequenceColumns {
     /// The sequences from which columns of this table take their values.
     pub fn of_table(&self, table: u32) -> impl Iterator<Item = u32> + '_ {
         let columns = self.columns(table).unwrap_or_default();
-        columns.iter().map(|(_, sequence)| *sequence)
+        columns.iter().filter_map(|(_, source)| match source {
+            Source::Sequence(sequence) => Some(*sequence),
+            Source::Uuids => None,
+        })
     }
 
-    fn columns(&self, table: u32) -> Option<&[(i16, u32)]> {
+    fn columns(&self, table: u32) -> Option<&[(i16, Source)]> {
         let recent = self.recent.tables.get(&table);
         let columns = recent.or_else(|| self.settled.tables.get(&table))?;
         columns.as_deref()
@@ -225,7 +243,7 @@ mod tests {
                 prop_assert_eq!(known.knows_table(table), expected.is_some());
                 for column in 1..4 {
                     let sequence = expected.and_then(|columns| columns.get(&column)).copied();
-                    prop_assert_eq!(known.of_column(table, column), sequence);
+                    prop_assert_eq!(known.of_column(table, column), sequence.map(Source::from));
                 }
             }
             for name in 0..=255u8 {

@@ -138,6 +138,7 @@ fn statement(text: &str, company: Company) -> Statement {
         empties_on_commit: false,
         locks: Box::default(),
         sequences: Box::default(),
+        uuids: Box::default(),
         fingerprint: Arc::new(fingerprint),
     }
 }

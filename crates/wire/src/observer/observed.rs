@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hindcast_model::{
-    Attribution, Isolation, Lock, Micros, Outcome, RequestId, SequenceValue, Snapshot, Xid,
+    Attribution, DrawnUuid, Isolation, Lock, Micros, Outcome, RequestId, SequenceValue, Snapshot,
+    Xid,
 };
 
 use super::columns::SequenceColumns;
@@ -166,6 +167,8 @@ pub struct ObservedTransaction {
     /// `completed` is from [`Context::lock_order`].
     pub locks: Vec<Lock>,
     pub sequence_values: Vec<SequenceValue>,
+    /// UUIDs that the server drew, in order of appearance.
+    pub drawn_uuids: Vec<DrawnUuid>,
     /// For an aborted transaction: what the client was sent, from the first message after the
     /// previous transaction ended (or after the last `ReadyForQuery` outside a transaction) up to
     /// and including the `ReadyForQuery` that ended it.

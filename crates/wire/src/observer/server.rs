@@ -6,6 +6,7 @@ use hindcast_model::{Micros, Outcome, RequestId, Traceparent};
 
 use super::bracket::Bracket;
 use super::client::{ClientSide, client_position};
+use super::drawn::DrawnColumn;
 use super::note::{FUNCTION_CALL, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
 use super::observed::{Context, Event, ObserverOptions, Problem};
 use super::transaction::Open;
@@ -59,8 +60,8 @@ pub(super) struct ServerSide {
     /// A statement has begun to be answered.
     pub(super) within_statement: bool,
     ordered: bool,
-    /// Columns of its rows that show sequence values: index, sequence, format.
-    pub(super) sequence_columns: Vec<(usize, u32, u16)>,
+    /// Columns of its rows that show what the server drew, in order.
+    pub(super) drawn_columns: Vec<DrawnColumn>,
     /// The rows that come answer an ask of ours within the client's text.
     swallowing: bool,
     /// Asks of the `Query` in front that were answered.
@@ -109,7 +110,7 @@ impl ServerSide {
             index: 0,
             within_statement: false,
             ordered: false,
-            sequence_columns: Vec::new(),
+            drawn_columns: Vec::new(),
             swallowing: false,
             asks_answered: 0,
             held: None,
@@ -304,9 +305,7 @@ impl ServerSide {
                 if let Some(done) = &done
                     && piece.tag == backend::ROW_DESCRIPTION
                     && let Some(prepared) = &done.prepared
-                    && prepared
-                        .statement()
-                        .is_some_and(Statement::may_show_sequences)
+                    && prepared.statement().is_some_and(Statement::may_show_drawn)
                 {
                     prepared.describe(piece.body());
                 }
@@ -442,7 +441,7 @@ impl ServerSide {
     /// The open transaction, if any, failed.
     pub(super) fn failed_outside(&mut self, error: &[u8]) {
         self.within_statement = false;
-        self.sequence_columns.clear();
+        self.drawn_columns.clear();
         if let Some(open) = &mut self.open {
             let sqlstate = Fields::parse(error).map_or(&b""[..], |fields| fields.sqlstate());
             open.digest.error(sqlstate);
@@ -476,7 +475,7 @@ impl ServerSide {
         self.within_statement = true;
         self.ordered = statement.ordered;
         self.empties_on_commit |= statement.empties_on_commit;
-        self.sequence_columns.clear();
+        self.drawn_columns.clear();
         if self.open.is_none() {
             self.open(pending.payload.at);
             if self.index > 0
@@ -501,7 +500,7 @@ impl ServerSide {
             && let Some(prepared) = &pending.prepared
             && let Some(description) = prepared.row_description()
         {
-            self.find_sequences(statement, description, &pending.formats, cx, events);
+            self.find_drawn(statement, description, &pending.formats, cx, events);
         }
     }
 
@@ -546,7 +545,7 @@ impl ServerSide {
             return Ok(None);
         }
         self.within_statement = false;
-        self.sequence_columns.clear();
+        self.drawn_columns.clear();
         let statement = match &pending.payload.work {
             Work::Query(query) => self.statement_of(query),
             Work::Execute { .. } => match &pending.prepared {

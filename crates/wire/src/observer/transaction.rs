@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use hindcast_model::{
-    Attribution, Isolation, Lock, Micros, Outcome, RequestId, SequenceValue, Snapshot, Xid,
+    Attribution, DrawnAt, DrawnUuid, Isolation, Lock, Micros, Outcome, RequestId, SequenceValue,
+    Snapshot, Xid,
 };
 
 use super::ask::Told;
@@ -74,6 +75,7 @@ pub(super) struct Open {
     pub digest: ResultDigest,
     locks: Vec<Lock>,
     sequence_values: Vec<SequenceValue>,
+    drawn_uuids: Vec<DrawnUuid>,
     cut: Cut,
     /// Where its bytes begin in what was sent to the client, and in what came from it.
     server_from: u64,
@@ -124,6 +126,7 @@ impl Open {
             digest: ResultDigest::new(),
             locks: Vec::new(),
             sequence_values: Vec::new(),
+            drawn_uuids: Vec::new(),
             cut: Cut::default(),
             server_from,
             client_from,
@@ -205,6 +208,14 @@ impl Open {
     pub fn sequence_value(&mut self, sequence: u32, value: i64) {
         if self.sequence_values.len() < limits::NOTED_MAX {
             self.sequence_values.push(SequenceValue { sequence, value });
+        } else {
+            self.cut.notes = true;
+        }
+    }
+
+    pub fn drawn_uuid(&mut self, place: DrawnAt, value: u128) {
+        if self.drawn_uuids.len() < limits::NOTED_MAX {
+            self.drawn_uuids.push(DrawnUuid { place, value });
         } else {
             self.cut.notes = true;
         }
@@ -303,6 +314,7 @@ impl Open {
             result_rows: self.digest.rows(),
             locks: self.locks,
             sequence_values: self.sequence_values,
+            drawn_uuids: self.drawn_uuids,
             server_bytes,
             client_bytes,
             cut: self.cut,

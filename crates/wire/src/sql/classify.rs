@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::drawn;
 use super::lexer::{Token, TokenKind};
-use super::statement::{ADVISORY, Company, Fingerprint, Kind, SequenceColumn, Statement};
+use super::statement::{ADVISORY, Company, Fingerprint, Kind, Statement};
 use hindcast_model::Isolation;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -76,7 +77,7 @@ impl<'a> Words<'a> {
     }
 
     /// What a string constant holds, if it is spelled plainly.
-    fn string(&self, index: usize) -> Option<Vec<u8>> {
+    pub fn string(&self, index: usize) -> Option<Vec<u8>> {
         if self.kind(index) != Some(TokenKind::String) {
             return None;
         }
@@ -171,10 +172,14 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
         empties_on_commit: kind == Kind::Utility && empties_on_commit(&words),
         notifies: kind == Kind::Notify || words.find("pg_notify").is_some(),
         locks: locks.into(),
-        sequences: if kind == Kind::Select {
-            sequence_columns(&words).into()
-        } else {
-            Box::default()
+        sequences: match kind {
+            Kind::Select => drawn::sequence_columns(&words).into(),
+            _ => Box::default(),
+        },
+        uuids: match kind {
+            Kind::Select => drawn::uuid_columns(&words).into(),
+            Kind::Insert => drawn::inserted_uuids(&words).into(),
+            _ => Box::default(),
         },
         kind,
         // Filled in by the caller.
@@ -460,51 +465,4 @@ fn lock_targets(words: &Words<'_>) -> Vec<u32> {
     targets.sort_unstable();
     targets.dedup();
     targets
-}
-
-/// `nextval('…')` as a whole item of the select list, with the name that its column will have.
-fn sequence_columns(words: &Words<'_>) -> Vec<SequenceColumn> {
-    let mut columns = Vec::new();
-    for at in words.top_level() {
-        if words.is(at, "from") {
-            break;
-        }
-        // nextval ( 'name' [ :: regclass ] ) [ [AS] alias ]
-        let begins_item = at > 0
-            && (words.is(at - 1, "select")
-                || words.kind(at - 1) == Some(TokenKind::Comma)
-                || words.at(at - 1) == b".");
-        if !words.is(at, "nextval") || !begins_item || words.kind(at + 1) != Some(TokenKind::Open) {
-            continue;
-        }
-        let Some(sequence) = words
-            .string(at + 2)
-            .and_then(|name| String::from_utf8(name).ok())
-        else {
-            continue;
-        };
-        let mut end = at + 3;
-        if words.at(end) == b":" && words.at(end + 1) == b":" && words.is(end + 2, "regclass") {
-            end += 3;
-        }
-        if words.kind(end) != Some(TokenKind::Close) {
-            continue;
-        }
-        end += 1;
-        let aliased = words.is(end, "as");
-        let alias = end + usize::from(aliased);
-        let column = match words.kind(alias) {
-            None | Some(TokenKind::Comma) => "nextval".to_owned(),
-            Some(TokenKind::Word) if !aliased && words.is(alias, "from") => "nextval".to_owned(),
-            Some(TokenKind::Word | TokenKind::QuotedName) => {
-                String::from_utf8_lossy(&words.name(alias)).into_owned()
-            }
-            _ => continue,
-        };
-        columns.push(SequenceColumn {
-            column: column.into(),
-            sequence: sequence.into(),
-        });
-    }
-    columns
 }

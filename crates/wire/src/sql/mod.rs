@@ -12,6 +12,7 @@
 mod cache;
 mod classify;
 mod clock;
+mod drawn;
 pub mod lexer;
 mod reach;
 pub mod rewrite;

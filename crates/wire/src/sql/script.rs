@@ -32,9 +32,12 @@ impl Script {
         let own = |statement: &Statement| {
             let sequences = statement.sequences.iter();
             let names = sequences.map(|column| column.column.len() + column.sequence.len());
+            let uuids = statement.uuids.iter().map(|column| column.len());
             size_of_val(&*statement.locks)
                 + size_of_val(&*statement.sequences)
                 + names.sum::<usize>()
+                + size_of_val(&*statement.uuids)
+                + uuids.sum::<usize>()
                 + size_of::<Fingerprint>()
                 + statement.fingerprint.text.capacity()
                 + ALLOCATIONS_BYTES

@@ -30,6 +30,8 @@ pub struct Statement {
     pub locks: Box<[u32]>,
     /// Top-level result columns that are simply `nextval('…')`.
     pub sequences: Box<[SequenceColumn]>,
+    /// Columns that a call which draws a UUID fills: of the result, or of the rows that it inserts.
+    pub uuids: Box<[Box<str>]>,
     pub fingerprint: Arc<Fingerprint>,
 }
 
@@ -187,8 +189,18 @@ impl Statement {
         &source[self.range.clone()]
     }
 
-    /// Whether its result may show values of sequences.
-    pub fn may_show_sequences(&self) -> bool {
-        self.returning || !self.sequences.is_empty()
+    /// Whether its result may show what the server drew for it.
+    pub fn may_show_drawn(&self) -> bool {
+        self.returns_new_rows() || !self.sequences.is_empty() || !self.uuids.is_empty()
+    }
+
+    /// Whether its result shows rows that it makes. `UPDATE` and `DELETE` show what was drawn before.
+    pub fn returns_new_rows(&self) -> bool {
+        self.returning && matches!(self.kind, Kind::Insert | Kind::Merge)
+    }
+
+    /// Whether a call fills this column of its result with a UUID.
+    pub fn draws(&self, column: &[u8]) -> bool {
+        self.uuids.iter().any(|one| one.as_bytes() == column)
     }
 }

@@ -284,6 +284,35 @@ fn sequence_values_in_the_select_list() {
 }
 
 #[test]
+fn uuids_that_a_call_draws() {
+    fn columns(text: &str) -> String {
+        one(text).uuids.join(" ")
+    }
+    assert_eq!(columns("SELECT gen_random_uuid()"), "gen_random_uuid");
+    assert_eq!(
+        columns("select 1, public.uuid_generate_v4() AS \"Id\", gen_random_uuid() n FROM t"),
+        "Id n"
+    );
+    assert_eq!(columns("SELECT gen_random_uuid()::text"), "");
+    assert_eq!(columns("SELECT a FROM t WHERE id = gen_random_uuid()"), "");
+    let insert = "INSERT INTO t (id, \"B\", c) VALUES (gen_random_uuid(), $1, public.uuidv7()";
+    assert_eq!(columns(&format!("{insert}) RETURNING *")), "id c");
+    let second = ", (gen_random_uuid(), gen_random_uuid(), (SELECT max(c) FROM f(1, 2))";
+    assert_eq!(columns(&format!("{insert}){second})")), "id");
+    for none in [
+        "INSERT INTO t VALUES (gen_random_uuid())",
+        "INSERT INTO t (id) VALUES (f(gen_random_uuid()))",
+        "INSERT INTO t (id) VALUES (gen_random_uuid() || 'a')",
+        "INSERT INTO t (id) SELECT gen_random_uuid()",
+        "INSERT INTO t (id",
+        "INSERT INTO t (id) VALUES (gen_random_uuid(",
+        "INSERT INTO t DEFAULT VALUES",
+    ] {
+        assert_eq!(columns(none), "", "{none}");
+    }
+}
+
+#[test]
 fn texts_are_split_where_the_server_splits_them() {
     let split = |text: &str| {
         script(text)

@@ -11,10 +11,10 @@ use crate::support::relay::{Relay, TRACE_PREFIX};
 use bytes::BytesMut;
 use futures::SinkExt;
 use hindcast_cluster::{Cluster, Options};
-use hindcast_model::{Attribution, Id, Isolation, Outcome, SequenceValue, Xid};
+use hindcast_model::{Attribution, DrawnAt, DrawnUuid, Id, Isolation, Outcome, SequenceValue, Xid};
 use hindcast_wire::frame::{self, Direction, Frame};
 use hindcast_wire::message::backend::{Fields, error_fields};
-use hindcast_wire::{Cut, Event, ObservedTransaction, SequenceColumns};
+use hindcast_wire::{Cut, Event, ObservedTransaction, SequenceColumns, Source};
 
 /// One server for all tests of this file; each has databases of its own.
 pub static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
@@ -1209,6 +1209,63 @@ fn sequence_values_that_clients_see_are_told() {
         ]
     );
     assert_eq!(unknown.len(), 1, "table t was not known");
+}
+
+/// In both formats, by the default of a column and by a call; of new rows only.
+#[test]
+fn uuids_that_clients_see_are_told() {
+    databases(&["uuids"]);
+    let table = CLUSTER
+        .sql(
+            "uuids",
+            "CREATE TABLE keyed (note text, id uuid DEFAULT gen_random_uuid()); SELECT 'keyed'::regclass::oid::text",
+        )
+        .unwrap();
+    let table = table.trim().parse().unwrap();
+    let mut columns = SequenceColumns::default();
+    columns.add_column(table, 2, Source::Uuids);
+    let relay = Relay::start(CLUSTER.port(), columns);
+    let mut wire = Wire::connect(relay.port, "uuids");
+    wire.send(&["Q INSERT INTO keyed (note) VALUES ('a'), ('b') RETURNING note, id"]);
+    wire.until_ready(1);
+    wire.send(&["Q INSERT INTO keyed VALUES ('c', gen_random_uuid()) RETURNING note"]);
+    wire.until_ready(1);
+    wire.send(&["Q INSERT INTO keyed (id, note) VALUES (gen_random_uuid(), 'd') RETURNING id"]);
+    wire.until_ready(1);
+    wire.send(&["Q SELECT gen_random_uuid() AS token"]);
+    wire.until_ready(1);
+    wire.send(&["Q UPDATE keyed SET note = 'e' RETURNING id", "X"]);
+    wire.until_ready(1);
+    drop(wire);
+    let told = relay
+        .finish()
+        .into_iter()
+        .filter_map(|event| match event.unwrap() {
+            Event::Transaction(transaction) => Some(transaction.drawn_uuids),
+            _ => None,
+        });
+    let told: Vec<_> = told.collect();
+    let rows = CLUSTER
+        .sql(
+            "uuids",
+            "SELECT string_agg(id::text, ' ' ORDER BY ctid) FROM keyed",
+        )
+        .unwrap();
+    let ids: Vec<&str> = rows.split_whitespace().collect();
+    let by_default = DrawnAt::Default { table, column: 2 };
+    let shown = |uuids: &[DrawnUuid]| -> Vec<(DrawnAt, String)> {
+        uuids.iter().map(|one| (one.place, one.text())).collect()
+    };
+    let drawn = |place, id: &str| (place, id.to_owned());
+    assert_eq!(
+        shown(&told[0]),
+        [drawn(by_default, ids[0]), drawn(by_default, ids[1])]
+    );
+    assert_eq!(shown(&told[1]), []);
+    assert_eq!(shown(&told[2]), [drawn(DrawnAt::Call, ids[3])]);
+    assert_eq!(told[3].len(), 1);
+    assert_eq!(told[3][0].place, DrawnAt::Call);
+    assert_eq!(told.get(4).map(Vec::len).unwrap_or_default(), 0);
 }
 
 /// What is kept of ghosts is enough to do again what they did.

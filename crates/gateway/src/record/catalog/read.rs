@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use hindcast_pg::Error;
 use hindcast_pg::tokio::Client;
-use hindcast_wire::SequenceColumns;
 use hindcast_wire::sql::Relations;
+use hindcast_wire::{SequenceColumns, Source};
 
 use super::known::Wanted;
 
@@ -34,7 +34,14 @@ impl Catalog {
     }
 }
 
-/// Which columns are filled from which sequences, and by what names those go in `nextval('…')`.
+/// The columns of tables `a` whose default draws a UUID, as it is or as a text.
+const FILLED_WITH_UUIDS: &str = "SELECT a.adrelid, a.adnum FROM pg_catalog.pg_attrdef a \
+      JOIN pg_catalog.pg_attribute c ON c.attrelid = a.adrelid AND c.attnum = a.adnum \
+       AND c.atttypid IN ('uuid'::regtype, 'text'::regtype, 'varchar'::regtype) AND c.attgenerated = '' \
+     WHERE pg_catalog.pg_get_expr(a.adbin, a.adrelid) \
+           ~ '^\\(?([^()]+\\.)?(gen_random_uuid|uuid_generate_v1|uuid_generate_v1mc|uuid_generate_v4|uuidv4|uuidv7)\\(\\)\\)?(::[a-z ]+)?$'";
+
+/// Which columns the server fills, and by what names sequences go in `nextval('…')`.
 pub(super) async fn all_sequences(client: &Client) -> Result<SequenceColumns, Error> {
     let mut sequences = SequenceColumns::default();
     let tables = client
@@ -63,7 +70,10 @@ pub(super) async fn all_sequences(client: &Client) -> Result<SequenceColumns, Er
         )
         .await?;
     for row in &columns {
-        sequences.add_column(row.get(0), row.get(1), row.get(2));
+        sequences.add_column(row.get(0), row.get(1), row.get::<u32>(2));
+    }
+    for row in &client.query(FILLED_WITH_UUIDS, &[]).await? {
+        sequences.add_column(row.get(0), row.get(1), Source::Uuids);
     }
     let names = client.query(&named("true"), &[]).await?;
     names
@@ -146,8 +156,8 @@ pub(super) async fn routines(client: &Client) -> Result<Routines, Error> {
 /// What a look at some tables and sequences found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Those of the tables that exist, with their columns that are filled from sequences.
-    pub tables: HashMap<u32, Vec<(i16, u32)>>,
+    /// Those of the tables that exist, with their columns that the server fills.
+    pub tables: HashMap<u32, Vec<(i16, Source)>>,
     /// Sequences that were known by a name that was looked for, and may be gone.
     looked_for: HashSet<u32>,
     sequences: Vec<SequenceName>,
@@ -196,8 +206,14 @@ pub(super) async fn look_up(
     for row in &rows {
         let columns = found.tables.entry(row.get(0)).or_default();
         if let (Some(attribute), Some(sequence)) = (row.get(1), row.get(2)) {
-            columns.push((attribute, sequence));
+            columns.push((attribute, Source::Sequence(sequence)));
         }
+    }
+    let existing: Vec<u32> = found.tables.keys().copied().collect();
+    let of_these = format!("{FILLED_WITH_UUIDS} AND a.adrelid = ANY($1::oid[])");
+    for row in &client.query(&of_these, &[&existing]).await? {
+        let columns = found.tables.entry(row.get(0)).or_default();
+        columns.push((row.get(1), Source::Uuids));
     }
     // A sequence that had such a name may have another now.
     let by_name = names.iter().filter_map(|name| known.by_name(name));
@@ -206,7 +222,10 @@ pub(super) async fn look_up(
         .collect();
     let filling = found.tables.values().flatten();
     let sequences: HashSet<u32> = filling
-        .map(|(_, sequence)| *sequence)
+        .filter_map(|(_, source)| match source {
+            Source::Sequence(sequence) => Some(*sequence),
+            Source::Uuids => None,
+        })
         .chain(found.looked_for.iter().copied())
         .collect();
     let sequences: Vec<u32> = sequences.into_iter().collect();

@@ -166,6 +166,11 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
             statement,
             snapshot,
         });
+    let place = prop_oneof![
+        Just(DrawnAt::Call),
+        (1..=u32::MAX, any::<i16>()).prop_map(|(table, column)| DrawnAt::Default { table, column }),
+    ];
+    let drawn = (place, any::<u128>()).prop_map(|(place, value)| DrawnUuid { place, value });
     let rest = (
         vec(lock, 0..3),
         vec(value, 0..3),
@@ -174,6 +179,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         vec(statement_snapshot, 0..3),
         vec(any::<u32>(), 0..3),
         option::of(any::<u64>()),
+        vec(drawn, 0..3),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -197,6 +203,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         statement_snapshots: rest.4,
         rechecked: rest.5,
         commit_lsn: rest.6,
+        drawn_uuids: rest.7,
     })
 }
 

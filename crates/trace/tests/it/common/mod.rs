@@ -91,6 +91,7 @@ pub fn transaction(recorder: u16, sequence: u64) -> Transaction {
         result_rows: 3,
         locks: Vec::new(),
         sequence_values: Vec::new(),
+        drawn_uuids: Vec::new(),
         server_bytes: None,
         client_bytes: None,
         statement_snapshots: Vec::new(),

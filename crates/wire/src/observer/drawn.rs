@@ -1,5 +1,8 @@
-//! Rows of the client's results: their digest, and the sequence values in them.
+//! Rows of the client's results: their digest, and the values in them that the server drew.
 
+use hindcast_model::{DrawnAt, DrawnUuid};
+
+use super::columns::Source;
 use super::note::{Tracked, Work};
 use super::observed::{Context, Event};
 use super::server::{Parts, ServerSide};
@@ -8,6 +11,20 @@ use crate::limits;
 use crate::message::backend;
 use crate::message::frontend::Formats;
 use crate::sql::Statement;
+
+/// A column of rows that shows what the server drew.
+#[derive(Debug)]
+pub(super) struct DrawnColumn {
+    index: usize,
+    from: DrawnFrom,
+    format: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum DrawnFrom {
+    Sequence(u32),
+    Uuids(DrawnAt),
+}
 
 impl ServerSide {
     pub(super) fn row(&mut self, piece: Piece<'_>, ordered: bool) {
@@ -18,17 +35,27 @@ impl ServerSide {
             self.hasher.part(piece.body());
             self.parts = Parts::Row { ordered };
         }
-        if piece.tag != backend::DATA_ROW || self.sequence_columns.is_empty() {
+        if piece.tag != backend::DATA_ROW || self.drawn_columns.is_empty() {
             return;
         }
-        let mut columns = self.sequence_columns.iter().peekable();
+        let mut columns = self.drawn_columns.iter().peekable();
         for (index, value) in backend::parse_data_row(piece.body()).enumerate() {
-            let Some(&(_, sequence, format)) = columns.next_if(|(column, ..)| *column == index)
+            let (Some(column), Some(value)) =
+                (columns.next_if(|column| column.index == index), value)
             else {
                 continue;
             };
-            if let Some(value) = value.and_then(|value| integer(value, format)) {
-                open.sequence_value(sequence, value);
+            match column.from {
+                DrawnFrom::Sequence(sequence) => {
+                    if let Some(value) = integer(value, column.format) {
+                        open.sequence_value(sequence, value);
+                    }
+                }
+                DrawnFrom::Uuids(place) => {
+                    if let Some(value) = uuid(value, column.format) {
+                        open.drawn_uuid(place, value);
+                    }
+                }
             }
         }
     }
@@ -43,13 +70,13 @@ impl ServerSide {
     ) {
         if let Work::Query(query) = &pending.payload.work {
             let statement = self.statement_of(query);
-            if statement.may_show_sequences() {
-                self.find_sequences(statement, body, &Formats::Text, cx, events);
+            if statement.may_show_drawn() {
+                self.find_drawn(statement, body, &Formats::Text, cx, events);
             }
         }
     }
 
-    pub(super) fn find_sequences(
+    pub(super) fn find_drawn(
         &mut self,
         statement: &Statement,
         description: &[u8],
@@ -61,8 +88,9 @@ impl ServerSide {
         for (index, column) in backend::parse_row_description(description).enumerate() {
             // The client is told the same; what is malformed is its business.
             let Ok(column) = column else { return };
-            let sequence = if column.table != 0 {
-                if !statement.returning {
+            let call_draws = statement.draws(column.name);
+            let from = if column.table != 0 {
+                if !statement.returns_new_rows() {
                     continue;
                 }
                 if !cx.sequences.knows_table(column.table)
@@ -76,15 +104,28 @@ impl ServerSide {
                         table: column.table,
                     });
                 }
-                cx.sequences.of_column(column.table, column.attribute)
+                match cx.sequences.of_column(column.table, column.attribute) {
+                    _ if call_draws => Some(DrawnFrom::Uuids(DrawnAt::Call)),
+                    Some(Source::Sequence(sequence)) => Some(DrawnFrom::Sequence(sequence)),
+                    Some(Source::Uuids) => Some(DrawnFrom::Uuids(DrawnAt::Default {
+                        table: column.table,
+                        column: column.attribute,
+                    })),
+                    None => None,
+                }
+            } else if call_draws {
+                Some(DrawnFrom::Uuids(DrawnAt::Call))
             } else {
                 let call = calls.next_if(|call| call.column.as_bytes() == column.name);
-                call.and_then(|call| cx.sequences.by_name(&call.sequence))
+                let sequence = call.and_then(|call| cx.sequences.by_name(&call.sequence));
+                sequence.map(DrawnFrom::Sequence)
             };
-            if let Some(sequence) = sequence {
-                self.sequence_columns
-                    .push((index, sequence, formats.of(index)));
-            }
+            let format = formats.of(index);
+            self.drawn_columns.extend(from.map(|from| DrawnColumn {
+                index,
+                from,
+                format,
+            }));
         }
     }
 }
@@ -96,5 +137,13 @@ fn integer(value: &[u8], format: u16) -> Option<i64> {
         (1, 4) => Some(i32::from_be_bytes(value.try_into().ok()?).into()),
         (1, 8) => Some(i64::from_be_bytes(value.try_into().ok()?)),
         _ => None,
+    }
+}
+
+/// Of a column of type `uuid`, or of texts that hold one as the server writes it.
+fn uuid(value: &[u8], format: u16) -> Option<u128> {
+    match (format, value.len()) {
+        (1, 16) => Some(u128::from_be_bytes(value.try_into().ok()?)),
+        _ => DrawnUuid::number(value),
     }
 }
