@@ -14,14 +14,22 @@ use crate::transaction::{AddedId, Claim, Ended, EndedAs};
 pub struct Learned {
     /// Hashes of first statements of transactions that were added in front of recorded ones.
     added_openings: HashSet<u64>,
+    /// This run goes on to its end, whatever there may be to learn.
+    pub is_final: bool,
 }
+
+/// How many requests a run answers at least after something was learnt.
+const ANSWERED_MORE: u64 = 20;
 
 /// What is different so far.
 #[derive(Debug, Default)]
 pub struct Changes {
     learned: Learned,
-    /// Something was learnt that is not acted on yet.
-    outdated: bool,
+    /// How many requests were answered when something was first learnt that is not acted on yet.
+    learnt_at: Option<u64>,
+    /// That is enough of what was learnt.
+    given_up: bool,
+    answered: u64,
     added: Vec<Added>,
     /// By transaction that is not over: its first statement.
     openings: HashMap<Claim, u64>,
@@ -70,6 +78,9 @@ pub struct ChangeCounts {
     pub ghosts_failed: u64,
     /// With the same statements, at another isolation.
     pub isolation: u64,
+    /// They took the place of recorded ones that came after them, in a run that did not begin
+    /// again.
+    pub mistaken: u64,
 }
 
 impl ChangeCounts {
@@ -140,9 +151,42 @@ impl Changes {
         }
     }
 
-    /// What the next run is to know, if this one is to be given up because it did not.
+    /// What the next run is to know, if this one did not and its result is worth nothing.
     pub fn outdated(&self) -> Option<&Learned> {
-        self.outdated.then_some(&self.learned)
+        self.learnt_at.map(|_| &self.learned)
+    }
+
+    /// Whether a run that is outdated has learnt enough: it has gone twice as far as to where it
+    /// began to learn. So what else is to be learnt soon is learnt by the same run, and the runs
+    /// that are given up take, together, about as long as a few whole ones.
+    pub fn is_enough(&self) -> bool {
+        let far = |at| self.answered >= 2 * at + ANSWERED_MORE;
+        self.given_up || self.learnt_at.is_some_and(far)
+    }
+
+    /// Ends a run that is outdated, and says whether it is.
+    pub fn give_up(&mut self) -> bool {
+        self.given_up = self.learnt_at.is_some();
+        self.given_up
+    }
+
+    /// Whether another transaction took the place of the recorded one that begins like this, which
+    /// comes only now. So the other one was added: what begins as it does is known as added.
+    pub fn was_displaced(&mut self, request: Request, opening: u64) -> bool {
+        let Some(of) = self.requests.get(&request) else {
+            return false;
+        };
+        let took = of.misplaced.iter().filter(|(was, _)| *was == opening);
+        let took: Vec<u64> = took.map(|&(_, began)| began).collect();
+        let displaced = !took.is_empty();
+        for began in took {
+            if self.learned.is_final {
+                self.counts.mistaken += 1;
+            } else if self.learned.added_openings.insert(began) {
+                self.learnt_at.get_or_insert(self.answered);
+            }
+        }
+        displaced
     }
 
     /// Whether a transaction of this request that begins like this was added, as far as is known
@@ -160,16 +204,6 @@ impl Changes {
     }
 
     pub fn add(&mut self, request: Request, opening: u64, retry: bool) -> AddedId {
-        // What took the place of one that begins like this was itself added.
-        if let Some(of) = self.requests.get(&request)
-            && !retry
-        {
-            for &(was_to_begin, began) in &of.misplaced {
-                if was_to_begin == opening {
-                    self.outdated |= self.learned.added_openings.insert(began);
-                }
-            }
-        }
         let id = self.added.len() as AddedId;
         self.added.push(Added { request, retry });
         self.openings.insert(Claim::Added(id), opening);
@@ -261,6 +295,7 @@ impl Changes {
     }
 
     pub fn request_ended(&mut self, request: Request) {
+        self.answered += 1;
         self.requests.remove(&request);
     }
 }

@@ -660,12 +660,12 @@ impl Coordinator {
         self.rules.frontier()
     }
 
-    /// Requests that were sent and not answered, in the order in which they arrived originally.
     /// How many requests were answered.
     pub fn answered(&self) -> u64 {
         self.ended.iter().filter(|&&ended| ended).count() as u64
     }
 
+    /// Requests that were sent and not answered, in the order in which they arrived originally.
     pub fn in_flight(&self) -> impl Iterator<Item = Request> + '_ {
         self.in_flight.iter().copied().map(Request)
     }
@@ -701,10 +701,9 @@ impl Coordinator {
 
     /// Whether the replay is to stop.
     pub fn is_over(&self) -> bool {
-        let outdated = |changes: &Changes| changes.outdated().is_some();
         self.first.is_some() && !self.keep_going
             || self.is_seen()
-            || self.changes.as_ref().is_some_and(outdated)
+            || self.changes.as_ref().is_some_and(Changes::is_enough)
             || self.unreadable.is_some()
     }
 

@@ -83,6 +83,8 @@ pub trait Hooks {
         std::future::ready(())
     }
     fn progress(&mut self, sent: Sent);
+    /// What was done so far counts for nothing, and the database is rewound again.
+    fn begins_again(&mut self) {}
     /// The service, in this process group, is about to get this request; return to send it.
     fn debug_wait(
         &mut self,

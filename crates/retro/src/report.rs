@@ -403,6 +403,10 @@ pub struct Timing {
     pub compare_us: Micros,
     /// From the first arrival to the last response of the original.
     pub original_us: Micros,
+    /// Runs before the one that counts, which were given up for what they taught.
+    pub runs_given_up: u32,
+    /// What these took, with their preparation.
+    pub given_up_us: Micros,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -421,6 +425,11 @@ pub enum Remark {
     MovedReads {
         reads: u64,
         statements: Vec<String>,
+    },
+    /// They took the place of recorded transactions which came after them: they were added, and
+    /// those ran out of order.
+    TakenForOthers {
+        transactions: u64,
     },
     CrossedGap {
         gap: Gap,

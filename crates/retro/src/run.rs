@@ -101,9 +101,14 @@ pub async fn retroact(
     let started = Instant::now();
     let mut learned = Learned::default();
     let mut wishes = options.selection.clone();
-    let mut restarts = 0;
+    let (mut restarts, mut runs) = (0, 0);
     loop {
         let preparing = Instant::now();
+        if runs > 0 {
+            hooks.begins_again();
+        }
+        runs += 1;
+        learned.is_final = runs >= RUNS_MAX;
         let prepared =
             database::prepare(&trace, &start, &options.rewinding, &options.migrations).await?;
         let selector = select(&trace, &start, &options, &wishes, &prepared).await?;
@@ -118,7 +123,6 @@ pub async fn retroact(
         if let Some(more) = done.changes.outdated() {
             // A transaction was taken for another one. Now that this is known, it will not be.
             learned = more.clone();
-            restarts += 1;
             continue;
         }
         if selector.is_probe() && matches!(done.end, End::Done) {
@@ -138,15 +142,14 @@ pub async fn retroact(
             restarts += 1;
             continue;
         }
-        let prepare = preparing.elapsed().saturating_sub(done.ran.took);
+        let spent = Spent {
+            prepare: preparing.elapsed().saturating_sub(done.ran.took),
+            before: preparing.duration_since(started),
+            runs: runs - 1,
+        };
+        let selection = selector.report(restarts, &touched);
         let report = attempt
-            .report(
-                done,
-                &prepared,
-                &client,
-                selector.report(restarts, &touched),
-                prepare,
-            )
+            .report(done, &prepared, &client, selection, spent)
             .await?;
         drop(client);
         tracing::debug!(
@@ -156,6 +159,17 @@ pub async fn retroact(
         );
         return Ok((report, prepared.rewound));
     }
+}
+
+/// So often a retroaction begins again at most because a transaction was taken for another one.
+const RUNS_MAX: u32 = 8;
+
+/// The time until the run that counts.
+struct Spent {
+    prepare: Duration,
+    /// On runs that were given up, with their preparation.
+    before: Duration,
+    runs: u32,
 }
 
 /// Decides what is executed, before anything has touched the rewound database.
@@ -311,7 +325,7 @@ impl Attempt<'_> {
         prepared: &Prepared,
         after: &hindcast_pg::tokio::Client,
         selection: Option<Selection>,
-        prepare: Duration,
+        spent: Spent,
     ) -> Result<Report, RetroError> {
         let comparing = Instant::now();
         let (state, checks) = self.compare_states(&mut done, prepared, after).await?;
@@ -366,10 +380,12 @@ impl Attempt<'_> {
             state,
             checks,
             timing: Timing {
-                prepare_us: micros(prepare),
+                prepare_us: micros(spent.prepare),
                 run_us: micros(done.ran.took),
                 compare_us: micros(comparing.elapsed()),
                 original_us: requests.last.saturating_sub(requests.first).max(0),
+                runs_given_up: spent.runs,
+                given_up_us: micros(spent.before),
             },
             remarks,
             change: self.change(),
@@ -517,6 +533,11 @@ impl Attempt<'_> {
             });
         }
         remarks.extend(done.moved_reads());
+        if done.changes.counts.mistaken > 0 {
+            remarks.push(Remark::TakenForOthers {
+                transactions: done.changes.counts.mistaken,
+            });
+        }
         if done.changes.counts.let_go > 0 {
             remarks.push(Remark::LetGo {
                 transactions: done.changes.counts.let_go,

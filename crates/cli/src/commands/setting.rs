@@ -273,6 +273,12 @@ impl Hooks for Watcher {
         self.bar.set_position(sent.done);
     }
 
+    fn begins_again(&mut self) {
+        self.bar
+            .set_message("rewinding the database again, knowing more");
+        self.bar.set_position(0);
+    }
+
     async fn debug_wait(&mut self, request: RequestId, process_group: Option<u32>) {
         self.bar.suspend(|| {
             eprintln!("Stopped before request {request}. What is in flight ran concurrently with it and is held.");

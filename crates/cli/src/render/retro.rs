@@ -14,7 +14,7 @@ pub mod words;
 use std::fmt::Write;
 
 use hindcast_retro::report::{
-    Answer, BodyChange, Check, Group, Outcome, Report, ResponseChange, Selection, Stopped,
+    Answer, BodyChange, Check, Group, Outcome, Report, ResponseChange, Selection, Stopped, Timing,
     TransactionChange, TransactionChangeKind,
 };
 use hindcast_trace::Id;
@@ -725,10 +725,23 @@ fn timing(report: &Report) -> String {
     let timing = &report.timing;
     let ratio = timing.run_us as f64 / timing.original_us.max(1) as f64;
     format!(
-        "Time: {} for what took {} ({ratio:.2}×), after {} of preparation; comparing took {}",
+        "Time: {} for what took {} ({ratio:.2}×), after {} of preparation; comparing took {}{}",
         duration(timing.run_us),
         duration(timing.original_us),
         duration(timing.prepare_us),
-        duration(timing.compare_us)
+        duration(timing.compare_us),
+        given_up(timing)
     )
+}
+
+/// What was spent before the run that counts.
+pub fn given_up(timing: &Timing) -> String {
+    match timing.runs_given_up {
+        0 => String::new(),
+        runs => format!(
+            "; before that it had begun {}, which took {} and told what the changed code does",
+            times(runs),
+            duration(timing.given_up_us)
+        ),
+    }
 }

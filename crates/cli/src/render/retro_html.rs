@@ -13,7 +13,7 @@ use hindcast_trace::RequestId;
 use maud::{DOCTYPE, Escaper, Markup, PreEscaped, Render, html};
 
 use super::format::{count, duration, is_active, thousands};
-use super::retro::words;
+use super::retro::{given_up, words};
 
 mod sections;
 #[cfg(test)]
@@ -317,7 +317,7 @@ fn footer(report: &Report) -> Markup {
             }
             p {
                 "Hindcast " (env!("CARGO_PKG_VERSION")) ". " (run) " for what took " (original) " ("
-                (format!("{ratio:.2}")) "×), after " (prepare) " of preparation; comparing took " (compare) "."
+                (format!("{ratio:.2}")) "×), after " (prepare) " of preparation; comparing took " (compare) (given_up(timing)) "."
             }
         }
     }

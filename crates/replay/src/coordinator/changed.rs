@@ -13,7 +13,7 @@ use crate::transaction::{Ask, Claim, Ended, EndedAs, Opening};
 
 impl Coordinator {
     /// Changed code: by the first statement, else by position, unless it is known to be one that is
-    /// added.
+    /// added, or the recorded one that begins like it was taken by another.
     pub(super) fn claim_changed(&mut self, request: Request, opening: Opening) -> Claim {
         let reads = opening.reads_alone && self.shapes.read(opening.hash).is_some();
         let opening = opening.hash;
@@ -21,18 +21,11 @@ impl Coordinator {
         if changes.is_retry(request, opening) {
             return Claim::Added(changes.add(request, opening, true));
         }
-        // A read that another request did takes the place of no other transaction.
-        let added = reads || changes.is_known_as_added(opening);
-        // Nor does one take the place of what a connection did, which another may have opened now.
-        let mut unclaimed = self.unclaimed(request);
-        let in_place = unclaimed.find(|&tx| !added && !self.comes_unnoticed(tx));
-        drop(unclaimed);
-        let found = self.matching(request, opening).or(in_place);
+        let found = self.matching(request, opening);
+        let found = found.or_else(|| self.in_place(request, opening, reads));
         let Some(tx) = found else {
             let changes = self.changes.as_mut().expect("the code is changed");
-            let id = changes.add(request, opening, false);
-            self.steps += u64::from(changes.outdated().is_some());
-            return Claim::Added(id);
+            return Claim::Added(changes.add(request, opening, false));
         };
         self.steps += 1;
         // What came before it in the request was left out. Nothing may wait for it.
@@ -50,6 +43,17 @@ impl Coordinator {
         let changes = self.changes.as_mut().expect("the code is changed");
         changes.take(request, tx, opening, recorded);
         Claim::Run(tx)
+    }
+
+    /// The next recorded transaction of the request, if one that begins like none of them may stand
+    /// for it. A read that another request did takes the place of no other transaction. Nor does
+    /// one take the place of what a connection did, which another may have opened now.
+    fn in_place(&mut self, request: Request, opening: u64, reads: bool) -> Option<Tx> {
+        let changes = self.changes.as_mut().expect("the code is changed");
+        let displaced = changes.was_displaced(request, opening);
+        let added = displaced || reads || changes.is_known_as_added(opening);
+        let mut unclaimed = self.unclaimed(request);
+        unclaimed.find(|&tx| !added && !self.comes_unnoticed(tx))
     }
 
     /// A transaction of changed code has written, and is about to commit.
@@ -185,7 +189,12 @@ impl Coordinator {
 
     /// Nothing moves: lets the earliest transaction that waits go on, out of order. A transaction
     /// that may never come goes first: its request was answered.
+    ///
+    /// A run that is not worth its end is not helped to it.
     pub fn let_go(&mut self, waiting: &[Ask]) {
+        if self.changes.as_mut().is_some_and(Changes::give_up) {
+            return;
+        }
         let behind: Vec<Tx> = (0..self.recording.requests.len() as u32)
             .map(Request)
             .filter(|request| !self.in_flight.contains(&request.0))

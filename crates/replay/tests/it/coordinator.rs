@@ -398,6 +398,7 @@ impl Replay {
             }
             "stop" => coordinator.stop(),
             "finished" => return coordinator.is_finished().to_string(),
+            "over" => return coordinator.is_over().to_string(),
             "counts" => return format!("{:?}", coordinator.counts()),
             "changes" => {
                 let changes = coordinator.changes().expect("the code is changed");
@@ -473,4 +474,16 @@ fn check(how: How, recording: &str, script: &str, expected: Expect) {
     let mut replay = Replay::new(recording, how);
     replay.run(script);
     expected.assert_eq(&replay.shown);
+}
+
+/// The answers to one of the questions in a script.
+fn answers(how: How, recording: &str, script: &str, question: &str) -> Vec<String> {
+    let mut replay = Replay::new(recording, how);
+    replay.run(script);
+    let lines = replay
+        .shown
+        .lines()
+        .filter_map(|line| line.split_once(" => "));
+    let asked = lines.filter(|(what, _)| what.trim() == question);
+    asked.map(|(_, answer)| answer.to_owned()).collect()
 }

@@ -134,6 +134,8 @@ pub fn faithful() -> Report {
             run_us: 1_240_000,
             compare_us: 300_000,
             original_us: 3_400_000,
+            runs_given_up: 0,
+            given_up_us: 0,
         },
         remarks: Vec::new(),
     }

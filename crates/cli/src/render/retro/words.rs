@@ -511,6 +511,10 @@ fn remark(remark: &Remark) -> String {
         Remark::MovedReads { reads, statements } => {
             crate::render::verdict::moved_reads(*reads, statements)
         }
+        Remark::TakenForOthers { transactions } => format!(
+            "{} of the changed code took the place of recorded ones which came after them, in each of several runs: they count as changed, and what they displaced as added and out of order",
+            count(*transactions, "transaction")
+        ),
         Remark::CrossedGap { gap } => format!(
             "{}. What is missing there may show as a difference",
             crate::commands::ls::gap_line(gap)

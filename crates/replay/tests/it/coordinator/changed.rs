@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{How, check};
+use super::{How, answers, check};
 
 #[test]
 fn changed_code_that_does_the_same_is_the_same() {
@@ -46,7 +46,7 @@ fn changed_code_that_does_the_same_is_the_same() {
             answered 1 +1
             answered 2 +1
             finished => true
-            changes => ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
         "#]],
     );
 }
@@ -77,7 +77,7 @@ fn what_matches_nothing_is_added_and_what_does_not_come_is_deleted() {
             ended added-0 statements INSERT INTO t VALUES ($1)
                 None Some(Request(0)) Added { shape: ShapeId(99), error: None, retry: false }
             answered 1 +1
-            changes => ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 1, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 1, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
         "#]],
     );
 }
@@ -108,7 +108,77 @@ fn what_is_passed_over_is_not_waited_for() {
             answered 1 +2
                 Some(Tx(0)) Some(Request(0)) Deleted { into: None }
             finished => true
-            changes => ChangeCounts { same: 1, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 1, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
+        "#]],
+    );
+}
+
+#[test]
+fn one_that_was_added_in_front_does_not_shift_those_behind_it() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         tx 1 10..20 sees 100: SELECT a FROM t
+         tx 1 20..30 sees 100: SELECT b FROM t
+         tx 1 30..40 sees 100: SELECT c FROM t",
+        "claim 1 SELECT x FROM t
+         claim 1 SELECT a FROM t
+         claim 1 SELECT b FROM t
+         claim 1 SELECT c FROM t
+         changes",
+        expect![[r#"
+            claim 1 SELECT x FROM t => Run(Tx(0)) +1
+            claim 1 SELECT a FROM t => Added(0)
+            claim 1 SELECT b FROM t => Run(Tx(1)) +1
+            claim 1 SELECT c FROM t => Run(Tx(2)) +1
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: true
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_that_has_learnt_something_goes_as_far_again_and_is_over() {
+    let requests: String = (1..=60)
+        .map(|n| format!("request {n} {}..{}\n", n * 100, n * 100 + 90))
+        .collect();
+    let recorded = format!("{requests} tx 11 1110..1120 sees 100: SELECT a FROM t");
+    let answered = |numbers: std::ops::RangeInclusive<u32>| -> String {
+        numbers.map(|n| format!("answered {n}\n")).collect()
+    };
+    let script = format!(
+        "{}claim 11 SELECT b FROM t
+         over
+         claim 11 SELECT a FROM t
+         over
+         {}over
+         answered 41
+         over",
+        answered(1..=10),
+        answered(12..=40)
+    );
+    let is_over = answers(How::Changed, &recorded, &script, "over");
+    assert_eq!(is_over, ["false", "false", "false", "true"]);
+}
+
+#[test]
+fn a_run_that_has_learnt_something_is_not_helped_on() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         tx 1 10..20 sees 100: SELECT a FROM t",
+        "claim 1 SELECT b FROM t
+         let-go 0
+         over
+         claim 1 SELECT a FROM t
+         let-go 0
+         over",
+        expect![[r#"
+            claim 1 SELECT b FROM t => Run(Tx(0)) +1
+            let-go 0
+            over => false
+            claim 1 SELECT a FROM t => Added(0)
+            let-go 0
+            over => true
         "#]],
     );
 }
@@ -125,9 +195,9 @@ fn what_takes_the_place_of_another_and_turns_out_added_is_learnt() {
          changes",
         expect![[r#"
             claim 1 SELECT b FROM t => Run(Tx(0)) +1
-            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
-            claim 1 SELECT a FROM t => Added(0) +1
-            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: true
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
+            claim 1 SELECT a FROM t => Added(0)
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: true
         "#]],
     );
 }
@@ -150,7 +220,7 @@ fn what_failed_is_tried_again() {
             claim 1 UPDATE t SET a = 1 => Added(0)
             ended added-0
                 None Some(Request(0)) Added { shape: ShapeId(99), error: None, retry: true }
-            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 1, newly_succeeding: 0, deleted: 0, added: 1, retries: 1, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 1, newly_succeeding: 0, deleted: 0, added: 1, retries: 1, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
         "#]],
     );
 }
@@ -208,7 +278,7 @@ fn what_failed_originally_may_succeed_and_the_other_way_round() {
             ended 5 results +1
                 Some(Tx(5)) Some(Request(0)) Results { rows: 2 }
             ended 6 rolled-back +1
-            changes => ChangeCounts { same: 1, same_failure: 1, statements: 0, results: 1, fails_otherwise: 1, newly_failing: 2, newly_succeeding: 1, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 1, same_failure: 1, statements: 0, results: 1, fails_otherwise: 1, newly_failing: 2, newly_succeeding: 1, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
         "#]],
     );
 }
@@ -227,7 +297,7 @@ fn only_another_isolation_is_no_other_statement() {
             ended 0 statements BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT a FROM t; COMMIT +1
             ended 1 statements BEGIN; SELECT c FROM t; COMMIT +1
                 Some(Tx(1)) Some(Request(0)) Statements { shape: ShapeId(99) }
-            changes => ChangeCounts { same: 1, same_failure: 0, statements: 1, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 1 }, outdated: false
+            changes => ChangeCounts { same: 1, same_failure: 0, statements: 1, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 1, mistaken: 0 }, outdated: false
         "#]],
     );
 }
@@ -272,7 +342,7 @@ fn writes_that_moved_into_a_transaction_that_only_read() {
                 Some(Tx(0)) Some(Request(0)) Statements { shape: ShapeId(99) }
             may snapshot 3 => yes
             answered 1 +1
-            changes => ChangeCounts { same: 0, same_failure: 0, statements: 1, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 1, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
         "#]],
     );
 }
@@ -373,7 +443,7 @@ fn where_nothing_moves_what_will_not_come_goes_first_and_then_the_earliest() {
             may commit 0 => no
             let-go 0
             may commit 0 => yes
-            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 1, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 1, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
         "#]],
     );
 }
@@ -392,7 +462,7 @@ fn a_ghost_of_changed_code_that_cannot_be_run_is_no_divergence() {
             ghost 0 => true +1
             ghost-failed 0 the connection was lost +1
                 Some(Tx(0)) None GhostFailed { error: "the connection was lost" }
-            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 1, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 1, isolation: 0, mistaken: 0 }, outdated: false
             counts => Counts { transactions: 1, transactions_done: 1, served: 0, ghosts: 1, read_committed: 0, divergences: 0 }
         "#]],
     );
@@ -417,7 +487,7 @@ fn what_was_retried_originally_is_left_out() {
             ended 1 +1
             answered 1 +1
             finished => true
-            changes => ChangeCounts { same: 1, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 1, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
         "#]],
     );
 }
@@ -435,7 +505,7 @@ fn a_session_of_changed_code_that_goes_away_has_failed() {
             claim 1 UPDATE t SET a = 1 => Run(Tx(0)) +1
             lost 0 +1
                 Some(Tx(0)) Some(Request(0)) NewlyFailing { error: "the service closed the connection in the middle of it" }
-            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 1, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }, outdated: false
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 1, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
         "#]],
     );
 }

@@ -248,7 +248,7 @@ fn of_changed_code_a_read_that_moved_is_no_difference() {
             ended 2 statements BEGIN; SELECT name FROM kind; UPDATE t SET a = 1; COMMIT +1
                 Some(Tx(2)) Some(Request(1)) Statements { shape: ShapeId(99) }
             answered 2 +1
-            settle-changes => [] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }
+            settle-changes => [] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }
             moved => 2× SELECT name FROM kind
         "#]],
     );
@@ -276,7 +276,7 @@ fn of_changed_code_a_read_that_moved_is_no_difference() {
             claim 2 UPDATE t SET a = 8 => Run(Tx(2)) +1
             ended 2 +1
             answered 2 +1
-            settle-changes => [] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }
+            settle-changes => [] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }
             moved => 2× SELECT name FROM kind
         "#]],
     );
@@ -300,7 +300,7 @@ fn of_changed_code_a_read_that_moved_is_no_difference() {
             claim 2 UPDATE t SET a = 8 => Run(Tx(2)) +1
             ended 2 +1
             answered 2 +1
-            settle-changes => ["Deleted { into: None }"] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0 }
+            settle-changes => ["Deleted { into: None }"] ChangeCounts { same: 2, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }
             moved
         "#]],
     );
