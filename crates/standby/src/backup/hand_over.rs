@@ -37,6 +37,7 @@ impl Backup {
         let full = self.pending.changes() >= self.options.epoch_rows_max
             || self.pending.bytes() >= self.options.epoch_bytes_max
             || self.pending.steps() >= EPOCH_STEPS_MAX
+            || self.parts > 0
             || self.options.granularity == Granularity::Single;
         let old = self.pending_since.is_some_and(|since| {
             now.saturating_duration_since(since) >= self.options.epoch_interval

@@ -82,7 +82,9 @@ pub struct Options {
     pub epoch_interval: Duration,
     /// How many changes an epoch has at most, not counting those of the transaction that is under
     /// way. A single transaction that is larger is written in pieces of this size, and committed
-    /// as one.
+    /// as one: it ends its epoch, as the transaction that fills it does. However far behind the
+    /// backup is, what it has written becomes visible and its progress, and a kill takes back one
+    /// epoch.
     pub epoch_rows_max: usize,
     /// The same for the memory they take.
     pub epoch_bytes_max: usize,
@@ -143,6 +145,9 @@ pub struct Backup {
     pending_since: Option<Instant>,
     transaction: Option<Begin>,
     changes_of_transaction: usize,
+    /// What was pending when the transaction under way began: changes, and the memory they take.
+    /// Nothing, once a part of it was handed over.
+    pending_before: (usize, usize),
     /// The transaction under way is on the backup already.
     skipping: bool,
     /// Parts of the transaction under way are with the worker already.
@@ -253,6 +258,7 @@ impl Backup {
             serial: 0,
             transaction: None,
             changes_of_transaction: 0,
+            pending_before: (0, 0),
             skipping: false,
             parts: 0,
             last: None,

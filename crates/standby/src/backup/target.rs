@@ -53,10 +53,15 @@ impl Backup {
         self.pending
             .change(table, lsn, change)
             .map_err(|source| contradiction(table, lsn, source))?;
-        let full = self.pending.changes() >= self.options.epoch_rows_max
-            || self.pending.bytes() >= self.options.epoch_bytes_max;
+        // An epoch that whole transactions fill is cut when the last of them ends. Here it is this
+        // one that fills an epoch by itself: if what came before counted, an epoch would be handed
+        // over in parts for as long as the backup is behind, and never end.
+        let (changes, bytes) = self.pending_before;
+        let full = self.pending.changes() - changes >= self.options.epoch_rows_max
+            || self.pending.bytes() - bytes >= self.options.epoch_bytes_max;
         if full && self.catching_up.is_none() {
             self.hand_over_part()?;
+            self.pending_before = (0, 0);
         }
         Ok(())
     }
@@ -123,6 +128,7 @@ impl Target for Backup {
             }
             backup.transaction = Some(*begin);
             backup.changes_of_transaction = 0;
+            backup.pending_before = (backup.pending.changes(), backup.pending.bytes());
             // The log is followed from a position; should it begin earlier, what is on the backup
             // already is not applied again.
             backup.skipping = begin.final_lsn < backup.received;

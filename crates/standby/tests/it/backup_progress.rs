@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backup_support::{Primary, SIMPLE, pump};
+use crate::backup_support::{Primary, SIMPLE, pump, pump_until};
 use hindcast_cluster::{Cluster, Options as ClusterOptions, Shutdown};
 use hindcast_pg::Lsn;
 use hindcast_standby::backup::{BackupError, Options};
@@ -137,11 +137,39 @@ fn a_transaction_in_pieces_is_seen_as_a_whole_or_not_at_all() {
         .unwrap();
     let mut log = side.log(backup.resume_point());
     primary.sql("BEGIN; UPDATE t SET v = 'new'; INSERT INTO t SELECT i, 'new' FROM generate_series(101, 1000) i; COMMIT");
-    pump(&mut log, &mut backup, primary.end()).unwrap();
-    assert_eq!(side.sql("SELECT count(*) FROM t WHERE v = 'new'"), "0");
+    let seen = "SELECT count(*) FROM t WHERE v = 'new'";
+    pump_until(&mut log, &mut backup, primary.end(), |backup| {
+        assert!(backup.status().rows_written > 100, "no part was written");
+        assert_eq!(side.sql(seen), "0");
+    })
+    .unwrap();
     backup.drain().unwrap();
-    assert_eq!(side.sql("SELECT count(*) FROM t WHERE v = 'new'"), "1000");
+    assert_eq!(side.sql(seen), "1000");
     assert_eq!(backup.status().epochs, 1);
+}
+
+/// Nothing here is cut because of its age, or because a worker has nothing to do.
+#[test]
+fn an_epoch_ends_with_the_transaction_that_fills_it_however_far_behind_the_backup_is() {
+    let primary = Primary::new("filled", SIMPLE);
+    primary.sql("DO $$ BEGIN FOR i IN 1..40 LOOP UPDATE t SET v = v || 'x' WHERE id <= 3; COMMIT; END LOOP; END $$");
+    // Larger than an epoch by itself.
+    primary.sql("UPDATE t SET v = v || 'y'");
+    primary.sql("UPDATE t SET v = v || 'z' WHERE id = 1");
+    for workers in [1, 3] {
+        let side = primary.backup(&format!("by_{workers}"));
+        let options = Options {
+            workers,
+            epoch_rows_max: 5,
+            ..side.options()
+        };
+        let backup = side.catch_up(options).unwrap();
+        assert_eq!(backup.status().epochs, 22, "{workers} workers");
+        let ends = "SELECT count(DISTINCT end_lsn) FROM hindcast.standby_progress";
+        assert_eq!(side.sql(ends), "23");
+        drop(backup);
+        side.same();
+    }
 }
 
 #[test]

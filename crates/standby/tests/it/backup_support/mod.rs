@@ -196,6 +196,16 @@ impl BackupSide<'_> {
 
 /// Hands over the log up to `end`.
 pub fn pump(log: &mut Stream, backup: &mut Backup, end: Lsn) -> Result<(), BackupError> {
+    pump_until(log, backup, end, |_| {})
+}
+
+/// The same; looks at the backup before each commit.
+pub fn pump_until(
+    log: &mut Stream,
+    backup: &mut Backup,
+    end: Lsn,
+    mut before_commit: impl FnMut(&Backup),
+) -> Result<(), BackupError> {
     let begun = Instant::now();
     let mut between = true;
     while !(between && log.read_to() >= end) {
@@ -211,6 +221,7 @@ pub fn pump(log: &mut Stream, backup: &mut Backup, end: Lsn) -> Result<(), Backu
             Some(Event::Change { relation, change }) => backup.change(relation, &change)?,
             Some(Event::Commit(commit)) => {
                 between = true;
+                before_commit(backup);
                 backup.commit(&commit)?;
             }
             Some(Event::Relation(relation)) => backup.relation(relation)?,
