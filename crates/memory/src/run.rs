@@ -63,8 +63,19 @@ pub fn to_memory(options: &MemoryOptions, control: &Control) -> Result<Ended, Ru
     // The slot is never one of a standby on a backup, whatever its name: a slot of ours that is
     // found is of no use and is dropped.
     let names = Names::new(&format!("memory_{}", common.name)).map_err(StandbyError::from)?;
-    let primary =
-        preflight(&common.from, &common.tables, &names.slot).map_err(StandbyError::from)?;
+    let mut retry = Retry::default();
+    let primary = loop {
+        let looked = preflight(&common.from, &common.tables, &names.slot);
+        match looked.map_err(StandbyError::from) {
+            Ok(primary) => break primary,
+            Err(error) if retry.may_help(&error) => {
+                if retry.wait(control, &error) {
+                    return Ok(Ended::Stopped);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
     control.note(&primary.notices);
     let result = with_slot(options, &names, &primary, control);
     // A primary that is gone keeps the slot; the next start drops it.
@@ -103,13 +114,13 @@ fn with_slot(
     )?;
     control.note(&[format!("reads are served at {}", server.address())]);
     let mut retry = Retry::default();
-    retry.worked();
+    retry.reached();
     loop {
         match follow_once(common, names, &mut memory, control, &mut retry) {
             Ok(ended) => return Ok(ended),
             Err(_) if control.is_stopping() => return Ok(Ended::Stopped),
             Err(RunError::Standby(error)) if retry.may_help(&error) => {
-                if retry.wait(control, error.in_a_line()) {
+                if retry.wait(control, &error) {
                     return Ok(Ended::Stopped);
                 }
             }
@@ -178,7 +189,7 @@ fn follow_once(
     };
     let mut log = Stream::start(&common.from, &names.slot, &names.publication, from, stream)
         .map_err(StandbyError::from)?;
-    retry.worked();
+    retry.follows(from);
     let ended = follow(&mut log, memory, control, common.until, || {
         Ok::<_, MemoryError>(Wish::GoOn)
     });

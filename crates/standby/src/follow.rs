@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hindcast_pg::Lsn;
 
 use crate::pgoutput::{Begin, Change, Commit, Relation, Truncate};
-use crate::status::{Control, LagMeter, Rate, State, now_micros};
+use crate::status::{Control, LagMeter, Rate, Retention, State, now_micros};
 use crate::target::Target;
 
 /// How long the loop waits for the log before it looks at everything else.
@@ -59,6 +59,8 @@ pub trait Log {
     fn read_to(&self) -> Lsn;
     /// The primary's clock minus ours, in µs.
     fn clock_offset(&self) -> i64;
+    /// What the primary keeps for us, as it last said.
+    fn retention(&self) -> Retention;
 }
 
 /// Why following ended without an error.
@@ -96,7 +98,7 @@ pub fn follow<L: Log, T: Target>(
     mut until: Option<Lsn>,
     mut watch: impl FnMut() -> Result<Wish, T::Error>,
 ) -> Result<Ended, FollowError<L::Error, T::Error>> {
-    let mut lag = LagMeter::default();
+    let mut lag = LagMeter::seen(target.status().visible_commit_time);
     let mut rate = Rate::default();
     let mut status_due = Instant::now();
     let mut between = true;
@@ -108,11 +110,11 @@ pub fn follow<L: Log, T: Target>(
                 break;
             };
             match &event {
-                Event::Begin(_) => between = false,
-                Event::Commit(commit) => {
-                    between = true;
-                    lag.committed(commit.end_lsn, commit.time);
+                Event::Begin(begin) => {
+                    between = false;
+                    lag.committed(Lsn(begin.final_lsn.0 + 1), begin.time);
                 }
+                Event::Commit(_) => between = true,
                 _ => {}
             }
             hand_over(target, event).map_err(FollowError::Target)?;
@@ -142,7 +144,10 @@ pub fn follow<L: Log, T: Target>(
             let lag = lag.measure(visible, log.primary_end(), now_micros());
             let counters = target.status();
             let per_second = rate.per_second(now, counters.changes);
+            let retention = log.retention();
+            control.note(retention.warning().as_slice());
             control.update(|status| {
+                status.retention = retention;
                 status.primary_end = log.primary_end();
                 status.received = target.received();
                 status.visible = visible;
@@ -278,6 +283,10 @@ mod tests {
 
         fn clock_offset(&self) -> i64 {
             0
+        }
+
+        fn retention(&self) -> Retention {
+            Retention::default()
         }
     }
 

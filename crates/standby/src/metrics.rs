@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::status::{CopyProgress, State, Status};
+use crate::status::{CopyProgress, Retention, State, Status, WalStatus};
 
 struct Metric<T> {
     name: &'static str,
@@ -32,6 +32,9 @@ const METRICS: &[Metric<Status>] = metrics! {
     epoch_changes gauge "Row changes in the epoch applied last." = |status| status.target.epoch_changes as f64;
     deferred_total counter "Writes put off because an earlier one of the same row was not done, or epochs applied again in commit order." = |status| status.target.deferred as f64;
     pending_bytes gauge "Memory held by changes that are not applied." = |status| status.target.pending_bytes as f64;
+    slot_kept_bytes gauge "WAL that the primary keeps for the slot." = |status| status.retention.kept_bytes.map_or(f64::NAN, |bytes| bytes as f64);
+    slot_safe_bytes gauge "WAL that may be written until the primary removes what the slot needs; +Inf without a limit." = |status| safe_bytes(&status.retention);
+    slot_wal_status gauge "wal_status of the slot: 0 reserved, 1 extended, 2 unreserved, 3 lost, -1 unknown." = |status| wal_status(status.retention.wal_status);
     reconnects_total counter "Times that one of the servers was lost." = |status| status.reconnects as f64;
 };
 
@@ -40,6 +43,32 @@ const COPYING: &[Metric<CopyProgress>] = metrics! {
     copy_bytes gauge "Bytes of the initial copy done." = |progress| progress.bytes_done as f64;
     copy_bytes_estimate gauge "Bytes of the initial copy expected." = |progress| progress.bytes_estimate as f64;
 };
+
+fn safe_bytes(retention: &Retention) -> f64 {
+    match (retention.safe_bytes, retention.kept_bytes) {
+        (Some(bytes), _) => bytes as f64,
+        (None, Some(_)) => f64::INFINITY,
+        (None, None) => f64::NAN,
+    }
+}
+
+fn wal_status(status: WalStatus) -> f64 {
+    match status {
+        WalStatus::Unknown => -1.0,
+        WalStatus::Reserved => 0.0,
+        WalStatus::Extended => 1.0,
+        WalStatus::Unreserved => 2.0,
+        WalStatus::Lost => 3.0,
+    }
+}
+
+/// As Prometheus writes it.
+fn number(value: f64) -> String {
+    match value {
+        f64::INFINITY => "+Inf".to_owned(),
+        value => value.to_string(),
+    }
+}
 
 /// The text format of Prometheus, version 0.0.4.
 pub fn prometheus(status: &Status) -> String {
@@ -59,7 +88,7 @@ fn put<T>(metrics: &[Metric<T>], of: &T, out: &mut String) {
         value,
     } in metrics
     {
-        let value = value(of);
+        let value = number(value(of));
         let _ = write!(
             out,
             "# HELP hindcast_standby_{name} {help}\n# TYPE hindcast_standby_{name} {kind}\nhindcast_standby_{name} {value}\n"
@@ -75,10 +104,15 @@ mod tests {
     fn every_metric_has_help_type_and_value() {
         let mut status = Status::default();
         status.lag.bytes = 42;
+        status.retention.kept_bytes = Some(7);
         status.state = State::Copying(crate::status::CopyProgress::default());
         let text = prometheus(&status);
         assert!(text.contains("\nhindcast_standby_lag_bytes 42\n"), "{text}");
         assert!(text.contains("hindcast_standby_copy_bytes_estimate"));
+        assert!(
+            text.contains("\nhindcast_standby_slot_safe_bytes +Inf\n"),
+            "{text}"
+        );
         for lines in text.lines().collect::<Vec<_>>().chunks(3) {
             let name = lines[2].split(' ').next().unwrap();
             assert!(

@@ -86,6 +86,7 @@ pub struct Status {
     pub visible: Lsn,
     pub durable: Lsn,
     pub lag: Lag,
+    pub retention: Retention,
     pub target: TargetStatus,
     /// Changes as the primary made them, over the last seconds.
     pub changes_per_second: f64,
@@ -105,6 +106,8 @@ pub enum State {
         reason: String,
         attempt: u32,
     },
+    /// Somebody promotes the backup: it is followed again if that fails.
+    Promoting,
     Stopped,
 }
 
@@ -116,6 +119,7 @@ impl State {
             State::Copying(_) => "copying",
             State::Following => "following",
             State::Waiting { .. } => "waiting",
+            State::Promoting => "promoting",
             State::Stopped => "stopped",
         }
     }
@@ -134,11 +138,77 @@ pub struct CopyProgress {
     pub current: String,
 }
 
+/// What the primary keeps of its WAL for this standby.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    pub wal_status: WalStatus,
+    /// `None` while it is not known.
+    pub kept_bytes: Option<i64>,
+    /// So much may be written until the slot loses what it needs; `None` where there is no limit.
+    pub safe_bytes: Option<i64>,
+    /// `max_slot_wal_keep_size`; `None` where there is no limit.
+    pub limit_bytes: Option<i64>,
+}
+
+/// As in `pg_replication_slots`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WalStatus {
+    #[default]
+    Unknown,
+    Reserved,
+    Extended,
+    Unreserved,
+    Lost,
+}
+
+impl WalStatus {
+    pub fn of(name: &str) -> Self {
+        match name {
+            "reserved" => Self::Reserved,
+            "extended" => Self::Extended,
+            "unreserved" => Self::Unreserved,
+            "lost" => Self::Lost,
+            _ => Self::Unknown,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Reserved => "reserved",
+            Self::Extended => "extended",
+            Self::Unreserved => "unreserved",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+impl Retention {
+    /// What somebody should do something about, in words that stay the same.
+    pub fn warning(&self) -> Option<String> {
+        self.kept_bytes?;
+        let Some(limit) = self.limit_bytes else {
+            return Some(
+                "max_slot_wal_keep_size has no limit on the primary: while this standby is down, its WAL grows until the disk is full"
+                    .to_owned(),
+            );
+        };
+        let safe = self.safe_bytes.unwrap_or(limit);
+        (safe < limit / 4 || self.wal_status == WalStatus::Unreserved).then(|| {
+            format!(
+                "the primary is about to remove WAL that this standby still needs: less than a quarter of max_slot_wal_keep_size ({} MB) is left",
+                limit >> 20
+            )
+        })
+    }
+}
+
 /// How far readers of the standby are behind the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// Since the oldest transaction was committed that readers do not see yet, or, of what was not
-    /// sent yet, since we knew that there is more; zero when they see all.
+    /// Since the oldest transaction was committed that readers do not see yet. As long as that one
+    /// was not sent: since we knew that there is more, or, after a start, since the last one was
+    /// committed that they see, which may be too long ago. Zero when they see all.
     pub time: Duration,
     /// WAL that the primary has and readers do not see.
     pub bytes: u64,
@@ -155,6 +225,8 @@ pub(crate) struct LagMeter {
     /// Where the primary's log ended when we looked, by our clock in µs: what lies between that
     /// and what is visible may not have been sent yet.
     ends: VecDeque<(Lsn, i64)>,
+    /// When what readers see at the start was committed, by the primary's clock.
+    seen_since: Option<i64>,
     /// The primary's clock minus ours, in µs.
     clock_offset: i64,
 }
@@ -163,10 +235,21 @@ pub(crate) struct LagMeter {
 const SAMPLE: i64 = 1_000;
 
 impl LagMeter {
+    /// Readers see everything up to a transaction that was committed at `time`, by the primary's
+    /// clock. What there is beyond it may be as old.
+    pub fn seen(time: Option<i64>) -> Self {
+        Self {
+            seen_since: time,
+            ..Self::default()
+        }
+    }
+
     pub fn set_clock_offset(&mut self, micros: i64) {
         self.clock_offset = micros;
     }
 
+    /// A transaction that readers see when they see the log up to `end`. Known from its beginning,
+    /// which comes when it was committed.
     pub fn committed(&mut self, end: Lsn, time: i64) {
         match self.waiting.back_mut() {
             // The sample stands for the later ones too: it goes when the last of them is visible.
@@ -178,7 +261,10 @@ impl LagMeter {
     pub fn measure(&mut self, visible: Lsn, primary_end: Lsn, now: i64) -> Lag {
         let last = self.ends.back().map_or(Lsn(0), |(end, _)| *end);
         if primary_end > last && self.ends.len() < ENDS_MAX {
-            self.ends.push_back((primary_end, now));
+            // What there is at the first look was there before.
+            let since = self.seen_since.take();
+            let since = since.map_or(now, |since| now.min(since - self.clock_offset));
+            self.ends.push_back((primary_end, since));
         }
         let seen = |(end, _): &(Lsn, i64)| *end <= visible;
         while self.waiting.front().is_some_and(seen) {
@@ -187,11 +273,14 @@ impl LagMeter {
         while self.ends.front().is_some_and(seen) {
             self.ends.pop_front();
         }
-        let committed = self.waiting.front();
-        let committed = committed.map_or(0, |(_, since)| now + self.clock_offset - since);
-        let known = self.ends.front().map_or(0, |(_, since)| now - since);
+        // Commits come in their order: what was not sent is younger than what was.
+        let age = match (self.waiting.front(), self.ends.front()) {
+            (Some((_, since)), _) => now + self.clock_offset - since,
+            (None, Some((_, since))) => now - since,
+            (None, None) => 0,
+        };
         Lag {
-            time: Duration::from_micros(committed.max(known).max(0).unsigned_abs()),
+            time: Duration::from_micros(age.max(0).unsigned_abs()),
             bytes: primary_end.0.saturating_sub(visible.0),
         }
     }
@@ -282,6 +371,25 @@ mod tests {
     }
 
     #[test]
+    fn after_a_start_what_was_not_sent_yet_may_be_as_old_as_what_readers_see() {
+        const SECOND: i64 = 1_000_000;
+        // It ended at second 100, and starts again at 600; the primary's clock is 2 s ahead.
+        let mut meter = LagMeter::seen(Some(102 * SECOND));
+        meter.set_clock_offset(2 * SECOND);
+        let lag = |meter: &mut LagMeter, visible, now| {
+            meter.measure(Lsn(visible), Lsn(90), now * SECOND).time
+        };
+        assert_eq!(lag(&mut meter, 10, 600), Duration::from_secs(500));
+        // The oldest that is missing is known as soon as it comes.
+        meter.committed(Lsn(20), 252 * SECOND);
+        assert_eq!(lag(&mut meter, 10, 601), Duration::from_secs(351));
+        assert_eq!(lag(&mut meter, 90, 602), Duration::ZERO);
+        // Nothing is missing at the start.
+        let mut meter = LagMeter::seen(Some(102 * SECOND));
+        assert_eq!(lag(&mut meter, 90, 600), Duration::ZERO);
+    }
+
+    #[test]
     fn the_primary_has_a_clock_of_its_own() {
         let mut meter = LagMeter::default();
         meter.set_clock_offset(2_000_000);
@@ -290,6 +398,25 @@ mod tests {
         assert_eq!(lag.time, Duration::from_secs(1));
         // Clocks that disagree by more than the offset known do not make a negative lag.
         assert_eq!(meter.measure(Lsn(0), Lsn(10), 0).time, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_slot_is_warned_about_before_it_is_lost() {
+        let retention = |kept, safe, limit| Retention {
+            wal_status: WalStatus::Reserved,
+            kept_bytes: kept,
+            safe_bytes: safe,
+            limit_bytes: limit,
+        };
+        assert_eq!(Retention::default().warning(), None);
+        assert_eq!(
+            retention(Some(1), Some(300 << 20), Some(1 << 30)).warning(),
+            None
+        );
+        let warning = retention(Some(1), Some(200 << 20), Some(1 << 30)).warning();
+        assert!(warning.is_some_and(|text| text.contains("(1024 MB)")));
+        let warning = retention(Some(1), None, None).warning();
+        assert!(warning.is_some_and(|text| text.contains("no limit")));
     }
 
     #[test]

@@ -58,8 +58,8 @@ pub struct TargetStatus {
     /// Writes that a worker found not yet safe and put off (memory), or epochs that had to be
     /// applied again in commit order (backup).
     pub deferred: u64,
-    /// When the transaction that readers saw last was committed on the primary, in µs since 1970;
-    /// goes up and down.
+    /// When the transaction that readers saw last was committed on the primary, or up to when
+    /// nothing came after it, in µs since 1970; goes up and down.
     pub visible_commit_time: Option<i64>,
     /// Bytes held in memory for changes that are not applied yet; goes up and down.
     pub pending_bytes: u64,

@@ -641,6 +641,48 @@ fn a_backup_is_promoted_when_the_primary_is_gone() {
 }
 
 #[test]
+fn a_promotion_that_fails_leaves_its_follower_following() {
+    let pair = Pair::shared("promotion-fails", SEQUENCES);
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    pair.backup("UPDATE orders SET what = 'not the primary''s' WHERE id = 5");
+    assert_refused(&pair.promote(&["--check"]), &["orders"]);
+    pair.backup("UPDATE orders SET what = 'x' WHERE id = 5");
+    pair.primary("INSERT INTO orders (what) VALUES ('later')");
+    pair.wait_until_equal(&mut follower);
+    // Somebody asked for a promotion and is gone.
+    pair.backup("UPDATE hindcast.standby SET stop_requested_at = now()");
+    follower.wait_for_report("the follower to make way", |report| {
+        report["state"] == "promoting"
+    });
+    pair.primary("INSERT INTO orders (what) VALUES ('later still')");
+    pair.wait_until_equal(&mut follower);
+    pair.promote(&["--check"]).assert_code(0);
+    follower.wait().assert_code(0);
+}
+
+#[test]
+fn a_promotion_that_leaves_something_behind_says_so_with_its_exit_code() {
+    let pair = Pair::shared("left-behind", SEQUENCES);
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    follower.interrupt().assert_code(0);
+    pair.primary("INSERT INTO orders (what) VALUES ('lost')");
+    assert_refused(&pair.promote(&[]), &["behind"]);
+    let finished = pair.promote(&["--no-wait"]).assert_code(1);
+    assert!(
+        finished.stdout.contains("1 transaction"),
+        "{}",
+        finished.stdout
+    );
+    // What is missing can still be read there.
+    let kept = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()";
+    assert_eq!(pair.primary(kept), "1");
+    let changes = "SELECT count(*) > 0 FROM pg_logical_slot_peek_binary_changes('hindcast_left_behind', NULL, NULL, 'proto_version', '1', 'publication_names', 'hindcast_left_behind')";
+    assert_eq!(pair.primary(changes), "t");
+}
+
+#[test]
 fn promotion_with_a_check_says_what_differs() {
     let pair = Pair::shared("promote-check", SEQUENCES);
     let mut follower = pair.follow(&[]);

@@ -607,11 +607,7 @@ fn roles_without_the_rights_are_refused() {
 #[test]
 fn urls_that_lead_nowhere_are_refused() {
     let pair = Pair::shared("nowhere", TABLE);
-    let closed = hindcast_tests::stage::free_port();
     let (from, to) = (pair.primary_url(), pair.backup_url());
-    let nobody = format!("postgres://postgres@127.0.0.1:{closed}/nowhere");
-    refused(&pair, &nobody, &to, &["primary", &closed.to_string()]);
-    refused(&pair, &from, &nobody, &["backup", &closed.to_string()]);
     let missing = |url: &str| url.replace("/nowhere", "/no_such_database");
     refused(&pair, &missing(&from), &to, &["no_such_database"]);
     refused(&pair, &from, &missing(&to), &["no_such_database"]);
@@ -619,6 +615,33 @@ fn urls_that_lead_nowhere_are_refused() {
     refused(&pair, &from, &from, &[]);
     let usage = pair.run(&["--from", "no url", "--to", &to]);
     assert_eq!(usage.code, Some(2), "{}", usage.stderr);
+}
+
+fn server<'a>(pair: &'a mut Pair, side: &str) -> &'a mut hindcast_cluster::Cluster {
+    match side {
+        "primary" => &mut pair.servers_mut().primary,
+        _ => &mut pair.servers_mut().backup,
+    }
+}
+
+#[test]
+fn servers_that_are_down_at_the_start_are_waited_for() {
+    let mut pair = Pair::own("down", TABLE);
+    for side in ["primary", "backup"] {
+        server(&mut pair, side)
+            .stop(Shutdown::Fast)
+            .expect("it can be stopped");
+        let mut follower = pair.follow(&[]);
+        follower.wait_for_report("the follower to wait", |report| {
+            report["state"] == "waiting"
+                && report["reason"]
+                    .as_str()
+                    .is_some_and(|reason| reason.contains(side))
+        });
+        server(&mut pair, side).start().expect("it can be started");
+        pair.wait_until_equal(&mut follower);
+        follower.interrupt().assert_code(0);
+    }
 }
 
 #[test]

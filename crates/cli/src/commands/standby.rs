@@ -213,7 +213,10 @@ fn promote(args: &PromoteArgs) -> Result<Exit, CliError> {
         CliError::because("the backup was not promoted", &error).hint(error.hint())
     })?;
     render::promoted(&report, args.json);
-    Ok(Exit::Success)
+    Ok(match report.is_incomplete() {
+        true => Exit::Missing,
+        false => Exit::Success,
+    })
 }
 
 fn status(args: &StatusArgs) -> Result<Exit, CliError> {

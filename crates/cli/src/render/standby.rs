@@ -34,12 +34,14 @@ pub struct Shown {
     memory: bool,
     /// On a terminal the line is written over; elsewhere only what changed is worth a line.
     terminal: bool,
+    /// The line that is to be written over, or what was said last.
     last: std::cell::RefCell<String>,
     notices: usize,
     quiet: u32,
 }
 
-/// Without a terminal, how many seconds pass between lines when all is well.
+/// Without a terminal, how many seconds pass between lines when all is well. That a server is waited
+/// for is said once, and again only if the reason is another.
 const QUIET_SECONDS: u32 = 10;
 
 impl Shown {
@@ -72,11 +74,14 @@ impl Shown {
             return;
         }
         self.quiet += 1;
-        let word = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
-        if self.quiet >= QUIET_SECONDS || word(&line) != word(&self.last.borrow()) {
+        let (what, again) = match &status.state {
+            State::Waiting { reason, .. } => (format!("Waiting    {reason}"), false),
+            _ => (line.split(' ').next().unwrap_or_default().to_owned(), true),
+        };
+        if again && self.quiet >= QUIET_SECONDS || what != *self.last.borrow() {
             println!("{line}");
             self.quiet = 0;
-            self.last.replace(line);
+            self.last.replace(what);
         }
     }
 
@@ -131,6 +136,7 @@ fn line(status: &Status) -> String {
         State::Waiting { reason, attempt } => {
             format!("Waiting    attempt {attempt}: {reason}")
         }
+        State::Promoting => "Promoting  somebody promotes the backup".to_owned(),
         State::Stopped => "Stopped".to_owned(),
     }
 }
@@ -154,6 +160,9 @@ fn as_json(status: &Status) -> serde_json::Value {
         "deferred": target.deferred,
         "pending_bytes": target.pending_bytes,
         "reconnects": status.reconnects,
+        "slot_wal_status": status.retention.wal_status.name(),
+        "slot_kept_bytes": status.retention.kept_bytes,
+        "slot_safe_bytes": status.retention.safe_bytes,
         "cpu_seconds": cpu_seconds(),
     });
     match &status.state {
@@ -267,7 +276,13 @@ pub fn promoted(report: &PromoteReport, as_json: bool) {
         println!("  look at  {finding}");
     }
     if !report.to_drop_later.is_empty() {
-        println!("Should the primary come back, run there, or it keeps its WAL for ever:");
+        println!(
+            "{}, run there, or it keeps its WAL for ever:",
+            match report.without_primary {
+                Some(_) => "Should the primary come back",
+                None => "Slot and publication are left on the primary. When nobody needs them any more",
+            }
+        );
         for statement in &report.to_drop_later {
             println!("  {statement};");
         }
@@ -293,6 +308,7 @@ fn promoted_json(report: &PromoteReport) -> serde_json::Value {
         "applied_lsn": report.applied.to_string(),
         "follower_stopped": report.follower_stopped,
         "without_primary": report.without_primary,
+        "complete": !report.is_incomplete(),
         "missing": report.missing.map(|missing| json!({
             "transactions": missing.transactions, "changes": missing.changes, "more": missing.more,
         })),

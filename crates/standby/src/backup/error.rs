@@ -150,6 +150,9 @@ impl BackupError {
                 Some("22P02" | "22001" | "22003") => {
                     "a type of the backup cannot hold the value: make it as on the primary (a new label of an enum: ALTER TYPE … ADD VALUE)".to_owned()
                 }
+                Some("42P01" | "42704" | "42883" | "3F000") => {
+                    "a value names something that the backup does not have (regclass and its like), or a table or type was dropped there: make it as on the primary".to_owned()
+                }
                 Some(code) if code.starts_with("23") => {
                     "the backup has a constraint that the primary has not: drop it".to_owned()
                 }

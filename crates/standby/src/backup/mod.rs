@@ -49,6 +49,7 @@ use std::time::{Duration, Instant};
 use hindcast_pg::{Connection, DatabaseUrl, Interrupter, Lsn};
 
 use crate::pgoutput::{Begin, Commit};
+use crate::status::now_micros;
 use crate::target::TargetStatus;
 
 pub use error::BackupError;
@@ -313,14 +314,15 @@ impl Backup {
         result
     }
 
-    /// Notes a position as progress, without anything to write.
+    /// Notes a position as progress, without anything to write: up to here and now nothing was
+    /// committed that readers do not see.
     fn note(&mut self, position: Lsn) -> Result<(), BackupError> {
         self.number += 1;
         let end = End {
             number: self.number,
             commit_lsn: position,
             end_lsn: position,
-            commit_time: self.status.visible_commit_time.unwrap_or(0),
+            commit_time: now_micros(),
         };
         self.hand_over_ordered(position, Some(end))
     }

@@ -124,6 +124,47 @@ pub struct StopRequest {
     pub at: Option<Lsn>,
 }
 
+/// What becomes of a promotion that a follower made way for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promotion {
+    /// Somebody is at it.
+    UnderWay,
+    Done,
+    /// It failed, and said so.
+    Withdrawn,
+    /// It was asked for, and nobody is there.
+    Abandoned,
+}
+
+/// Looks at it from a session of any kind.
+pub fn promotion(session: &mut Connection, slot: &str) -> Result<Promotion, Error> {
+    let key = key(slot);
+    let rows = session.query(&format!(
+        "SELECT state = 'promoted', stop_requested_at IS NOT NULL, EXISTS (SELECT FROM pg_catalog.pg_locks \
+            WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = {key} \
+              AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())) \
+           FROM hindcast.standby WHERE slot = {}",
+        quote_literal(slot)
+    ))?;
+    let is = |column| rows.first().is_some_and(|row| row.is_true(column));
+    Ok(match (is(0), is(1), is(2)) {
+        (true, ..) => Promotion::Done,
+        (false, false, _) => Promotion::Withdrawn,
+        (false, true, true) => Promotion::UnderWay,
+        (false, true, false) => Promotion::Abandoned,
+    })
+}
+
+/// Withdraws what somebody asked for who is gone.
+pub fn withdraw(session: &mut Connection, slot: &str) -> Result<(), Error> {
+    session
+        .execute(&format!(
+            "UPDATE hindcast.standby SET stop_requested_at = NULL, stop_at = NULL WHERE slot = {} AND state = 'following'",
+            quote_literal(slot)
+        ))
+        .map(drop)
+}
+
 /// The key of the advisory lock, as SQL.
 fn key(slot: &str) -> String {
     let name = quote_literal(&format!("hindcast standby {slot}"));
@@ -267,8 +308,8 @@ pub(super) fn copying(identity: &Identity, schema_made: bool, tables: &[(&str, &
 pub(super) fn following(slot: &str, consistent_point: Lsn) -> String {
     let slot = quote_literal(slot);
     format!(
-        "INSERT INTO hindcast.standby_progress (slot, worker, workers, epoch, commit_lsn, end_lsn) \
-         VALUES ({slot}, 0, 1, 0, '{consistent_point}', '{consistent_point}'); \
+        "INSERT INTO hindcast.standby_progress (slot, worker, workers, epoch, commit_lsn, end_lsn, commit_time) \
+         SELECT slot, 0, 1, 0, '{consistent_point}', '{consistent_point}', started_at FROM hindcast.standby WHERE slot = {slot}; \
          UPDATE hindcast.standby SET state = 'following', following_since = now(), consistent_point = '{consistent_point}' \
           WHERE slot = {slot} AND state = 'copying'"
     )

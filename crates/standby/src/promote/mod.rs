@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Lsn, quote_identifier, quote_literal};
 
 use crate::initial::Side;
-use crate::initial::state::{Stored, stored, try_lock};
+use crate::initial::state::{Stored, stored, try_lock, withdraw};
 use crate::source::{Names, SlotError, session, slot};
 
 pub use error::PromoteError;
@@ -77,11 +77,19 @@ pub struct PromoteReport {
     pub sequences: Sequences,
     /// Removed from the primary.
     pub dropped: Vec<String>,
-    /// SQL to run on the primary, should it come back: until then it keeps WAL for a standby that
-    /// is gone.
+    /// SQL to run on the primary, should it come back, or once what is missing was looked at: until
+    /// then it keeps WAL for a standby that is gone.
     pub to_drop_later: Vec<String>,
     /// What the user should look at.
     pub findings: Vec<String>,
+}
+
+impl PromoteReport {
+    /// The primary was asked, and has committed something that the backup has not, or could not
+    /// tell.
+    pub fn is_incomplete(&self) -> bool {
+        self.without_primary.is_none() && self.missing != Some(Missing::default())
+    }
 }
 
 /// Promotes a backup.
@@ -99,6 +107,8 @@ pub fn promote(options: &PromoteOptions) -> Result<PromoteReport, PromoteError> 
         Some(primary) if options.wait => Some(primary.end()?),
         _ => None,
     };
+    // Is dropped before `backup`, whose session will have the lock: a follower that finds nobody at
+    // it must not find the request.
     let request = Request::make(&options.to, &names.slot, wanted)?;
     report.follower_stopped = wait_for_follower(&mut backup, options, &names, wanted)?;
     let known = self::known(&mut backup, &names)?;
@@ -118,8 +128,7 @@ pub fn promote(options: &PromoteOptions) -> Result<PromoteReport, PromoteError> 
             report.compared = compare(primary, options, &known, &report)?;
         }
     }
-    let tables = tables(&mut backup, &known)?;
-    report.sequences = sequences_of(&mut backup, primary.as_mut(), &tables)?;
+    report.sequences = sequences_of(&mut backup, primary.as_mut())?;
     hand_over(&mut backup, &known, &report)?;
     request.fulfilled();
 
@@ -239,12 +248,9 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if !self.fulfilled {
-            // If the backup is gone, the request stays: a follower that finds it stops, which is
-            // safe.
-            let _ = self.session.execute(&format!(
-                "UPDATE hindcast.standby SET stop_requested_at = NULL, stop_at = NULL WHERE slot = {}",
-                quote_literal(&self.slot)
-            ));
+            // If the backup is gone, the request stays: a follower that finds it makes way, and
+            // withdraws it when nobody comes.
+            let _ = withdraw(&mut self.session, &self.slot);
         }
     }
 }
@@ -307,7 +313,7 @@ fn look_for_missing(
             _ => Ok(()),
         };
     }
-    let missing = primary.missing(&known.slot, &known.publication, report.applied)?;
+    let missing = primary.missing(known, report.applied)?;
     report.missing = Some(missing);
     if missing == Missing::default() {
         return Ok(());
@@ -400,17 +406,13 @@ fn compare(
 fn sequences_of(
     backup: &mut Connection,
     primary: Option<&mut Primary>,
-    tables: &[(String, String)],
 ) -> Result<Sequences, PromoteError> {
     let failed = |side| PromoteError::query(side, "see its sequences");
     let Some(primary) = primary else {
         return sequences::from_columns(backup).map_err(failed(Side::Backup));
     };
-    let mut schemas: Vec<String> = tables.iter().map(|(schema, _)| schema.clone()).collect();
-    schemas.dedup();
-    let theirs =
-        sequences::of_primary(&mut primary.connection, &schemas).map_err(failed(Side::Primary))?;
-    sequences::fit(backup, theirs, &schemas).map_err(failed(Side::Backup))
+    let theirs = sequences::of_primary(&mut primary.connection).map_err(failed(Side::Primary))?;
+    sequences::fit(backup, theirs).map_err(failed(Side::Backup))
 }
 
 /// Nobody takes snapshots for readers any more, unless the database is somebody else's backup as
@@ -444,7 +446,8 @@ fn hand_over(
     pipeline.finish().map(drop).map_err(failed)
 }
 
-/// Slot and publication are of no use any more, and the slot would keep WAL for ever.
+/// Slot and publication are of no use any more, and the slot would keep WAL for ever. Unless
+/// something is missing: then the slot is where it can still be read.
 fn clean_primary(
     primary: Option<Primary>,
     options: &PromoteOptions,
@@ -461,7 +464,8 @@ fn clean_primary(
             quote_identifier(&names.publication)
         ),
     ];
-    let (Some(_), Some(url)) = (primary, &options.from) else {
+    let missing = report.missing.is_some_and(|missing| missing.transactions > 0);
+    let (Some(_), Some(url), false) = (primary, &options.from, missing) else {
         report.to_drop_later = later;
         return;
     };

@@ -7,6 +7,7 @@ use hindcast_pg::{Connection, DatabaseUrl, Error, Lsn, quote_literal};
 
 use super::error::PromoteError;
 use crate::initial::Side;
+use crate::initial::state::Stored;
 use crate::pgoutput::{Decoder, Message};
 use crate::source::session;
 
@@ -115,25 +116,22 @@ impl Primary {
         }
     }
 
-    /// Looks what the slot's log holds after `applied`, which must be durable on the backup. Nobody
-    /// may read the slot meanwhile.
-    pub fn missing(
-        &mut self,
-        slot: &str,
-        publication: &str,
-        applied: Lsn,
-    ) -> Result<Missing, PromoteError> {
+    /// Looks what the slot's log holds after `applied`. Nobody may read the slot meanwhile.
+    pub fn missing(&mut self, known: &Stored, applied: Lsn) -> Result<Missing, PromoteError> {
         self.end()?;
         let failed = PromoteError::query(Side::Primary, "look at what the slot still has");
-        let slot = quote_literal(slot);
+        let slot = quote_literal(&known.slot);
         // What the backup has need not be looked at. The slot says so itself if it was
-        // acknowledged.
-        self.connection
-            .execute(&format!(
-                "SELECT pg_catalog.pg_replication_slot_advance(slot_name, '{applied}') FROM pg_catalog.pg_replication_slots \
-                  WHERE slot_name = {slot} AND confirmed_flush_lsn < '{applied}'"
-            ))
-            .map_err(&failed)?;
+        // acknowledged. Not beyond the backup's own progress: should it not be promoted, it goes on
+        // from there.
+        if let Some(progress) = known.applied {
+            self.connection
+                .execute(&format!(
+                    "SELECT pg_catalog.pg_replication_slot_advance(slot_name, '{progress}') FROM pg_catalog.pg_replication_slots \
+                      WHERE slot_name = {slot} AND confirmed_flush_lsn < '{progress}'"
+                ))
+                .map_err(&failed)?;
+        }
         // Names in the option are separated by commas, so the publication's is quoted as a name
         // first.
         let rows = self
@@ -141,7 +139,7 @@ impl Primary {
             .query(&format!(
                 "SELECT pg_catalog.encode(data, 'hex') FROM pg_catalog.pg_logical_slot_peek_binary_changes({slot}, NULL, {LOOK_AT}, \
                     'proto_version', '1', 'publication_names', {})",
-                quote_literal(&hindcast_pg::quote_identifier(publication))
+                quote_literal(&hindcast_pg::quote_identifier(&known.publication))
             ))
             .map_err(&failed)?;
         let mut missing = Missing {

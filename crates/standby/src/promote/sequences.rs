@@ -37,32 +37,21 @@ pub struct Sequences {
     pub left: Vec<(String, String)>,
 }
 
-/// Sequences in a replicated table's schema, or that a column of a table there uses.
-const OF_SCHEMAS: &str = "\
+/// Sequences of users, whichever schema they are in: one without a table may be what numbers the
+/// invoices. Those of an extension are its own business.
+const ALL: &str = "\
 SELECT n.nspname, c.relname \
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
- WHERE c.relkind = 'S' AND c.relpersistence <> 't' AND n.nspname <> 'hindcast' \
-   AND (n.nspname = ANY ({schemas}) OR c.oid IN ( \
-        SELECT d.objid FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class t ON t.oid = d.refobjid JOIN pg_catalog.pg_namespace m ON m.oid = t.relnamespace \
-         WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.deptype IN ('a', 'i') \
-           AND m.nspname = ANY ({schemas}) \
-        UNION ALL \
-        SELECT d.refobjid FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_attrdef f ON f.oid = d.objid JOIN pg_catalog.pg_class t ON t.oid = f.adrelid JOIN pg_catalog.pg_namespace m ON m.oid = t.relnamespace \
-         WHERE d.classid = 'pg_catalog.pg_attrdef'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass \
-           AND m.nspname = ANY ({schemas}))) \
+ WHERE c.relkind = 'S' AND c.relpersistence <> 't' AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hindcast') \
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') \
  ORDER BY 1, 2";
 
 fn name_of(schema: &str, name: &str) -> String {
     format!("{}.{}", quote_identifier(schema), quote_identifier(name))
 }
 
-fn array(names: &[String]) -> String {
-    let names: Vec<String> = names.iter().map(|name| quote_literal(name)).collect();
-    format!("ARRAY[{}]::name[]", names.join(", "))
-}
-
-fn of_schemas(connection: &mut Connection, schemas: &[String]) -> Result<Vec<String>, Error> {
-    let rows = connection.query(&OF_SCHEMAS.replace("{schemas}", &array(schemas)))?;
+fn names(connection: &mut Connection) -> Result<Vec<String>, Error> {
+    let rows = connection.query(ALL)?;
     Ok(rows
         .iter()
         .map(|row| name_of(&row.string(0), &row.string(1)))
@@ -70,11 +59,8 @@ fn of_schemas(connection: &mut Connection, schemas: &[String]) -> Result<Vec<Str
 }
 
 /// What the primary's sequences say.
-pub(super) fn of_primary(
-    primary: &mut Connection,
-    schemas: &[String],
-) -> Result<Vec<SequenceSet>, Error> {
-    let names = of_schemas(primary, schemas)?;
+pub(super) fn of_primary(primary: &mut Connection) -> Result<Vec<SequenceSet>, Error> {
+    let names = names(primary)?;
     let mut pipeline = primary.pipeline();
     for name in &names {
         pipeline.run_sql(&format!("SELECT last_value, is_called FROM {name}"));
@@ -100,9 +86,8 @@ pub(super) fn of_primary(
 pub(super) fn fit(
     backup: &mut Connection,
     of_primary: Vec<SequenceSet>,
-    schemas: &[String],
 ) -> Result<Sequences, Error> {
-    let there = of_schemas(backup, schemas)?;
+    let there = names(backup)?;
     let mut sequences = Sequences::default();
     for sequence in of_primary {
         match there.contains(&sequence.name) {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use hindcast_pg::{Connection, DatabaseUrl, Lsn};
 
+use super::promotion;
 use super::retry::Retry;
 use super::{BackupOptions, Ended, StandbyError};
 use crate::backup::{self, Backup, BackupError, Granularity};
@@ -25,26 +26,30 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
     let mut retry = Retry::default();
     let mut cut_before = None;
     let ended = loop {
-        match once(options, &names, control, &mut retry, cut_before) {
-            Ok(ended) => break ended,
-            Err(_) if control.is_stopping() => break Ended::Stopped,
+        let error = match once(options, &names, control, &mut retry, cut_before) {
+            Ok(Some(ended)) => break ended,
+            Ok(None) => continue,
+            Err(error) => retry.settle(error),
+        };
+        match error {
+            _ if control.is_stopping() => break Ended::Stopped,
             // What comes before the transaction that cannot be applied should be there, so that the
             // backup stops exactly where the message says.
-            Err(StandbyError::Backup(error))
+            StandbyError::Backup(error)
                 if !error.is_transient()
                     && error.lsn().is_some_and(|lsn| cut_before != Some(lsn)) =>
             {
                 cut_before = error.lsn();
             }
-            Err(error) if retry.may_help(&error) => {
+            error if retry.may_help(&error) => {
                 if is_promoted(options, &names) {
                     break Ended::Promoted;
                 }
-                if retry.wait(control, error.in_a_line()) {
+                if retry.wait(control, &error) {
                     break Ended::Stopped;
                 }
             }
-            Err(error) => return Err(error),
+            error => return Err(error),
         }
     };
     control.update(|status| status.state = State::Stopped);
@@ -61,14 +66,15 @@ fn is_promoted(options: &BackupOptions, names: &Names) -> bool {
         .is_some_and(|stored| stored.state == "promoted")
 }
 
-/// From looking at both servers to the first loss of one of them.
+/// From looking at both servers to the first loss of one of them. `None`: a promotion that it made
+/// way for failed, and it is to follow as before.
 fn once(
     options: &BackupOptions,
     names: &Names,
     control: &Control,
     retry: &mut Retry,
     cut_before: Option<Lsn>,
-) -> Result<Ended, StandbyError> {
+) -> Result<Option<Ended>, StandbyError> {
     let common = &options.common;
     control.update(|status| status.state = State::Starting);
     let primary = preflight(&common.from, &common.tables, &names.slot)?;
@@ -88,7 +94,7 @@ fn once(
         ..StreamOptions::default()
     };
     let mut log = Stream::start(&common.from, &names.slot, &names.publication, from, stream)?;
-    retry.worked();
+    retry.follows(from);
 
     let mut ask_at = Instant::now();
     let mut promoting = false;
@@ -110,12 +116,13 @@ fn once(
     log.finish();
     if promoting {
         hold.stopped(applied).map_err(BackupError::Lost)?;
-        return Ok(Ended::Promoted);
+        let mut connection = connect(&options.to, Side::Backup)?;
+        return Ok(promotion::await_end(&mut connection, &names.slot, control)?);
     }
-    Ok(match ended {
+    Ok(Some(match ended {
         follow::Ended::Stopped => Ended::Stopped,
         follow::Ended::Reached => Ended::Reached,
-    })
+    }))
 }
 
 fn applying(options: &BackupOptions, names: &Names, cut_before: Option<Lsn>) -> backup::Options {
@@ -152,8 +159,7 @@ fn prepare(
     let mut connection = connect(&options.to, Side::Backup)?;
     rights::check(&mut connection, &mut connect(&common.from, Side::Primary)?)?;
     let start = initial::start(&mut connection, &identity)?;
-    // Both are there and fit: whatever breaks from here on may come back.
-    retry.worked();
+    retry.reached();
     match start {
         Start::Follow => {
             let unpublished = slot::unpublished(&common.from, names, &primary.tables)?;

@@ -8,6 +8,7 @@
 
 mod backup;
 mod error;
+mod promotion;
 mod retry;
 mod status;
 

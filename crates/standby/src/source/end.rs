@@ -1,14 +1,16 @@
-//! How much log the primary has.
+//! How much log the primary has, and how much of it it keeps for us.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hindcast_pg::{Connection, DatabaseUrl, Error, Lsn};
+use hindcast_pg::{Connection, DatabaseUrl, Error, Lsn, Row, quote_literal};
 
 use super::session::session;
+use crate::status::{Retention, WalStatus};
 
-/// Asks the primary for its end of WAL now and then, in a session and thread of its own.
+/// Asks the primary for its end of WAL, and for the slot, now and then, in a session and thread of
+/// its own.
 ///
 /// The stream cannot tell: what it calls the end is how far the primary has decoded its log for us,
 /// which is far behind the end whenever a large transaction is being decoded, and just then nothing
@@ -17,22 +19,33 @@ pub(super) struct EndOfWal(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Only grows. Nothing is ordered by it.
-    end: AtomicU64,
+    seen: Mutex<Seen>,
     stop: AtomicBool,
     sleep: (Mutex<()>, Condvar),
 }
 
+#[derive(Clone, Default)]
+struct Seen {
+    /// Only grows.
+    end: Lsn,
+    retention: Retention,
+}
+
 impl EndOfWal {
     /// Failures are tried again: whether the primary is lost is the stream's to say.
-    pub fn watch(url: &DatabaseUrl, interval: Duration) -> Self {
+    pub fn watch(url: &DatabaseUrl, slot: &str, interval: Duration) -> Self {
         let shared = Arc::new(Shared::default());
         let (watcher, url) = (shared.clone(), url.clone());
+        let sql = format!("{ASK}{}", quote_literal(slot));
         std::thread::spawn(move || {
             let mut connection = None;
             while !watcher.stop.load(Ordering::Relaxed) {
-                match look(&mut connection, &url) {
-                    Ok(end) => drop(watcher.end.fetch_max(end.0, Ordering::Relaxed)),
+                match look(&mut connection, &url, &sql) {
+                    Ok(looked) => {
+                        let mut seen = watcher.seen();
+                        seen.end = seen.end.max(looked.end);
+                        seen.retention = looked.retention;
+                    }
                     Err(_) => connection = None,
                 }
                 watcher.sleep(interval);
@@ -42,7 +55,11 @@ impl EndOfWal {
     }
 
     pub fn last(&self) -> Lsn {
-        Lsn(self.0.end.load(Ordering::Relaxed))
+        self.0.seen().end
+    }
+
+    pub fn retention(&self) -> Retention {
+        self.0.seen().retention.clone()
     }
 }
 
@@ -58,6 +75,10 @@ impl Drop for EndOfWal {
 }
 
 impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn sleep(&self, interval: Duration) {
         let (asleep, wake) = &self.sleep;
         let asleep = asleep.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +87,13 @@ impl Shared {
     }
 }
 
-fn look(connection: &mut Option<Connection>, url: &DatabaseUrl) -> Result<Lsn, Error> {
+const ASK: &str = "\
+SELECT e.flushed, s.wal_status, pg_catalog.pg_wal_lsn_diff(e.written, s.restart_lsn)::bigint, s.safe_wal_size, \
+       (SELECT nullif(setting, '-1')::bigint * 1048576 FROM pg_catalog.pg_settings WHERE name = 'max_slot_wal_keep_size') \
+  FROM (SELECT pg_catalog.pg_current_wal_flush_lsn() AS flushed, pg_catalog.pg_current_wal_insert_lsn() AS written) e \
+  LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = ";
+
+fn look(connection: &mut Option<Connection>, url: &DatabaseUrl, sql: &str) -> Result<Seen, Error> {
     let connection = match connection {
         Some(connection) => connection,
         None => {
@@ -74,7 +101,20 @@ fn look(connection: &mut Option<Connection>, url: &DatabaseUrl) -> Result<Lsn, E
             connection.insert(Connection::connect(url, &options).map_err(|_| Error::Closed)?)
         }
     };
-    let rows = connection.query("SELECT pg_catalog.pg_current_wal_flush_lsn()")?;
+    let rows = connection.query(sql)?;
     let row = rows.first().ok_or(Error::Closed)?;
-    row.parse(0)
+    Ok(Seen {
+        end: row.parse(0)?,
+        retention: Retention {
+            wal_status: row.text(1).map(WalStatus::of).unwrap_or_default(),
+            kept_bytes: number(row, 2),
+            safe_bytes: number(row, 3),
+            limit_bytes: number(row, 4),
+        },
+    })
+}
+
+/// `None` for NULL.
+fn number(row: &Row, column: usize) -> Option<i64> {
+    row.text(column)?.parse().ok()
 }

@@ -15,7 +15,7 @@ use crate::source::end::EndOfWal;
 use crate::source::error::SourceError;
 use crate::source::session::session;
 use crate::source::spill::{Playback, Spill, SpillError};
-use crate::status::now_micros;
+use crate::status::{Retention, now_micros};
 
 /// What a stream is asked for.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Stream {
                 skipping: false,
             },
             options,
-            end: EndOfWal::watch(url, END_EVERY),
+            end: EndOfWal::watch(url, slot, END_EVERY),
             primary_end: from,
             clock: Clock::default(),
             silent_since: None,
@@ -320,6 +320,10 @@ impl Log for Stream {
 
     fn clock_offset(&self) -> i64 {
         self.clock.offset()
+    }
+
+    fn retention(&self) -> Retention {
+        self.end.retention()
     }
 }
 

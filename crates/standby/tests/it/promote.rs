@@ -22,7 +22,7 @@ CREATE TABLE coded (k text PRIMARY KEY DEFAULT 'C-' || nextval('orders_k_seq'));
 CREATE TABLE parted (k bigserial, r int, PRIMARY KEY (k, r)) PARTITION BY LIST (r); \
 CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1); CREATE TABLE parted_2 PARTITION OF parted FOR VALUES IN (2); \
 INSERT INTO parted (r) SELECT 1 + n % 2 FROM generate_series(1, 9) n; \
-CREATE SEQUENCE free START 77; CREATE SCHEMA \"Other\"; CREATE SEQUENCE \"Other\".\"not replicated\"; \
+CREATE SEQUENCE free START 77; CREATE SCHEMA \"Other\"; CREATE SEQUENCE \"Other\".\"lone\"; \
 CREATE TABLE untouched (k serial PRIMARY KEY)";
 
 fn copied(name: &str) -> Pair {
@@ -62,7 +62,7 @@ const NEXT: &str = "SELECT nextval('orders_k_seq'), nextval('lines_k_seq'), next
 #[test]
 fn with_its_primary_a_backup_gets_everything_and_leaves_nothing_behind() {
     let pair = copied("complete");
-    pair.primary("SELECT setval('free', 500, false), nextval('orders_k_seq')");
+    pair.primary("SELECT setval('free', 500, false), nextval('orders_k_seq'), setval('\"Other\".\"lone\"', 42)");
     let report = promoted(&PromoteOptions {
         check: true,
         ..options(&pair)
@@ -86,14 +86,8 @@ fn with_its_primary_a_backup_gets_everything_and_leaves_nothing_behind() {
             .all(|sequence| sequence.like == Like::Primary)
     );
     assert_eq!(pair.same(NEXT), "12|21|-1501|10|500|1");
-    // Only those in schemas that are replicated.
-    assert!(
-        !report
-            .sequences
-            .set
-            .iter()
-            .any(|sequence| sequence.name.contains("not replicated"))
-    );
+    // Also where there is no table.
+    assert_eq!(pair.same("SELECT nextval('\"Other\".\"lone\"')"), "43");
     assert_eq!(
         pair.primary(
             "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'hindcast_complete'"
@@ -262,6 +256,9 @@ fn what_was_not_applied_is_not_given_up_unless_somebody_says_so() {
         (missing.transactions, missing.changes, missing.more),
         (2, 4, false)
     );
+    // The slot still has them.
+    assert!(report.is_incomplete());
+    assert_eq!((report.dropped.len(), report.to_drop_later.len()), (0, 2));
     assert!(
         report.findings[0].contains("2 transactions that are not in the backup"),
         "{:?}",
@@ -300,7 +297,7 @@ fn without_its_primary_a_backup_is_promoted_with_what_it_has() {
     assert_eq!(
         left,
         [
-            "\"Other\".\"not replicated\"",
+            "\"Other\".\"lone\"",
             "\"public\".\"free\"",
             "\"public\".\"orders_k_seq\""
         ]
