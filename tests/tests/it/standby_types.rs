@@ -183,6 +183,9 @@ const TYPES: &[(&str, bool, &[&str])] = &[
     ("oidvector", true, &["1 2 3"]),
     ("int2vector", false, &["1 2 3"]),
     ("regtype", true, &["integer", "text"]),
+    // None, and one whose relation is gone.
+    ("regclass", true, &["pg_class", "-", "4294967294"]),
+    ("bpchar", false, &["", "a", "b  "]),
     ("pg_lsn", true, &["0/0", "16/B374D848"]),
     ("xid8", true, &["18446744073709551615"]),
     ("xid", false, &["4294967295"]),
@@ -291,6 +294,43 @@ fn every_type_arrives_as_it_is() {
         pair.primary(&change);
         pair.wait_until_equal(&mut follower);
     }
+    follower.interrupt().assert_code(0);
+}
+
+/// Rows are found by all their values, as the log has them.
+#[test]
+fn every_type_arrives_as_it_is_in_a_table_without_a_key() {
+    let pair = Pair::shared(
+        "every-type-full",
+        &format!(
+            "{} ALTER TABLE every DROP CONSTRAINT every_pkey; ALTER TABLE every REPLICA IDENTITY FULL;",
+            every_type()
+        ),
+    );
+    let copied: String = (0..turns()).map(|turn| row(turn, turn)).collect();
+    pair.primary(&copied);
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    let followed: String = (0..turns()).map(|turn| row(100 + turn, turn)).collect();
+    pair.primary(&format!("{followed} UPDATE every SET id = id + 1000; UPDATE every SET id = id + 1 WHERE id % 2 = 0; DELETE FROM every WHERE id % 3 = 0"));
+    pair.wait_until_equal(&mut follower);
+    follower.interrupt().assert_code(0);
+}
+
+#[test]
+fn a_name_that_the_backup_does_not_know_is_told_and_not_tried_for_ever() {
+    let pair = Pair::shared("unknown-name", "CREATE TABLE t (id int PRIMARY KEY, r regclass)");
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    pair.backup("CREATE SCHEMA only_here");
+    pair.primary("CREATE SCHEMA elsewhere; CREATE VIEW elsewhere.view AS SELECT 1");
+    pair.primary("INSERT INTO t VALUES (1, 'pg_class'); INSERT INTO t VALUES (2, 'elsewhere.view')");
+    assert_refused(&follower.wait(), &["public.t", "0/", "elsewhere"]);
+    assert_eq!(pair.backup("SELECT max(id) FROM t"), "1");
+    pair.backup("CREATE SCHEMA elsewhere; CREATE VIEW elsewhere.view AS SELECT 1");
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    assert_eq!(pair.backup("SELECT r FROM t WHERE id = 2"), "elsewhere.view");
     follower.interrupt().assert_code(0);
 }
 

@@ -36,6 +36,8 @@ struct FoundColumn {
     not_null: bool,
     deterministic: bool,
     is_enum: bool,
+    /// Its array type, if a cast from text is not the type's input function.
+    parsed_as: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +123,11 @@ fn find(connection: &mut Connection, relation: &Relation) -> Result<Option<Found
     let rows = connection.query(&format!(
         "SELECT c.oid, c.relkind, a.attname, a.atttypid, a.atttypmod, format_type(a.atttypid, a.atttypmod), a.attidentity = 'a', \
                 a.attgenerated <> '', a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attnotnull, \
-                coalesce(l.collisdeterministic, true), y.typtype = 'e' \
+                coalesce(l.collisdeterministic, true), y.typtype = 'e', \
+                CASE WHEN EXISTS (SELECT FROM pg_cast k, LATERAL (WITH RECURSIVE d(oid, base) AS (SELECT y.oid, y.typbasetype UNION ALL \
+                        SELECT t.oid, t.typbasetype FROM d JOIN pg_type t ON t.oid = d.base) SELECT oid FROM d WHERE base = 0) b \
+                      WHERE k.castsource = 'text'::regtype AND k.casttarget = b.oid AND k.castmethod = 'f') \
+                     THEN format_type(a.atttypid, NULL) || '[]' END \
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
          LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
          LEFT JOIN pg_type y ON y.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation \
@@ -150,6 +156,7 @@ fn find(connection: &mut Connection, relation: &Relation) -> Result<Option<Found
             not_null: row.is_true(9),
             deterministic: row.is_true(10),
             is_enum: row.is_true(11),
+            parsed_as: row.text(12).map(str::to_owned),
         });
     }
     // Constraints of single partitions count, too: they are met by some rows. Nothing here locks
@@ -350,10 +357,12 @@ fn describe(relation: &Arc<Relation>, found: &Found, serial: u64, extra_columns:
         .iter()
         .map(|column| {
             let own = own(&column.name);
+            let wire = Wire::of(own.type_oid);
             Column {
                 name: quote_identifier(&own.name),
                 type_sql: own.type_sql.clone(),
-                wire: Wire::of(own.type_oid),
+                wire,
+                parsed_as: own.parsed_as.clone().filter(|_| wire == Wire::Cast),
                 always: own.always,
                 textual: is_textual(own),
             }

@@ -11,7 +11,7 @@ use super::error::BackupError;
 use super::net::{Contradiction, Net, read_key, write_key};
 use super::statements;
 use super::table::Table;
-use super::values::{array, copy_value};
+use super::values::{array, array_text, copy_value};
 
 /// What is sent to the backup.
 pub enum Command<'a> {
@@ -107,6 +107,9 @@ fn column<'v>(
     lsn: Lsn,
     values: impl ExactSizeIterator<Item = Option<&'v [u8]>>,
 ) -> Result<Value, BackupError> {
+    if table.columns[column].parsed_as.is_some() {
+        return Ok(Value::Text(array_text(values)));
+    }
     array(table.columns[column].wire, values)
         .map(Value::Binary)
         .map_err(|source| BackupError::Value {

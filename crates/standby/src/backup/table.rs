@@ -44,10 +44,22 @@ pub struct Column {
     /// With its schema and modifier, such as `numeric(10,2)`.
     pub type_sql: String,
     pub wire: Wire,
+    /// The array as which values travel so that the type's input function reads them: where a cast
+    /// from text would be another function, as that of `regclass` is.
+    pub parsed_as: Option<String>,
     /// `GENERATED ALWAYS AS IDENTITY`: can be inserted, but not set.
     pub always: bool,
     /// Values are equal exactly if their texts are.
     pub textual: bool,
+}
+
+impl Column {
+    /// The type of an array parameter with values of this column.
+    pub fn array_sql(&self) -> &str {
+        self.parsed_as
+            .as_deref()
+            .unwrap_or_else(|| self.wire.array_sql())
+    }
 }
 
 impl Table {

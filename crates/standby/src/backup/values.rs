@@ -226,6 +226,30 @@ pub fn array<'a>(
     Ok(out)
 }
 
+/// The text form of an array with these elements; `None` is NULL.
+pub fn array_text<'a>(elements: impl Iterator<Item = Option<&'a [u8]>>) -> Vec<u8> {
+    let mut out = vec![b'{'];
+    for (at, element) in elements.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        let Some(text) = element else {
+            out.extend_from_slice(b"NULL");
+            continue;
+        };
+        out.push(b'"');
+        for &byte in text {
+            if matches!(byte, b'"' | b'\\') {
+                out.push(b'\\');
+            }
+            out.push(byte);
+        }
+        out.push(b'"');
+    }
+    out.push(b'}');
+    out
+}
+
 /// Appends a value in the text format of `COPY`.
 pub fn copy_value(value: Option<&[u8]>, out: &mut Vec<u8>) {
     let Some(text) = value else {
@@ -304,6 +328,16 @@ mod tests {
         assert_eq!(bytes[20..], [0, 0, 0, 4, 0, 0, 0, 1, 255, 255, 255, 255]);
         let bytes = array(Wire::Text, [Some(&b"ab"[..])].into_iter()).unwrap();
         assert_eq!(bytes[4..8], [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn elements_of_a_written_array_cannot_end_it() {
+        let elements = [Some(&b"a\"b\\,}"[..]), None, Some(b"NULL"), Some(b"")];
+        assert_eq!(
+            array_text(elements.into_iter()),
+            br#"{"a\"b\\,}",NULL,"NULL",""}"#
+        );
+        assert_eq!(array_text(std::iter::empty()), b"{}");
     }
 
     #[test]
