@@ -72,7 +72,7 @@ pub struct ReplicatedTable {
     pub primary_key: Vec<String>,
     /// What tells rows apart in the log, as in `pg_class.relreplident`: `d` the primary key, `i`
     /// another index, `f` the whole row; `n` also where the index is not there, or may be violated
-    /// for a while (`DEFERRABLE`), so that the log cannot use it.
+    /// for a while (`DEFERRABLE`), or has a generated column, so that the log cannot use it.
     pub identity: char,
     /// What the primary's statistics say, as do the sizes.
     pub rows_estimate: u64,
@@ -140,9 +140,9 @@ pub struct Tables {
 const TABLES: &str = "\
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
        CASE WHEN c.relreplident = 'd' AND EXISTS (SELECT FROM pg_catalog.pg_index i \
-                   WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid) THEN 'd' \
+                   WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid AND NOT {computed}) THEN 'd' \
             WHEN c.relreplident = 'i' AND EXISTS (SELECT FROM pg_catalog.pg_index i \
-                   WHERE i.indrelid = c.oid AND i.indisreplident AND i.indimmediate AND i.indisvalid) THEN 'i' \
+                   WHERE i.indrelid = c.oid AND i.indisreplident AND i.indimmediate AND i.indisvalid AND NOT {computed}) THEN 'i' \
             WHEN c.relreplident = 'f' THEN 'f' ELSE 'n' END, \
        greatest(c.reltuples, 0)::bigint, \
        (c.relpages + coalesce((SELECT t.relpages FROM pg_catalog.pg_class t WHERE t.oid = c.reltoastrelid), 0))::bigint \
@@ -157,6 +157,10 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
  WHERE c.relkind IN ('r', 'f', 'm') AND c.relpersistence <> 't' \
    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hindcast') AND n.nspname !~ '^pg_(toast|temp)' \
  ORDER BY n.nspname, c.relname";
+
+/// Whether an index `i` has a generated column: those are not in the log.
+const COMPUTED: &str = "EXISTS (SELECT FROM pg_catalog.pg_attribute g WHERE g.attrelid = i.indrelid AND g.attgenerated <> '' \
+                                  AND g.attnum = ANY (i.indkey::int2[]))";
 
 const COLUMNS: &str = "\
 SELECT a.attrelid, a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod), coalesce(l.collname, ''), \
@@ -179,7 +183,8 @@ pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Table
         });
     }
     let mut found = Tables::default();
-    for row in connection.query(TABLES)?.iter() {
+    let sql = TABLES.replace("{computed}", COMPUTED);
+    for row in connection.query(&sql)?.iter() {
         let (schema, name) = (row.string(1), row.string(2));
         if !filter.wants(&schema, &name) {
             continue;
