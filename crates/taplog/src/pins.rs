@@ -17,7 +17,7 @@
 
 mod place;
 
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 pub use place::{Place, Statements};
 
@@ -92,7 +92,7 @@ struct Script {
     /// How far the time that was given last is from the real one; `i64::MIN`: none was given.
     ahead: AtomicI64,
     readings: [AtomicI64; READINGS],
-    places: [AtomicU8; READINGS],
+    places: [AtomicU16; READINGS],
     /// 1: it was given where it belongs.
     is_given: [AtomicU8; READINGS],
 }
@@ -197,7 +197,7 @@ impl Pins {
     pub fn place(&self, request: u64) -> Place {
         let wrote = self.wrote[request as usize % COUNTED].load(Ordering::Relaxed);
         match wrote >> 32 == request & u64::from(u32::MAX) {
-            true => Place(wrote as u8),
+            true => Place(wrote as u16),
             false => Place::BEGINNING,
         }
     }
@@ -431,11 +431,17 @@ fn count(counts: &[AtomicU64; COUNTED], request: u64) -> Option<u64> {
     })
 }
 
+/// In front of readings whose places have two bytes: a zero as nothing else writes one.
+const WIDE: [u8; 2] = [0x80, 0];
+
 /// Readings as a recording keeps them: each as its distance from the one before, the first from
-/// `base`, in nanoseconds, sevenfold bits with the lowest first. The lowest of all says whether a
-/// byte follows: the place, where that is another one than before.
+/// `base`, in nanoseconds, sevenfold bits with the lowest first. The lowest of all says whether two
+/// bytes follow: the place, where that is another one than before.
 pub fn encode_readings(base: i64, readings: &[Reading]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(readings.len() * 5);
+    let mut bytes = Vec::with_capacity(readings.len() * 6);
+    if !readings.is_empty() {
+        bytes.extend(WIDE);
+    }
     let (mut last, mut at) = (base, Place::BEGINNING);
     for &Reading { time, place } in readings {
         let distance = time.wrapping_sub(last);
@@ -447,18 +453,20 @@ pub fn encode_readings(base: i64, readings: &[Reading]) -> Vec<u8> {
         }
         bytes.push(left as u8);
         if place != at {
-            bytes.push(place.0);
+            bytes.extend(place.0.to_le_bytes());
         }
         (last, at) = (time, place);
     }
     bytes
 }
 
-/// `None` if no recorder writes such bytes.
+/// `None` if no recorder writes such bytes. Earlier ones wrote places of one byte, which are none of
+/// today's: readings are then given by their order.
 pub fn decode_readings(base: i64, bytes: &[u8]) -> Option<Vec<Reading>> {
     let (mut readings, mut last) = (Vec::new(), base);
     let mut place = Place::BEGINNING;
-    let mut rest = bytes.iter();
+    let wide = bytes.strip_prefix(&WIDE);
+    let mut rest = wide.unwrap_or(bytes).iter();
     while !rest.as_slice().is_empty() {
         let (mut number, mut shift) = (0u128, 0);
         loop {
@@ -470,7 +478,9 @@ pub fn decode_readings(base: i64, bytes: &[u8]) -> Option<Vec<Reading>> {
             }
         }
         if number & 1 == 1 {
-            place = Place(*rest.next()?);
+            let low = *rest.next()?;
+            let high = if wide.is_some() { *rest.next()? } else { 0 };
+            place = Place(u16::from_le_bytes([low, high]));
         }
         let zigzag = (number >> 1) as u64;
         let distance = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);

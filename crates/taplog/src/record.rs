@@ -134,6 +134,17 @@ const TURN: u16 = 0x4808;
 const READING: u16 = 0x4809;
 const ENCRYPTED: u16 = 0x480a;
 
+/// Each at its own place, so that one can be borrowed.
+static NUMBERS: [u8; 256] = {
+    let mut numbers = [0; 256];
+    let mut number = 0;
+    while number < numbers.len() {
+        numbers[number] = number as u8;
+        number += 1;
+    }
+    numbers
+};
+
 impl<'a> Told<'a> {
     /// As a head, its size left open, and what follows it.
     pub(crate) fn parts(&self, at: u64) -> (Head, [&'a [u8]; 2]) {
@@ -163,8 +174,8 @@ impl<'a> Told<'a> {
                 n,
                 reading,
             } => {
-                let detail = u16::from_le_bytes([n, reading.place.0]);
-                (head(READING, detail, request, reading.time as u64), none)
+                let head = head(READING, reading.place.0, request, reading.time as u64);
+                (head, [std::slice::from_ref(&NUMBERS[usize::from(n)]), &[]])
             }
             Self::Bytes {
                 stream,
@@ -223,10 +234,10 @@ impl<'a> Told<'a> {
                 request: head.number,
             }),
             READING => {
-                let [n, place] = head.detail.to_le_bytes();
+                let &[n] = rest else { return None };
                 let reading = Reading {
                     time: head.number as i64,
-                    place: Place(place),
+                    place: Place(head.detail),
                 };
                 Some(Self::Reading {
                     request: stream,

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::KEY;
 
-/// What a request wrote last, to a database or to another service: a hash of few bits. Two writes
-/// with one hash are told apart by nothing.
+/// What a request wrote last, to a database or to another service: a hash. Two writes with one hash
+/// are told apart by nothing, so it has as many bits as keep that rare among the few hundred
+/// statements of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place(pub u8);
+pub struct Place(pub u16);
 
 /// Bytes of a write that count.
 const LOOKED_AT: usize = 256;
@@ -32,13 +33,13 @@ impl Place {
     }
 
     /// From here on they are of work that is done apart from the request.
-    const APART: u8 = 192;
+    const APART: u16 = 0xc000;
 
     /// The same for work that is done apart from its request by this key: what the request wrote is
     /// another place.
     pub fn apart(self, key: &[u8; KEY]) -> Self {
-        let hash = u64::from(self.0) + u64::from(key[0]);
-        Self((hash % u64::from(u8::MAX - Self::APART + 1)) as u8 + Self::APART)
+        let hash = self.0.wrapping_add(u16::from_le_bytes([key[0], key[1]]));
+        Self(hash | Self::APART)
     }
 
     pub(super) fn is_apart(self) -> bool {
@@ -83,7 +84,7 @@ impl Place {
             return None;
         }
         let hash = mixed(run, text.hash());
-        Some(Self((hash % u64::from(Self::APART - 3)) as u8 + 3))
+        Some(Self((hash % u64::from(Self::APART - 3)) as u16 + 3))
     }
 }
 

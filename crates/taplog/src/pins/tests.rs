@@ -153,17 +153,21 @@ fn a_request_without_readings_has_the_time_at_which_it_arrived() {
 fn readings_are_kept_as_distances() {
     let base = 1_800_000_000 * SECOND;
     let times = [base + 1, base, base + 300_000, i64::MIN, i64::MAX, 0];
-    let places = [0, 7, 7, 255, 0, 0].map(Place);
+    let places = [0, 7, 7, u16::MAX, 0, 0].map(Place);
     let made = times.into_iter().zip(places);
     let made: Vec<Reading> = made.map(|(time, place)| Reading { time, place }).collect();
     let bytes = encode_readings(base, &made);
     assert_eq!(decode_readings(base, &bytes).unwrap(), made);
-    assert_eq!(encode_readings(base, &made[..3]).len(), 1 + 2 + 3);
-    for cut in [bytes.len() - 1, 2] {
+    assert_eq!(encode_readings(base, &made[..3]).len(), 2 + 1 + 3 + 3);
+    for cut in [bytes.len() - 1, 4] {
         assert_eq!(decode_readings(base, &bytes[..cut]), None);
     }
     assert_eq!(decode_readings(base, &[0xff; 12]), None);
     assert_eq!(decode_readings(base, &[]), Some(Vec::new()));
+    // Places had one byte.
+    let earlier = decode_readings(base, &[4 << 1, 2 << 2 | 1, 7]).unwrap();
+    let times: Vec<i64> = earlier.iter().map(|one| one.time - base).collect();
+    assert_eq!((times, earlier[1].place), (vec![2, 4], Place(7)));
 }
 
 /// What a request reads behind each of these, in this order; `-`: behind nothing, `+`: behind the
@@ -240,6 +244,17 @@ fn numbers_in_names_do_not_count() {
     let encrypted = |byte: u8| behind(&[0x17, 3, 3, 0, 1, byte]);
     assert_eq!([1, 2].map(encrypted), [Place::BEGINNING; 2]);
     assert_ne!(behind(b"POST /a HTTP/1.1"), behind(b"POST /b HTTP/1.1"));
+}
+
+/// A service that asks for its time between two of a few hundred statements is not given another's.
+#[test]
+fn statements_have_places_of_their_own() {
+    let texts = (0..300).map(|number| {
+        let letters = [b'a' + (number % 26) as u8, b'a' + (number / 26) as u8];
+        [b"SELECT * FROM ", &letters[..]].concat()
+    });
+    let places: std::collections::HashSet<u16> = texts.map(|text| behind(&text).0).collect();
+    assert!(places.len() >= 295, "{}", places.len());
 }
 
 /// Drivers prepare what a connection has not prepared yet, by names of their own, or send a text.
