@@ -70,36 +70,38 @@ unsafe fn fill(draw: Draw, bytes: *mut u8, length: usize) -> bool {
 
 /// What the wall clock shows to the program, where libc says `real`; in nanoseconds since 1970.
 pub fn wall_clock(reads: Reads, real: i64) -> i64 {
-    wall_clock_at(turns::of_code(), turns::place_apart(), reads, real)
+    wall_clock_at(turns::of_code(), turns::is_apart(), reads, real)
 }
 
 /// The same for another request than the thread's.
 pub fn wall_clock_of(request: u64, reads: Reads, real: i64) -> i64 {
-    wall_clock_at(request, None, reads, real)
+    wall_clock_at(request, false, reads, real)
 }
 
-fn wall_clock_at(request: u64, apart: Option<Place>, reads: Reads, real: i64) -> i64 {
+fn wall_clock_at(request: u64, is_apart: bool, reads: Reads, real: i64) -> i64 {
     let Some(board) = process::board() else {
         return real;
     };
     if board.replays() {
         let now = process::now() as i64;
         let pins = board.pins();
-        let again = match apart {
-            Some(place) => pins.read_apart(request, place, reads, real, now),
-            None => pins.read_again(request, reads, real, now),
+        let again = match is_apart {
+            true => turns::read_apart(|walk| pins.read_apart(request, walk, reads, real, now)),
+            false => Some(pins.read_again(request, reads, real, now)),
         };
+        let again = again.flatten();
         return again.unwrap_or_else(|| real.saturating_add(board.pins().ahead(0)));
     }
     if request != 0
         && let Some(n) = board.pins().note_reading(request)
     {
+        let apart = || is_apart.then(turns::place_apart).flatten();
         let told = Told::Reading {
             request,
             n,
             reading: Reading {
                 time: real,
-                place: apart.unwrap_or_else(|| board.pins().place(request)),
+                place: apart().unwrap_or_else(|| board.pins().place(request)),
             },
         };
         // It has the moment of what the thread told before.

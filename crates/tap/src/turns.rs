@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_taplog::Board;
 use hindcast_taplog::board::{Line, REQUEST_HEADER};
-use hindcast_taplog::pins::{Draw, KEY, Place, Statements};
+use hindcast_taplog::pins::{Draw, KEY, Place, Statements, Walk};
 
 use crate::descriptors::{self, Entry};
 use crate::{process, python};
@@ -52,9 +52,10 @@ struct Mine {
 /// Work for a request by a thread of its own, while the request goes on and may be answered.
 #[derive(Clone, Copy)]
 struct Apart {
-    key: [u8; KEY],
     draws: u64,
-    place: Place,
+    /// It asks the database for a session, or has asked.
+    is_connecting: bool,
+    walk: Walk,
 }
 
 thread_local! {
@@ -66,9 +67,9 @@ thread_local! {
             several: Cell::new(false),
             is_apart: Cell::new(false),
             apart: Cell::new(Apart {
-                key: [0; KEY],
                 draws: 0,
-                place: Place::BEGINNING,
+                is_connecting: false,
+                walk: Walk::new([0; KEY]),
             }),
             aside: Cell::new((0, 0)),
         }
@@ -198,7 +199,10 @@ pub fn is_answered(entry: &Entry, bytes: &[u8]) {
 
 fn is_at(request: u64, place: Place) {
     if is_apart() {
-        change_apart(|apart| apart.place = place);
+        change_apart(|apart| {
+            apart.is_connecting = place == Place::CONNECTING;
+            apart.walk.writes(place);
+        });
     } else if let Some(board) = process::board().filter(|_| request != 0) {
         board.pins().writes(request, place);
     }
@@ -222,17 +226,24 @@ fn change_apart(change: impl FnOnce(&mut Apart)) {
 
 /// Where the thread is, if it works apart from its request.
 pub fn place_apart() -> Option<Place> {
-    let apart = apart()?;
-    Some(apart.place.apart(&apart.key))
+    apart().map(|apart| apart.walk.place())
+}
+
+/// What the thread reads of its request's clock, if it works apart from that.
+pub fn read_apart<T>(read: impl FnOnce(&mut Walk) -> T) -> Option<T> {
+    let mut walk = apart()?.walk;
+    let reading = read(&mut walk);
+    change_apart(|apart| apart.walk = walk);
+    Some(reading)
 }
 
 /// Where its next draw comes from, if it works apart from its request.
 pub fn draw_apart() -> Option<Draw> {
     let is_pinned = process::board().is_some_and(|board| board.replays() || board.pins().has_key());
-    let is_mine = |apart: &Apart| is_pinned && apart.place != Place::CONNECTING;
+    let is_mine = |apart: &Apart| is_pinned && !apart.is_connecting;
     let apart = apart().filter(is_mine)?;
     change_apart(|apart| apart.draws += 1);
-    Draw::apart(apart.key, apart.draws)
+    Draw::apart(*apart.walk.key(), apart.draws)
 }
 
 /// The request that a connection of our own is written to for; 0: none, or it is not known.
@@ -309,9 +320,12 @@ pub fn set_apart(request: u64, key: [u8; KEY]) {
         mine.told.set(Some(request));
         mine.is_apart.set(true);
         // It may have been interrupted, and goes on.
-        if mine.apart.get().key != key {
-            let (draws, place) = (0, Place::BEGINNING);
-            mine.apart.set(Apart { key, draws, place });
+        if *mine.apart.get().walk.key() != key {
+            mine.apart.set(Apart {
+                draws: 0,
+                is_connecting: false,
+                walk: Walk::new(key),
+            });
         }
     });
 }

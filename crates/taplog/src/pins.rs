@@ -72,6 +72,51 @@ const NOTHING: u32 = 0;
 const ITS_OWN: u32 = 1;
 const LENT: u32 = 2;
 
+/// How far somebody has come through the readings of a kind: as [`Script`] has it.
+#[derive(Clone, Copy, Debug, Default)]
+struct At {
+    behind: u32,
+    since: u32,
+}
+
+/// How far work that is done apart from its request has come through the request's readings.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    key: [u8; KEY],
+    place: Place,
+    at: [At; 2],
+}
+
+impl Walk {
+    /// By this key, which the request has drawn for it.
+    pub const fn new(key: [u8; KEY]) -> Self {
+        let at = At {
+            behind: 0,
+            since: NOTHING,
+        };
+        Self {
+            key,
+            place: Place::BEGINNING.apart(&key),
+            at: [at; 2],
+        }
+    }
+
+    pub fn key(&self) -> &[u8; KEY] {
+        &self.key
+    }
+
+    /// Where it is; never that of the request.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// It writes this to a database, or to another service.
+    pub fn writes(&mut self, place: Place) {
+        self.place = place.apart(&self.key);
+        self.at.iter_mut().for_each(|at| at.since = NOTHING);
+    }
+}
+
 /// A request as a replay knows it.
 #[repr(C)]
 struct Script {
@@ -265,23 +310,27 @@ impl Pins {
     /// given again at its own place, if that comes.
     pub fn read_again(&self, request: u64, reads: Reads, real: i64, now: i64) -> Option<i64> {
         let script = self.script_of(request)?;
-        let own = script.give(reads, self.place(request));
-        let reading = own.or_else(|| script.lend(reads));
+        let (place, mut at) = (self.place(request), script.at(reads));
+        let own = script.give(reads, place, &mut at);
+        let reading = own.or_else(|| script.lend(reads, place, &mut at));
+        script.set_at(reads, at);
         Some(self.shown(script, reading, real, now))
     }
 
-    /// The same for work that is done apart from the request: what has been read there, and by the
-    /// request, says nothing of what comes next.
+    /// The same for work that is done apart from the request, which goes through the readings by
+    /// itself.
     pub fn read_apart(
         &self,
         request: u64,
-        place: Place,
+        apart: &mut Walk,
         reads: Reads,
         real: i64,
         now: i64,
     ) -> Option<i64> {
         let script = self.script_of(request)?;
-        let reading = script.give_apart(reads, place);
+        let at = &mut apart.at[reads as usize];
+        let own = script.give(reads, apart.place, at);
+        let reading = own.or_else(|| script.lend(reads, apart.place, at));
         Some(self.shown(script, reading, real, now))
     }
 
@@ -336,59 +385,59 @@ impl Pins {
 }
 
 impl Script {
-    /// The readings of a kind, and where they are: those of the request, or of work apart from it.
-    fn readings(&self, reads: Reads, apart: bool) -> impl Iterator<Item = (usize, i64)> + '_ {
+    fn at(&self, reads: Reads) -> At {
+        At {
+            behind: self.behind[reads as usize].load(Ordering::Relaxed),
+            since: self.since[reads as usize].load(Ordering::Relaxed),
+        }
+    }
+
+    fn set_at(&self, reads: Reads, at: At) {
+        self.behind[reads as usize].store(at.behind, Ordering::Relaxed);
+        self.since[reads as usize].store(at.since, Ordering::Relaxed);
+    }
+
+    /// The readings of a kind, and where they are, of whose work the place is: the request's, or
+    /// some that is done apart from it.
+    fn readings(&self, reads: Reads, place: Place) -> impl Iterator<Item = (usize, i64)> + '_ {
         let count = self.count.load(Ordering::Relaxed) as usize;
         let readings = self.readings.iter().take(count);
         let readings = readings.map(|reading| reading.load(Ordering::Relaxed));
         let alike = move |&(at, reading): &(usize, i64)| {
-            let place = Place(self.places[at].load(Ordering::Relaxed));
-            Reads::of(reading) == reads && place.is_apart() == apart
+            let other = Place(self.places[at].load(Ordering::Relaxed));
+            Reads::of(reading) == reads && other.work() == place.work()
         };
         readings.enumerate().filter(alike)
     }
 
     /// One of this place.
-    fn give(&self, reads: Reads, place: Place) -> Option<i64> {
-        let since = &self.since[reads as usize];
-        let behind = self.behind[reads as usize].load(Ordering::Relaxed) as usize;
+    fn give(&self, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
         let is_there = |at: usize| {
             let is_given = self.is_given[at].load(Ordering::Relaxed) != 0;
             !is_given && self.places[at].load(Ordering::Relaxed) == place.0
         };
-        let mut readings = self.readings(reads, false);
-        let found = match since.load(Ordering::Relaxed) {
+        let mut readings = self.readings(reads, place);
+        let found = match walk.since {
             NOTHING => readings.find(|&(at, _)| is_there(at)),
             ITS_OWN => readings
-                .find(|&(at, _)| at >= behind)
+                .find(|&(at, _)| at >= walk.behind as usize)
                 .filter(|&(at, _)| is_there(at)),
             _ => None,
         };
-        since.store(found.map_or(LENT, |_| ITS_OWN), Ordering::Relaxed);
+        walk.since = found.map_or(LENT, |_| ITS_OWN);
         let (at, reading) = found?;
         self.is_given[at].store(1, Ordering::Relaxed);
-        self.behind[reads as usize].store(at as u32 + 1, Ordering::Relaxed);
+        walk.behind = at as u32 + 1;
         Some(reading)
     }
 
-    /// One of this place, wherever it stands.
-    fn give_apart(&self, reads: Reads, place: Place) -> Option<i64> {
-        let mut readings = self.readings(reads, true);
-        let found = readings.find(|&(at, _)| {
-            let is_its = self.places[at].load(Ordering::Relaxed) == place.0;
-            is_its && self.is_given[at].swap(1, Ordering::Relaxed) == 0
-        });
-        found.map(|(_, reading)| reading)
-    }
-
     /// The next one that was not given.
-    fn lend(&self, reads: Reads) -> Option<i64> {
-        let behind = &self.behind[reads as usize];
-        let from = behind.load(Ordering::Relaxed) as usize;
+    fn lend(&self, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
+        let from = walk.behind as usize;
         let is_left = |at: usize| at >= from && self.is_given[at].load(Ordering::Relaxed) == 0;
-        let found = self.readings(reads, false).find(|&(at, _)| is_left(at));
-        let (at, reading) = found?;
-        behind.store(at as u32 + 1, Ordering::Relaxed);
+        let mut readings = self.readings(reads, place);
+        let (at, reading) = readings.find(|&(at, _)| is_left(at))?;
+        walk.behind = at as u32 + 1;
         Some(reading)
     }
 }

@@ -34,16 +34,21 @@ impl Place {
 
     /// From here on they are of work that is done apart from the request.
     const APART: u16 = 0xc000;
+    /// Of these, the bits that say whose.
+    const WORK: u16 = 0x3c00;
 
     /// The same for work that is done apart from its request by this key: what the request wrote is
     /// another place.
-    pub fn apart(self, key: &[u8; KEY]) -> Self {
-        let hash = self.0.wrapping_add(u16::from_le_bytes([key[0], key[1]]));
-        Self(hash | Self::APART)
+    pub(super) const fn apart(self, key: &[u8; KEY]) -> Self {
+        let place = self.0 ^ self.0 >> 10;
+        let work = (key[0] as u16) << 10;
+        Self(Self::APART | work & Self::WORK | place & !Self::WORK & !Self::APART)
     }
 
-    pub(super) fn is_apart(self) -> bool {
-        self.0 >= Self::APART
+    /// Whose work it is a place of: one of several apart from the request, as far as a few bits
+    /// tell them apart, or the request's own.
+    pub(super) fn work(self) -> Option<u16> {
+        (self.0 >= Self::APART).then_some(self.0 & Self::WORK)
     }
 
     /// Behind these bytes, which are written to this stream; `None`: where it was.

@@ -289,6 +289,38 @@ fn what_runs_counts_and_not_how_it_is_sent() {
     assert_eq!(on(1, &[message(b'S', "")]), None);
 }
 
+/// Two tasks of a request. In the replay one of them finds a cache filled, and writes less.
+#[test]
+fn work_apart_from_a_request_has_readings_of_its_own() {
+    let pins = pins();
+    let (one, other) = (Walk::new([1; KEY]), Walk::new([2; KEY]));
+    let (read, insert) = (behind(b"SELECT a"), behind(b"INSERT b"));
+    let at = |mut walk: Walk, place: Place| {
+        walk.writes(place);
+        walk.place()
+    };
+    let places = [at(one, read), at(other, read), at(one, insert), insert];
+    let made = (1..).zip(places);
+    let made: Vec<Reading> = made.map(|(time, place)| Reading { time, place }).collect();
+    let recorded = Recorded {
+        request: 3,
+        recorded_as: 3,
+        key: None,
+        arrived: 0,
+        readings: &made,
+    };
+    pins.begin(&recorded, 0);
+    let (mut one, mut other) = (one, other);
+    other.writes(read);
+    let read_apart = |walk: &mut Walk| pins.read_apart(3, walk, Reads::Instant, 0, 0);
+    assert_eq!(read_apart(&mut other), Some(2));
+    assert_eq!(read_apart(&mut one), Some(1), "it was lent");
+    one.writes(insert);
+    assert_eq!(read_apart(&mut one), Some(3));
+    pins.writes(3, insert);
+    assert_eq!(pins.read_again(3, Reads::Instant, 0, 0), Some(4));
+}
+
 /// A library reads the seconds once more, or once less, than originally.
 #[test]
 fn seconds_and_instants_have_an_order_each() {
