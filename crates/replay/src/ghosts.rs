@@ -13,6 +13,7 @@ use hindcast_pg::tokio::Connector;
 use hindcast_pg::{ConnectError, ConnectOptions};
 use hindcast_trace::{RequestId, SessionId};
 use hindcast_wire::Wires;
+use hindcast_wire::text::Settings;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -135,8 +136,12 @@ async fn run_session(
     let settings = ConnectOptions::named("hindcast ghost").set("synchronous_commit", "off");
     let opened = connector.open(&settings).await?;
     let mut stream = opened.stream;
+    let mut settings = Settings::default();
+    for (name, value) in &opened.session.parameters {
+        settings.note(name.as_bytes(), value.as_bytes());
+    }
     let mut session = Session {
-        holder: Holder::running(options),
+        holder: Holder::running(options, settings),
         context: GhostContext {
             shared: Arc::clone(shared),
             current: first,

@@ -2,7 +2,7 @@
 //! recorded one it stands for, how it ended.
 
 use hindcast_order::Tx;
-use hindcast_trace::ShapeId;
+use hindcast_trace::{Digest, ShapeId};
 use hindcast_wire::message::backend::Fields;
 
 /// Something that may have to wait.
@@ -102,6 +102,8 @@ pub struct Opening {
 pub struct Ended {
     pub shape: ShapeId,
     pub digest: u32,
+    /// The digest of rows as they were sent.
+    pub digest_as_sent: u32,
     pub rows: u64,
     pub fate: EndedAs,
     /// Of its statements' fingerprints.
@@ -120,11 +122,18 @@ pub enum EndedAs {
 }
 
 impl Ended {
+    /// Whether it was answered what a transaction with this digest was. Recordings that were made
+    /// before digests were of the [text form](hindcast_wire::text) have those of rows as sent.
+    pub fn is_answered(&self, recorded: Digest) -> bool {
+        [self.digest, self.digest_as_sent].contains(&recorded.0)
+    }
+
     /// The session went away in the middle of it.
     pub fn lost() -> Self {
         Self {
             shape: ShapeId(0),
             digest: 0,
+            digest_as_sent: 0,
             rows: 0,
             fate: EndedAs::RolledBack {
                 error: Some("the service closed the connection in the middle of it".to_owned()),

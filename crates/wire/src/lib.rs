@@ -15,7 +15,7 @@
 //! - [`sql`] reads statement texts as far as needed: where statements end, what kind they are,
 //!   which request's trace they carry.
 //! - [`tracker`] knows which message of the client (or of ours) the server answers next.
-//! - [`digest`] folds what a transaction was answered into 32 bits.
+//! - [`digest`] folds what a transaction was answered into 32 bits, of rows in their [`text`] form.
 //! - [`Observer`] is the policy on top: it asks the server for snapshots and transaction ids in
 //!   flights that are sent anyway, swallows the answers, and tells its host about each transaction.
 //!   Start reading there.
@@ -35,6 +35,7 @@ pub mod message;
 mod observer;
 pub mod sent;
 pub mod sql;
+pub mod text;
 pub mod tracker;
 
 use bytes::BytesMut;

@@ -22,6 +22,9 @@ pub const WHOLE_MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// A message that does not need to be seen whole is buffered up to here; a longer one is streamed.
 pub const BUFFERED_BYTES_MAX: usize = 64 << 10;
 
+/// A row with binary values is brought into its text form up to here; a longer one keeps its bytes.
+pub const CONVERTED_ROW_BYTES_MAX: usize = 1 << 20;
+
 /// Client messages that wait for an answer.
 pub const OUTSTANDING_MAX: usize = 1 << 20;
 
@@ -63,6 +66,7 @@ const _: () = {
     assert!(SMALL_MESSAGE_BYTES_MAX <= BUFFERED_BYTES_MAX);
     assert!(STARTUP_BYTES_MAX <= BUFFERED_BYTES_MAX);
     assert!(BUFFERED_BYTES_MAX < WHOLE_MESSAGE_BYTES_MAX);
+    assert!(BUFFERED_BYTES_MAX < CONVERTED_ROW_BYTES_MAX);
     assert!(AUTHENTICATION_BYTES_MAX < WHOLE_MESSAGE_BYTES_MAX);
     assert!(WHOLE_MESSAGE_BYTES_MAX < MESSAGE_BYTES_MAX);
     assert!(CACHED_TEXT_BYTES_MAX < SCRIPT_CACHE_BYTES / 64);

@@ -4,12 +4,16 @@
 //! care for pipelines: it is a queue.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hindcast_wire::message::backend as server;
+use hindcast_wire::text::{Settings, TextForm};
+
+use super::names::{Bound, Prepared};
 
 /// What a message makes the server answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expect {
+#[derive(Clone, Debug)]
+pub(super) enum Expect {
     /// Each statement ends with `CommandComplete` or `EmptyQueryResponse`, all of them with
     /// `ReadyForQuery`. The flags say which statements' rows come in an order that counts.
     Query {
@@ -18,17 +22,18 @@ pub enum Expect {
     Parse,
     Bind,
     Close,
-    DescribeStatement,
-    DescribePortal,
+    /// Of this statement, of it itself or of a portal of it.
+    Describe(Option<Arc<Prepared>>),
     Execute {
         ordered: bool,
+        of: Option<Bound>,
     },
     Sync,
     FunctionCall,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub(super) enum Owner {
     Client,
     /// A statement of ours; its answers go no further.
     Own,
@@ -50,24 +55,27 @@ impl Expect {
 
 /// What a message of the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(super) struct Answer {
     pub owner: Owner,
     /// It is a result row whose place among the others counts.
     pub ordered: bool,
 }
 
 #[derive(Debug, Default)]
-pub struct Answers {
+pub(super) struct Answers {
     outstanding: VecDeque<(Expect, Owner)>,
     /// The server ignores what it gets up to the next `Sync`, and none was sent yet.
     skipping: bool,
     /// Which statement of the `Query` in front is being answered.
     statement: usize,
+    /// How the rows that come become text, once the first has come.
+    text_form: TextForm,
+    has_rows: bool,
 }
 
 impl Answers {
     pub fn expect(&mut self, expect: Expect, owner: Owner) {
-        if expect == Expect::Sync {
+        if let Expect::Sync = expect {
             self.skipping = false;
         }
         if !self.skipping {
@@ -88,11 +96,16 @@ impl Answers {
     pub fn has_sync(&self) -> bool {
         self.outstanding
             .iter()
-            .any(|(expect, _)| *expect == Expect::Sync)
+            .any(|(expect, _)| matches!(expect, Expect::Sync))
     }
 
-    /// The server sent a message with this tag. `None`: it answers no message in particular.
-    pub fn take(&mut self, tag: u8) -> Option<Answer> {
+    /// The text form of the body of a row that was just taken.
+    pub fn row<'a>(&'a mut self, body: &'a [u8], settings: &Settings) -> &'a [u8] {
+        self.text_form.row(body, settings)
+    }
+
+    /// The server sent this message. `None`: it answers no message in particular.
+    pub fn take(&mut self, tag: u8, body: &[u8]) -> Option<Answer> {
         if matches!(
             tag,
             server::PARAMETER_STATUS | server::NOTICE_RESPONSE | server::NOTIFICATION_RESPONSE
@@ -102,9 +115,20 @@ impl Answers {
         let (expect, owner) = self.outstanding.front()?;
         let ordered = match expect {
             Expect::Query { ordered } => ordered.get(self.statement).copied().unwrap_or(false),
-            Expect::Execute { ordered } => *ordered,
+            Expect::Execute { ordered, .. } => *ordered,
             _ => false,
         };
+        if tag == server::DATA_ROW && !std::mem::replace(&mut self.has_rows, true) {
+            self.text_form.clear();
+            if let Expect::Execute { of: Some(of), .. } = expect
+                && let Some(description) = of.prepared.description()
+            {
+                self.text_form.begin(description, &of.formats);
+            }
+        }
+        if let (Expect::Describe(Some(prepared)), server::ROW_DESCRIPTION) = (expect, tag) {
+            prepared.describe(body);
+        }
         let answer = Answer {
             owner: *owner,
             ordered,
@@ -125,7 +149,7 @@ impl Answers {
                 while self
                     .outstanding
                     .front()
-                    .is_some_and(|(expect, _)| *expect != Expect::Sync)
+                    .is_some_and(|(expect, _)| !matches!(expect, Expect::Sync))
                 {
                     self.outstanding.pop_front();
                 }
@@ -135,10 +159,7 @@ impl Answers {
             (Expect::Parse, server::PARSE_COMPLETE)
             | (Expect::Bind, server::BIND_COMPLETE)
             | (Expect::Close, server::CLOSE_COMPLETE)
-            | (
-                Expect::DescribeStatement | Expect::DescribePortal,
-                server::ROW_DESCRIPTION | server::NO_DATA,
-            )
+            | (Expect::Describe(_), server::ROW_DESCRIPTION | server::NO_DATA)
             | (
                 Expect::Execute { .. },
                 server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::PORTAL_SUSPENDED,
@@ -148,6 +169,7 @@ impl Answers {
         if done {
             self.outstanding.pop_front();
             self.statement = 0;
+            self.has_rows = false;
         }
         Some(answer)
     }

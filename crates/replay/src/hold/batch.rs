@@ -1,5 +1,7 @@
 //! Plans what to do with one batch of the client's messages.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
 use hindcast_trace::RequestId;
@@ -281,8 +283,11 @@ impl Holder {
                         plan.steps.extend(waits);
                     }
                 }
-                let ordered = statement.is_some_and(|statement| statement.ordered);
-                plan.message([(Expect::Execute { ordered }, Owner::Client)], |bytes| {
+                let expect = Expect::Execute {
+                    ordered: statement.is_some_and(|statement| statement.ordered),
+                    of: message.about.clone(),
+                };
+                plan.message([(expect, Owner::Client)], |bytes| {
                     bytes.extend_from_slice(&frame.0)
                 });
             }
@@ -291,7 +296,7 @@ impl Holder {
                     client::SYNC if wrapped => Owner::Withheld,
                     _ => Owner::Client,
                 };
-                let expect = expectation(frame).map(|expect| (expect, owner));
+                let expect = expectation(message).map(|expect| (expect, owner));
                 plan.message(expect, |bytes| bytes.extend_from_slice(&frame.0));
             }
         }
@@ -464,14 +469,15 @@ impl Holder {
     /// server answers it, outside of any transaction.
     pub(super) fn plan_live(&mut self, frame: &Frame) -> Plan {
         let mut plan = Plan::default();
+        let batch = Batch::of(&self.names, vec![frame.clone()], |text| self.prepare(text));
+        let message = &batch.messages[0];
         if frame.tag() == client::PARSE {
-            let batch = Batch::of(&self.names, vec![frame.clone()], |text| self.prepare(text));
-            self.names.apply(&batch.messages[0]);
+            self.names.apply(message);
             plan.message([(Expect::Parse, Owner::Client)], |bytes| {
                 self.put_parse(frame, bytes)
             });
         } else {
-            let expect = expectation(frame).expect("Describe and Close are answered");
+            let expect = expectation(message).expect("Describe and Close are answered");
             plan.message([(expect, Owner::Client)], |bytes| {
                 bytes.extend_from_slice(&frame.0)
             });
@@ -515,14 +521,16 @@ fn begins(statement: &Statement) -> bool {
     matches!(statement.kind, sql::Kind::Begin { .. })
 }
 
-fn expectation(frame: &Frame) -> Option<Expect> {
-    match frame.tag() {
+fn expectation(message: &Message) -> Option<Expect> {
+    match message.frame.tag() {
         client::BIND => Some(Expect::Bind),
         client::CLOSE => Some(Expect::Close),
-        client::DESCRIBE => match client::Target::parse(frame.body()) {
-            Ok(client::Target::Portal(_)) => Some(Expect::DescribePortal),
-            _ => Some(Expect::DescribeStatement),
-        },
+        client::DESCRIBE => {
+            let about = message.about.as_ref();
+            Some(Expect::Describe(
+                about.map(|about| Arc::clone(&about.prepared)),
+            ))
+        }
         client::SYNC => Some(Expect::Sync),
         _ => None,
     }

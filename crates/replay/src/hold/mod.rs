@@ -45,6 +45,7 @@ use hindcast_trace::RequestId;
 use hindcast_wire::frame::{self, Direction, Frame};
 use hindcast_wire::message::{backend as server, frontend as client};
 use hindcast_wire::sql::ScriptCache;
+use hindcast_wire::text::Settings;
 use hindcast_wire::{Status, Wires};
 
 use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stop, Stopped};
@@ -220,6 +221,8 @@ pub struct Holder {
     status: Status,
     transaction: Option<Open>,
     names: Names,
+    /// What the server has said of the session's settings.
+    settings: Settings,
     /// The request that `application_name` names.
     application: Option<RequestId>,
     /// The last batch ended with `Flush`: an implicit transaction may be open.
@@ -248,6 +251,7 @@ impl Holder {
             status: Status::Idle,
             transaction: None,
             names: Names::default(),
+            settings: Settings::default(),
             application: None,
             unsynced: false,
             split: None,
@@ -255,10 +259,12 @@ impl Holder {
         }
     }
 
-    /// A holder for a session that is past its authentication.
-    pub fn running(options: HoldOptions) -> Self {
+    /// A holder for a session that is past its authentication, with what the server has said of
+    /// its settings.
+    pub fn running(options: HoldOptions, settings: Settings) -> Self {
         Self {
             session: Session::Idle,
+            settings,
             ..Self::new(options)
         }
     }
@@ -370,7 +376,7 @@ impl Holder {
             }
             return;
         }
-        let Some(answer) = self.answers.take(tag) else {
+        let Some(answer) = self.answers.take(tag, body) else {
             self.note_parameter(tag, body);
             forward(frame, out);
             return;
@@ -425,8 +431,11 @@ impl Holder {
         if tag != server::PARAMETER_STATUS {
             return;
         }
-        if let Ok((b"application_name", value)) = server::parse_parameter_status(body) {
-            self.application = self.request_named(value);
+        if let Ok((name, value)) = server::parse_parameter_status(body) {
+            self.settings.note(name, value);
+            if name == b"application_name" {
+                self.application = self.request_named(value);
+            }
         }
     }
 
@@ -445,7 +454,18 @@ impl Holder {
             cx.outside_write_refused(&statement);
         }
         if let Some(open) = &mut self.transaction {
-            let noted = open.note_answer(tag, body, ordered, error.as_ref());
+            if matches!(
+                tag,
+                server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE
+            ) {
+                let text = match tag {
+                    server::DATA_ROW => self.answers.row(body, &self.settings),
+                    _ => body,
+                };
+                open.note_row(ordered, body, text);
+                return;
+            }
+            let noted = open.note_answer(tag, body, error.as_ref());
             if let Some(tx) = open.run() {
                 if noted.took_snapshot {
                     cx.took_snapshot(tx);

@@ -1,13 +1,13 @@
 //! Prepared statements and portals by their names, and what a batch makes of them. Pure.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hindcast_trace::RequestId;
 use hindcast_wire::frame::Frame;
-use hindcast_wire::message::frontend as client;
+use hindcast_wire::message::frontend::{self as client, Formats, Target};
 use hindcast_wire::sql::{Script, Statement};
 
 /// A statement that the client prepared.
@@ -18,6 +18,25 @@ pub(super) struct Prepared {
     /// comment is stale.
     request: Option<RequestId>,
     executed: AtomicBool,
+    /// The body of the first `RowDescription` of its rows.
+    description: OnceLock<Bytes>,
+}
+
+/// A prepared statement, and the formats in which a portal of it asks for its rows.
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    pub prepared: Arc<Prepared>,
+    pub formats: Formats,
+}
+
+impl Bound {
+    /// Of no portal.
+    fn unbound(prepared: &Arc<Prepared>) -> Self {
+        Self {
+            prepared: Arc::clone(prepared),
+            formats: Formats::Text,
+        }
+    }
 }
 
 impl Prepared {
@@ -26,7 +45,18 @@ impl Prepared {
             script,
             request,
             executed: AtomicBool::new(false),
+            description: OnceLock::new(),
         }
+    }
+
+    /// The server described its rows so.
+    pub fn describe(&self, body: &[u8]) {
+        self.description
+            .get_or_init(|| Bytes::copy_from_slice(body));
+    }
+
+    pub fn description(&self) -> Option<&Bytes> {
+        self.description.get()
     }
 
     fn statement(&self) -> Option<&Statement> {
@@ -38,14 +68,14 @@ impl Prepared {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     statements: HashMap<Bytes, Arc<Prepared>>,
-    portals: HashMap<Bytes, Arc<Prepared>>,
+    portals: HashMap<Bytes, Bound>,
 }
 
 /// What a message does to the names.
 #[derive(Clone, Debug)]
 enum Change {
     Statement(Bytes, Arc<Prepared>),
-    Portal(Bytes, Arc<Prepared>),
+    Portal(Bytes, Bound),
 }
 
 impl Names {
@@ -57,9 +87,9 @@ impl Names {
 
     fn insert(&mut self, change: Change) {
         match change {
-            Change::Statement(name, prepared) => self.statements.insert(name, prepared),
-            Change::Portal(name, prepared) => self.portals.insert(name, prepared),
-        };
+            Change::Statement(name, prepared) => drop(self.statements.insert(name, prepared)),
+            Change::Portal(name, bound) => drop(self.portals.insert(name, bound)),
+        }
     }
 }
 
@@ -67,14 +97,14 @@ impl Names {
 #[derive(Debug)]
 pub(super) struct Message {
     pub frame: Frame,
-    /// What a `Parse`, `Bind` or `Execute` is about.
-    about: Option<Arc<Prepared>>,
+    /// What a `Parse`, `Bind`, `Describe` or `Execute` is about.
+    pub about: Option<Bound>,
     change: Option<Change>,
 }
 
 impl Message {
     pub fn statement(&self) -> Option<&Statement> {
-        self.about.as_ref()?.statement()
+        self.about.as_ref()?.prepared.statement()
     }
 }
 
@@ -97,14 +127,15 @@ impl Batch {
             let (about, change) = match frame.tag() {
                 client::PARSE => parsed(&frame, &prepare),
                 client::BIND => bound(&frame, names, &above),
+                client::DESCRIBE => (described(&frame, names, &above), None),
                 client::EXECUTE => (executed(&frame, names, &above), None),
                 _ => (None, None),
             };
             let names_request = match (&about, frame.tag()) {
-                (Some(prepared), client::PARSE) => prepared.request,
-                (Some(prepared), client::EXECUTE) => {
-                    let first = !prepared.executed.load(Ordering::Relaxed);
-                    prepared.request.filter(|_| first)
+                (Some(about), client::PARSE) => about.prepared.request,
+                (Some(about), client::EXECUTE) => {
+                    let first = !about.prepared.executed.load(Ordering::Relaxed);
+                    about.prepared.request.filter(|_| first)
                 }
                 _ => None,
             };
@@ -134,11 +165,11 @@ impl Batch {
 
     /// Comments of what it executes are stale from here on.
     pub fn note_executed(&self) {
-        for prepared in self
+        for about in self
             .executions()
             .filter_map(|message| message.about.as_ref())
         {
-            prepared.executed.store(true, Ordering::Relaxed);
+            about.prepared.executed.store(true, Ordering::Relaxed);
         }
     }
 
@@ -149,7 +180,7 @@ impl Batch {
     }
 }
 
-type Read = (Option<Arc<Prepared>>, Option<Change>);
+type Read = (Option<Bound>, Option<Change>);
 
 fn parsed(frame: &Frame, prepare: impl Fn(&[u8]) -> Prepared) -> Read {
     let Ok(parse) = client::Parse::parse(frame.body()) else {
@@ -157,23 +188,43 @@ fn parsed(frame: &Frame, prepare: impl Fn(&[u8]) -> Prepared) -> Read {
     };
     let prepared = Arc::new(prepare(parse.text));
     let name = Bytes::copy_from_slice(parse.name);
-    let change = Change::Statement(name, Arc::clone(&prepared));
-    (Some(prepared), Some(change))
+    let about = Bound::unbound(&prepared);
+    (Some(about), Some(Change::Statement(name, prepared)))
 }
 
 fn bound(frame: &Frame, below: &Names, above: &Names) -> Read {
     let Ok(bind) = client::BindNames::parse(frame.body()) else {
         return (None, None);
     };
-    let known = above.statements.get(bind.statement);
-    let prepared = known.or_else(|| below.statements.get(bind.statement));
+    let Some(prepared) = statement(bind.statement, below, above) else {
+        return (None, None);
+    };
+    let bound = Bound {
+        prepared: Arc::clone(prepared),
+        formats: client::bind_result_formats(frame.body()).unwrap_or_default(),
+    };
     let portal = Bytes::copy_from_slice(bind.portal);
-    let change = prepared.map(|prepared| Change::Portal(portal, Arc::clone(prepared)));
-    (prepared.cloned(), change)
+    (Some(bound.clone()), Some(Change::Portal(portal, bound)))
 }
 
-fn executed(frame: &Frame, below: &Names, above: &Names) -> Option<Arc<Prepared>> {
-    let (portal, _) = client::parse_execute(frame.body()).ok()?;
-    let known = above.portals.get(portal);
-    known.or_else(|| below.portals.get(portal)).cloned()
+fn described(frame: &Frame, below: &Names, above: &Names) -> Option<Bound> {
+    match Target::parse(frame.body()).ok()? {
+        Target::Statement(name) => statement(name, below, above).map(Bound::unbound),
+        Target::Portal(name) => portal(name, below, above).cloned(),
+    }
+}
+
+fn executed(frame: &Frame, below: &Names, above: &Names) -> Option<Bound> {
+    let (name, _) = client::parse_execute(frame.body()).ok()?;
+    portal(name, below, above).cloned()
+}
+
+fn statement<'a>(name: &[u8], below: &'a Names, above: &'a Names) -> Option<&'a Arc<Prepared>> {
+    let known = above.statements.get(name);
+    known.or_else(|| below.statements.get(name))
+}
+
+fn portal<'a>(name: &[u8], below: &'a Names, above: &'a Names) -> Option<&'a Bound> {
+    let known = above.portals.get(name);
+    known.or_else(|| below.portals.get(name))
 }

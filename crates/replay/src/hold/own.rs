@@ -145,7 +145,10 @@ impl OwnStatements {
         client::sync(bytes);
         for expect in [
             Expect::Bind,
-            Expect::Execute { ordered: false },
+            Expect::Execute {
+                ordered: false,
+                of: None,
+            },
             Expect::Close,
             Expect::Sync,
         ] {

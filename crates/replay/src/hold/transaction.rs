@@ -61,6 +61,8 @@ pub(super) struct Open {
     pub kind: Kind,
     standing: Standing,
     digest: ResultDigest,
+    /// The same of rows as they came.
+    digest_as_sent: ResultDigest,
     shape: ShapeHasher,
     /// Statements sent so far, as hashes of their fingerprints.
     statements: Vec<u64>,
@@ -121,6 +123,7 @@ impl Open {
             kind,
             standing,
             digest: ResultDigest::new(),
+            digest_as_sent: ResultDigest::new(),
             shape: ShapeHasher::new(),
             statements: Vec::new(),
             answered: 0,
@@ -288,14 +291,14 @@ impl Open {
         self.locks.push_back(statement);
     }
 
-    /// The server has answered something.
-    pub fn note_answer(
-        &mut self,
-        tag: u8,
-        body: &[u8],
-        ordered: bool,
-        error: Option<&Fields<'_>>,
-    ) -> Noted {
+    /// The server has answered a row, or something else that counts as one.
+    pub fn note_row(&mut self, ordered: bool, as_sent: &[u8], text_form: &[u8]) {
+        self.digest.row(ordered, text_form);
+        self.digest_as_sent.row(ordered, as_sent);
+    }
+
+    /// The server has answered something else.
+    pub fn note_answer(&mut self, tag: u8, body: &[u8], error: Option<&Fields<'_>>) -> Noted {
         let mut noted = Noted::default();
         // A client that wants no more than some rows has all that it saw with the last of them.
         let is_through = matches!(tag, server::COMMAND_COMPLETE | server::PORTAL_SUSPENDED);
@@ -306,17 +309,16 @@ impl Open {
             noted.took_snapshot = true;
         }
         match (tag, error) {
-            (server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE, _) => {
-                self.digest.row(ordered, body)
-            }
             // An empty query is no statement, so its answer says nothing.
             (server::COMMAND_COMPLETE, _) => {
                 let command = body.strip_suffix(b"\0").unwrap_or(body);
                 self.digest.complete(command);
+                self.digest_as_sent.complete(command);
                 self.last_tag = Bytes::copy_from_slice(command);
             }
             (_, Some(fields)) => {
                 self.digest.error(fields.sqlstate());
+                self.digest_as_sent.error(fields.sqlstate());
                 self.error.get_or_insert_with(|| error_text(body));
             }
             _ => {}
@@ -369,6 +371,7 @@ impl Open {
         Ended {
             shape,
             digest: self.digest.value(),
+            digest_as_sent: self.digest_as_sent.value(),
             rows: self.digest.rows(),
             fate,
             hashes: self.statements,

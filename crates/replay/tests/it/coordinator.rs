@@ -426,6 +426,7 @@ impl Replay {
         let mut ended = Ended {
             shape,
             digest,
+            digest_as_sent: digest,
             rows: 1,
             fate: EndedAs::Committed,
             hashes: Vec::new(),
@@ -433,11 +434,15 @@ impl Replay {
         };
         match how {
             "" => {}
-            "results" => (ended.digest, ended.rows) = (digest + 1000, 2),
+            "results" => {
+                (ended.digest, ended.rows) = (digest + 1000, 2);
+                ended.digest_as_sent = ended.digest;
+            }
             // Those of the recorded transaction with this number.
             "results-of" => {
                 let other = self.recording.transaction(Tx(number_of(rest) as u32));
                 ended.digest = other.digest.0;
+                ended.digest_as_sent = ended.digest;
             }
             "statements" => {
                 ended.shape = ShapeId(99);

@@ -35,6 +35,7 @@ use hindcast_trace::{Id, Isolation, RequestId, SequenceValue};
 use hindcast_wire::Direction;
 use hindcast_wire::Wires;
 use hindcast_wire::sql::ScriptCache;
+use hindcast_wire::text::Settings;
 
 use server::Server;
 
@@ -171,7 +172,7 @@ impl Session {
         };
         Self {
             holder: match running {
-                true => Holder::running(options),
+                true => Holder::running(options, Settings::default()),
                 false => Holder::new(options),
             },
             told: Told {

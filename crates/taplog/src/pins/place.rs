@@ -93,11 +93,13 @@ impl Place {
     }
 }
 
-/// The texts of prepared statements, as hashes, by stream and name. One may take another's place:
-/// then the statement is known by what it is bound to.
+/// The texts of prepared statements, as hashes, by stream and name. One may take another's place
+/// where there are too many: then the statement is known by what it is bound to.
 pub struct Statements([Statement; STATEMENTS]);
 
-const STATEMENTS: usize = 4096;
+const STATEMENTS: usize = 8192;
+/// Places in which a statement may be, one behind the other.
+const PLACES: usize = 16;
 
 struct Statement {
     whose: AtomicU64,
@@ -122,24 +124,33 @@ impl Statements {
         )
     }
 
-    fn place(&self, stream: u64, name: &[u8]) -> (&Statement, u64) {
+    /// Where it may be, and what it is known by: not 0.
+    fn places(&self, stream: u64, name: &[u8]) -> (impl Iterator<Item = &Statement>, u64) {
         let whose = name
             .iter()
             .fold(mixed(1, stream), |hash, &byte| mixed(hash, u64::from(byte)));
-        (&self.0[whose as usize % STATEMENTS], whose)
+        let whose = whose.max(1);
+        let at = move |nth: usize| &self.0[(whose as usize).wrapping_add(nth) % STATEMENTS];
+        ((0..PLACES).map(at), whose)
     }
 
     fn note(&self, stream: u64, name: &[u8], text: u64) {
-        let (statement, whose) = self.place(stream, name);
+        let (mut places, whose) = self.places(stream, name);
+        let first = &self.0[whose as usize % STATEMENTS];
+        let is_free = |place: &&Statement| {
+            let of = place.whose.load(Ordering::Acquire);
+            of == whose || of == 0
+        };
+        let statement = places.find(is_free).unwrap_or(first);
         statement.whose.store(0, Ordering::Relaxed);
         statement.text.store(text, Ordering::Release);
         statement.whose.store(whose, Ordering::Release);
     }
 
     fn text(&self, stream: u64, name: &[u8]) -> Option<u64> {
-        let (statement, whose) = self.place(stream, name);
-        let is_there = statement.whose.load(Ordering::Acquire) == whose;
-        is_there.then(|| statement.text.load(Ordering::Acquire))
+        let (mut places, whose) = self.places(stream, name);
+        let statement = places.find(|place| place.whose.load(Ordering::Acquire) == whose)?;
+        Some(statement.text.load(Ordering::Acquire))
     }
 }
 

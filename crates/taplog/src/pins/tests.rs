@@ -321,6 +321,27 @@ fn work_apart_from_a_request_has_readings_of_its_own() {
     assert_eq!(pins.read_again(3, Reads::Instant, 0, 0), Some(4));
 }
 
+#[test]
+fn many_statements_are_known_at_a_time() {
+    let message = |kind: u8, body: String| {
+        let length = (body.len() as u32 + 4).to_be_bytes();
+        [&[kind][..], &length, body.as_bytes()].concat()
+    };
+    let known = Statements::new();
+    let names = || (0..20u64).flat_map(|stream| (0..100).map(move |nth| (stream, nth)));
+    for (stream, nth) in names() {
+        let parse = message(b'P', format!("S_{nth}\0SELECT 1\0"));
+        assert_eq!(Place::behind(&parse, stream, &known), None);
+    }
+    let expected = behind(&message(b'Q', "SELECT 1\0".to_owned()));
+    let places = names().map(|(stream, nth)| {
+        let bind = message(b'B', format!("\0S_{nth}\0its values"));
+        Place::behind(&bind, stream, &known)
+    });
+    let others = places.filter(|place| *place != Some(expected)).count();
+    assert_eq!(others, 0);
+}
+
 /// A library reads the seconds once more, or once less, than originally.
 #[test]
 fn seconds_and_instants_have_an_order_each() {

@@ -234,6 +234,15 @@ impl Formats {
         }
     }
 
+    /// Whether values of any column come in binary, as far as it is known.
+    pub fn has_binary(&self) -> bool {
+        match self {
+            Self::Text | Self::Unknown => false,
+            Self::All(format) => *format == 1,
+            Self::Each(formats) => formats.contains(&1),
+        }
+    }
+
     pub fn of(&self, column: usize) -> u16 {
         match self {
             Self::Text => 0,

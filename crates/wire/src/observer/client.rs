@@ -284,12 +284,10 @@ impl ClientSide {
         if let Some(statement) = statement {
             self.errands_before(Some(statement), tracker, &note)?;
             self.ask_before(statement, false, tracker, &note)?;
-            if statement.may_show_drawn() {
-                formats = match piece.is_whole() {
-                    true => frontend::bind_result_formats(piece.body())?,
-                    false => Formats::Unknown,
-                };
-            }
+            formats = match piece.is_whole() {
+                true => frontend::bind_result_formats(piece.body())?,
+                false => Formats::Unknown,
+            };
         }
         self.enter_batch(tracker);
         self.check(statement);

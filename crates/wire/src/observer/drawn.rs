@@ -29,11 +29,20 @@ enum DrawnFrom {
 impl ServerSide {
     pub(super) fn row(&mut self, piece: Piece<'_>, ordered: bool) {
         let Some(open) = &mut self.open else { return };
-        if piece.last {
-            open.digest.row(ordered, piece.body());
-        } else {
-            self.hasher.part(piece.body());
-            self.parts = Parts::Row { ordered };
+        match piece.last {
+            true => {
+                let row = self.text_form.row(piece.body(), &self.settings);
+                open.digest.row(ordered, row);
+            }
+            false if self.text_form.converts() => {
+                self.collected.clear();
+                self.collected.extend_from_slice(piece.body());
+                self.parts = Parts::Collected { ordered };
+            }
+            false => {
+                self.hasher.part(piece.body());
+                self.parts = Parts::Row { ordered };
+            }
         }
         if piece.tag != backend::DATA_ROW || self.drawn_columns.is_empty() {
             return;
@@ -57,6 +66,32 @@ impl ServerSide {
                     }
                 }
             }
+        }
+    }
+
+    /// A later part of a row.
+    pub(super) fn part_of_row(&mut self, piece: Piece<'_>, ordered: bool) {
+        self.hasher.part(piece.bytes);
+        if piece.last {
+            let hash = self.hasher.finish();
+            if let Some(open) = &mut self.open {
+                open.digest.row_hash(ordered, hash);
+            }
+        }
+    }
+
+    /// A later part of a row that is converted, unless it gets too long.
+    pub(super) fn collect(&mut self, piece: Piece<'_>, ordered: bool) {
+        self.collected.extend_from_slice(piece.bytes);
+        if piece.last {
+            let collected = std::mem::take(&mut self.collected);
+            let row = self.text_form.row(&collected, &self.settings);
+            if let Some(open) = &mut self.open {
+                open.digest.row(ordered, row);
+            }
+        } else if self.collected.len() > limits::CONVERTED_ROW_BYTES_MAX {
+            self.hasher.part(&std::mem::take(&mut self.collected));
+            self.parts = Parts::Row { ordered };
         }
     }
 

@@ -7,7 +7,7 @@ use hindcast_model::{Micros, Outcome, RequestId, Traceparent};
 use super::bracket::Bracket;
 use super::client::{ClientSide, client_position};
 use super::drawn::DrawnColumn;
-use super::note::{FUNCTION_CALL, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
+use super::note::{FUNCTION_CALL, Known, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
 use super::observed::{Context, Event, ObserverOptions, Problem};
 use super::transaction::Open;
 use crate::Status;
@@ -15,6 +15,7 @@ use crate::digest::RowHasher;
 use crate::frame::{Cursor, Direction, Piece};
 use crate::message::backend::{self, Fields};
 use crate::sql::{Encoding, Kind, PositionMap, Statement};
+use crate::text::{Settings, TextForm};
 use crate::tracker::{Owner, Role, Sent, Tracker};
 
 type Outstanding = Tracker<Note, StatementNote>;
@@ -62,6 +63,9 @@ pub(super) struct ServerSide {
     ordered: bool,
     /// Columns of its rows that show what the server drew, in order.
     pub(super) drawn_columns: Vec<DrawnColumn>,
+    /// How its rows become text, and the settings of the session that this depends on.
+    pub(super) text_form: TextForm,
+    pub(super) settings: Settings,
     /// The rows that come answer an ask of ours within the client's text.
     swallowing: bool,
     /// Asks of the `Query` in front that were answered.
@@ -72,6 +76,8 @@ pub(super) struct ServerSide {
     /// What the parts of a long message are.
     pub(super) parts: Parts,
     pub(super) hasher: RowHasher,
+    /// A row that comes in parts, to be brought into its text form.
+    pub(super) collected: Vec<u8>,
     /// The request that the session's application name names.
     application: Option<RequestId>,
     pub(super) process_id: u32,
@@ -87,7 +93,13 @@ pub(super) struct ServerSide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parts {
     Forward,
-    Row { ordered: bool },
+    Row {
+        ordered: bool,
+    },
+    /// Of a row that is brought into its text form when it is whole.
+    Collected {
+        ordered: bool,
+    },
     Swallow,
 }
 
@@ -111,11 +123,14 @@ impl ServerSide {
             within_statement: false,
             ordered: false,
             drawn_columns: Vec::new(),
+            text_form: TextForm::default(),
+            settings: Settings::default(),
             swallowing: false,
             asks_answered: 0,
             held: None,
             parts: Parts::Forward,
             hasher: RowHasher::new(),
+            collected: Vec::new(),
             application: None,
             process_id: 0,
             cancel_key: Bytes::new(),
@@ -181,15 +196,8 @@ impl ServerSide {
         match self.parts {
             Parts::Swallow => return Passage::Swallow,
             Parts::Forward => {}
-            Parts::Row { ordered } => {
-                self.hasher.part(piece.bytes);
-                if piece.last {
-                    let hash = self.hasher.finish();
-                    if let Some(open) = &mut self.open {
-                        open.digest.row_hash(ordered, hash);
-                    }
-                }
-            }
+            Parts::Row { ordered } => self.part_of_row(piece, ordered),
+            Parts::Collected { ordered } => self.collect(piece, ordered),
         }
         Passage::Forward
     }
@@ -245,6 +253,7 @@ impl ServerSide {
         if self.started && matches!(name, b"standard_conforming_strings" | b"client_encoding") {
             client.dialect_changes = true;
         }
+        self.settings.note(name, value);
         match name {
             b"standard_conforming_strings" => client.dialect.standard_strings = value != b"off",
             b"client_encoding" => client.dialect.encoding = Encoding::named(value),
@@ -305,7 +314,7 @@ impl ServerSide {
                 if let Some(done) = &done
                     && piece.tag == backend::ROW_DESCRIPTION
                     && let Some(prepared) = &done.prepared
-                    && prepared.statement().is_some_and(Statement::may_show_drawn)
+                    && keeps_description(done, prepared)
                 {
                     prepared.describe(piece.body());
                 }
@@ -476,6 +485,7 @@ impl ServerSide {
         self.ordered = statement.ordered;
         self.empties_on_commit |= statement.empties_on_commit;
         self.drawn_columns.clear();
+        self.text_form.clear();
         if self.open.is_none() {
             self.open(pending.payload.at);
             if self.index > 0
@@ -500,7 +510,10 @@ impl ServerSide {
             && let Some(prepared) = &pending.prepared
             && let Some(description) = prepared.row_description()
         {
-            self.find_drawn(statement, description, &pending.formats, cx, events);
+            self.text_form.begin(description, &pending.formats);
+            if statement.may_show_drawn() {
+                self.find_drawn(statement, description, &pending.formats, cx, events);
+            }
         }
     }
 
@@ -701,6 +714,21 @@ impl ServerSide {
         backend::error_fields(&mut self.replaced, piece.tag, fields);
         Passage::Replace
     }
+}
+
+/// Whether the description of a statement's rows may be of use when it is executed: it may show
+/// values of sequences, or rows may come in binary. A statement that has a name, or is described
+/// before it is bound, may be executed again without being described.
+fn keeps_description(done: &Tracked, prepared: &Known) -> bool {
+    let shows_sequences = || {
+        let statement = prepared.statement();
+        statement.is_some_and(Statement::may_show_drawn)
+    };
+    prepared.row_description().is_none()
+        && (!prepared.name.is_empty()
+            || done.sent == Sent::DescribeStatement
+            || done.formats.has_binary()
+            || shows_sequences())
 }
 
 /// How a transaction ended, if this statement ended it. The server's word counts, not our reading

@@ -333,6 +333,8 @@ impl Open {
                 frontend::close(&mut bytes, Target::Statement(&prepared.name));
             }
             prepared.parse_message()?.build(&mut bytes);
+            // Who runs them again has to know of which types its rows are.
+            frontend::describe(&mut bytes, Target::Statement(&prepared.name));
         }
         if !self.uses.is_empty() {
             // A batch of its own: what follows may begin a block, and that must come before any

@@ -194,9 +194,14 @@ impl<T, S> Tracker<T, S> {
             Target::Statement(_) => Sent::DescribeStatement,
             Target::Portal(_) => Sent::DescribePortal,
         };
+        let formats = match target {
+            Target::Statement(_) => None,
+            Target::Portal(name) => self.portal(name).map(|portal| portal.formats.clone()),
+        };
         let pending = self.pending_of(sent, payload);
         self.push(Pending {
             prepared: self.names.target(target),
+            formats: formats.unwrap_or_default(),
             ..pending
         })
     }

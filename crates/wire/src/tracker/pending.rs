@@ -51,7 +51,7 @@ pub struct Pending<T, S> {
     pub payload: T,
     /// What it prepared, describes, binds, executes or closed.
     pub prepared: Option<Arc<Prepared<S>>>,
-    /// Result formats of an `Execute`.
+    /// Result formats of an `Execute`, and of the description of a portal.
     pub formats: Formats,
     /// What a `Parse` replaced.
     pub(super) replaced: Option<Arc<Prepared<S>>>,

@@ -6,4 +6,5 @@ mod kept;
 mod scenarios;
 mod server;
 mod support;
+mod text;
 mod unasked;

@@ -82,7 +82,11 @@ impl Wire {
         lines
             .iter()
             .for_each(|line| crate::support::client(line, &mut bytes));
-        self.stream.write_all(&bytes).unwrap();
+        self.send_bytes(&bytes);
+    }
+
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
     }
 
     /// Messages up to and including the `count`th ReadyForQuery.
