@@ -6,6 +6,8 @@ module HindcastTurns
   NOBODY = ("\0" * 8).b.freeze
   # Bytes of a key.
   KEY = 32
+  # How many connections a pool has to have room for; 0: as many as the service wants.
+  CONNECTIONS = ENV["HINDCAST_POOL"].to_i
   # Of a thread: the request that it works on, and the generator that this has there.
   Turn = Struct.new(:request, :generator)
 
@@ -68,6 +70,35 @@ module HindcastTurns
   module Executor
     def post(*arguments, &task)
       super(*arguments, &HindcastTurns.handed_over(task))
+    end
+  end
+
+  # Of those pools: in a replay tasks begin in another order, and one that must end first may be
+  # behind those that wait for it. So each has a thread. A pool of one thread is there for the order.
+  module Threads
+    private
+
+    def ns_add_busy_worker
+      @max_length = self.class::DEFAULT_MAX_POOL_SIZE if CONNECTIONS > 0 && @max_length > 1
+      super
+    end
+  end
+
+  # Of Rails' pools of connections: in a replay more requests may hold one and wait than originally,
+  # and what they wait for needs one.
+  module Connections
+    def checkout(*)
+      @size = [@size, CONNECTIONS].max
+      super
+    end
+  end
+
+  # Of Puma's threads, likewise: one of its processes has read a request, and all of its threads wait
+  # for what that does.
+  module Workers
+    def <<(work)
+      @max = [@max, CONNECTIONS].max
+      super
     end
   end
 
@@ -147,6 +178,10 @@ module HindcastTurns
     def pin_libraries
       if defined?(::Concurrent::RubyExecutorService)
         ::Concurrent::RubyExecutorService.prepend(Executor)
+        ::Concurrent::RubyThreadPoolExecutor.prepend(Threads)
+      end
+      if defined?(::ActiveRecord::ConnectionAdapters::ConnectionPool)
+        ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Connections)
       end
       if defined?(::ActiveSupport::Notifications::Instrumenter)
         ::ActiveSupport::Notifications::Instrumenter.prepend(Instrumenter)
@@ -210,6 +245,7 @@ module HindcastTurns
         if HindcastTurns.begin
           HindcastTurns.pin
           ::Puma::Server.prepend(Server)
+          ::Puma::ThreadPool.prepend(Workers)
         end
       end
     end
