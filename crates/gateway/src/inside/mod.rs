@@ -26,6 +26,7 @@ mod fastcgi;
 mod gates;
 mod host;
 mod http1;
+mod late;
 mod merge;
 mod outbound;
 mod readings;
@@ -52,6 +53,7 @@ use conversion::Conversion;
 pub use gates::{Gates, address_of, redirect, socket_folder, system_address};
 use host::{Claims, Counters, Host};
 pub use host::{Numbers, Seen};
+use late::Late;
 use readings::Readings;
 pub use sessions::{Session, Sessions};
 
@@ -227,6 +229,7 @@ impl Converter {
             claims: Claims::default(),
             readings: Readings::default(),
             calls: Calls::default(),
+            late: Late::default(),
         };
         Self {
             streams: Streams::new(host),
