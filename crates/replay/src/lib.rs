@@ -32,6 +32,7 @@ mod blockers;
 mod cgi;
 pub mod changes;
 mod clients;
+pub mod clock;
 pub mod compare;
 mod connect;
 pub mod coordinator;

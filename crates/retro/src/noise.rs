@@ -16,9 +16,8 @@
 
 use std::fmt;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime};
+pub use hindcast_replay::clock::Window;
 use hindcast_state::{Column, RowText};
-use hindcast_trace::Micros;
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -40,137 +39,6 @@ impl fmt::Display for Noise {
             Self::Random => "randomness",
         })
     }
-}
-
-/// When the original ran and when the changed code ran, by the wall clock. A value that moved from
-/// the one to the other came from a clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Up to the moment that the original final state shows.
-    pub original: (Micros, Micros),
-    pub run: (Micros, Micros),
-    /// When the original was replayed, if its final state comes from that.
-    pub replayed: Option<(Micros, Micros)>,
-}
-
-/// Clocks of several machines agree to this, and times written in whole seconds are this much in
-/// the past.
-const SLACK: Micros = 2_000_000;
-const QUARTER: Micros = 15 * 60 * 1_000_000;
-const DAY: Micros = 24 * 3600 * 1_000_000;
-
-impl Window {
-    /// Whether both lie, at least in part, when they must for the difference to come from a clock.
-    fn moved(&self, before: Time, after: Time) -> bool {
-        self.is_of_original(before) && after.overlaps(self.run)
-    }
-
-    fn is_of_original(&self, time: Time) -> bool {
-        time.overlaps(self.original) || self.replayed.is_some_and(|period| time.overlaps(period))
-    }
-
-    fn is_of_either(&self, time: Time) -> bool {
-        self.is_of_original(time) || time.overlaps(self.run)
-    }
-
-    /// How far the clock on the wall may be from UTC where a time was written without a zone;
-    /// always just 0 if it was written with one.
-    fn shifts(zoned: bool) -> impl Iterator<Item = Micros> {
-        let range = if zoned { 0..=0 } else { -56..=48 };
-        range.map(|quarters| quarters * QUARTER)
-    }
-
-    fn texts_moved(&self, before: &str, after: &str) -> bool {
-        let (Some((before, zoned)), Some((after, also))) = (parse_time(before), parse_time(after))
-        else {
-            return false;
-        };
-        zoned == also
-            && Self::shifts(zoned).any(|shift| self.moved(before.shift(shift), after.shift(shift)))
-    }
-
-    fn text_is_of_either(&self, text: &str) -> bool {
-        parse_time(text).is_some_and(|(time, zoned)| {
-            Self::shifts(zoned).any(|shift| self.is_of_either(time.shift(shift)))
-        })
-    }
-
-    fn epochs_moved(&self, before: f64, after: f64) -> bool {
-        epochs(before)
-            .zip(epochs(after))
-            .any(|(b, a)| self.moved(b, a))
-    }
-
-    fn epoch_is_of_either(&self, value: f64) -> bool {
-        epochs(value).any(|time| self.is_of_either(time))
-    }
-}
-
-/// A moment, or a day.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Time {
-    from: Micros,
-    to: Micros,
-}
-
-impl Time {
-    fn shift(self, by: Micros) -> Self {
-        Self {
-            from: self.from.saturating_add(by),
-            to: self.to.saturating_add(by),
-        }
-    }
-
-    fn overlaps(self, (from, to): (Micros, Micros)) -> bool {
-        self.from <= to.saturating_add(SLACK) && self.to >= from.saturating_sub(SLACK)
-    }
-}
-
-/// A number as seconds, milliseconds, microseconds and nanoseconds since the epoch.
-fn epochs(value: f64) -> impl Iterator<Item = Time> {
-    [1e6, 1e3, 1.0, 1e-3].into_iter().map(move |unit| {
-        // A float that is out of range becomes the nearest integer, which is no time that is asked
-        // for.
-        let at = (value * unit) as Micros;
-        Time { from: at, to: at }
-    })
-}
-
-/// The time that a whole text is, and whether it says its zone: as Postgres, ISO 8601, RFC 3339 and
-/// HTTP write it.
-fn parse_time(text: &str) -> Option<(Time, bool)> {
-    // Almost no text is a time, and parsing is slow.
-    if !(10..=40).contains(&text.len()) {
-        return None;
-    }
-    let at = |micros: Micros| Time {
-        from: micros,
-        to: micros,
-    };
-    if text.as_bytes()[0].is_ascii_alphabetic() {
-        let time = DateTime::parse_from_rfc2822(text).ok()?;
-        return Some((at(time.timestamp_micros()), true));
-    }
-    if !text.as_bytes()[..4].iter().all(u8::is_ascii_digit) || text.as_bytes()[4] != b'-' {
-        return None;
-    }
-    if text.len() == 10 {
-        let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?;
-        let from = day.and_hms_opt(0, 0, 0)?.and_utc().timestamp_micros();
-        let to = from + DAY - 1;
-        return Some((Time { from, to }, false));
-    }
-    for format in ["%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f%#z"] {
-        if let Ok(time) = DateTime::parse_from_str(text, format) {
-            return Some((at(time.timestamp_micros()), true));
-        }
-    }
-    for format in ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f"] {
-        if let Ok(time) = NaiveDateTime::parse_from_str(text, format) {
-            return Some((at(time.and_utc().timestamp_micros()), false));
-        }
-    }
-    None
 }
 
 /// Knows which numbers are others now because a sequence gave out others.
@@ -447,6 +315,7 @@ pub fn in_change(
 
 #[cfg(test)]
 mod tests {
+    use hindcast_replay::clock::parse_time;
     use serde_json::json;
 
     use super::*;

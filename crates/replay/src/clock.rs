@@ -1,0 +1,250 @@
+//! Times that moved from one run to another: what a service reads from a clock that nobody pins.
+//!
+//! A value is such a time only if it was one when the original ran, and is one now; see [`Window`].
+
+use std::sync::LazyLock;
+
+use chrono::{DateTime, NaiveDate, NaiveDateTime};
+use hindcast_trace::Micros;
+use regex::bytes::Regex;
+
+/// When the original ran and when the changed code ran, by the wall clock. A value that moved from
+/// the one to the other came from a clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Up to the moment that the original final state shows.
+    pub original: (Micros, Micros),
+    pub run: (Micros, Micros),
+    /// When the original was replayed, if its final state comes from that.
+    pub replayed: Option<(Micros, Micros)>,
+}
+
+/// Clocks of several machines agree to this, and times written in whole seconds are this much in
+/// the past.
+const SLACK: Micros = 2_000_000;
+const QUARTER: Micros = 15 * 60 * 1_000_000;
+const DAY: Micros = 24 * 3600 * 1_000_000;
+
+impl Window {
+    /// Whether both lie, at least in part, when they must for the difference to come from a clock.
+    pub fn moved(&self, before: Time, after: Time) -> bool {
+        self.is_of_original(before) && after.overlaps(self.run)
+    }
+
+    pub fn is_of_original(&self, time: Time) -> bool {
+        time.overlaps(self.original) || self.replayed.is_some_and(|period| time.overlaps(period))
+    }
+
+    pub fn is_of_either(&self, time: Time) -> bool {
+        self.is_of_original(time) || time.overlaps(self.run)
+    }
+
+    /// How far the clock on the wall may be from UTC where a time was written without a zone;
+    /// always just 0 if it was written with one.
+    fn shifts(zoned: bool) -> impl Iterator<Item = Micros> {
+        let range = if zoned { 0..=0 } else { -56..=48 };
+        range.map(|quarters| quarters * QUARTER)
+    }
+
+    pub fn texts_moved(&self, before: &str, after: &str) -> bool {
+        let (Some((before, zoned)), Some((after, also))) = (parse_time(before), parse_time(after))
+        else {
+            return false;
+        };
+        zoned == also
+            && Self::shifts(zoned).any(|shift| self.moved(before.shift(shift), after.shift(shift)))
+    }
+
+    pub fn text_is_of_either(&self, text: &str) -> bool {
+        parse_time(text).is_some_and(|(time, zoned)| {
+            Self::shifts(zoned).any(|shift| self.is_of_either(time.shift(shift)))
+        })
+    }
+
+    pub fn epochs_moved(&self, before: f64, after: f64) -> bool {
+        epochs(before)
+            .zip(epochs(after))
+            .any(|(b, a)| self.moved(b, a))
+    }
+
+    pub fn epoch_is_of_either(&self, value: f64) -> bool {
+        epochs(value).any(|time| self.is_of_either(time))
+    }
+}
+
+/// A moment, or a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time {
+    pub from: Micros,
+    pub to: Micros,
+}
+
+impl Time {
+    fn shift(self, by: Micros) -> Self {
+        Self {
+            from: self.from.saturating_add(by),
+            to: self.to.saturating_add(by),
+        }
+    }
+
+    fn overlaps(self, (from, to): (Micros, Micros)) -> bool {
+        self.from <= to.saturating_add(SLACK) && self.to >= from.saturating_sub(SLACK)
+    }
+}
+
+/// A number as seconds, milliseconds, microseconds and nanoseconds since the epoch.
+pub fn epochs(value: f64) -> impl Iterator<Item = Time> {
+    [1e6, 1e3, 1.0, 1e-3].into_iter().map(move |unit| {
+        // A float that is out of range becomes the nearest integer, which is no time that is asked
+        // for.
+        let at = (value * unit) as Micros;
+        Time { from: at, to: at }
+    })
+}
+
+/// The time that a whole text is, and whether it says its zone: as Postgres, ISO 8601, RFC 3339 and
+/// HTTP write it.
+pub fn parse_time(text: &str) -> Option<(Time, bool)> {
+    // Almost no text is a time, and parsing is slow.
+    if !(10..=40).contains(&text.len()) {
+        return None;
+    }
+    let at = |micros: Micros| Time {
+        from: micros,
+        to: micros,
+    };
+    if text.as_bytes()[0].is_ascii_alphabetic() {
+        let time = DateTime::parse_from_rfc2822(text).ok()?;
+        return Some((at(time.timestamp_micros()), true));
+    }
+    if !text.as_bytes()[..4].iter().all(u8::is_ascii_digit) || text.as_bytes()[4] != b'-' {
+        return None;
+    }
+    if text.len() == 10 {
+        let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?;
+        let from = day.and_hms_opt(0, 0, 0)?.and_utc().timestamp_micros();
+        let to = from + DAY - 1;
+        return Some((Time { from, to }, false));
+    }
+    for format in ["%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f%#z"] {
+        if let Ok(time) = DateTime::parse_from_str(text, format) {
+            return Some((at(time.timestamp_micros()), true));
+        }
+    }
+    for format in ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f"] {
+        if let Ok(time) = NaiveDateTime::parse_from_str(text, format) {
+            return Some((at(time.and_utc().timestamp_micros()), false));
+        }
+    }
+    None
+}
+
+/// What may be a time in a text: as Postgres, ISO 8601, RFC 3339 and HTTP write it, or since the
+/// epoch in seconds, milliseconds, microseconds or nanoseconds.
+static TIMES: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?x-u)
+        \d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d(?::?\d\d)?)?
+        |(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),\ \d\d[\ -][A-Z][a-z][a-z][\ -]\d{4}\ \d\d:\d\d:\d\d\ GMT
+        |\b1\d{9}(?:\d{3}|\d{6}|\d{9})?\b",
+    )
+    .expect("it is a regular expression")
+});
+
+/// The times in a text, each with where it is.
+pub fn times_in(text: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, Time)> {
+    TIMES.find_iter(text).filter_map(|found| {
+        let written = std::str::from_utf8(found.as_bytes()).ok()?;
+        let time = match written.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => since_epoch(written)?,
+            false => parse_time(written)?.0,
+        };
+        Some((found.range(), time))
+    })
+}
+
+fn since_epoch(digits: &str) -> Option<Time> {
+    let unit = 10f64.powi(16 - digits.len() as i32);
+    let at = (digits.parse::<f64>().ok()? * unit) as Micros;
+    Some(Time { from: at, to: at })
+}
+
+impl Window {
+    /// Whether a time may be another one because the clock is: it lay in the original run and lies
+    /// in this one, or as long behind a moment of this run as it lay behind one of the original.
+    fn is_clock(&self, before: Time, after: Time) -> bool {
+        let behind = |time: Time, run: (Micros, Micros)| (time.from - run.1, time.from - run.0);
+        let (was, is) = (behind(before, self.original), behind(after, self.run));
+        was.0 <= is.1 + SLACK && is.0 <= was.1 + SLACK
+    }
+
+    /// How many times differ in two texts that are the same but for such times; `None` if they
+    /// differ in anything else.
+    pub fn differ_by_clock(&self, before: &[u8], after: &[u8]) -> Option<usize> {
+        let (mut at, mut other_at, mut moved) = (0, 0, 0);
+        let both = times_in(before).zip(times_in(after));
+        for ((range, time), (other_range, other)) in both {
+            let (was, is) = (&before[range.clone()], &after[other_range.clone()]);
+            if before[at..range.start] != after[other_at..other_range.start] {
+                return None;
+            }
+            if was != is {
+                if !self.is_clock(time, other) {
+                    return None;
+                }
+                moved += 1;
+            }
+            (at, other_at) = (range.end, other_range.end);
+        }
+        (before[at..] == after[other_at..]).then_some(moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(before: &str, after: &str) -> Option<usize> {
+        let at = |text: &str| parse_time(text).unwrap().0.from;
+        let window = Window {
+            original: (at("2024-05-01T12:00:00Z"), at("2024-05-01T12:10:00Z")),
+            run: (at("2024-06-03T09:00:00Z"), at("2024-06-03T09:05:00Z")),
+            replayed: None,
+        };
+        window.differ_by_clock(before.as_bytes(), after.as_bytes())
+    }
+
+    #[test]
+    fn texts_that_differ_by_the_clock_do_not_differ() {
+        let page = |time: &str, n: u32| format!("<p>written {time}</p><b>{n}</b>");
+        let (then, now) = ("2024-05-01 12:03:04.5+00", "2024-06-03 09:01:02.25+00");
+        assert_eq!(moved(&page(then, 1), &page(now, 1)), Some(1));
+        assert_eq!(moved(&page(then, 1), &page(then, 1)), Some(0));
+        assert_eq!(moved(&page(then, 1), &page(now, 2)), None);
+        assert_eq!(
+            moved(&page(then, 1), &page("2031-01-01 00:00:01+00", 1)),
+            None
+        );
+        assert_eq!(
+            moved("{\"exp\":1714565284}", "{\"exp\":1717405262}"),
+            Some(1)
+        );
+        assert_eq!(
+            moved("{\"n\":1714565284}", "{\"n\":1717405262,\"m\":1}"),
+            None
+        );
+    }
+
+    /// A day from then, and a day from now.
+    #[test]
+    fn what_expires_as_much_later_does_not_differ() {
+        let cookie = |time: &str| format!("a=b; Path=/; Expires={time}; HttpOnly");
+        let (then, now) = (
+            "Thu, 02 May 2024 12:10:00 GMT",
+            "Tue, 04 Jun 2024 09:05:01 GMT",
+        );
+        assert_eq!(moved(&cookie(then), &cookie(now)), Some(1));
+        let later = "Wed, 05 Jun 2024 09:05:01 GMT";
+        assert_eq!(moved(&cookie(then), &cookie(later)), None);
+    }
+}
