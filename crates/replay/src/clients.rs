@@ -3,12 +3,12 @@
 //! Services keep sessions in their memory: what a client's request sees there, the client's earlier
 //! requests have put there, and no transaction says so. So a request is sent after those that were
 //! answered, before it arrived, to the same client. A client is known by its cookies: by those that
-//! it sent, and those that it was given.
+//! it sent, and those that it was given. Where values are learned (`learned`), also by those.
 //!
 //! That makes no request wait for one behind it in the line: what was answered before another
 //! arrived has first used the database before the other did.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hindcast_model::Micros;
 use hindcast_order::Request;
@@ -25,28 +25,39 @@ pub struct Clients {
 struct InFlight {
     answered: Micros,
     identities: Vec<Vec<u8>>,
+    /// What the answer gives that a later request may carry; hashes.
+    given: Vec<u64>,
 }
 
 type Headers = [(String, Vec<u8>)];
 
 impl Clients {
-    /// Whether a request with these headers, which arrived then, is to wait for another.
-    pub fn must_wait(&self, arrived: Micros, headers: &Headers) -> bool {
-        let mut before = self
-            .in_flight
-            .values()
-            .filter(|one| one.answered <= arrived);
+    /// Whether a request with these headers, which arrived then and carries that, is to wait for
+    /// another. Who carries what another was given has its answer, even if the recorder noted its
+    /// end a little later.
+    pub fn must_wait(&self, arrived: Micros, headers: &Headers, carried: &HashSet<u64>) -> bool {
         let own: Vec<_> = identities(headers).collect();
         let is_own = |identity: &Vec<u8>| own.contains(&identity.as_slice());
-        before.any(|one| one.identities.iter().any(is_own))
+        self.in_flight.values().any(|one| {
+            let was_given = one.given.iter().any(|value| carried.contains(value));
+            was_given || one.answered <= arrived && one.identities.iter().any(is_own)
+        })
     }
 
-    /// It is sent again. `answered`: when it was answered, by a response with these headers.
-    pub fn sent(&mut self, request: Request, headers: &Headers, answered: Micros, by: &Headers) {
+    /// It is sent again. `answered`: when it was answered, by a response with these headers that
+    /// gives this.
+    pub fn sent(
+        &mut self,
+        request: Request,
+        headers: &Headers,
+        answered: Micros,
+        (by, given): (&Headers, Vec<u64>),
+    ) {
         let both = identities(headers).chain(identities(by));
         let one = InFlight {
             answered,
             identities: both.map(<[u8]>::to_vec).collect(),
+            given,
         };
         self.in_flight.insert(request, one);
     }
@@ -57,7 +68,7 @@ impl Clients {
 }
 
 /// Cookies, each with its name, that say who a client is.
-fn identities(headers: &Headers) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn identities(headers: &Headers) -> impl Iterator<Item = &[u8]> {
     headers.iter().flat_map(|(name, value)| {
         let cookies = match name.to_ascii_lowercase().as_str() {
             "cookie" => usize::MAX,
@@ -85,8 +96,9 @@ mod tests {
     fn waits(sent: &str, given: &str, arrived: i64, other: &str) -> bool {
         let mut clients = Clients::default();
         let given = headers("Set-Cookie", given);
-        clients.sent(Request(0), &headers("cookie", sent), 10, &given);
-        clients.must_wait(arrived, &headers("cookie", other))
+        let given = (&given[..], Vec::new());
+        clients.sent(Request(0), &headers("cookie", sent), 10, given);
+        clients.must_wait(arrived, &headers("cookie", other), &HashSet::new())
     }
 
     #[test]
@@ -106,11 +118,21 @@ mod tests {
     }
 
     #[test]
+    fn who_carries_what_was_given_waits_for_that() {
+        let mut clients = Clients::default();
+        clients.sent(Request(0), &[], 10, (&[], vec![7, 8]));
+        let waits =
+            |carried: &[u64]| clients.must_wait(10, &[], &carried.iter().copied().collect());
+        assert!(waits(&[1, 8]));
+        assert!(!waits(&[1, 2]));
+    }
+
+    #[test]
     fn nobody_waits_for_what_has_ended() {
         let session = headers("cookie", "SESSION=0123456789abcdef");
         let mut clients = Clients::default();
-        clients.sent(Request(0), &session, 10, &[]);
+        clients.sent(Request(0), &session, 10, (&[], Vec::new()));
         clients.ended(Request(0));
-        assert!(!clients.must_wait(10, &session));
+        assert!(!clients.must_wait(10, &session, &HashSet::new()));
     }
 }

@@ -12,6 +12,7 @@
 
 mod changed;
 mod moved;
+mod unexplained;
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;
@@ -29,6 +30,8 @@ use crate::shapes::Shapes;
 use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking, Opening, Stop, Stopped};
 use crate::verdict::{Divergence, DivergenceKind, Position};
 use moved::Moved;
+pub use unexplained::Pending;
+use unexplained::Unexplained;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -68,6 +71,7 @@ pub struct Coordinator {
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
     moved: Moved,
+    unexplained: Unexplained,
     /// By request: the service has begun a transaction of it. What is left out has no part in it.
     begun: Vec<bool>,
     /// By request: how many of its transactions, from the first on, are claimed. Only grows.
@@ -156,6 +160,7 @@ impl Coordinator {
         Self {
             claimed: vec![false; recording.transactions.len()],
             moved: Moved::default(),
+            unexplained: Unexplained::default(),
             begun: vec![false; recording.requests.len()],
             claimed_up_to: vec![0; recording.requests.len()],
             ended: vec![false; recording.requests.len()],
@@ -587,6 +592,10 @@ impl Coordinator {
                 }
             }
             EndedAs::Committed if !ended.is_answered(recorded.digest) => {
+                if self.leave_open(tx, ended) {
+                    return;
+                }
+                let recorded = self.recording.transaction(tx);
                 DivergenceKind::OtherResults {
                     expected_rows: recorded.rows,
                     actual_rows: ended.rows,

@@ -79,7 +79,7 @@ pub async fn run(
 
     let monitor = &shared.monitor;
     let final_state =
-        compare_final_state(&trace, &plan, &options, &connector, complete, monitor).await?;
+        compare_final_state(&trace, &plan, &options, &connector, complete, &shared).await?;
     let first = monitor.with(|coordinator| coordinator.divergences().next().cloned());
     let ghosts = monitor.with(|coordinator| coordinator.counts().ghosts > 0);
     let cause = first.and_then(|first| compare.redacted.cause(&first, ghosts));
@@ -289,7 +289,7 @@ async fn compare_final_state(
     options: &ReplayOptions,
     connector: &Connector,
     complete: bool,
-    monitor: &Monitor,
+    shared: &Shared,
 ) -> Result<FinalState, ReplayError> {
     let not = |reason| Ok(FinalState::NotCompared { reason });
     let Some(expected) = trace.final_state() else {
@@ -308,8 +308,24 @@ async fn compare_final_state(
         Some(url) => Some(Client::connect(url, &named).await?),
         None => None,
     };
-    let mut differs = false;
+    let (mut differs, mut drawn) = (false, Vec::new());
     for (table, expected, actual) in differing_tables(&expected.tables, &actual) {
+        let both = expected.zip(actual).zip(shared.learned.as_ref());
+        if let Some(((expected, actual), learned)) = both
+            && expected.rows == actual.rows
+        {
+            let rows = Redacted::rows(trace, &ours, table).await?;
+            let restored = rows
+                .restored(&ours, &|row| learned.restored_text(row))
+                .await?;
+            if restored == expected.digest {
+                continue;
+            }
+            if rows.any(|row| learned.holds_drawn(row.as_bytes())) {
+                drawn.push(table.to_owned());
+                continue;
+            }
+        }
         differs = true;
         let differences = match &theirs {
             Some(theirs) => match hindcast_state::first_differences(theirs, &ours, table, 10).await
@@ -325,18 +341,20 @@ async fn compare_final_state(
             actual_rows: actual.map(|table| table.rows),
             differences,
         };
-        monitor.with(|coordinator| {
-            coordinator.diverge(Divergence {
-                position: Position::default(),
-                kind,
-            })
-        });
+        let position = Position::default();
+        let divergence = Divergence { position, kind };
+        shared
+            .monitor
+            .with(|coordinator| coordinator.diverge(divergence));
     }
-    Ok(match differs {
-        true => FinalState::Differs,
-        false => FinalState::Same {
-            tables: actual.len(),
-            rows: actual.iter().map(|table| table.rows).sum(),
+    let (tables, rows) = (actual.len(), actual.iter().map(|table| table.rows).sum());
+    Ok(match () {
+        () if differs => FinalState::Differs,
+        () if drawn.is_empty() => FinalState::Same { tables, rows },
+        () => FinalState::SameButDrawn {
+            tables,
+            rows,
+            drawn,
         },
     })
 }

@@ -62,6 +62,7 @@ impl Context for ServiceContext {
     }
     fn ended(&mut self, claim: Claim, ended: Ended) {
         self.shared.monitor.with(|c| c.ended(claim, &ended));
+        self.shared.settle_results(false);
     }
     fn served(&mut self, tx: Tx, complete: bool) {
         self.shared.monitor.with(|c| c.served(tx, complete));
@@ -83,6 +84,11 @@ impl Context for ServiceContext {
     fn looking(&mut self, looking: Option<Looking>) {
         if let Some(pid) = self.pid {
             self.shared.lookers.note(pid, looking);
+        }
+    }
+    fn given(&mut self, bind: &[u8]) {
+        if let Some(learned) = &self.shared.learned {
+            learned.note_given(bind);
         }
     }
     fn entered(&mut self, claim: Option<Claim>) {

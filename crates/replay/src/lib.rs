@@ -41,6 +41,7 @@ mod ghosts;
 pub mod hold;
 mod host;
 pub mod inside;
+pub mod learned;
 pub mod looks;
 pub mod monitor;
 mod others;

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hindcast_gateway::redact::{RuleNumber, Rules};
 use hindcast_pg::tokio::Client;
-use hindcast_state::StateError;
+use hindcast_state::{Rows, StateError};
 use hindcast_trace::{Request, RequestId, Response, Secrets, TableDigest, Trace};
 
 use crate::compare::Seen;
@@ -54,14 +54,26 @@ impl Redacted {
         trace: &Trace,
         client: &Client,
     ) -> Result<Vec<TableDigest>, StateError> {
+        let rules = Self::last_rules(trace);
+        let left_out = |column: &str| rules.leaves_out(column);
+        hindcast_state::digest_tables_without(client, &left_out).await
+    }
+
+    /// The rows of a table that such a digest is of.
+    pub async fn rows(trace: &Trace, client: &Client, table: &str) -> Result<Rows, StateError> {
+        let rules = Self::last_rules(trace);
+        let left_out = |column: &str| rules.leaves_out(column);
+        hindcast_state::rows_without(client, table, &left_out).await
+    }
+
+    fn last_rules(trace: &Trace) -> Rules {
         let last = trace.recorders().iter().max_by_key(|one| one.started);
         let mut rules = Rules::default();
         for text in last.into_iter().flat_map(|recorder| &recorder.redacted) {
             // What is not known here differs, and is named.
             let _ = rules.add(text);
         }
-        let left_out = |column: &str| rules.leaves_out(column);
-        hindcast_state::digest_tables_without(client, &left_out).await
+        rules
     }
 
     fn rules(&self, request: RequestId) -> Option<&Rules> {

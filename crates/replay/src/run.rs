@@ -27,6 +27,7 @@ use crate::ghosts;
 use crate::hold::{Code, HoldOptions};
 use crate::host::HoldingHost;
 use crate::inside::{Inside, Launch};
+use crate::learned::{Clock, Learned};
 use crate::monitor::Monitor;
 use crate::others::Others;
 use crate::place::Place;
@@ -248,8 +249,14 @@ impl Run {
         let stop = coordinator.stop_at();
         let reading = shapes.reading.clone();
         let monitor = Monitor::new(coordinator);
-        let shared = Arc::new(Shared::new(monitor, recording, reading, code));
         let recorders = trace.recorders();
+        let clock = match setting.launch {
+            Some(_) => Clock::Moved,
+            None => Clock::Real,
+        };
+        let learned = learned(recorders, &recording, clock);
+        let keep_results = learned.is_some();
+        let shared = Arc::new(Shared::new(monitor, recording, reading, code, learned));
         let first = recorders.first().ok_or(ReplayError::NoRecorder)?;
         let prefixes = recorders.iter().map(|recorder| recorder.trace_id_prefix);
         let hold = HoldOptions {
@@ -258,6 +265,7 @@ impl Run {
             pinned: setting.unpinned.is_some(),
             code,
             stop,
+            keep_results,
         };
         let connector = Arc::new(Connector::new(setting.database.clone())?);
         let host = HoldingHost {
@@ -343,6 +351,8 @@ impl Run {
             () = stall(monitor, patience, debugging) => End::Stuck { after: patience },
             () = nudge(&shared, longest), if changed => unreachable!("it goes on for ever"),
         };
+        shared.settle_results(true);
+        ran.remarks.extend(shared.on_learned());
         if let Some(error) = monitor.with(|coordinator| coordinator.take_failure()) {
             return Err(LoadError::Temporary(error).into());
         }
@@ -397,6 +407,14 @@ impl Run {
             server.shut_down(Duration::from_millis(500)).await;
         }
     }
+}
+
+/// Where the service's randomness and clock are not pinned.
+fn learned(recorders: &[Recorder], recording: &Recording, clock: Clock) -> Option<Learned> {
+    let is_inside = |recorder: &Recorder| !recorder.command.is_empty();
+    let is_pinned = |recorder: &Recorder| is_inside(recorder) && recorder.pins_key.is_some();
+    let began = recording.requests.iter().map(|request| request.arrived);
+    (!recorders.iter().all(is_pinned)).then(|| Learned::new(began.min().unwrap_or_default(), clock))
 }
 
 /// Whether the request to be debugged is in flight. It may take as long as it likes.

@@ -1,6 +1,6 @@
 //! Sends recorded requests again and compares what comes back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use hindcast_gateway::inside::CgiProtocol;
 use hindcast_model::Traceparent;
 use hindcast_order::{Admission, Request, Span, admission};
 use hindcast_taplog::board::REQUEST_HEADER;
-use hindcast_trace::{self as trace, RequestFilter, RequestId, Trace};
+use hindcast_trace::{self as trace, RequestFilter, RequestId, Secrets, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -27,6 +27,7 @@ use crate::cgi;
 use crate::clients::Clients;
 use crate::compare::{Compare, Seen};
 use crate::connect::{Connector, connector};
+use crate::learned;
 use crate::pins::Pins;
 use crate::place::Place;
 use crate::plan::Plan;
@@ -186,7 +187,12 @@ impl<'a> Sending<'a> {
         let recording = Arc::clone(&sender.shared.recording);
         Self {
             admission: Admission::new(&spans_of_workers(&recording), limit(&recording)),
-            reader: Reader::new(trace, &sender.plan, Arc::clone(&recording)),
+            reader: Reader::new(
+                trace,
+                &sender.plan,
+                Arc::clone(&recording),
+                sender.shared.learned.is_some(),
+            ),
             http: Client::builder(TokioExecutor::new())
                 // Shorter than what any common server allows, so that no request goes out on a
                 // connection that is about to close.
@@ -247,7 +253,11 @@ impl<'a> Sending<'a> {
     async fn waits_for_its_client(&mut self, request: Request) -> Result<bool, trace::ReadError> {
         let arrived = self.recording.request(request).arrived;
         let full = self.reader.peek(request).await?;
-        Ok(full.is_some_and(|full| self.clients.must_wait(arrived, &full.headers)))
+        let must_wait = |full: &Read| {
+            let headers = &full.request.headers;
+            self.clients.must_wait(arrived, headers, &full.carried)
+        };
+        Ok(full.is_some_and(must_wait))
     }
 
     async fn send(&mut self, request: Request, company: Company) -> Result<(), trace::ReadError> {
@@ -276,12 +286,15 @@ impl<'a> Sending<'a> {
             }
         };
         self.admission.sent(request);
-        let given: &[_] = match &full.response {
+        let given: &[_] = match &full.request.response {
             trace::Response::Answered { headers, .. } => headers,
             _ => &[],
         };
-        self.clients
-            .sent(request, &full.headers, recorded.ended, given);
+        let learns = self.sender.shared.learned.is_some();
+        let values = learns.then(|| learned::given(&full.request.response));
+        let given = (given, values.unwrap_or_default());
+        let headers = &full.request.headers;
+        self.clients.sent(request, headers, recorded.ended, given);
         if company == Company::None {
             self.secluded = Some(request);
         }
@@ -323,10 +336,12 @@ impl<'a> Sending<'a> {
             // What is missing among its transactions explains a difference in the response, so it
             // comes first.
             coordinator.request_ended(request);
-            if let Some(divergence) = divergence {
-                coordinator.diverge(divergence);
-            }
         });
+        self.sender.shared.settle_results(false);
+        if let Some(divergence) = divergence {
+            let monitor = &self.sender.shared.monitor;
+            monitor.with(|coordinator| coordinator.diverge(divergence));
+        }
     }
 }
 
@@ -391,16 +406,40 @@ pub fn connections_needed(recording: &Recording) -> usize {
     Admission::new(&spans(recording), 1).overlap()
 }
 
+/// A request with its body.
+struct Read {
+    request: trace::Request,
+    /// As the recording shows it, where secrets of it were kept apart.
+    redacted: Option<trace::Request>,
+    /// Hashes of what it carries that an answer may have given, where values are learned.
+    carried: HashSet<u64>,
+}
+
+impl Read {
+    fn new(recorded: trace::Request, trace: &Trace, learns: bool) -> Self {
+        let redacted =
+            (learns && matches!(recorded.secrets, Secrets::Sealed(_))).then(|| recorded.clone());
+        let request = trace.with_secrets(recorded);
+        let both = [Some(&request), redacted.as_ref()];
+        let both = both.into_iter().flatten().filter(|_| learns);
+        Self {
+            carried: both.flat_map(learned::carried).collect(),
+            redacted,
+            request,
+        }
+    }
+}
+
 /// Reads requests with their bodies, a little ahead of where they are needed.
 struct Reader {
-    incoming: mpsc::Receiver<Result<trace::Request, trace::ReadError>>,
+    incoming: mpsc::Receiver<Result<Read, trace::ReadError>>,
     /// Read, and not asked for yet: requests are not sent in the order of arrival.
-    early: HashMap<Request, trace::Request>,
+    early: HashMap<Request, Read>,
     recording: Arc<Recording>,
 }
 
 impl Reader {
-    fn new(trace: Arc<Trace>, plan: &Plan, recording: Arc<Recording>) -> Self {
+    fn new(trace: Arc<Trace>, plan: &Plan, recording: Arc<Recording>, learns: bool) -> Self {
         let (out, incoming) = mpsc::channel(READ_AHEAD);
         let filter = RequestFilter {
             arrived: Some(plan.period.clone()),
@@ -408,7 +447,7 @@ impl Reader {
         };
         tokio::task::spawn_blocking(move || {
             for request in trace.requests(filter) {
-                let request = request.map(|request| trace.with_secrets(request));
+                let request = request.map(|request| Read::new(request, &trace, learns));
                 if out.blocking_send(request).is_err() {
                     return;
                 }
@@ -421,18 +460,18 @@ impl Reader {
         }
     }
 
-    async fn take(&mut self, wanted: Request) -> Result<Option<trace::Request>, trace::ReadError> {
+    async fn take(&mut self, wanted: Request) -> Result<Option<Read>, trace::ReadError> {
         self.peek(wanted).await?;
         Ok(self.early.remove(&wanted))
     }
 
-    async fn peek(&mut self, wanted: Request) -> Result<Option<&trace::Request>, trace::ReadError> {
+    async fn peek(&mut self, wanted: Request) -> Result<Option<&Read>, trace::ReadError> {
         while !self.early.contains_key(&wanted)
             && let Some(request) = self.incoming.recv().await
         {
-            let request = request?;
-            if let Some(number) = self.recording.find(request.id) {
-                self.early.insert(number, request);
+            let read = request?;
+            if let Some(number) = self.recording.find(read.request.id) {
+                self.early.insert(number, read);
             }
         }
         Ok(self.early.get(&wanted))
@@ -454,9 +493,15 @@ struct Exchange {
 }
 
 impl Exchange {
-    async fn run(self, recorded: trace::Request) -> Option<Divergence> {
+    async fn run(self, read: Read) -> Option<Divergence> {
+        let recorded = read.request;
         self.compare.sending(&recorded);
-        let outcome = self.send(&recorded).await;
+        let learned = self.shared.learned.as_ref();
+        let sent = learned.and_then(|known| known.to_send(&recorded, read.redacted.as_ref()));
+        let mut outcome = self.send(sent.as_ref().unwrap_or(&recorded)).await;
+        if let Some(learned) = learned {
+            outcome = outcome.map(|seen| learned.answered(&recorded, seen));
+        }
         if !self.compared {
             return None;
         }

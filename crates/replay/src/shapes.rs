@@ -107,6 +107,11 @@ impl Shapes {
         self.statements.get(&shape).map(Vec::as_slice)
     }
 
+    /// The text of the statement that makes a transaction of this shape take its snapshot.
+    pub fn opening_text(&self, shape: ShapeId) -> Option<&str> {
+        self.opening_texts.get(&shape).map(String::as_str)
+    }
+
     /// The text of a recorded statement that does nothing but read.
     pub fn read(&self, hash: u64) -> Option<&str> {
         self.reads.get(&hash).map(String::as_str)

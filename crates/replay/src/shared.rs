@@ -9,10 +9,12 @@ use hindcast_trace::ShapeId;
 
 use crate::coordinator::Coordinator;
 use crate::hold::{Code, Pins, Unreadable};
+use crate::learned::{Learned, Learning};
 use crate::looks::Stretch;
 use crate::monitor::Monitor;
 use crate::recording::{Extras, Recording};
 use crate::transaction::{Ask, Claim, Looking};
+use crate::verdict::Remark;
 
 pub struct Shared {
     pub monitor: Monitor,
@@ -23,6 +25,8 @@ pub struct Shared {
     pub refused: Mutex<BTreeMap<String, u64>>,
     code: Code,
     pub lookers: Lookers,
+    /// Of a service that draws values by itself.
+    pub learned: Option<Learned>,
     /// Of changed code.
     sessions: Mutex<Sessions>,
 }
@@ -80,6 +84,7 @@ impl Shared {
         recording: Arc<Recording>,
         reading: HashSet<ShapeId>,
         code: Code,
+        learned: Option<Learned>,
     ) -> Self {
         Self {
             monitor,
@@ -88,6 +93,7 @@ impl Shared {
             refused: Mutex::default(),
             code,
             lookers: Lookers::default(),
+            learned,
             sessions: Mutex::default(),
         }
     }
@@ -98,6 +104,31 @@ impl Shared {
             self.monitor.with(|coordinator| coordinator.fail(error));
             Unreadable
         })
+    }
+
+    /// Tells the coordinator of results that it left open what they are, if that is known now, or
+    /// if nothing more will be (`all`).
+    pub fn settle_results(&self, all: bool) {
+        let Some(learned) = &self.learned else { return };
+        for pending in self.monitor.with(|c| c.take_unexplained(all)) {
+            let results = pending.ended.results.as_ref();
+            let results = results.expect("what was left open has its results");
+            let explained = learned.explain(results, pending.digest);
+            self.monitor.with(|c| c.explain(&pending, explained));
+        }
+    }
+
+    /// What the service drew otherwise.
+    pub fn on_learned(&self) -> Vec<Remark> {
+        let learning = self.learned.as_ref().map(Learned::counts);
+        let learning = learning.filter(|learning| *learning != Learning::default());
+        let learned = learning.map(|learning| Remark::Learned { learning });
+        let drawn = self.monitor.with(|coordinator| coordinator.drawn_results());
+        let drawn = drawn.map(|(transactions, statements)| Remark::DrawnResults {
+            transactions,
+            statements,
+        });
+        learned.into_iter().chain(drawn).collect()
     }
 
     pub fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {

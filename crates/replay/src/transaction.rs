@@ -5,6 +5,8 @@ use hindcast_order::Tx;
 use hindcast_trace::{Digest, ShapeId};
 use hindcast_wire::message::backend::Fields;
 
+use crate::learned::Results;
+
 /// Something that may have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
@@ -110,6 +112,8 @@ pub struct Ended {
     pub hashes: Vec<u64>,
     /// Of changed code: these fingerprints.
     pub statements: Vec<String>,
+    /// What it was answered, if the service draws values by itself.
+    pub results: Option<Results>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +144,7 @@ impl Ended {
             },
             hashes: Vec::new(),
             statements: Vec::new(),
+            results: None,
         }
     }
 }

@@ -3,6 +3,8 @@
 use hindcast_trace::{Digest, Gap, RequestId, ShapeId, TableDigest, TransactionId};
 use serde::Serialize;
 
+use crate::learned::Learning;
+
 /// The outcome of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
@@ -163,6 +165,13 @@ pub enum FinalState {
         tables: usize,
         rows: u64,
     },
+    /// Every table has as many rows as recorded. All is as recorded but for rows of these tables,
+    /// which hold what the service drew or read from its clock.
+    SameButDrawn {
+        tables: usize,
+        rows: u64,
+        drawn: Vec<String>,
+    },
     Differs,
     NotCompared {
         reason: NotCompared,
@@ -187,6 +196,18 @@ pub enum Remark {
     /// Reads that came in other requests than originally: caches were filled by another one.
     MovedReads {
         reads: u64,
+        statements: Vec<String>,
+    },
+    /// Nobody can have the service draw what it drew, so what it drew instead was put into later
+    /// requests.
+    Learned {
+        #[serde(flatten)]
+        learning: Learning,
+    },
+    /// Transactions whose results hold what the service drew, or read from its clock, in this run.
+    /// Of what else they hold nothing can be said.
+    DrawnResults {
+        transactions: u64,
         statements: Vec<String>,
     },
     CrossedGap {

@@ -3,6 +3,7 @@
 //! Everything that can be numerous is counted exactly and described up to a limit, and is grouped
 //! so that ten thousand differences of one kind read as one.
 
+use hindcast_replay::learned::Learning;
 use hindcast_trace::{Gap, Micros, RequestId, TransactionId};
 use serde::Serialize;
 
@@ -430,6 +431,17 @@ pub enum Remark {
     /// those ran out of order.
     TakenForOthers {
         transactions: u64,
+    },
+    /// See [`hindcast_replay::verdict::Remark::Learned`].
+    Learned {
+        #[serde(flatten)]
+        learning: Learning,
+    },
+    /// Transactions that are not told from recorded ones: their results hold what the service drew,
+    /// or read from its clock, in this run.
+    DrawnResults {
+        transactions: u64,
+        statements: Vec<String>,
     },
     CrossedGap {
         gap: Gap,

@@ -754,6 +754,16 @@ fn of_replay(remark: &verdict::Remark) -> Option<Remark> {
             request: *request,
             reason: reason.clone(),
         }),
+        verdict::Remark::Learned { learning } => Some(Remark::Learned {
+            learning: *learning,
+        }),
+        verdict::Remark::DrawnResults {
+            transactions,
+            statements,
+        } => Some(Remark::DrawnResults {
+            transactions: *transactions,
+            statements: statements.clone(),
+        }),
         verdict::Remark::CallNotRecorded { what, times } => Some(Remark::CallNotRecorded {
             what: what.clone(),
             times: *times,

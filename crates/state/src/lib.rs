@@ -193,13 +193,9 @@ pub async fn table_names(client: &Client) -> Result<Vec<String>, StateError> {
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Of these columns, or of all.
-async fn digest_table(
-    client: &Client,
-    table: String,
-    columns: Option<Vec<String>>,
-) -> Result<TableDigest, StateError> {
-    let row = match columns {
+/// A row of these columns, or of all.
+fn row_of(columns: Option<Vec<String>>) -> String {
+    match columns {
         // `(r.*)` in parentheses is the whole row even if a column is called `r`.
         None => "(hindcast_row.*)".to_owned(),
         Some(columns) => {
@@ -208,7 +204,16 @@ async fn digest_table(
                 .map(|column| format!("hindcast_row.{column}"));
             format!("ROW({})", of_row.collect::<Vec<_>>().join(", "))
         }
-    };
+    }
+}
+
+/// Of these columns, or of all.
+async fn digest_table(
+    client: &Client,
+    table: String,
+    columns: Option<Vec<String>>,
+) -> Result<TableDigest, StateError> {
+    let row = row_of(columns);
     let sql = format!(
         "SELECT pg_catalog.count(*), \
          pg_catalog.mod(coalesce(pg_catalog.sum(pg_catalog.hashtextextended({row}::text, 0)), 0), 18446744073709551616)::text \
@@ -222,6 +227,76 @@ async fn digest_table(
         }),
         Err(source) => Err(StateError::Read { table, source }),
     }
+}
+
+/// The rows of a table as texts, as its digest is of them.
+#[derive(Debug)]
+pub struct Rows {
+    table: String,
+    rows: Vec<String>,
+}
+
+/// The rows of one table, without the columns whose names `left_out` is true of.
+pub async fn rows_without(
+    client: &Client,
+    table: &str,
+    left_out: &(dyn Fn(&str) -> bool + Sync),
+) -> Result<Rows, StateError> {
+    in_snapshot(client, async {
+        let columns = kept_columns(client, left_out).await?.remove(table);
+        let row = row_of(columns);
+        let sql = format!("SELECT {row}::text FROM ONLY {table} AS hindcast_row");
+        let table = table.to_owned();
+        match client.query(&sql, &[]).await {
+            Ok(rows) => Ok(Rows {
+                rows: rows.iter().map(|row| row.get(0)).collect(),
+                table,
+            }),
+            Err(source) => Err(StateError::Read { table, source }),
+        }
+    })
+    .await
+}
+
+impl Rows {
+    pub fn any(&self, is: impl FnMut(&String) -> bool) -> bool {
+        self.rows.iter().any(is)
+    }
+
+    /// The digest that the table would have if its rows were what `restored` makes of them.
+    pub async fn restored(
+        &self,
+        client: &Client,
+        restored: &(dyn Fn(&str) -> Option<String> + Sync),
+    ) -> Result<u64, StateError> {
+        const AT_A_TIME: usize = 10_000;
+        const SQL: &str = "SELECT pg_catalog.mod(coalesce(pg_catalog.sum(\
+            pg_catalog.hashtextextended(r, 0)), 0), 18446744073709551616)::text \
+            FROM pg_catalog.unnest($1::text[]) AS r";
+        let mut digest = 0u64;
+        for rows in self.rows.chunks(AT_A_TIME) {
+            let rows = rows
+                .iter()
+                .map(|row| restored(row).unwrap_or_else(|| row.clone()));
+            let rows = array_of(rows);
+            let sum = client.query_one(SQL, &[&rows]).await;
+            let sum = sum.map_err(|source| StateError::Read {
+                table: self.table.clone(),
+                source,
+            })?;
+            digest = digest.wrapping_add(wrapped(sum.get(0)));
+        }
+        Ok(digest)
+    }
+}
+
+/// As Postgres reads an array of texts.
+fn array_of(texts: impl Iterator<Item = String>) -> String {
+    let quoted = texts.map(|text| {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        format!("\"{text}\"")
+    });
+    format!("{{{}}}", quoted.collect::<Vec<_>>().join(","))
 }
 
 /// The sum of signed hashes, which Postgres reduced to within (-2⁶⁴, 2⁶⁴), as a number modulo 2⁶⁴.

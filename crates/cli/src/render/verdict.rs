@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use hindcast_replay::learned::Learning;
 use hindcast_replay::verdict::{
     BodySeen, Divergence, DivergenceKind, FinalState, NotCompared, Position, Remark, Suspicion,
     Verdict,
@@ -64,6 +65,19 @@ pub fn page(verdict: &Verdict) -> String {
                 "  final state: {} with {}, as recorded",
                 count(*tables as u64, "table"),
                 count(*rows, "row")
+            );
+        }
+        FinalState::SameButDrawn {
+            tables,
+            rows,
+            drawn,
+        } => {
+            let _ = writeln!(
+                page,
+                "  final state: {} with {}, as recorded but for what the service drew in {}",
+                count(*tables as u64, "table"),
+                count(*rows, "row"),
+                drawn.join(", ")
             );
         }
         FinalState::Differs => {
@@ -355,6 +369,41 @@ pub fn moved_reads(reads: u64, statements: &[String]) -> String {
     )
 }
 
+/// What a service drew otherwise, and what became of that.
+pub fn learned(learning: &Learning) -> String {
+    let mut text = format!(
+        "drawn by the service: {} were learned from responses and put into {}; {} and {} are the \
+         same but for such values and for the time",
+        count(learning.values, "value"),
+        count(learning.requests, "request"),
+        count(learning.responses, "response"),
+        count(learning.transactions, "transaction"),
+    );
+    if learning.unread > 0 {
+        let _ = write!(
+            text,
+            "; the bodies of {} could not be learned from: they are compressed, or were not kept",
+            count(learning.unread, "response")
+        );
+    }
+    text
+}
+
+pub fn drawn_results(transactions: u64, statements: &[String]) -> String {
+    let shown = statements.iter().take(READS_SHOWN);
+    let shown: Vec<String> = shown.map(|text| cut(text, 100).to_string()).collect();
+    let more = match statements.len().saturating_sub(READS_SHOWN) {
+        0 => String::new(),
+        more => format!("; and {}", count(more as u64, "other statement")),
+    };
+    format!(
+        "drawn by the service: {} read values that it drew, or times that it read, in this run; what \
+         else they read is not compared: {}{more}",
+        count(transactions, "transaction"),
+        shown.join("; ")
+    )
+}
+
 pub fn call_not_recorded(what: &str, times: u64) -> String {
     format!(
         "refused {times}×, since the recording has no answer to it: {} (--outbound live makes calls)",
@@ -371,6 +420,11 @@ fn remark(remark: &Remark) -> String {
             )
         }
         Remark::MovedReads { reads, statements } => moved_reads(*reads, statements),
+        Remark::Learned { learning } => learned(learning),
+        Remark::DrawnResults {
+            transactions,
+            statements,
+        } => drawn_results(*transactions, statements),
         Remark::CutOff { requests } => format!(
             "{} had no answer originally, as when a service is killed, and went no further than they did then",
             count(*requests, "request")

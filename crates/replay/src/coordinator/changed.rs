@@ -261,9 +261,11 @@ impl Coordinator {
         };
         let changes = self.changes.as_mut().expect("the code is changed");
         changes.over(Claim::Run(tx), request, ended);
-        if !compared {
+        let results = matches!(kind, Some(DifferenceKind::Results { .. }));
+        if !compared || results && self.leave_open(tx, ended) {
             return;
         }
+        let changes = self.changes.as_mut().expect("the code is changed");
         let counts = &mut changes.counts;
         counts.isolation += u64::from(isolation);
         *match &kind {

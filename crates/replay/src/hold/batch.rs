@@ -252,6 +252,9 @@ impl Holder {
                 plan.send_and_settle();
                 plan.hold(look);
             }
+            if tag == client::BIND && self.options.keep_results {
+                cx.given(message.frame.body());
+            }
             self.names.apply(message);
             self.plan_message(message, wrapped, plan);
             if let Some(open) = &mut self.transaction {

@@ -98,6 +98,8 @@ pub trait Context {
 
     /// What the server works on from here on, and has the snapshot for if it waits for a row.
     fn looking(&mut self, _looking: Option<Looking>) {}
+    /// The service gives its database these values: the body of a `Bind`.
+    fn given(&mut self, _bind: &[u8]) {}
     /// The session's transaction is this one from here on; `None`: it has none.
     fn entered(&mut self, _claim: Option<Claim>) {}
 
@@ -136,6 +138,8 @@ pub struct HoldOptions {
     pub code: Code,
     /// The transaction that does not go on to its end.
     pub stop: Option<Stop>,
+    /// What transactions are answered is looked at when their requests are over.
+    pub keep_results: bool,
 }
 
 impl HoldOptions {
@@ -454,6 +458,9 @@ impl Holder {
             cx.outside_write_refused(&statement);
         }
         if let Some(open) = &mut self.transaction {
+            if self.options.keep_results {
+                open.keep_results();
+            }
             if matches!(
                 tag,
                 server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE

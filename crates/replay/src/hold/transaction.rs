@@ -11,6 +11,7 @@ use hindcast_wire::message::backend::{self as server, Fields};
 use hindcast_wire::sql::{self, Statement};
 
 use super::places::Places;
+use crate::learned::Results;
 use crate::looks::Stretch;
 use crate::shapes::{only_reads, sets_up};
 use crate::transaction::{Claim, Ended, EndedAs, Looking, error_text};
@@ -63,6 +64,8 @@ pub(super) struct Open {
     digest: ResultDigest,
     /// The same of rows as they came.
     digest_as_sent: ResultDigest,
+    /// What the digest is of, if that is kept.
+    results: Option<Results>,
     shape: ShapeHasher,
     /// Statements sent so far, as hashes of their fingerprints.
     statements: Vec<u64>,
@@ -124,6 +127,7 @@ impl Open {
             standing,
             digest: ResultDigest::new(),
             digest_as_sent: ResultDigest::new(),
+            results: None,
             shape: ShapeHasher::new(),
             statements: Vec::new(),
             answered: 0,
@@ -291,10 +295,18 @@ impl Open {
         self.locks.push_back(statement);
     }
 
+    /// Keeps what it is answered.
+    pub fn keep_results(&mut self) {
+        self.results.get_or_insert_default();
+    }
+
     /// The server has answered a row, or something else that counts as one.
     pub fn note_row(&mut self, ordered: bool, as_sent: &[u8], text_form: &[u8]) {
         self.digest.row(ordered, text_form);
         self.digest_as_sent.row(ordered, as_sent);
+        if let Some(results) = &mut self.results {
+            results.row(ordered, text_form);
+        }
     }
 
     /// The server has answered something else.
@@ -314,11 +326,17 @@ impl Open {
                 let command = body.strip_suffix(b"\0").unwrap_or(body);
                 self.digest.complete(command);
                 self.digest_as_sent.complete(command);
+                if let Some(results) = &mut self.results {
+                    results.complete(command);
+                }
                 self.last_tag = Bytes::copy_from_slice(command);
             }
             (_, Some(fields)) => {
                 self.digest.error(fields.sqlstate());
                 self.digest_as_sent.error(fields.sqlstate());
+                if let Some(results) = &mut self.results {
+                    results.error(fields.sqlstate());
+                }
                 self.error.get_or_insert_with(|| error_text(body));
             }
             _ => {}
@@ -376,6 +394,7 @@ impl Open {
             fate,
             hashes: self.statements,
             statements: self.texts,
+            results: self.results,
         }
     }
 }

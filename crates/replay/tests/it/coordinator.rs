@@ -431,6 +431,7 @@ impl Replay {
             fate: EndedAs::Committed,
             hashes: Vec::new(),
             statements: statements.unwrap_or_default(),
+            results: None,
         };
         match how {
             "" => {}

@@ -168,6 +168,7 @@ impl Session {
             scripts: Arc::new(ScriptCache::default()),
             pinned: true,
             code,
+            keep_results: false,
             stop,
         };
         Self {

@@ -515,6 +515,11 @@ fn remark(remark: &Remark) -> String {
             "{} of the changed code took the place of recorded ones which came after them, in each of several runs: they count as changed, and what they displaced as added and out of order",
             count(*transactions, "transaction")
         ),
+        Remark::Learned { learning } => crate::render::verdict::learned(learning),
+        Remark::DrawnResults {
+            transactions,
+            statements,
+        } => crate::render::verdict::drawn_results(*transactions, statements),
         Remark::CrossedGap { gap } => format!(
             "{}. What is missing there may show as a difference",
             crate::commands::ls::gap_line(gap)

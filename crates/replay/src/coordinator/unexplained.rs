@@ -1,0 +1,98 @@
+//! Results that are not the recorded ones, of a service that draws values by itself: whether they
+//! differ in anything else is known when their request is over, and what it drew was learned.
+
+use std::collections::BTreeMap;
+
+use hindcast_order::Tx;
+use hindcast_trace::ShapeId;
+
+use super::Coordinator;
+use crate::changes::{Difference, DifferenceKind};
+use crate::learned::Explained;
+use crate::transaction::Ended;
+use crate::verdict::DivergenceKind;
+
+#[derive(Default)]
+pub(super) struct Unexplained {
+    pending: Vec<Pending>,
+    /// By shape: how many hold values that were drawn.
+    drawn: BTreeMap<ShapeId, u64>,
+}
+
+/// A transaction whose results have another digest.
+pub struct Pending {
+    pub tx: Tx,
+    pub ended: Ended,
+    /// The recorded one.
+    pub digest: u32,
+}
+
+impl Coordinator {
+    /// Whether it is left open what the other results of a transaction are.
+    pub(super) fn leave_open(&mut self, tx: Tx, ended: &Ended) -> bool {
+        if ended.results.is_none() {
+            return false;
+        }
+        self.unexplained.pending.push(Pending {
+            tx,
+            ended: ended.clone(),
+            digest: self.recording.transaction(tx).digest.0,
+        });
+        true
+    }
+
+    /// Those that can be explained now: what their requests drew is known. `all`: nothing more
+    /// will be.
+    pub fn take_unexplained(&mut self, all: bool) -> Vec<Pending> {
+        let is_due = |tx: Tx| {
+            let request = self.recording.transaction(tx).request;
+            all || request.is_none_or(|(request, _)| self.ended[request.index()])
+        };
+        let pending = std::mem::take(&mut self.unexplained.pending).into_iter();
+        let (due, rest) = pending.partition(|one| is_due(one.tx));
+        self.unexplained.pending = rest;
+        due
+    }
+
+    /// What the other results turned out to be.
+    pub fn explain(&mut self, pending: &Pending, explained: Explained) {
+        let recorded = self.recording.transaction(pending.tx);
+        if explained == Explained::Drawn {
+            *self.unexplained.drawn.entry(recorded.shape).or_default() += 1;
+        }
+        let is_other = explained == Explained::Other;
+        if let Some(changes) = &mut self.changes {
+            match is_other {
+                true => changes.counts.results += 1,
+                false => changes.counts.same += 1,
+            }
+            let rows = pending.ended.rows;
+            changes.differing.extend(is_other.then(|| Difference {
+                tx: Some(pending.tx),
+                request: recorded.request.map(|(request, _)| request),
+                kind: DifferenceKind::Results { rows },
+            }));
+            return;
+        }
+        if is_other {
+            let kind = DivergenceKind::OtherResults {
+                expected_rows: recorded.rows,
+                actual_rows: pending.ended.rows,
+                expected_digest: recorded.digest,
+                actual_digest: hindcast_trace::Digest(pending.ended.digest),
+                read_committed: recorded.is_approximate(),
+            };
+            self.diverge_at(pending.tx, kind);
+        }
+    }
+
+    /// How many transactions have results that hold values which the service drew, and whose other
+    /// values are therefore not compared; and what they ask for.
+    pub fn drawn_results(&self) -> Option<(u64, Vec<String>)> {
+        let drawn = &self.unexplained.drawn;
+        let statements = drawn.keys();
+        let statements = statements.filter_map(|&shape| self.shapes.opening_text(shape));
+        let statements: Vec<String> = statements.map(str::to_owned).collect();
+        (!drawn.is_empty()).then(|| (drawn.values().sum(), statements))
+    }
+}

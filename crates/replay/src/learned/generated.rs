@@ -1,0 +1,110 @@
+//! Whether a text looks like one that a program drew: a session's key, a token, a UUID.
+//!
+//! Words, names, numbers and times do not. In doubt a text is none: a value that is taken for a
+//! drawn one is not compared any more.
+
+/// Shorter texts are not told from words.
+const SHORTEST: usize = 16;
+/// Longer ones are contents.
+const LONGEST: usize = 4096;
+
+pub fn is_generated(text: &[u8]) -> bool {
+    if !(SHORTEST..=LONGEST).contains(&text.len()) || !text.iter().all(|&byte| is_of_token(byte)) {
+        return false;
+    }
+    // Parts of a token that is made of several, as of a JWT: one that was drawn is enough.
+    is_uuid(text) || text.split(|byte| b".:|!~%".contains(byte)).any(is_drawn)
+}
+
+/// `6f2c1c5e-5cf4-4b0c-9d3f-2f6e7a8b9c0d`.
+pub fn is_uuid(text: &[u8]) -> bool {
+    text.len() == 36
+        && text.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_+/=.:|!~%".contains(&byte)
+}
+
+fn is_drawn(part: &[u8]) -> bool {
+    if part.len() < SHORTEST {
+        return false;
+    }
+    let has = |is: fn(&u8) -> bool| part.iter().any(is);
+    let (upper, lower) = (has(u8::is_ascii_uppercase), has(u8::is_ascii_lowercase));
+    let digit = has(u8::is_ascii_digit);
+    let one_case = upper != lower;
+    if one_case && digit && part.iter().all(u8::is_ascii_hexdigit) {
+        return letters(part) >= 6;
+    }
+    // How often another kind of character follows: words are long runs of one kind.
+    let kinds = part.iter().map(|&byte| kind(byte));
+    let changes = kinds.clone().zip(kinds.skip(1)).filter(|(a, b)| a != b);
+    let changes = changes.count();
+    match (upper && lower, digit) {
+        // base64, of which three characters in five are followed by one of another kind.
+        (true, _) => changes * 5 >= part.len() * 2,
+        // base32 and base36, as of ids that sort by time; no separators, as slugs have.
+        (false, true) => {
+            let plain = part.iter().all(u8::is_ascii_alphanumeric);
+            plain && changes * 5 >= part.len() && letters(part) >= 8
+        }
+        (false, false) => false,
+    }
+}
+
+/// How many different characters there are.
+fn letters(part: &[u8]) -> u32 {
+    let mut seen = [0u64; 4];
+    for &byte in part {
+        seen[usize::from(byte >> 6)] |= 1 << (byte & 63);
+    }
+    seen.iter().map(|word| word.count_ones()).sum()
+}
+
+fn kind(byte: u8) -> u8 {
+    match byte {
+        b'0'..=b'9' => 0,
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        _ => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_draw_is_told_from_what_people_write() {
+        for drawn in [
+            "6f2c1c5e-5cf4-4b0c-9d3f-2f6e7a8b9c0d",
+            "d41d8cd98f00b204e9800998ecf8427e",
+            "3q2-7wR9bXk1LmZpT0uYcA_vN4sHfGjE6dQ8iKoBtWM",
+            "nX+0rU1tJ/8yq2LwzE9aVg==",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dBjftJeZ4CVPmB92K27uhbUJU1p1rwW1gFWFOEjXk",
+            "s%3A3q27wR9bXk1LmZpT0uYcAvN4sHfGjE6.d8Qm1xR2",
+            "01HZX3K5T9QW8V7N6M4B2C0D1E",
+            "kOpMzTbRaXeYiQwLnSvU",
+        ] {
+            assert!(is_generated(drawn.as_bytes()), "{drawn}");
+        }
+        for written in [
+            "application/json",
+            "changed-by-person-7-in-round-12",
+            "note-0-of-3-and-1-more",
+            "1234567890123456",
+            "2026-11-25T01:02:03.123456Z",
+            "NotesOfPersonNumber12345",
+            "internationalisation",
+            "/notes/12345/comments/678901",
+            "a text of several words 123 ABC",
+            "00000000000000000000000000000000",
+        ] {
+            assert!(!is_generated(written.as_bytes()), "{written}");
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! What a service draws that nobody can have it draw again: session keys, CSRF tokens, ids.
+//!
+//! Where nothing can be loaded into a service, as into a static binary of Go, it answers a replayed
+//! request with other values than it did. What stands where is learned from the two answers to one
+//! request, and is put into the client's later requests; in what the service answers and reads it
+//! is put back before that is compared.
+//!
+//! ```text
+//!   recorded   POST /login ─▶ Set-Cookie: sid=A      Cookie: sid=A ─▶ …
+//!   replayed   POST /login ─▶ Set-Cookie: sid=B      Cookie: sid=B ─▶ …      A → B is learned
+//! ```
+//!
+//! `pairs` finds the values (pure), `replacer` puts them in, `generated` tells what was drawn,
+//! `results` looks at the rows of transactions. [`Learned`] is what is known so far. None of the
+//! values leaves this module but to where it is sent and compared.
+
+mod generated;
+mod pairs;
+mod replacer;
+mod results;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hindcast_gateway::redact::MARK;
+use hindcast_trace::{Digest, Micros, Request, Response};
+use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::clock::Window;
+use crate::compare::Seen;
+use pairs::{How, Pair};
+use replacer::{Number, Replacer, Way, percent_decoded};
+pub use results::{Explained, Results};
+
+type Headers = [(String, Vec<u8>)];
+
+/// What was learned in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Learning {
+    /// Values that were put into requests, and into how many.
+    pub values: u64,
+    pub requests: u64,
+    /// Responses that are the same but for such values, or for times.
+    pub responses: u64,
+    /// Responses whose body could not be looked into: it is compressed, or was not kept.
+    pub unread: u64,
+    /// Transactions whose results are the same but for such values.
+    pub transactions: u64,
+}
+
+/// What is known so far.
+pub struct Learned {
+    known: Mutex<Known>,
+    /// When the original began, by its clock, and this run by the clock of today.
+    original: Micros,
+    began: Micros,
+    clock: Clock,
+}
+
+#[derive(Default)]
+struct Known {
+    to_replay: Replacer,
+    to_record: Replacer,
+    pairs: HashMap<Vec<u8>, Vec<u8>>,
+    /// The other way round.
+    recorded: HashMap<Vec<u8>, Vec<u8>>,
+    /// Hashes of values that looked drawn and were the same in both answers.
+    same: HashSet<u64>,
+    /// Hashes of bytes that the service gave to its database in this run, and are no text.
+    bytes_given: HashSet<u64>,
+    count: Number,
+    put_in: BTreeSet<Number>,
+    counts: Learning,
+}
+
+/// What the service's clock shows in a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The time of today.
+    Real,
+    /// The time of the original, as where a tap moves it.
+    Moved,
+}
+
+impl Learned {
+    /// In a run that begins now, of a recording that began then.
+    pub fn new(original: Micros, clock: Clock) -> Self {
+        Self {
+            known: Mutex::default(),
+            original,
+            began: now(),
+            clock,
+        }
+    }
+
+    /// The request as it is to be sent. `redacted`: as the recording shows it, where secrets of it
+    /// were kept apart.
+    pub fn to_send(&self, request: &Request, redacted: Option<&Request>) -> Option<Request> {
+        let own = owners(&request.headers);
+        let mut known = self.known();
+        if known.to_replay.is_empty() {
+            return None;
+        }
+        for (hash, value) in redacted.into_iter().flat_map(|it| secrets(it, request)) {
+            let replayed = known.pairs.get(&hash).cloned();
+            let is_new = |replayed: &Vec<u8>| known.pairs.get(&value) != Some(replayed);
+            if let Some(replayed) = replayed.filter(is_new) {
+                known.add(&value, &replayed, &own);
+            }
+        }
+        let mut found = BTreeSet::new();
+        let mut sent = request.clone();
+        let replace =
+            |text: &[u8], way, found: &mut _| known.to_replay.replace(text, way, &own, found);
+        if let Some(target) = replace(sent.target.as_bytes(), Way::Url, &mut found) {
+            sent.target = String::from_utf8(target).ok()?;
+        }
+        for (_, value) in &mut sent.headers {
+            if let Some(replaced) = replace(value, Way::Plain, &mut found) {
+                *value = replaced;
+            }
+        }
+        let way = match is_form(&sent.headers) {
+            true => Way::Url,
+            false => Way::Plain,
+        };
+        if let Some(body) = replace(&sent.body, way, &mut found) {
+            sent.body = body;
+            let length = sent.body.len().to_string().into_bytes();
+            let is_length = |name: &str| name.eq_ignore_ascii_case("content-length");
+            for (_, value) in sent.headers.iter_mut().filter(|(name, _)| is_length(name)) {
+                value.clone_from(&length);
+            }
+        }
+        if found.is_empty() {
+            return None;
+        }
+        known.counts.requests += 1;
+        known.put_in.extend(found);
+        Some(sent)
+    }
+
+    /// Learns from what came for a request. Returns it with recorded values in the places of those
+    /// that they stand for.
+    pub fn answered(&self, request: &Request, seen: Seen) -> Seen {
+        let Response::Answered {
+            headers,
+            body,
+            body_digest,
+            ..
+        } = &request.response
+        else {
+            return seen;
+        };
+        let mut own = owners(&request.headers);
+        own.extend(owners(headers));
+        let mut known = self.known();
+        let is_plain = |headers: &Headers| {
+            let encoding = headers.iter().find(|(name, _)| name == "content-encoding");
+            encoding.is_none_or(|(_, value)| value == b"identity")
+        };
+        let empty = seen.body.is_empty();
+        let readable = is_plain(&seen.headers) && is_plain(headers);
+        let body = body.as_deref().filter(|_| readable);
+        known.counts.unread += u64::from(body.is_none() && !empty);
+        known.note_same(headers, body, &seen);
+        known.learn(pairs::of_headers(headers, &seen.headers), &own);
+        if let Some(body) = body {
+            known.learn(pairs::of_bodies(body, &seen.body), &own);
+            let restored = known.restored(&seen.body, Way::Page, &own);
+            let restored = restored.as_deref().unwrap_or(&seen.body);
+            known.learn(pairs::of_texts(body, restored), &own);
+        }
+        let window = self.window(request.ended);
+        let (seen, changed) =
+            as_recorded(&known, (headers, *body_digest, body), seen, &own, &window);
+        known.counts.responses += u64::from(changed);
+        seen
+    }
+
+    /// A text with recorded values in the places of those that stand for them; `None` if there are
+    /// none.
+    pub fn restored(&self, text: &[u8]) -> Option<Vec<u8>> {
+        self.known().restored(text, Way::Plain, &[])
+    }
+
+    /// The same of a text.
+    pub fn restored_text(&self, text: &str) -> Option<String> {
+        String::from_utf8(self.restored(text.as_bytes())?).ok()
+    }
+
+    pub fn counts(&self) -> Learning {
+        let known = self.known();
+        Learning {
+            values: known.put_in.len() as u64,
+            ..known.counts
+        }
+    }
+
+    fn count_transaction(&self) {
+        self.known().counts.transactions += 1;
+    }
+
+    /// When the original had come to a moment, and this run is now.
+    fn window(&self, ended: Micros) -> Window {
+        let now = now();
+        let run = match self.clock {
+            Clock::Real => (self.began, now),
+            // It is put forward to each request, and may have gone on from there.
+            Clock::Moved => (self.original, ended + (now - self.began)),
+        };
+        Window {
+            original: (self.original, ended),
+            run,
+            replayed: None,
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Nothing in here can be half done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn learn(&mut self, pairs: Vec<Pair>, own: &[u64]) {
+        for Pair {
+            recorded,
+            replayed,
+            how,
+        } in pairs
+        {
+            let is_known = self.pairs.get(&recorded) == Some(&replayed);
+            let differs =
+                self.pairs.contains_key(&recorded) || self.recorded.contains_key(&replayed);
+            let same = [&recorded, &replayed].map(|value| self.same.contains(&xxh3_64(value)));
+            // Another value than one that is known by its place is a difference.
+            let is_other = differs || same.contains(&true);
+            if !is_known && (how == How::Secret || !is_other) {
+                self.add(&recorded, &replayed, own);
+            }
+        }
+    }
+
+    fn add(&mut self, recorded: &[u8], replayed: &[u8], own: &[u64]) {
+        let number = self.count;
+        self.count += 1;
+        self.to_replay.add(number, recorded, replayed, own);
+        self.to_record.add(number, replayed, recorded, own);
+        self.pairs.insert(recorded.to_vec(), replayed.to_vec());
+        self.recorded.insert(replayed.to_vec(), recorded.to_vec());
+    }
+
+    /// Notes what looks drawn and is in both answers.
+    fn note_same(&mut self, headers: &Headers, body: Option<&[u8]>, seen: &Seen) {
+        let hashes = |given: Vec<Vec<u8>>| given.into_iter().map(|value| xxh3_64(&value));
+        let one: HashSet<u64> = hashes(pairs::given(headers, body)).collect();
+        if !one.is_empty() {
+            let other = body.map(|_| &seen.body[..]);
+            let other = hashes(pairs::given(&seen.headers, other));
+            self.same.extend(other.filter(|hash| one.contains(hash)));
+        }
+    }
+
+    fn restored(&self, text: &[u8], way: Way, own: &[u64]) -> Option<Vec<u8>> {
+        self.to_record.replace(text, way, own, &mut BTreeSet::new())
+    }
+}
+
+/// An answer with recorded values in the places of what they stand for, and with recorded times
+/// where it has times of this run. Whether it had any.
+fn as_recorded(
+    known: &Known,
+    (headers, digest, body): (&Headers, Digest, Option<&[u8]>),
+    mut seen: Seen,
+    own: &[u64],
+    window: &Window,
+) -> (Seen, bool) {
+    let body = body_as_recorded(known, (digest, body), &seen.body, own, window);
+    let mut changed = body.is_some();
+    seen.body = body.unwrap_or(seen.body);
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for (name, value) in &mut seen.headers {
+        let name = name.as_str();
+        let nth = times.entry(name.to_ascii_lowercase()).or_default();
+        let of_name = headers
+            .iter()
+            .filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        let recorded = of_name.map(|(_, value)| value).nth(*nth);
+        *nth += 1;
+        let Some(recorded) = recorded.filter(|recorded| recorded[..] != value[..]) else {
+            continue;
+        };
+        let restored = known
+            .restored(value, Way::Plain, own)
+            .unwrap_or_else(|| value.clone());
+        // The tag of a body that was restored was made of what it was.
+        let is_tag = name.eq_ignore_ascii_case("etag") && changed;
+        if is_tag || window.differ_by_clock(recorded, &restored).is_some() {
+            value.clone_from(recorded);
+            changed |= !is_tag && name != "date";
+        } else {
+            *value = restored;
+        }
+    }
+    (seen, changed)
+}
+
+/// The same of a body; `None`: it is the same as it was.
+fn body_as_recorded(
+    known: &Known,
+    (digest, recorded): (Digest, Option<&[u8]>),
+    seen: &[u8],
+    own: &[u64],
+    window: &Window,
+) -> Option<Vec<u8>> {
+    if recorded == Some(seen) {
+        return None;
+    }
+    // How a page writes a value shows only in some values.
+    let ways = [Way::Plain, Way::Page, Way::Json, Way::Url];
+    let written = ways.map(|way| known.restored(seen, way, own));
+    if let Some(recorded) = recorded {
+        let mut written = written.iter().map(|body| body.as_deref().unwrap_or(seen));
+        let is_same = |body| window.differ_by_clock(recorded, body).is_some();
+        if written.any(is_same) {
+            return Some(recorded.to_vec());
+        }
+    }
+    let [plain, ..] = &written;
+    let mut whole = written.iter().flatten();
+    let whole = whole.find(|body| Digest::of(body) == digest);
+    whole.or(plain.as_ref()).cloned()
+}
+
+/// Whether a request's body is a form, in which values are written as in a URL.
+fn is_form(headers: &Headers) -> bool {
+    let kind = headers.iter().find(|(name, _)| name == "content-type");
+    kind.is_some_and(|(_, kind)| kind.starts_with(b"application/x-www-form-urlencoded"))
+}
+
+/// Who sent a request, or is given an answer, as hashes of what says so.
+fn owners(headers: &Headers) -> Vec<u64> {
+    let cookies = crate::clients::identities(headers).map(xxh3_64);
+    let bearer = headers.iter().filter(|(name, _)| name == "authorization");
+    cookies
+        .chain(bearer.map(|(_, value)| xxh3_64(value)))
+        .collect()
+}
+
+/// What a request carries that an answer may have given: to find who has to wait for whom.
+pub fn carried(request: &Request) -> HashSet<u64> {
+    let texts = request.headers.iter().map(|(_, value)| &value[..]);
+    let texts = texts.chain([request.target.as_bytes(), &request.body[..]]);
+    let words = texts.flat_map(|text| replacer::words(text).map(|word| &text[word]));
+    let long = words.filter(|word| word.len() >= WORD);
+    long.map(xxh3_64).collect()
+}
+
+/// What a recorded answer gives its client that a later request may carry; likewise.
+pub fn given(response: &Response) -> Vec<u64> {
+    let Response::Answered { headers, body, .. } = response else {
+        return Vec::new();
+    };
+    let given = pairs::given(headers, body.as_deref());
+    let words = given.iter().filter_map(|value| {
+        let word = replacer::words(value).max_by_key(|word| word.len())?;
+        Some(&value[word])
+    });
+    words
+        .filter(|word| word.len() >= WORD)
+        .map(xxh3_64)
+        .collect()
+}
+
+/// Of what is carried, the words that are at least so long are looked at.
+const WORD: usize = 8;
+
+/// The hashes in a redacted request, each with what stands in its place in the request as it came.
+fn secrets(redacted: &Request, request: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let headers = redacted.headers.iter().zip(&request.headers);
+    let headers = headers.map(|((_, redacted), (_, value))| (&redacted[..], &value[..]));
+    let rest = [
+        (redacted.target.as_bytes(), request.target.as_bytes()),
+        (&redacted.body[..], &request.body[..]),
+    ];
+    let texts = headers.chain(rest);
+    texts
+        .flat_map(|(redacted, text)| in_places(redacted, text))
+        .collect()
+}
+
+fn in_places(redacted: &[u8], text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    let (mut rest, mut text) = (redacted, text);
+    while let Some(at) = position(rest, MARK.as_bytes()) {
+        let (before, from) = rest.split_at(at);
+        let word = replacer::words(from).next().map_or(0, |word| word.end);
+        let (hash, behind) = from.split_at(word);
+        let Some(value) = text.strip_prefix(before) else {
+            return found;
+        };
+        // Up to what stands behind it, which ends where the next one begins.
+        let next = position(behind, MARK.as_bytes()).unwrap_or(behind.len());
+        let end = match next {
+            0 => Some(value.len()),
+            _ => position(value, &behind[..next]),
+        };
+        let Some(end) = end else { return found };
+        found.push((hash.to_vec(), percent_decoded(&value[..end])));
+        (rest, text) = (behind, &value[end..]);
+    }
+    found
+}
+
+fn position(text: &[u8], what: &[u8]) -> Option<usize> {
+    text.windows(what.len()).position(|window| window == what)
+}
+
+fn now() -> Micros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as Micros)
+}
+
+#[cfg(test)]
+mod tests;

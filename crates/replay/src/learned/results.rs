@@ -1,0 +1,266 @@
+//! What a transaction was answered, kept until it is known what its request drew.
+
+use std::borrow::Cow;
+
+use bytes::{Bytes, BytesMut};
+use hindcast_trace::Micros;
+use hindcast_wire::digest::ResultDigest;
+use hindcast_wire::message::backend::{data_row, parse_data_row};
+use hindcast_wire::message::frontend::Bind;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Clock, Learned, now};
+use crate::clock::times_in;
+
+/// So much is kept of one transaction; of more only the digest is known.
+const BYTES_MAX: usize = 256 << 10;
+/// Tag and length of a message.
+const HEAD: usize = 5;
+
+/// The answers of one transaction.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Results {
+    answers: Vec<Answer>,
+    bytes: usize,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Answer {
+    Row { ordered: bool, body: Bytes },
+    Complete(Bytes),
+    Error(Bytes),
+}
+
+impl std::fmt::Debug for Results {
+    /// They may hold secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Results").finish_non_exhaustive()
+    }
+}
+
+impl Results {
+    /// A `DataRow`, as [`ResultDigest::row`] takes it.
+    pub fn row(&mut self, ordered: bool, body: &[u8]) {
+        self.add(body.len(), || Answer::Row {
+            ordered,
+            body: Bytes::copy_from_slice(body),
+        });
+    }
+
+    pub fn complete(&mut self, tag: &[u8]) {
+        self.add(tag.len(), || Answer::Complete(Bytes::copy_from_slice(tag)));
+    }
+
+    pub fn error(&mut self, sqlstate: &[u8]) {
+        self.add(sqlstate.len(), || {
+            Answer::Error(Bytes::copy_from_slice(sqlstate))
+        });
+    }
+
+    fn add(&mut self, bytes: usize, answer: impl FnOnce() -> Answer) {
+        self.bytes += bytes;
+        match self.bytes <= BYTES_MAX {
+            true => self.answers.push(answer()),
+            false => self.answers.clear(),
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.bytes <= BYTES_MAX
+    }
+
+    /// The digest with recorded values in the places of what they stand for.
+    fn restored(&self, learned: &Learned) -> u32 {
+        let mut digest = ResultDigest::new();
+        let mut message = BytesMut::new();
+        for answer in &self.answers {
+            match answer {
+                Answer::Row { ordered, body } => {
+                    let values = parse_data_row(body);
+                    let values: Vec<Option<Vec<u8>>> = values
+                        .map(|value| value.map(|it| learned.restored(it).unwrap_or(it.to_vec())))
+                        .collect();
+                    let values: Vec<_> = values.iter().map(Option::as_deref).collect();
+                    message.clear();
+                    data_row(&mut message, &values);
+                    digest.row(*ordered, &message[HEAD..]);
+                }
+                Answer::Complete(tag) => digest.complete(tag),
+                Answer::Error(sqlstate) => digest.error(sqlstate),
+            }
+        }
+        digest.value()
+    }
+
+    /// Whether a row holds what can only be of this run: a value that stands for another one, or a
+    /// time of day since it began.
+    fn hold_drawn(&self, learned: &Learned) -> bool {
+        let rows = self.answers.iter().filter_map(|answer| match answer {
+            Answer::Row { body, .. } => Some(body),
+            _ => None,
+        });
+        let mut values = rows.flat_map(|body| parse_data_row(body)).flatten();
+        values.any(|value| learned.holds_drawn(value))
+    }
+}
+
+/// What became of results that are not the recorded ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Explained {
+    /// They are the same but for values that are known to stand for each other.
+    Same,
+    /// They hold values that the service drew in this run, or times that it read. Of what else
+    /// they hold nothing can be said, for the recording has one digest of all.
+    Drawn,
+    Other,
+}
+
+impl Learned {
+    /// Why a transaction's results have another digest than this one.
+    pub fn explain(&self, results: &Results, recorded: u32) -> Explained {
+        if !results.is_whole() {
+            return Explained::Other;
+        }
+        if results.restored(self) == recorded {
+            self.count_transaction();
+            return Explained::Same;
+        }
+        match results.hold_drawn(self) {
+            true => Explained::Drawn,
+            false => Explained::Other,
+        }
+    }
+
+    /// Whether a value, or a row as text, holds what can only be of this run: what stands for
+    /// something else, bytes that the service made, or a time of day since it began.
+    pub fn holds_drawn(&self, value: &[u8]) -> bool {
+        let began = match self.clock {
+            Clock::Real => self.began,
+            // Times of a clock that was moved back cannot be told from recorded ones.
+            Clock::Moved => self.original,
+        };
+        let run = (began, now().saturating_add(EXPIRES_WITHIN));
+        holds_time_of_day(value, run) || self.restored(value).is_some() || self.was_given(value)
+    }
+
+    /// The service gives its database these values: the body of a `Bind`.
+    pub fn note_given(&self, bind: &[u8]) {
+        let Ok(bind) = Bind::parse(bind) else { return };
+        let values = bind.parameters.iter().flatten();
+        let bytes = values.filter_map(|value| as_bytes(value));
+        self.known()
+            .bytes_given
+            .extend(bytes.map(|it| xxh3_64(&it)));
+    }
+
+    fn was_given(&self, value: &[u8]) -> bool {
+        let given = &self.known().bytes_given;
+        let is_given = |bytes: Cow<[u8]>| given.contains(&xxh3_64(&bytes));
+        let of_row = value.split(|byte| b"(,)\"".contains(byte));
+        let mut all = of_row.filter(|part| part.len() >= OPAQUE);
+        as_bytes(value).is_some_and(is_given)
+            || all.any(|part| as_bytes(part).is_some_and(is_given))
+    }
+}
+
+/// Shorter bytes may be a number or a UUID.
+const OPAQUE: usize = 20;
+
+/// A value that is bytes, plain or as Postgres writes them, and no text: a hash of a token, or what
+/// a session holds.
+fn as_bytes(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let digits = value.iter().position(|&byte| byte == b'x');
+    let digits = digits.filter(|&at| at > 0 && value[..at].iter().all(|&byte| byte == b'\\'));
+    let bytes = match digits {
+        None => Cow::Borrowed(value),
+        Some(at) => Cow::Owned(from_hex(&value[at + 1..])?),
+    };
+    (bytes.len() >= OPAQUE && std::str::from_utf8(&bytes).is_err()).then_some(bytes)
+}
+
+fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let pairs = digits.chunks(2);
+    let pairs = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    pairs.collect()
+}
+
+/// What a service says expires later is about as far from now as this at most.
+const EXPIRES_WITHIN: Micros = 400 * 24 * 3600 * 1_000_000;
+
+/// Whether a value is, or holds, a time within a period, to the second: people choose whole
+/// minutes.
+fn holds_time_of_day(value: &[u8], (from, to): (Micros, Micros)) -> bool {
+    const MINUTE: Micros = 60_000_000;
+    let is_within = |at: Micros| (from..=to).contains(&at) && at % MINUTE != 0;
+    let text = || times_in(value).any(|(_, time)| is_within(time.from));
+    if value.is_ascii() && !value.contains(&0) {
+        return text();
+    }
+    let number = |window: &[u8]| -> i64 { window.try_into().map_or(0, i64::from_be_bytes) };
+    if value.len() == 8 {
+        return is_within(number(value).saturating_add(PG_EPOCH));
+    }
+    // As Go writes a time among other values: seconds since the year 1.
+    let mut windows = value.windows(8);
+    windows.any(|window| {
+        let seconds = number(window).saturating_sub(SECONDS_BEFORE_UNIX);
+        is_within(seconds.saturating_mul(1_000_000))
+    }) || text()
+}
+
+/// From 1970 to 2000, in microseconds.
+const PG_EPOCH: Micros = 946_684_800_000_000;
+/// From the year 1 to 1970.
+const SECONDS_BEFORE_UNIX: i64 = 62_135_596_800;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_the_service_made_are_known_in_a_row() {
+        use hindcast_wire::message::frontend::bind;
+
+        let learned = Learned::new(0, Clock::Real);
+        let hash: Vec<u8> = (0..32).map(|n| 255 - n).collect();
+        let mut message = BytesMut::new();
+        bind(
+            &mut message,
+            b"",
+            b"",
+            &[Some(&hash), Some(b"a text of somebody")],
+        );
+        learned.note_given(&message[HEAD..]);
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(learned.holds_drawn(&hash));
+        assert!(learned.holds_drawn(format!("(\"\\\\x{hex}\",1)").as_bytes()));
+        assert!(!learned.holds_drawn(b"a text of somebody"));
+        assert!(!learned.holds_drawn(&[200; 32]));
+    }
+
+    #[test]
+    fn a_time_of_this_run_is_found_however_it_is_written() {
+        let at = 1_764_033_123_456_789;
+        let run = (at - 10_000_000, at + 10_000_000);
+        let holds = |value: &[u8]| holds_time_of_day(value, run);
+        assert!(holds(b"2025-11-25 01:12:03.456789+00"));
+        assert!(holds(br#"{"user":1,"expires":"2025-11-25T01:12:03.456Z"}"#));
+        assert!(holds(&(at - PG_EPOCH).to_be_bytes()));
+        let seconds = at / 1_000_000 + SECONDS_BEFORE_UNIX;
+        let gob = [
+            b"\x10\xff\x81\x00\x01".as_slice(),
+            &seconds.to_be_bytes(),
+            b"\x00\x01",
+        ];
+        assert!(holds(&gob.concat()));
+        for other in [
+            b"2025-11-24 01:12:03.456789+00".as_slice(),
+            b"1234567890123",
+            b"a note that was written",
+            &42i64.to_be_bytes(),
+            &[7; 40],
+        ] {
+            assert!(!holds(other), "{other:?}");
+        }
+    }
+}
