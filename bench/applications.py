@@ -4,7 +4,7 @@
   bench/applications.py NAME [--rounds 3] [--replays 3] [--binary PATH]
 
 NAME is a folder of tests/applications. Its program `run` installs, prepares, serves and loads it, names an index that changes nothing, and the requests
-that a change of one line touches. Needs `cargo build --release -p hindcast-cli -p hindcast-preload`, the server programs of Postgres and the extension in
+that a change of one line touches. One that knows `run outside` is recorded by two proxies, since nothing can be loaded into it. Needs `cargo build --release -p hindcast-cli -p hindcast-preload`, the server programs of Postgres and the extension in
 their folders (`hindcast extension install`). Prints a row for docs/results/applications.md; fails where a retroaction reports other requests than the
 change touches.
 """
@@ -31,13 +31,20 @@ class Application:
     def __init__(self, name, hindcast, folder):
         self.program = ROOT / "tests" / "applications" / name / "run"
         self.hindcast, self.folder, self.port = hindcast, folder, free_port()
+        self.outside = subprocess.run([self.program, "outside"], stderr=subprocess.DEVNULL).returncode == 0
+        # Where clients reach it, and where it reaches its database, while it is recorded from outside.
+        self.ingress, self.gateway = free_port(), free_port()
         settings = ["shared_preload_libraries=hindcast", "wal_level=logical", "max_prepared_transactions=50", "max_connections=200"]
         self.server = Server(folder, *settings)
-        url = f"postgres://postgres@127.0.0.1:{self.server.port}/{DATABASE}"
+        url = self.url(self.server.port)
         self.environment = os.environ | {"DATABASE_URL": url, "HINDCAST_POSTGRES": url}
         self.environment["HINDCAST_SECRETS_KEY"] = str(folder / "secrets.key")
         self.log = open(folder / "log", "w")
         self.run("install")
+
+    @staticmethod
+    def url(port):
+        return f"postgres://postgres@127.0.0.1:{port}/{DATABASE}"
 
     def run(self, *arguments, **more):
         return subprocess.run([self.program, *arguments], env=self.environment, check=True, **more)
@@ -54,36 +61,57 @@ class Application:
         self.run("prepare")
 
     @contextlib.contextmanager
-    def served(self, *recorder):
-        command = [*recorder, self.program, "serve", str(self.port)]
-        process = subprocess.Popen(command, env=self.environment, stdout=self.log, stderr=self.log)
-        wait_for("the application", lambda: listens(self.port))
+    def running(self, command, port, **environment):
+        process = subprocess.Popen(command, env=self.environment | environment, stdout=self.log, stderr=self.log)
+        wait_for("the application", lambda: listens(port))
         yield
         process.send_signal(signal.SIGINT)
         process.wait()
 
-    def load(self, *recorder):
+    def serve(self):
+        return [self.program, "serve", str(self.port)]
+
+    def load(self, port=None):
         """Seconds that the load took."""
+        begun = time.monotonic()
+        self.run("load", str(port or self.port))
+        return time.monotonic() - begun
+
+    def unrecorded(self):
         self.prepare()
-        with self.served(*recorder):
-            begun = time.monotonic()
-            self.run("load", str(self.port))
-            return time.monotonic() - begun
+        with self.running(self.serve(), self.port):
+            return self.load()
 
     def record(self, trace):
-        return self.load(self.hindcast, "record", "--base", "template", "--trace", trace, "--")
+        self.prepare()
+        record = [self.hindcast, "record", "--base", "template", "--trace", trace]
+        if not self.outside:
+            with self.running([*record, "--", *self.serve()], self.port):
+                return self.load()
+        listen, database = f"127.0.0.1:{self.ingress}", f"127.0.0.1:{self.gateway}"
+        proxies = ["--listen", listen, "--app", f"http://127.0.0.1:{self.port}", "--pg-listen", database]
+        with self.running([*record, *proxies], self.ingress):
+            with self.running(self.serve(), self.port, DATABASE_URL=self.url(self.gateway)):
+                return self.load(self.ingress)
 
     def ask(self, command, trace, *arguments):
         """What a command says as JSON. That something differs is no failure."""
+        if self.outside and command == "replay":
+            arguments = ["--app", self.started(), *arguments]
         whole = [self.hindcast, command, "--trace", trace, "--json", *arguments]
         done = subprocess.run(whole, env=self.environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
         if done.returncode not in (0, 1):
             raise SystemExit(f"Error: hindcast {command} ended with {done.returncode}; see {self.folder / 'log'}")
         return [json.loads(line) for line in done.stdout.splitlines()] if command == "ls" else json.loads(done.stdout)
 
+    def started(self, environment=""):
+        """How a replay starts it."""
+        if self.outside:
+            environment += f" DATABASE_URL={self.url(self.gateway)}"
+        return f"{environment} exec {self.program} serve {self.port}"
+
     def retro(self, trace, environment, *arguments):
-        serve = f"{environment} exec {self.program} serve {self.port}"
-        return self.ask("retro", trace, "--app", serve, *arguments)
+        return self.ask("retro", trace, "--app", self.started(environment), *arguments)
 
 
 def replayed(application, trace, replays):
@@ -129,7 +157,7 @@ def main():
             kept = []
             for number in range(given.rounds):
                 trace = str(application.folder / f"trace{number}")
-                kept.append(application.load() / application.record(trace))
+                kept.append(application.unrecorded() / application.record(trace))
             requests = application.ask("ls", trace, "--limit", "0")
             faithful, causes, moved, ghosts = replayed(application, trace, given.replays)
             index, change = retroacted(application, trace, requests)
