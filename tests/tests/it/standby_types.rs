@@ -319,18 +319,26 @@ fn every_type_arrives_as_it_is_in_a_table_without_a_key() {
 
 #[test]
 fn a_name_that_the_backup_does_not_know_is_told_and_not_tried_for_ever() {
-    let pair = Pair::shared("unknown-name", "CREATE TABLE t (id int PRIMARY KEY, r regclass)");
+    let pair = Pair::shared(
+        "unknown-name",
+        "CREATE TABLE t (id int PRIMARY KEY, r regclass)",
+    );
     let mut follower = pair.follow(&[]);
     pair.wait_until_it_has_all(&mut follower);
     pair.backup("CREATE SCHEMA only_here");
     pair.primary("CREATE SCHEMA elsewhere; CREATE VIEW elsewhere.view AS SELECT 1");
-    pair.primary("INSERT INTO t VALUES (1, 'pg_class'); INSERT INTO t VALUES (2, 'elsewhere.view')");
+    pair.primary(
+        "INSERT INTO t VALUES (1, 'pg_class'); INSERT INTO t VALUES (2, 'elsewhere.view')",
+    );
     assert_refused(&follower.wait(), &["public.t", "0/", "elsewhere"]);
     assert_eq!(pair.backup("SELECT max(id) FROM t"), "1");
     pair.backup("CREATE SCHEMA elsewhere; CREATE VIEW elsewhere.view AS SELECT 1");
     let mut follower = pair.follow(&[]);
     pair.wait_until_it_has_all(&mut follower);
-    assert_eq!(pair.backup("SELECT r FROM t WHERE id = 2"), "elsewhere.view");
+    assert_eq!(
+        pair.backup("SELECT r FROM t WHERE id = 2"),
+        "elsewhere.view"
+    );
     follower.interrupt().assert_code(0);
 }
 

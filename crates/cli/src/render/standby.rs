@@ -280,7 +280,8 @@ pub fn promoted(report: &PromoteReport, as_json: bool) {
             "{}, run there, or it keeps its WAL for ever:",
             match report.without_primary {
                 Some(_) => "Should the primary come back",
-                None => "Slot and publication are left on the primary. When nobody needs them any more",
+                None =>
+                    "Slot and publication are left on the primary. When nobody needs them any more",
             }
         );
         for statement in &report.to_drop_later {

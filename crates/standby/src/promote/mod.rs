@@ -464,7 +464,9 @@ fn clean_primary(
             quote_identifier(&names.publication)
         ),
     ];
-    let missing = report.missing.is_some_and(|missing| missing.transactions > 0);
+    let missing = report
+        .missing
+        .is_some_and(|missing| missing.transactions > 0);
     let (Some(_), Some(url), false) = (primary, &options.from, missing) else {
         report.to_drop_later = later;
         return;
