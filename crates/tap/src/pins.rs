@@ -70,7 +70,7 @@ unsafe fn fill(draw: Draw, bytes: *mut u8, length: usize) -> bool {
 
 /// What the wall clock shows to the program, where libc says `real`; in nanoseconds since 1970.
 pub fn wall_clock(reads: Reads, real: i64) -> i64 {
-    wall_clock_at(turns::of_code(), turns::is_apart(), reads, real)
+    wall_clock_at(turns::of_code(), turns::reads_apart(), reads, real)
 }
 
 /// The same for another request than the thread's.

@@ -47,6 +47,9 @@ struct Mine {
     /// It draws and reads the time for itself, and not for this request: it has stepped aside so
     /// often.
     aside: Cell<(u64, u32)>,
+    /// A library reads the clock for itself, known by this number, as long as the thread works on
+    /// this request; 0: none does.
+    library: Cell<(u64, u8)>,
 }
 
 /// Work for a request by a thread of its own, while the request goes on and may be answered.
@@ -72,6 +75,7 @@ thread_local! {
                 walk: Walk::new([0; KEY]),
             }),
             aside: Cell::new((0, 0)),
+            library: Cell::new((0, 0)),
         }
     };
 }
@@ -224,17 +228,50 @@ fn change_apart(change: impl FnOnce(&mut Apart)) {
     });
 }
 
-/// Where the thread is, if it works apart from its request.
+/// Where the thread is, if it works apart from its request, or reads the clock for a library.
 pub fn place_apart() -> Option<Place> {
-    apart().map(|apart| apart.walk.place())
+    apart()
+        .map(|apart| apart.walk)
+        .or_else(for_library)
+        .map(|walk| walk.place())
 }
 
-/// What the thread reads of its request's clock, if it works apart from that.
+/// Whether it does either.
+pub fn reads_apart() -> bool {
+    is_apart() || for_library().is_some()
+}
+
+/// What the thread reads of its request's clock, if it does either.
 pub fn read_apart<T>(read: impl FnOnce(&mut Walk) -> T) -> Option<T> {
-    let mut walk = apart()?.walk;
+    let Some(Apart { mut walk, .. }) = apart() else {
+        return for_library().map(|mut walk| read(&mut walk));
+    };
     let reading = read(&mut walk);
     change_apart(|apart| apart.walk = walk);
     Some(reading)
+}
+
+/// Where the thread reads the clock for a library: where its request is, and apart from that. Each
+/// reading is by itself, whether there were some before or not.
+fn for_library() -> Option<Walk> {
+    let (request, library) = MINE.with(|mine| mine.library.get());
+    let board = process::board().filter(|_| request != 0 && request == of_code())?;
+    let mut key = [0; KEY];
+    key[0] = library;
+    let mut walk = Walk::new(key);
+    walk.writes(board.pins().place(request));
+    Some(walk)
+}
+
+/// Until [`reads_as_ever`], a library that is known by this number reads the clock for itself: it
+/// may have no need to in a replay, or need to where it had none. That shifts none of the request's
+/// readings.
+pub fn reads_for_library(library: u8) {
+    MINE.with(|mine| mine.library.set((of_code(), library)));
+}
+
+pub fn reads_as_ever() {
+    MINE.with(|mine| mine.library.set((0, 0)));
 }
 
 /// Where its next draw comes from, if it works apart from its request.

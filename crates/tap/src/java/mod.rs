@@ -136,13 +136,22 @@ unsafe extern "C" fn reads(
 }
 
 /// Those of one class are together.
-const PATCHES: [Patch; 18] = [
+const PATCHES: [Patch; 19] = [
     number("java/lang/Math"),
     number("java/lang/StrictMath"),
     beginning("java/time/Clock"),
     beginning("java/time/Clock$SystemClock"),
     beginning("java/lang/Math$RandomNumberGeneratorHolder"),
     beginning("java/lang/StrictMath$RandomNumberGeneratorHolder"),
+    Patch {
+        class: "java/util/GregorianCalendar",
+        method: "<init>",
+        descriptor: "(Ljava/util/TimeZone;Ljava/util/Locale;)V",
+        begins: Some(shim::MAKES_CALENDAR),
+        before: RETURN,
+        arguments: &[],
+        calls: shim::MADE_CALENDAR,
+    },
     Patch {
         class: "java/util/Random",
         method: "<init>",

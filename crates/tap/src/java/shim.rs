@@ -27,16 +27,23 @@ pub const FILL: Method = ("fill", "([B)V");
 pub const FILL_UNLESS_SEEDED: Method = ("fillUnlessSeeded", "(Ljava/lang/Object;[B)V");
 pub const WAS_SEEDED: Method = ("wasSeeded", "(Ljava/lang/Object;)V");
 
+/// A calendar is made, and reads the clock: most that are made show another time in the end, and
+/// libraries keep them. pgjdbc makes one for times that come as text, and none for binary ones.
+pub const MAKES_CALENDAR: Method = ("makesCalendar", "()V");
+pub const MADE_CALENDAR: Method = ("madeCalendar", "()V");
+
 /// The machine's, for marks.
 pub static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 8] = [
+    let all: [(Method, *mut c_void); 10] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
         (STEP_BACK, step_back as *mut c_void),
+        (MAKES_CALENDAR, makes_calendar as *mut c_void),
+        (MADE_CALENDAR, made_calendar as *mut c_void),
         (NUMBER, number as *mut c_void),
         (FILL, fill as *mut c_void),
         (FILL_UNLESS_SEEDED, fill_unless_seeded as *mut c_void),
@@ -165,6 +172,16 @@ extern "C" fn number(_: *mut c_void, _: Reference, given: f64) -> f64 {
 
 extern "C" fn step_back(_: *mut c_void, _: Reference) {
     turns::step_back();
+}
+
+extern "C" fn makes_calendar(_: *mut c_void, _: Reference) {
+    if turns::of_code() != 0 {
+        turns::reads_for_library(asker(tools()) as u8);
+    }
+}
+
+extern "C" fn made_calendar(_: *mut c_void, _: Reference) {
+    turns::reads_as_ever();
 }
 
 unsafe extern "C" fn fill(thread: *mut c_void, _: Reference, array: Reference) {
