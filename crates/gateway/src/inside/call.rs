@@ -4,7 +4,6 @@ use hindcast_trace::Response;
 use http::header::{HeaderMap, UPGRADE};
 
 use super::host::Host;
-use super::late::Ended;
 use crate::http::{Exchange, PassedBody, PassedResponse, RequestHead, connected, upgraded};
 use crate::messages::Asked;
 
@@ -254,11 +253,10 @@ impl Call {
             response => response,
         };
         exchange.set_body(std::mem::take(&mut self.body));
-        let ended = Ended {
-            exchange,
-            at: host.clock.micros(at),
-            response,
-        };
-        host.answered(at, self.turn, ended);
+        if let Some(turn) = self.turn {
+            exchange.set_clock(&host.readings.take(turn));
+            exchange.set_calls(host.calls.take(turn, &host.redactor));
+        }
+        exchange.end_at(host.clock.micros(at), response);
     }
 }

@@ -19,14 +19,14 @@ pub(super) struct Place {
 /// By the connection, and which one it is on it.
 type Kept = ((u64, u32), Call);
 
-/// What requests asked of others, until they are told.
+/// What requests asked of others, until they end.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     by_request: BTreeMap<u64, Vec<Kept>>,
 }
 
 impl Calls {
-    /// Requests of which calls are kept. What is asked long after the answer comes, too, and is not
+    /// Requests of which calls are kept. What is asked after the answer is told, too, and is not
     /// asked for any more; of those that wait, the oldest goes.
     const REQUESTS_MAX: usize = 1 << 13;
     /// Calls on nobody's behalf that wait for the next request.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hindcast_spool::Clock;
 
 use super::calls::Calls;
-use super::late::{Ended, Late};
 use super::readings::Readings;
 use super::sessions::Sessions;
 use crate::http::{Limits, Witness};
@@ -28,7 +27,6 @@ pub(super) struct Host {
     pub claims: Claims,
     pub readings: Readings,
     pub calls: Calls,
-    pub late: Late,
 }
 
 /// Numbers that requests have. What a service asks of itself while it works on a request has that
@@ -69,32 +67,6 @@ impl Host {
         if let Some(sessions) = &mut self.sessions {
             sessions.all_told(until);
         }
-        self.tell_late(moment);
-    }
-
-    /// Requests of which nothing has come for long enough.
-    pub fn tell_late(&mut self, moment: u64) {
-        while let Some((turn, ended)) = self.late.take_before(moment) {
-            self.tell(turn, ended);
-        }
-    }
-
-    /// A request has been answered. What bears its number may still come.
-    pub fn answered(&mut self, moment: u64, turn: Option<u64>, ended: Ended) {
-        let Some(turn) = turn else {
-            let mut exchange = ended.exchange;
-            return exchange.end_at(ended.at, ended.response);
-        };
-        if let Some((turn, ended)) = self.late.answered(moment, turn, ended) {
-            self.tell(turn, ended);
-        }
-    }
-
-    fn tell(&mut self, turn: u64, ended: Ended) {
-        let mut exchange = ended.exchange;
-        exchange.set_clock(&self.readings.take(turn));
-        exchange.set_calls(self.calls.take(turn, &self.redactor));
-        exchange.end_at(ended.at, ended.response);
     }
 
     /// Requests may be missing.

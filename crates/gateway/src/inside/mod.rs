@@ -26,7 +26,6 @@ mod fastcgi;
 mod gates;
 mod host;
 mod http1;
-mod late;
 mod merge;
 mod outbound;
 mod readings;
@@ -53,7 +52,6 @@ use conversion::Conversion;
 pub use gates::{Gates, address_of, redirect, socket_folder, system_address};
 use host::{Claims, Counters, Host};
 pub use host::{Numbers, Seen};
-use late::Late;
 use readings::Readings;
 pub use sessions::{Session, Sessions};
 
@@ -229,7 +227,6 @@ impl Converter {
             claims: Claims::default(),
             readings: Readings::default(),
             calls: Calls::default(),
-            late: Late::default(),
         };
         Self {
             streams: Streams::new(host),

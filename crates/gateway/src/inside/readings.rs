@@ -1,4 +1,4 @@
-//! What requests read from the wall clock, until they are told.
+//! What requests read from the wall clock, until they end.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use hindcast_taplog::pins::{READINGS, Reading};
 pub(super) struct Readings(BTreeMap<u64, Vec<Option<Reading>>>);
 
 impl Readings {
-    /// Requests of which readings are kept. What is read long after the answer comes, too, and is
-    /// not asked for any more; of those that wait, the oldest goes.
+    /// Requests of which readings are kept. What is read after the answer is told, too, and is not
+    /// asked for any more; of those that wait, the oldest goes.
     const REQUESTS_MAX: usize = 1 << 13;
 
     pub fn told(&mut self, request: u64, n: u8, reading: Reading) {

@@ -127,7 +127,6 @@ impl Streams {
         for (_, mut stream) in std::mem::take(&mut self.streams) {
             stream.cut_off(&mut self.host, moment);
         }
-        self.host.tell_late(u64::MAX);
     }
 
     fn done(&mut self, done: &Done<'_>) {
@@ -144,7 +143,6 @@ impl Streams {
             return;
         };
         if let What::Reading(n, reading) = what {
-            self.host.late.goes_on(at, stream);
             return self.host.readings.told(stream, n, reading);
         }
         if what == What::Closed {

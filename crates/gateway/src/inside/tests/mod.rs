@@ -20,7 +20,6 @@ use hindcast_trace::{Digest, Id, Micros, Request, Response};
 use super::Seen;
 use super::calls::Calls;
 use super::host::{Claims, Counters, Host};
-use super::late::Late;
 use super::readings::Readings;
 use super::streams::{Program, Streams};
 use crate::http::{Arrival, Durable, Limits, Witness};
@@ -106,7 +105,6 @@ pub(super) fn host(collected: &Arc<Collected>) -> Host {
         claims: Claims::default(),
         readings: Readings::default(),
         calls: Calls::default(),
-        late: Late::default(),
     }
 }
 
