@@ -92,6 +92,21 @@ impl ChangeCounts {
     }
 }
 
+impl ChangeCounts {
+    /// Where a recorded transaction is counted that came, and was different in this.
+    pub fn of(&mut self, kind: Option<&DifferenceKind>, had_failed: bool) -> &mut u64 {
+        match kind {
+            None if had_failed => &mut self.same_failure,
+            None => &mut self.same,
+            Some(DifferenceKind::NewlySucceeding { .. }) => &mut self.newly_succeeding,
+            Some(DifferenceKind::Statements { .. }) => &mut self.statements,
+            Some(DifferenceKind::Results { .. }) => &mut self.results,
+            Some(DifferenceKind::FailsOtherwise { .. }) => &mut self.fails_otherwise,
+            Some(_) => &mut self.newly_failing,
+        }
+    }
+}
+
 /// A transaction that is not as recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {

@@ -146,7 +146,7 @@ static TIMES: LazyLock<Regex> = LazyLock::new(|| {
         r"(?x-u)
         \d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d(?::?\d\d)?)?
         |(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),\ \d\d[\ -][A-Z][a-z][a-z][\ -]\d{4}\ \d\d:\d\d:\d\d\ GMT
-        |\b1\d{9}(?:\d{3}|\d{6}|\d{9})?\b",
+        |\b1\d{9}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?\b",
     )
     .expect("it is a regular expression")
 });
@@ -155,7 +155,8 @@ static TIMES: LazyLock<Regex> = LazyLock::new(|| {
 pub fn times_in(text: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, Time)> {
     TIMES.find_iter(text).filter_map(|found| {
         let written = std::str::from_utf8(found.as_bytes()).ok()?;
-        let time = match written.bytes().all(|byte| byte.is_ascii_digit()) {
+        let is_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+        let time = match written.bytes().all(is_number) {
             true => since_epoch(written)?,
             false => parse_time(written)?.0,
         };
@@ -163,9 +164,11 @@ pub fn times_in(text: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, Ti
     })
 }
 
-fn since_epoch(digits: &str) -> Option<Time> {
-    let unit = 10f64.powi(16 - digits.len() as i32);
-    let at = (digits.parse::<f64>().ok()? * unit) as Micros;
+/// A number whose unit shows in how many digits it has before its fraction.
+fn since_epoch(number: &str) -> Option<Time> {
+    let digits = number.split('.').next().map_or(0, str::len);
+    let unit = 10f64.powi(16 - digits as i32);
+    let at = (number.parse::<f64>().ok()? * unit) as Micros;
     Some(Time { from: at, to: at })
 }
 
@@ -227,6 +230,10 @@ mod tests {
         );
         assert_eq!(
             moved("{\"exp\":1714565284}", "{\"exp\":1717405262}"),
+            Some(1)
+        );
+        assert_eq!(
+            moved("{\"exp\":1714565284.25}", "{\"exp\":1717405262.125}"),
             Some(1)
         );
         assert_eq!(

@@ -9,11 +9,12 @@ use hindcast_trace::ShapeId;
 
 use crate::coordinator::Coordinator;
 use crate::hold::{Code, Pins, Unreadable};
-use crate::learned::{Learned, Learning};
+use crate::learned::Learned;
 use crate::looks::Stretch;
 use crate::monitor::Monitor;
 use crate::recording::{Extras, Recording};
 use crate::transaction::{Ask, Claim, Looking};
+use crate::verdict::Learning;
 use crate::verdict::Remark;
 
 pub struct Shared {

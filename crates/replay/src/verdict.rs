@@ -3,8 +3,6 @@
 use hindcast_trace::{Digest, Gap, RequestId, ShapeId, TableDigest, TransactionId};
 use serde::Serialize;
 
-use crate::learned::Learning;
-
 /// The outcome of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
@@ -41,6 +39,20 @@ pub struct Timing {
     pub prepare_us: i64,
     pub replay_us: i64,
     pub original_us: i64,
+}
+
+/// What was learned in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Learning {
+    /// Values that were put into requests, and into how many.
+    pub values: u64,
+    pub requests: u64,
+    /// Responses that are the same but for such values, or for times.
+    pub responses: u64,
+    /// Responses whose body could not be looked into: it is compressed, or was not kept.
+    pub unread: u64,
+    /// Transactions whose results are the same but for such values.
+    pub transactions: u64,
 }
 
 /// Where a replay stopped being the recording.

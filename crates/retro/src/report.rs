@@ -3,7 +3,7 @@
 //! Everything that can be numerous is counted exactly and described up to a limit, and is grouped
 //! so that ten thousand differences of one kind read as one.
 
-use hindcast_replay::learned::Learning;
+use hindcast_replay::verdict::Learning;
 use hindcast_trace::{Gap, Micros, RequestId, TransactionId};
 use serde::Serialize;
 

@@ -89,6 +89,19 @@ pub enum FollowError<L, T> {
     Target(T),
 }
 
+/// Whether a position that is visible is durable as well.
+fn is_reached<T: Target>(target: &mut T, visible: Option<Lsn>) -> Result<bool, T::Error> {
+    let Some(until) = visible else {
+        return Ok(false);
+    };
+    let reached = target.durable() >= until.min(target.received());
+    if !reached {
+        // Some targets make durable what is visible only when they are drained.
+        target.drain()?;
+    }
+    Ok(reached)
+}
+
 /// Feeds `target` with `log` until it is stopped, `until` is reached, or one of them fails. `watch`
 /// is called a few times a second, and may end it.
 pub fn follow<L: Log, T: Target>(
@@ -157,15 +170,8 @@ pub fn follow<L: Log, T: Target>(
                 status.changes_per_second = per_second;
             });
         }
-        let reached = match until.filter(|&until| visible >= until) {
-            None => false,
-            Some(until) if target.durable() >= until.min(target.received()) => true,
-            Some(_) => {
-                // Some targets make durable what is visible only when they are drained.
-                target.drain().map_err(FollowError::Target)?;
-                false
-            }
-        };
+        let reached = is_reached(target, until.filter(|&until| visible >= until));
+        let reached = reached.map_err(FollowError::Target)?;
         if reached || control.is_stopping() {
             target.drain().map_err(FollowError::Target)?;
             acknowledge(log, target)?;

@@ -509,8 +509,8 @@ pub fn encode_readings(base: i64, readings: &[Reading]) -> Vec<u8> {
     bytes
 }
 
-/// `None` if no recorder writes such bytes. Earlier ones wrote places of one byte, which are none of
-/// today's: readings are then given by their order.
+/// `None` if no recorder writes such bytes. Earlier ones wrote places of one byte, which are none
+/// of today's: readings are then given by their order.
 pub fn decode_readings(base: i64, bytes: &[u8]) -> Option<Vec<Reading>> {
     let (mut readings, mut last) = (Vec::new(), base);
     let mut place = Place::BEGINNING;

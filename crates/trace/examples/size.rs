@@ -313,13 +313,11 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         sequence: 16_402,
                         value: xid.map_or(0, |xid| xid.0 as i64),
                     };
+                    let request = Id::new(recorder, done + plan.request as u64 + 1);
                     writer.record(Record::Transaction(Transaction {
                         id: Id::new(recorder, number),
                         session: Id::new(recorder, session),
-                        request: Some((
-                            Id::new(recorder, done + plan.request as u64 + 1),
-                            Attribution::Comment,
-                        )),
+                        request: Some((request, Attribution::Comment)),
                         began: plan.began,
                         ended: at,
                         isolation: Isolation::RepeatableRead,

@@ -4,8 +4,8 @@
 //! answers apart, except for the order of rows where the statement left it open. So rows of a
 //! statement without a top-level `ORDER BY` are summed, those of one with it are chained, and
 //! statements are chained. Parameter reports, notices, notifications and row descriptions do not
-//! count, and a driver may ask for values as text now and in binary then: whoever hands rows in has
-//! brought them into their [text form](crate::text).
+//! count, and a driver may ask for values as text now and in binary then: the one who hands rows in
+//! has brought them into their [text form](crate::text).
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 

@@ -435,7 +435,7 @@ fn what_a_statement_draws_in_the_database_is_named_and_is_no_change_of_the_code(
             assert_eq!(voucher.unwrap().status, 201);
         }
     });
-    let named = "gen_random_uuid() is not pinned";
+    let named = "clock_timestamp() runs on from the recorded time";
     let replayed = inside::replay(&stage, &["--keep-going"]).assert_code(1);
     let said = replayed.stdout;
     assert!(

@@ -697,3 +697,36 @@ fn promotion_with_a_check_says_what_differs() {
     pair.wait_until_equal(&mut follower);
     follower.interrupt().assert_code(0);
 }
+
+#[test]
+fn an_interrupt_ends_it_in_whatever_it_is_doing() {
+    let mut random = Random::seeded();
+    let pair = Pair::shared("interrupted", &checker::schema());
+    let workload = Workload::start(&pair.primary_url(), 2, 0, &mut random);
+    for _ in 0..kills(6) {
+        let mut follower = pair.follow(&[]);
+        follower.wait_until_it_catches_interrupts();
+        let patience = Duration::from_millis(random.below(800));
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < patience {
+            assert!(
+                follower.is_running(),
+                "it gave up:\n{}",
+                follower.process.stderr()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let begun = std::time::Instant::now();
+        follower.interrupt().assert_code(0);
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "it took {:?} to stop",
+            begun.elapsed()
+        );
+    }
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    workload.stop();
+    pair.wait_until_equal(&mut follower);
+    follower.interrupt().assert_code(0);
+}

@@ -40,8 +40,8 @@ pub struct Shown {
     quiet: u32,
 }
 
-/// Without a terminal, how many seconds pass between lines when all is well. That a server is waited
-/// for is said once, and again only if the reason is another.
+/// Without a terminal, how many seconds pass between lines when all is well. That a server is
+/// waited for is said once, and again only if the reason is another.
 const QUIET_SECONDS: u32 = 10;
 
 impl Shown {

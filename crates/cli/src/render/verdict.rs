@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use hindcast_replay::learned::Learning;
 use hindcast_replay::verdict::{
-    BodySeen, Divergence, DivergenceKind, FinalState, NotCompared, Position, Remark, Suspicion,
-    Verdict,
+    BodySeen, Divergence, DivergenceKind, FinalState, Learning, NotCompared, Position, Remark,
+    Suspicion, Verdict,
 };
 
 use super::format::{count, cut, duration};
@@ -58,7 +57,36 @@ pub fn page(verdict: &Verdict) -> String {
             count(counts.requests_not_compared, "request")
         );
     }
-    match &verdict.final_state {
+    final_state(&mut page, &verdict.final_state);
+    let timing = &verdict.timing;
+    let ratio = timing.replay_us as f64 / timing.original_us.max(1) as f64;
+    let _ = writeln!(
+        page,
+        "  replayed in {} what took {} ({ratio:.2}×), after {} of preparation",
+        duration(timing.replay_us),
+        duration(timing.original_us),
+        duration(timing.prepare_us)
+    );
+    for remark in &verdict.remarks {
+        let _ = writeln!(page, "  note: {}", self::remark(remark));
+    }
+    for divergence in verdict.divergences.iter().take(SHOWN) {
+        page.push('\n');
+        page.push_str(&self::divergence(divergence));
+    }
+    let more = verdict.divergence_count.saturating_sub(SHOWN as u64);
+    if more > 0 && !verdict.faithful {
+        let _ = writeln!(
+            page,
+            "\n… and {} more; all that were described: --json",
+            more
+        );
+    }
+    page
+}
+
+fn final_state(page: &mut String, state: &FinalState) {
+    match state {
         FinalState::Same { tables, rows } => {
             let _ = writeln!(
                 page,
@@ -92,31 +120,6 @@ pub fn page(verdict: &Verdict) -> String {
             let _ = writeln!(page, "  final state: not compared, {why}");
         }
     }
-    let timing = &verdict.timing;
-    let ratio = timing.replay_us as f64 / timing.original_us.max(1) as f64;
-    let _ = writeln!(
-        page,
-        "  replayed in {} what took {} ({ratio:.2}×), after {} of preparation",
-        duration(timing.replay_us),
-        duration(timing.original_us),
-        duration(timing.prepare_us)
-    );
-    for remark in &verdict.remarks {
-        let _ = writeln!(page, "  note: {}", self::remark(remark));
-    }
-    for divergence in verdict.divergences.iter().take(SHOWN) {
-        page.push('\n');
-        page.push_str(&self::divergence(divergence));
-    }
-    let more = verdict.divergence_count.saturating_sub(SHOWN as u64);
-    if more > 0 && !verdict.faithful {
-        let _ = writeln!(
-            page,
-            "\n… and {} more; all that were described: --json",
-            more
-        );
-    }
-    page
 }
 
 fn place(divergence: &Divergence) -> String {

@@ -268,15 +268,7 @@ impl Coordinator {
         let changes = self.changes.as_mut().expect("the code is changed");
         let counts = &mut changes.counts;
         counts.isolation += u64::from(isolation);
-        *match &kind {
-            None if had_failed => &mut counts.same_failure,
-            None => &mut counts.same,
-            Some(DifferenceKind::NewlySucceeding { .. }) => &mut counts.newly_succeeding,
-            Some(DifferenceKind::Statements { .. }) => &mut counts.statements,
-            Some(DifferenceKind::Results { .. }) => &mut counts.results,
-            Some(DifferenceKind::FailsOtherwise { .. }) => &mut counts.fails_otherwise,
-            Some(_) => &mut counts.newly_failing,
-        } += 1;
+        *counts.of(kind.as_ref(), had_failed) += 1;
         if let Some(kind) = kind {
             changes.differing.push(Difference {
                 tx: Some(tx),

@@ -25,30 +25,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hindcast_gateway::redact::MARK;
 use hindcast_trace::{Digest, Micros, Request, Response};
-use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Window;
 use crate::compare::Seen;
+use crate::verdict::Learning;
 use pairs::{How, Pair};
 use replacer::{Number, Replacer, Way, percent_decoded};
 pub use results::{Explained, Results};
 
 type Headers = [(String, Vec<u8>)];
-
-/// What was learned in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Learning {
-    /// Values that were put into requests, and into how many.
-    pub values: u64,
-    pub requests: u64,
-    /// Responses that are the same but for such values, or for times.
-    pub responses: u64,
-    /// Responses whose body could not be looked into: it is compressed, or was not kept.
-    pub unread: u64,
-    /// Transactions whose results are the same but for such values.
-    pub transactions: u64,
-}
 
 /// What is known so far.
 pub struct Learned {

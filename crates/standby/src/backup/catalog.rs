@@ -119,19 +119,34 @@ fn quoted(relation: &Relation) -> String {
     )
 }
 
+/// How a column is written.
+fn written(own: &FoundColumn) -> Column {
+    let wire = Wire::of(own.type_oid);
+    Column {
+        name: quote_identifier(&own.name),
+        type_sql: own.type_sql.clone(),
+        wire,
+        parsed_as: own.parsed_as.clone().filter(|_| wire == Wire::Cast),
+        always: own.always,
+        textual: is_textual(own),
+    }
+}
+
+/// Tables `c` of schemas `n` with their columns, in the order of [`FoundColumn`].
+const COLUMNS: &str = "SELECT c.oid, c.relkind, a.attname, a.atttypid, a.atttypmod, format_type(a.atttypid, a.atttypmod), a.attidentity = 'a', \
+            a.attgenerated <> '', a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attnotnull, \
+            coalesce(l.collisdeterministic, true), y.typtype = 'e', \
+            CASE WHEN EXISTS (SELECT FROM pg_cast k, LATERAL (WITH RECURSIVE d(oid, base) AS (SELECT y.oid, y.typbasetype UNION ALL \
+                    SELECT t.oid, t.typbasetype FROM d JOIN pg_type t ON t.oid = d.base) SELECT oid FROM d WHERE base = 0) b \
+                  WHERE k.castsource = 'text'::regtype AND k.casttarget = b.oid AND k.castmethod = 'f') \
+                 THEN format_type(a.atttypid, NULL) || '[]' END \
+     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+     LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+     LEFT JOIN pg_type y ON y.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation";
+
 fn find(connection: &mut Connection, relation: &Relation) -> Result<Option<Found>, Error> {
     let rows = connection.query(&format!(
-        "SELECT c.oid, c.relkind, a.attname, a.atttypid, a.atttypmod, format_type(a.atttypid, a.atttypmod), a.attidentity = 'a', \
-                a.attgenerated <> '', a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attnotnull, \
-                coalesce(l.collisdeterministic, true), y.typtype = 'e', \
-                CASE WHEN EXISTS (SELECT FROM pg_cast k, LATERAL (WITH RECURSIVE d(oid, base) AS (SELECT y.oid, y.typbasetype UNION ALL \
-                        SELECT t.oid, t.typbasetype FROM d JOIN pg_type t ON t.oid = d.base) SELECT oid FROM d WHERE base = 0) b \
-                      WHERE k.castsource = 'text'::regtype AND k.casttarget = b.oid AND k.castmethod = 'f') \
-                     THEN format_type(a.atttypid, NULL) || '[]' END \
-         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-         LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
-         LEFT JOIN pg_type y ON y.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation \
-         WHERE n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p') ORDER BY a.attnum",
+        "{COLUMNS} WHERE n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p') ORDER BY a.attnum",
         quote_literal(&relation.schema),
         quote_literal(&relation.name)
     ))?;
@@ -355,18 +370,7 @@ fn describe(relation: &Arc<Relation>, found: &Found, serial: u64, extra_columns:
     let columns: Vec<Column> = relation
         .columns
         .iter()
-        .map(|column| {
-            let own = own(&column.name);
-            let wire = Wire::of(own.type_oid);
-            Column {
-                name: quote_identifier(&own.name),
-                type_sql: own.type_sql.clone(),
-                wire,
-                parsed_as: own.parsed_as.clone().filter(|_| wire == Wire::Cast),
-                always: own.always,
-                textual: is_textual(own),
-            }
-        })
+        .map(|column| written(own(&column.name)))
         .collect();
     let others = || {
         let indexes = found.indexes.iter().enumerate();

@@ -228,20 +228,14 @@ impl Backup {
             .as_ref()
             .map_or(options.workers, |catching_up| catching_up.workers);
         let (sender, reports) = std::sync::mpsc::channel();
-        let mut workers = Vec::new();
-        for number in 0..options.workers {
+        let start = |number| {
+            let (slot, rows_min) = (&options.slot, options.copy_rows_min);
             let connection = session::open(url, &options)?;
-            workers.push(
-                Worker::start(
-                    number,
-                    connection,
-                    &options.slot,
-                    options.copy_rows_min,
-                    sender.clone(),
-                )
-                .map_err(|error| BackupError::Lost(error.into()))?,
-            );
-        }
+            Worker::start(number, connection, slot, rows_min, sender.clone())
+                .map_err(|error| BackupError::Lost(error.into()))
+        };
+        let workers: Result<Vec<_>, BackupError> = (0..options.workers).map(start).collect();
+        let workers = workers?;
         let now = Instant::now();
         let snapshots = (options.workers > 1).then(|| Snapshots::new(url, &options));
         let mut backup = Self {

@@ -10,11 +10,11 @@ use hindcast_pg::{Connection, Error};
 
 /// How often the backup is asked what became of it.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// Whoever asked for it takes the lock within a moment.
+/// The one who asked for it takes the lock within a moment.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Waits for the end of a promotion. `None` if there is none: it failed, or whoever asked for it is
-/// gone, and the backup is a standby as before.
+/// Waits for the end of a promotion. `None` if there is none: it failed, or the one who asked for
+/// it is gone, and the backup is a standby as before.
 pub(super) fn await_end(
     backup: &mut Connection,
     slot: &str,

@@ -151,7 +151,7 @@ fn a_transaction_in_pieces_is_seen_as_a_whole_or_not_at_all() {
 /// Nothing here is cut because of its age, or because a worker has nothing to do.
 #[test]
 fn an_epoch_ends_with_the_transaction_that_fills_it_however_far_behind_the_backup_is() {
-    let primary = Primary::new("filled", SIMPLE);
+    let primary = Primary::new("filled_behind", SIMPLE);
     primary.sql("DO $$ BEGIN FOR i IN 1..40 LOOP UPDATE t SET v = v || 'x' WHERE id <= 3; COMMIT; END LOOP; END $$");
     // Larger than an epoch by itself.
     primary.sql("UPDATE t SET v = v || 'y'");

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hindcast_model::DrawnAt;
+
 /// Entries that are always cheap to copy.
 const RECENT_MIN: usize = 256;
 
@@ -13,6 +15,20 @@ pub enum Source {
     Sequence(u32),
     /// A function that draws UUIDs.
     Uuids,
+}
+
+/// A column of rows that shows what the server drew.
+#[derive(Debug)]
+pub(super) struct DrawnColumn {
+    pub index: usize,
+    pub from: DrawnFrom,
+    pub format: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DrawnFrom {
+    Sequence(u32),
+    Uuids(DrawnAt),
 }
 
 impl From<u32> for Source {

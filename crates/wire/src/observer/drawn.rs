@@ -2,7 +2,7 @@
 
 use hindcast_model::{DrawnAt, DrawnUuid};
 
-use super::columns::Source;
+use super::columns::{DrawnColumn, DrawnFrom, Source};
 use super::note::{Tracked, Work};
 use super::observed::{Context, Event};
 use super::server::{Parts, ServerSide};
@@ -11,20 +11,6 @@ use crate::limits;
 use crate::message::backend;
 use crate::message::frontend::Formats;
 use crate::sql::Statement;
-
-/// A column of rows that shows what the server drew.
-#[derive(Debug)]
-pub(super) struct DrawnColumn {
-    index: usize,
-    from: DrawnFrom,
-    format: u16,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum DrawnFrom {
-    Sequence(u32),
-    Uuids(DrawnAt),
-}
 
 impl ServerSide {
     pub(super) fn row(&mut self, piece: Piece<'_>, ordered: bool) {

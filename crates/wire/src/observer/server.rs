@@ -6,7 +6,7 @@ use hindcast_model::{Micros, Outcome, RequestId, Traceparent};
 
 use super::bracket::Bracket;
 use super::client::{ClientSide, client_position};
-use super::drawn::DrawnColumn;
+use super::columns::DrawnColumn;
 use super::note::{FUNCTION_CALL, Known, Note, QueryNote, StatementNote, Tracked, UNKNOWN, Work};
 use super::observed::{Context, Event, ObserverOptions, Problem};
 use super::transaction::Open;

@@ -1,8 +1,8 @@
 //! Columns of a statement that are filled by a call which draws: from a sequence, or a UUID.
 
-use super::classify::Words;
 use super::lexer::TokenKind;
 use super::statement::SequenceColumn;
+use super::words::Words;
 
 /// Functions that draw a UUID, without arguments.
 const DRAW_UUIDS: [&str; 6] = [

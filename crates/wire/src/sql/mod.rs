@@ -21,6 +21,7 @@ mod script;
 mod statement;
 pub mod trace;
 mod unlock;
+mod words;
 
 pub use cache::ScriptCache;
 pub use clock::clock_edits;

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use super::classify::Words;
 use super::lexer::{Dialect, Lexer, TokenKind};
+use super::words::Words;
 
 /// What has to be looked at in the catalog once a transaction has committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -194,7 +194,8 @@ impl Statement {
         self.returns_new_rows() || !self.sequences.is_empty() || !self.uuids.is_empty()
     }
 
-    /// Whether its result shows rows that it makes. `UPDATE` and `DELETE` show what was drawn before.
+    /// Whether its result shows rows that it makes. `UPDATE` and `DELETE` show what was drawn
+    /// before.
     pub fn returns_new_rows(&self) -> bool {
         self.returning && matches!(self.kind, Kind::Insert | Kind::Merge)
     }

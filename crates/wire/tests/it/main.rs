@@ -2,6 +2,7 @@
 
 mod abuse;
 mod between;
+mod drawn;
 mod kept;
 mod scenarios;
 mod server;

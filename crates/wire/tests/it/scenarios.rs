@@ -467,7 +467,7 @@ fn a_pipelined_batch_gets_ours_before_its_sync() {
             « Z I
             ! Committed, snapshot 100:105:[102], xid 777, rows 0
                 INSERT INTO t VALUES ($1)
-                sent: C S s | P s INSERT INTO t VALUES ($1) | S | B - s 3 | E - | S
+                sent: C S s | P s INSERT INTO t VALUES ($1) | D S s | S | B - s 3 | E - | S
             » B - s 4
             » E -
             » P ours <snapshot xid>
@@ -482,7 +482,7 @@ fn a_pipelined_batch_gets_ours_before_its_sync() {
             « Z I
             ! Committed, snapshot 100:105:[102], xid 778, rows 0
                 INSERT INTO t VALUES ($1)
-                sent: C S s | P s INSERT INTO t VALUES ($1) | S | B - s 4 | E - | S
+                sent: C S s | P s INSERT INTO t VALUES ($1) | D S s | S | B - s 4 | E - | S
         "#]],
     );
 }

@@ -58,18 +58,13 @@ fn table(name: &str, columns: &[&str], key: &[&str]) -> TableChange {
     }
 }
 
-fn kind(
-    name: &str,
-    requests: u64,
-    responses_changed: u64,
-    transactions_changed: u64,
-) -> TypeSummary {
+fn kind(name: &str, requests: u64, responses: u64, transactions: u64) -> TypeSummary {
     TypeSummary {
         name: name.to_owned(),
         requests,
         executed: requests,
-        responses_changed,
-        transactions_changed,
+        responses_changed: responses,
+        transactions_changed: transactions,
     }
 }
 

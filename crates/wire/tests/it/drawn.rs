@@ -1,0 +1,139 @@
+//! What the server draws, and clients see, is told.
+
+use hindcast_model::{DrawnAt, DrawnUuid, SequenceValue};
+use hindcast_wire::{Event, SequenceColumns, Source};
+
+use crate::server::{CLUSTER, Wire, databases};
+use crate::support::relay::Relay;
+
+#[test]
+fn sequence_values_that_clients_see_are_told() {
+    databases(&["sequences"]);
+    let ids = CLUSTER
+        .sql(
+            "sequences",
+            "SELECT 'orders'::regclass::oid::text || ' ' || 'orders_id_seq'::regclass::oid::text",
+        )
+        .unwrap();
+    let ids: Vec<u32> = ids
+        .split_whitespace()
+        .map(|id| id.parse().unwrap())
+        .collect();
+    let mut sequences = SequenceColumns::default();
+    sequences.add_column(ids[0], 1, ids[1]);
+    sequences.add_name("orders_id_seq", ids[1]);
+    let relay = Relay::start(CLUSTER.port(), sequences);
+    let mut wire = Wire::connect(relay.port, "sequences");
+    wire.send(&["Q INSERT INTO orders (note) VALUES ('a'), ('b') RETURNING note, id"]);
+    wire.until_ready(1);
+    wire.send(&[
+        "P s INSERT INTO orders (note) VALUES ('c') RETURNING id",
+        "D S s",
+        "S",
+    ]);
+    wire.until_ready(1);
+    wire.send(&[
+        "B - s",
+        "E -",
+        "S",
+        "P - INSERT INTO orders (note) VALUES ('d') RETURNING id",
+        "B - -",
+        "D P -",
+        "E -",
+        "S",
+    ]);
+    wire.until_ready(2);
+    wire.send(&[
+        "Q SELECT nextval('orders_id_seq') AS next",
+        "Q INSERT INTO t VALUES (200, 'x') RETURNING a",
+        "X",
+    ]);
+    wire.until_ready(2);
+    drop(wire);
+    let mut unknown = Vec::new();
+    let mut values = Vec::new();
+    for event in relay.finish() {
+        match event.unwrap() {
+            Event::Transaction(transaction) => values.push(transaction.sequence_values),
+            Event::UnknownTable { table } => unknown.push(table),
+            _ => {}
+        }
+    }
+    let taken = |values: &[i64]| {
+        values
+            .iter()
+            .map(|&value| SequenceValue {
+                sequence: ids[1],
+                value,
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        values,
+        [
+            taken(&[1, 2]),
+            taken(&[3]),
+            taken(&[4]),
+            taken(&[5]),
+            taken(&[])
+        ]
+    );
+    assert_eq!(unknown.len(), 1, "table t was not known");
+}
+
+/// In both formats, by the default of a column and by a call; of new rows only.
+#[test]
+fn uuids_that_clients_see_are_told() {
+    databases(&["uuids"]);
+    let table = CLUSTER
+        .sql(
+            "uuids",
+            "CREATE TABLE keyed (note text, id uuid DEFAULT gen_random_uuid()); SELECT 'keyed'::regclass::oid::text",
+        )
+        .unwrap();
+    let table = table.trim().parse().unwrap();
+    let mut columns = SequenceColumns::default();
+    columns.add_column(table, 2, Source::Uuids);
+    let relay = Relay::start(CLUSTER.port(), columns);
+    let mut wire = Wire::connect(relay.port, "uuids");
+    wire.send(&["Q INSERT INTO keyed (note) VALUES ('a'), ('b') RETURNING note, id"]);
+    wire.until_ready(1);
+    wire.send(&["Q INSERT INTO keyed VALUES ('c', gen_random_uuid()) RETURNING note"]);
+    wire.until_ready(1);
+    wire.send(&["Q INSERT INTO keyed (id, note) VALUES (gen_random_uuid(), 'd') RETURNING id"]);
+    wire.until_ready(1);
+    wire.send(&["Q SELECT gen_random_uuid() AS token"]);
+    wire.until_ready(1);
+    wire.send(&["Q UPDATE keyed SET note = 'e' RETURNING id", "X"]);
+    wire.until_ready(1);
+    drop(wire);
+    let told = relay
+        .finish()
+        .into_iter()
+        .filter_map(|event| match event.unwrap() {
+            Event::Transaction(transaction) => Some(transaction.drawn_uuids),
+            _ => None,
+        });
+    let told: Vec<_> = told.collect();
+    let rows = CLUSTER
+        .sql(
+            "uuids",
+            "SELECT string_agg(id::text, ' ' ORDER BY ctid) FROM keyed",
+        )
+        .unwrap();
+    let ids: Vec<&str> = rows.split_whitespace().collect();
+    let by_default = DrawnAt::Default { table, column: 2 };
+    let shown = |uuids: &[DrawnUuid]| -> Vec<(DrawnAt, String)> {
+        uuids.iter().map(|one| (one.place, one.text())).collect()
+    };
+    let drawn = |place, id: &str| (place, id.to_owned());
+    assert_eq!(
+        shown(&told[0]),
+        [drawn(by_default, ids[0]), drawn(by_default, ids[1])]
+    );
+    assert_eq!(shown(&told[1]), []);
+    assert_eq!(shown(&told[2]), [drawn(DrawnAt::Call, ids[3])]);
+    assert_eq!(told[3].len(), 1);
+    assert_eq!(told[3][0].place, DrawnAt::Call);
+    assert_eq!(told.get(4).map(Vec::len).unwrap_or_default(), 0);
+}
