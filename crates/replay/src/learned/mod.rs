@@ -284,7 +284,7 @@ fn as_recorded(
             .unwrap_or_else(|| value.clone());
         // The tag of a body that was restored was made of what it was.
         let is_tag = name.eq_ignore_ascii_case("etag") && changed;
-        if is_tag || window.differ_by_clock(recorded, &restored).is_some() {
+        if is_tag || window.with_times_of(recorded, &restored) == *recorded {
             value.clone_from(recorded);
             changed |= !is_tag && name != "date";
         } else {
@@ -307,18 +307,21 @@ fn body_as_recorded(
     }
     // How a page writes a value shows only in some values.
     let ways = [Way::Plain, Way::Page, Way::Json, Way::Url];
-    let written = ways.map(|way| known.restored(seen, way, own));
-    if let Some(recorded) = recorded {
-        let mut written = written.iter().map(|body| body.as_deref().unwrap_or(seen));
-        let is_same = |body| window.differ_by_clock(recorded, body).is_some();
-        if written.any(is_same) {
-            return Some(recorded.to_vec());
+    let mut written = ways.map(|way| {
+        let body = known.restored(seen, way, own);
+        let body = body.unwrap_or_else(|| seen.to_vec());
+        match recorded {
+            Some(recorded) => window.with_times_of(recorded, &body),
+            None => body,
         }
-    }
-    let [plain, ..] = &written;
-    let mut whole = written.iter().flatten();
-    let whole = whole.find(|body| Digest::of(body) == digest);
-    whole.or(plain.as_ref()).cloned()
+    });
+    let is_recorded = |body: &Vec<u8>| match recorded {
+        Some(recorded) => body == recorded,
+        None => Digest::of(body) == digest,
+    };
+    let found = written.iter().position(is_recorded).unwrap_or(0);
+    let body = std::mem::take(&mut written[found]);
+    (body != seen).then_some(body)
 }
 
 /// Whether a request's body is a form, in which values are written as in a URL.
