@@ -76,7 +76,7 @@ pub enum Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     GoOn,
-    /// End once everything up to here is visible and durable, or at once.
+    /// End once everything up to here is visible and durable, and nothing beyond; or at once.
     EndAt(Option<Lsn>),
 }
 
@@ -102,7 +102,8 @@ fn is_reached<T: Target>(target: &mut T, visible: Option<Lsn>) -> Result<bool, T
     Ok(reached)
 }
 
-/// Feeds `target` with `log` until it is stopped, `until` is reached, or one of them fails. `watch`
+/// Feeds `target` with `log` until it is stopped, `until` is reached, or one of them fails. No
+/// transaction that was committed at or beyond `until` is handed over once that is known. `watch`
 /// is called a few times a second, and may end it.
 pub fn follow<L: Log, T: Target>(
     log: &mut L,
@@ -114,27 +115,13 @@ pub fn follow<L: Log, T: Target>(
     let mut lag = LagMeter::seen(target.status().visible_commit_time);
     let mut rate = Rate::default();
     let mut status_due = Instant::now();
-    let mut between = true;
+    let mut place = Place::default();
     control.update(|status| status.state = State::Following);
     loop {
-        let deadline = Instant::now() + TICK;
-        for _ in 0..MESSAGES_PER_TICK {
-            let Some(event) = log.next(deadline).map_err(FollowError::Log)? else {
-                break;
-            };
-            match &event {
-                Event::Begin(begin) => {
-                    between = false;
-                    lag.committed(Lsn(begin.final_lsn.0 + 1), begin.time);
-                }
-                Event::Commit(_) => between = true,
-                _ => {}
-            }
-            hand_over(target, event).map_err(FollowError::Target)?;
-        }
+        take_in(log, target, until, &mut place, &mut lag)?;
         let now = Instant::now();
         target.tick(now).map_err(FollowError::Target)?;
-        let all_visible = between && target.visible() >= target.received();
+        let all_visible = !place.inside && target.visible() >= target.received();
         if all_visible && target.durable() >= target.received() {
             target
                 .idle(log.read_to(), now)
@@ -170,7 +157,8 @@ pub fn follow<L: Log, T: Target>(
                 status.changes_per_second = per_second;
             });
         }
-        let reached = is_reached(target, until.filter(|&until| visible >= until));
+        let is_visible = |&until: &Lsn| visible >= until || place.beyond && all_visible;
+        let reached = is_reached(target, until.filter(is_visible));
         let reached = reached.map_err(FollowError::Target)?;
         if reached || control.is_stopping() {
             target.drain().map_err(FollowError::Target)?;
@@ -182,6 +170,48 @@ pub fn follow<L: Log, T: Target>(
             });
         }
     }
+}
+
+/// Where the log is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// In a transaction.
+    inside: bool,
+    /// At a transaction that is not to be handed over.
+    beyond: bool,
+}
+
+/// Hands over what comes within a tick.
+fn take_in<L: Log, T: Target>(
+    log: &mut L,
+    target: &mut T,
+    until: Option<Lsn>,
+    place: &mut Place,
+    lag: &mut LagMeter,
+) -> Result<(), FollowError<L::Error, T::Error>> {
+    let deadline = Instant::now() + TICK;
+    for _ in 0..MESSAGES_PER_TICK {
+        if place.beyond {
+            break;
+        }
+        let Some(event) = log.next(deadline).map_err(FollowError::Log)? else {
+            break;
+        };
+        match &event {
+            Event::Begin(begin) => {
+                if until.is_some_and(|until| begin.final_lsn >= until) {
+                    place.beyond = true;
+                    break;
+                }
+                place.inside = true;
+                lag.committed(Lsn(begin.final_lsn.0 + 1), begin.time);
+            }
+            Event::Commit(_) => place.inside = false,
+            _ => {}
+        }
+        hand_over(target, event).map_err(FollowError::Target)?;
+    }
+    Ok(())
 }
 
 fn hand_over<T: Target>(target: &mut T, event: Event<'_>) -> Result<(), T::Error> {
@@ -395,6 +425,20 @@ mod tests {
         }
         assert_eq!(log.acknowledged.last().unwrap().durable, Lsn(3_005));
         assert!(target.drained);
+    }
+
+    #[test]
+    fn nothing_beyond_the_end_is_handed_over() {
+        let (mut log, mut target) = (Scripted::new(300, 9_000), Slow::default());
+        let control = Control::default();
+        // The second transaction is committed at 20, and ends at 25.
+        for (until, received) in [(20, 15), (21, 25)] {
+            let until = Some(Lsn(until));
+            let ended = follow(&mut log, &mut target, &control, until, || Ok(Wish::GoOn));
+            assert_eq!(ended.unwrap(), Ended::Reached);
+            assert_eq!(target.durable(), Lsn(received));
+            (log, target) = (Scripted::new(300, 9_000), Slow::default());
+        }
     }
 
     #[test]

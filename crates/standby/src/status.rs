@@ -91,6 +91,8 @@ pub struct Status {
     /// Changes as the primary made them, over the last seconds.
     pub changes_per_second: f64,
     pub reconnects: u64,
+    /// Tables of the primary that are wanted, and not there yet.
+    pub missing_tables: Vec<String>,
     /// What somebody should know, each of them once.
     pub notices: Vec<String>,
 }

@@ -34,6 +34,8 @@ static MOVES: AtomicBool = AtomicBool::new(false);
 struct Mine {
     /// The request that was read last.
     read: Cell<u64>,
+    /// The one whose first bytes were. It may have read the rest of one for another thread since.
+    begun: Cell<u64>,
     /// Where from.
     descriptor: Cell<i32>,
     /// What was told; `None`: what was read counts.
@@ -65,6 +67,7 @@ thread_local! {
     static MINE: Mine = const {
         Mine {
             read: Cell::new(0),
+            begun: Cell::new(0),
             descriptor: Cell::new(-1),
             told: Cell::new(None),
             several: Cell::new(false),
@@ -117,11 +120,15 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> 
     }
     MINE.with(|mine| {
         let before = mine.descriptor.replace(descriptor);
+        let is_own = mine.begun.get() == mine.read.get();
         let unanswered = |entry: &Entry| entry.is_asked() && entry.turn() == mine.read.get();
-        if before != descriptor && descriptors::entry(before).is_some_and(unanswered) {
+        if before != descriptor && is_own && descriptors::entry(before).is_some_and(unanswered) {
             mine.several.set(true);
         }
         mine.read.set(number);
+        if begins {
+            mine.begun.set(number);
+        }
     });
     begins.then_some(Begins::Here(number))
 }

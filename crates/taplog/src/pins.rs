@@ -291,6 +291,13 @@ impl Pins {
         (request != 0 && script.request.load(Ordering::Acquire) == request).then_some(script)
     }
 
+    /// One whose readings were noted when it was recorded. Others read the service's clock, which
+    /// goes on from one to the next.
+    fn pinned(&self, request: u64) -> Option<&Script> {
+        self.script_of(request)
+            .filter(|script| script.key.get().is_some() || script.count.load(Ordering::Relaxed) > 0)
+    }
+
     /// Where the next draw of a replayed request comes from; `None`: from the kernel.
     pub fn draw_again(&self, request: u64) -> Option<Draw> {
         let script = self.script_of(request)?;
@@ -309,7 +316,7 @@ impl Pins {
     /// it did not, or has not written what it did, or reads once more: the next one is lent, and
     /// given again at its own place, if that comes.
     pub fn read_again(&self, request: u64, reads: Reads, real: i64, now: i64) -> Option<i64> {
-        let script = self.script_of(request)?;
+        let script = self.pinned(request)?;
         let (place, mut at) = (self.place(request), script.at(reads));
         let own = script.give(reads, place, &mut at);
         let reading = own.or_else(|| script.lend(reads, place, &mut at));
@@ -327,7 +334,7 @@ impl Pins {
         real: i64,
         now: i64,
     ) -> Option<i64> {
-        let script = self.script_of(request)?;
+        let script = self.pinned(request)?;
         let at = &mut apart.at[reads as usize];
         let own = script.give(reads, apart.place, at);
         let reading = own.or_else(|| script.lend(reads, apart.place, at));

@@ -38,5 +38,6 @@ mod see;
 mod standby;
 mod standby_checker;
 mod standby_faults;
+mod standby_tables;
 mod standby_types;
 mod tls;

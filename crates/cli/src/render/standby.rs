@@ -125,13 +125,17 @@ fn line(status: &Status) -> String {
             progress.current,
         ),
         State::Following => format!(
-            "Following  lag {} and {}, {} changes/s, epoch {}, deferred {}, at {}",
+            "Following  lag {} and {}, {} changes/s, epoch {}, deferred {}, at {}{}",
             duration(i64::try_from(status.lag.time.as_micros()).unwrap_or(i64::MAX)),
             bytes(status.lag.bytes),
             thousands(status.changes_per_second.round() as u64),
             thousands(status.target.epoch_changes),
             thousands(status.target.deferred),
             status.visible,
+            match status.missing_tables.len() as u64 {
+                0 => String::new(),
+                missing => format!(", {} not replicated", count(missing, "table")),
+            },
         ),
         State::Waiting { reason, attempt } => {
             format!("Waiting    attempt {attempt}: {reason}")
@@ -160,6 +164,7 @@ fn as_json(status: &Status) -> serde_json::Value {
         "deferred": target.deferred,
         "pending_bytes": target.pending_bytes,
         "reconnects": status.reconnects,
+        "missing_tables": status.missing_tables,
         "slot_wal_status": status.retention.wal_status.name(),
         "slot_kept_bytes": status.retention.kept_bytes,
         "slot_safe_bytes": status.retention.safe_bytes,
@@ -201,6 +206,7 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
             "applied_lsn": status.applied.map(|lsn| lsn.to_string()),
             "primary_lsn": status.primary_end.map(|lsn| lsn.to_string()),
             "behind_bytes": status.behind(),
+            "missing_tables": status.missing_tables,
         });
         println!("{object}");
         return;
@@ -221,6 +227,9 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
             lsn(status.primary_end),
             status.behind().map_or_else(|| "unknown".to_owned(), bytes)
         );
+    }
+    if let Some(missing) = status.missing_tables.as_ref().filter(|it| !it.is_empty()) {
+        println!("  missing  {}", missing.join(", "));
     }
 }
 

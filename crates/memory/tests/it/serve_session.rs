@@ -49,6 +49,8 @@ impl Fixture {
             rows_estimate: 0,
             bytes: 0,
             pages: 0,
+            shape: Default::default(),
+            root: None,
         }]));
         let (store, appender) = hindcast_store::open(hindcast_store::Options::default());
         let server = Server::start(

@@ -61,29 +61,22 @@ pub fn look_up(
     lsn: Lsn,
 ) -> Result<Table, BackupError> {
     let found = find(connection, relation).map_err(|error| BackupError::at(lsn, error))?;
-    let mismatch = |(what, remedy)| BackupError::Mismatch {
-        table: relation.to_string(),
+    let mismatch = |what| BackupError::Mismatch {
+        relation: Arc::clone(relation),
         lsn,
         what,
-        remedy,
     };
     let Some(found) = found else {
-        return Err(mismatch((
-            "there is no such table".to_owned(),
-            format!(
-                "create it, as `pg_dump --schema-only --table={}` of the primary prints it",
-                relation
-            ),
-        )));
+        return Err(mismatch("there is no such table".to_owned()));
     };
     for column in &relation.columns {
-        if fits(relation, column, &found, "").is_err() {
+        if fits(column, &found, "").is_err() {
             let (oid, modifier) = (column.type_oid, column.type_modifier);
             let rows = connection
                 .query(&format!("SELECT format_type({oid}, {modifier})"))
                 .map_err(|error| BackupError::at(lsn, error))?;
             let name = rows.first().map(|row| row.string(0)).unwrap_or_default();
-            fits(relation, column, &found, &name).map_err(mismatch)?;
+            fits(column, &found, &name).map_err(mismatch)?;
         }
     }
     let extra = found.columns.iter().filter(|column| {
@@ -94,16 +87,9 @@ pub fn look_up(
     });
     for column in extra.clone() {
         if column.required {
-            return Err(mismatch((
-                format!(
-                    "column {} is not null, has no default, and the primary does not have it",
-                    column.name
-                ),
-                format!(
-                    "ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL",
-                    quoted(relation),
-                    quote_identifier(&column.name)
-                ),
+            return Err(mismatch(format!(
+                "column {} is not null, has no default, and the primary does not have it",
+                column.name
             )));
         }
     }
@@ -215,33 +201,16 @@ fn find(connection: &mut Connection, relation: &Relation) -> Result<Option<Found
     Ok(Some(found))
 }
 
-/// Whether one of the primary's columns fits; otherwise what is wrong, and what to run.
-fn fits(
-    relation: &Relation,
-    column: &crate::pgoutput::Column,
-    found: &Found,
-    type_name: &str,
-) -> Result<(), (String, String)> {
-    let table = quoted(relation);
-    let name = quote_identifier(&column.name);
+/// Whether one of the primary's columns fits; otherwise what is wrong.
+fn fits(column: &crate::pgoutput::Column, found: &Found, type_name: &str) -> Result<(), String> {
     let fixed = column.type_oid < FIXED_OIDS;
-    let wanted = match fixed {
-        true => type_name,
-        false => "… (the primary's type)",
-    };
     let Some(own) = found.columns.iter().find(|own| own.name == column.name) else {
-        return Err((
-            format!("column {} is missing", column.name),
-            format!("ALTER TABLE {table} ADD COLUMN {name} {wanted} (with the primary's default)"),
-        ));
+        return Err(format!("column {} is missing", column.name));
     };
     if own.generated {
-        return Err((
-            format!(
-                "column {} is generated, and is not on the primary",
-                column.name
-            ),
-            format!("ALTER TABLE {table} ALTER COLUMN {name} DROP EXPRESSION"),
+        return Err(format!(
+            "column {} is generated, and is not on the primary",
+            column.name
         ));
     }
     let texts = [TEXT, VARCHAR];
@@ -258,16 +227,13 @@ fn fits(
     if (same_type || both_texts) && wide_enough {
         return Ok(());
     }
-    let primarys = match fixed {
-        true => type_name.to_owned(),
-        false => "a type of the user's".to_owned(),
+    let theirs = match fixed {
+        true => type_name,
+        false => "a type of the user's",
     };
-    Err((
-        format!(
-            "column {} is {} and the primary's is {primarys}",
-            column.name, own.type_sql
-        ),
-        format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {wanted} USING {name}::{wanted}"),
+    Err(format!(
+        "column {} is {} and the primary's is {theirs}",
+        column.name, own.type_sql
     ))
 }
 

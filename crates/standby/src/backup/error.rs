@@ -1,6 +1,10 @@
 //! What can stop the backup, and what to do then.
 
+use std::sync::Arc;
+
 use hindcast_pg::{ConnectError, Error, Lsn};
+
+use crate::pgoutput::Relation;
 
 use super::net::Contradiction;
 use super::values::Unreadable;
@@ -26,13 +30,12 @@ pub enum BackupError {
         source: Error,
     },
     /// The backup's table cannot hold what the primary's does.
-    #[error("{table} is not the same on the backup, needed at {lsn}: {what}")]
+    #[error("{relation} is not the same on the backup, needed at {lsn}: {what}")]
     Mismatch {
-        table: String,
+        /// As the primary has it.
+        relation: Arc<Relation>,
         lsn: Lsn,
         what: String,
-        /// What to run on the backup.
-        remedy: String,
     },
     #[error("the log contradicts itself about {table} at {lsn}")]
     Contradiction {
@@ -119,7 +122,11 @@ impl BackupError {
                 "it goes on with the table as it is now; if that does not fit, the next message says what is missing"
                     .to_owned()
             }
-            BackupError::Mismatch { remedy, .. } => format!("on the backup: {remedy}"),
+            // What a change did to the rows that were there (a default, a rename, the USING of
+            // another type) is not in the log: no statement that is made up here would be right.
+            BackupError::Mismatch { relation, .. } => format!(
+                "change {relation} on the backup just as it was changed on the primary; or follow without --no-schema, and its shape and rows are copied again"
+            ),
             BackupError::Contradiction { .. } => {
                 "this is a fault of the log or of Hindcast; copy the table again".to_owned()
             }

@@ -140,6 +140,8 @@ pub struct Backup {
     reports: Receiver<Report>,
     /// By the primary's oid.
     tables: HashMap<u32, Arc<Table>>,
+    /// From where on the log is for a table that was, or is to be, copied later.
+    joined: HashMap<u32, Lsn>,
     serial: u64,
     pending: Pending,
     /// When the oldest transaction in `pending` was committed, by our clock.
@@ -195,11 +197,9 @@ struct InFlight {
 impl Backup {
     /// Connects, and reads how far the backup is. The initial copy must be complete.
     pub fn open(url: &DatabaseUrl, options: Options) -> Result<Self, BackupError> {
+        let is_single = options.granularity == Granularity::Single;
         assert!(options.workers > 0, "somebody must write");
-        assert!(
-            options.granularity != Granularity::Single || options.workers == 1,
-            "one after the other is for one worker"
-        );
+        assert!(!is_single || options.workers == 1, "one after the other");
         let mut control = session::open(url, &options)?;
         schema::create(&mut control).map_err(|error| BackupError::at(Lsn(0), error))?;
         let Some(mut progress) = progress::read(&mut control, &options.slot)? else {
@@ -234,8 +234,8 @@ impl Backup {
             Worker::start(number, connection, slot, rows_min, sender.clone())
                 .map_err(|error| BackupError::Lost(error.into()))
         };
-        let workers: Result<Vec<_>, BackupError> = (0..options.workers).map(start).collect();
-        let workers = workers?;
+        let workers = (0..options.workers).map(start);
+        let workers = workers.collect::<Result<Vec<_>, BackupError>>()?;
         let now = Instant::now();
         let snapshots = (options.workers > 1).then(|| Snapshots::new(url, &options));
         let mut backup = Self {
@@ -250,6 +250,7 @@ impl Backup {
             workers,
             reports,
             tables: HashMap::new(),
+            joined: HashMap::new(),
             serial: 0,
             transaction: None,
             changes_of_transaction: 0,

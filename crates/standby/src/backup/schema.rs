@@ -2,7 +2,10 @@
 //!
 //! ```text
 //! hindcast.standby           one row per slot: whose backup this is, and what it is doing
-//! hindcast.standby_tables    what the initial copy of a slot copies
+//! hindcast.standby_tables    what the initial copy of a slot copies, and what was copied later,
+//!                            which the log is for from `joined_at` on: the greatest position as
+//!                            long as nothing is copied. `shape` is what the primary's catalog said
+//!                            of it then
 //! hindcast.standby_progress  how far each worker has applied, inserted by the transaction that
 //!                            applied it: an updated row would get ever more versions as long as a
 //!                            reader's snapshot is open. The row with the greatest epoch counts
@@ -53,6 +56,10 @@ CREATE TABLE IF NOT EXISTS hindcast.standby_snapshots ( \
   commit_time timestamptz, \
   taken_at timestamptz NOT NULL DEFAULT clock_timestamp()); \
 DO $do$ BEGIN \
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'hindcast.standby_tables'::regclass AND attname = 'joined_at') THEN \
+    ALTER TABLE hindcast.standby_tables ADD COLUMN joined_at pg_lsn, ADD COLUMN shape text; \
+    ALTER TABLE hindcast.standby ADD COLUMN included text[], ADD COLUMN excluded text[]; \
+  END IF; \
   IF pg_catalog.to_regclass('hindcast.standby_state') IS NULL THEN \
     CREATE VIEW hindcast.standby_state AS \
       SELECT slot, count(*)::int AS workers, min(end_lsn) AS visible_lsn, min(commit_time) AS commit_time, max(written_at) AS written_at, \

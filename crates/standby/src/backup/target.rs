@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use hindcast_pg::Lsn;
 
+use crate::initial::state;
 use crate::pgoutput::{Begin, Change, Commit, Relation, Truncate};
 use crate::target::{Target, TargetStatus};
 
@@ -17,9 +18,27 @@ impl Backup {
         if self.tables.contains_key(&relation.id) {
             self.pending.close();
         }
-        self.serial += 1;
         let lsn = self.position();
-        match catalog::look_up(&mut self.control, relation, self.serial, lsn) {
+        let name = (relation.schema.as_str(), relation.name.as_str());
+        let noted = state::noted(&mut self.control, &self.options.slot, name)
+            .map_err(|error| BackupError::at(lsn, error))?;
+        self.joined.remove(&relation.id);
+        if let Some(at) = noted.joined_at.filter(|&at| at > lsn) {
+            self.joined.insert(relation.id, at);
+            if at == state::NOT_YET {
+                return Ok(());
+            }
+        }
+        self.serial += 1;
+        let found = match noted.oid.is_none_or(|oid| oid == relation.id) {
+            true => catalog::look_up(&mut self.control, relation, self.serial, lsn),
+            false => Err(BackupError::Mismatch {
+                relation: Arc::clone(relation),
+                lsn,
+                what: "it is a copy of the table that had this name before".to_owned(),
+            }),
+        };
+        match found {
             Ok(table) => {
                 self.tables.insert(relation.id, Arc::new(table));
                 Ok(())
@@ -35,13 +54,19 @@ impl Backup {
         }
     }
 
+    /// Whether the copy of a table has what the transaction under way did to it.
+    fn is_copied(&self, relation: &Relation) -> bool {
+        let joined = self.joined.get(&relation.id);
+        joined.is_some_and(|&at| self.position() < at)
+    }
+
     fn take_change(
         &mut self,
         relation: &Arc<Relation>,
         change: &Change<'_>,
     ) -> Result<(), BackupError> {
         self.status.changes += 1;
-        if self.skipping {
+        if self.skipping || self.is_copied(relation) {
             return Ok(());
         }
         self.changes_of_transaction += 1;
@@ -75,14 +100,18 @@ impl Backup {
         if self.skipping {
             return Ok(());
         }
-        self.changes_of_transaction += 1;
-        let tables = relations
+        let tables: Vec<_> = relations
             .iter()
+            .filter(|relation| !self.is_copied(relation))
             .map(|relation| {
                 let table = self.tables.get(&relation.id);
                 Arc::clone(table.expect("a relation is announced before it is truncated"))
             })
             .collect();
+        if tables.is_empty() {
+            return Ok(());
+        }
+        self.changes_of_transaction += 1;
         self.pending.truncate(tables, how);
         Ok(())
     }

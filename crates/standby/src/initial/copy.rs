@@ -6,7 +6,7 @@ use super::dump::{self, Schema};
 use super::error::{InitialError, Side, Unfit};
 use super::schema::{self, Present};
 use super::state::{self, Identity};
-use super::workers::{self, Copied, Source, at_snapshot, reading};
+use super::workers::{self, Copied, Piece, Source, at_snapshot, reading};
 use crate::backup;
 use crate::source::ReplicatedTable;
 use crate::source::tables::{TableFilter, tables};
@@ -59,7 +59,7 @@ pub fn to_backup(
         present => {
             let url = copy.source.primary;
             let version = primary.server_version();
-            let mut schema = Schema::dump(url, version, copy.source.snapshot, control)?;
+            let mut schema = Schema::dump(url, version, copy.source.snapshot, &[], control)?;
             if present == Present::All {
                 schema.before_data.clear();
             }
@@ -74,11 +74,7 @@ pub fn to_backup(
     }
     schema::empty(&mut session, &begun)?;
     schema::must_be_empty(&mut session, &tables)?;
-    let names: Vec<_> = tables
-        .iter()
-        .map(|table| (table.schema.as_str(), table.name.as_str()))
-        .collect();
-    let begin = state::copying(identity, schema.is_some(), &names);
+    let begin = state::copying(identity, schema.is_some(), &tables);
     session.execute(&begin).map_err(&failed)?;
     session.execute("COMMIT").map_err(&failed)?;
 
@@ -102,7 +98,7 @@ fn show(control: &Control, doing: &str) {
 }
 
 /// The tables as they are in the snapshot: somebody may have changed them since they were chosen.
-fn as_of(
+pub(super) fn as_of(
     primary: &mut Connection,
     wanted: &[ReplicatedTable],
 ) -> Result<Vec<ReplicatedTable>, InitialError> {
@@ -127,7 +123,7 @@ fn as_of(
 
 /// A session on the backup in which rows are what they were on the primary: no triggers, no foreign
 /// keys. What it commits need not be on disk before the copy is complete.
-fn writing(url: &DatabaseUrl) -> Result<Connection, InitialError> {
+pub(super) fn writing(url: &DatabaseUrl) -> Result<Connection, InitialError> {
     let mut session = Connection::connect(url, &reading().set("synchronous_commit", "off"))
         .map_err(InitialError::connect(Side::Backup))?;
     session
@@ -168,27 +164,28 @@ fn rows(
         let interrupter = session.interrupter();
         sessions.push((session, Some(interrupter)));
     }
-    workers::run(
-        &copy.source,
-        tables,
-        sessions,
-        control,
-        |session, table, piece| {
-            let failed = |source| InitialError::Copy {
-                table: table.to_string(),
-                side: Side::Backup,
-                source,
-            };
-            let columns = match table.columns.is_empty() {
-                true => String::new(),
-                false => format!("({})", table.column_list()),
-            };
-            let sql = format!("COPY {} {columns} FROM STDIN", table.quoted());
-            let mut copy_in = session.copy_in(&sql).map_err(failed)?;
-            piece.read(|line| copy_in.write(line).map_err(failed))?;
-            copy_in.finish().map(drop).map_err(failed)
-        },
-    )
+    workers::run(&copy.source, tables, sessions, control, write)
+}
+
+/// Copies a piece of a table.
+pub(super) fn write(
+    session: &mut Connection,
+    table: &ReplicatedTable,
+    piece: &mut Piece<'_, '_>,
+) -> Result<(), InitialError> {
+    let failed = |source| InitialError::Copy {
+        table: table.to_string(),
+        side: Side::Backup,
+        source,
+    };
+    let columns = match table.columns.is_empty() {
+        true => String::new(),
+        false => format!("({})", table.column_list()),
+    };
+    let sql = format!("COPY {} {columns} FROM STDIN", table.quoted());
+    let mut copy_in = session.copy_in(&sql).map_err(failed)?;
+    piece.read(|line| copy_in.write(line).map_err(failed))?;
+    copy_in.finish().map(drop).map_err(failed)
 }
 
 /// Indexes and constraints, and the first progress: all of it or nothing.
@@ -218,7 +215,10 @@ fn finish(
 
 /// Without statistics the backup would plan its first queries, and ours, as if its tables were
 /// empty.
-fn analyze(session: &mut Connection, tables: &[ReplicatedTable]) -> Result<(), InitialError> {
+pub(super) fn analyze(
+    session: &mut Connection,
+    tables: &[ReplicatedTable],
+) -> Result<(), InitialError> {
     for table in tables {
         match session.execute(&format!("ANALYZE {}", table.quoted())) {
             Ok(_) => {}
@@ -238,7 +238,7 @@ fn analyze(session: &mut Connection, tables: &[ReplicatedTable]) -> Result<(), I
 }
 
 /// Does something that may take long, and ends it when everything is to stop.
-fn watched<T>(
+pub(super) fn watched<T>(
     session: &mut Connection,
     control: &Control,
     work: impl FnOnce(&mut Connection) -> Result<T, InitialError>,

@@ -28,16 +28,18 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// As of the snapshot, so that it fits the rows.
+    /// As of the snapshot, so that it fits the rows. Of all there is, or of these tables only, each
+    /// as SQL writes it.
     pub fn dump(
         primary: &DatabaseUrl,
         server_version: u32,
         snapshot: &str,
+        only: &[String],
         control: &Control,
     ) -> Result<Self, InitialError> {
         let program = find(server_version / 10_000)?;
         let section = |name: &str| {
-            let text = dump(&program, primary, snapshot, name, control)?;
+            let text = dump(&program, primary, snapshot, only, name, control)?;
             Ok::<_, InitialError>(statements(&text))
         };
         Ok(Self {
@@ -94,6 +96,7 @@ fn dump(
     program: &PathBuf,
     primary: &DatabaseUrl,
     snapshot: &str,
+    only: &[String],
     section: &str,
     control: &Control,
 ) -> Result<String, InitialError> {
@@ -118,6 +121,7 @@ fn dump(
         ])
         .arg(format!("--section={section}"))
         .arg(format!("--snapshot={snapshot}"))
+        .args(only.iter().map(|table| format!("--table={table}")))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -268,7 +272,10 @@ impl Fallback {
 
 /// Outside: the transaction is lost. Inside: the statement failed, and the transaction is as it was
 /// before.
-fn attempt(backup: &mut Connection, statement: &str) -> Result<Result<(), Error>, Error> {
+pub(super) fn attempt(
+    backup: &mut Connection,
+    statement: &str,
+) -> Result<Result<(), Error>, Error> {
     backup.execute("SAVEPOINT hindcast")?;
     let tried = backup.execute(statement).map(drop);
     let end = match &tried {

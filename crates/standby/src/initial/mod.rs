@@ -19,6 +19,8 @@
 mod copy;
 mod dump;
 mod error;
+mod join;
+mod reshape;
 pub mod rights;
 mod rows;
 mod schema;
@@ -27,6 +29,8 @@ mod workers;
 
 pub use copy::{BackupCopy, to_backup};
 pub use error::{InitialError, Side, Unfit};
+pub use join::{Join, join};
+pub use reshape::{Adapted, adapt};
 pub use rows::Fields;
 pub use state::{Hold, Identity, Start, StopRequest, announce, start};
 pub use workers::{Copied, Source};

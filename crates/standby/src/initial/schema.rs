@@ -223,6 +223,8 @@ mod tests {
             rows_estimate: 0,
             bytes: 0,
             pages: 0,
+            shape: Default::default(),
+            root: None,
         }
     }
 

@@ -9,11 +9,15 @@
 //!
 //! Each step is written in the transaction that makes it true.
 
-use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Error, Lsn, quote_literal};
+use hindcast_pg::{
+    ConnectOptions, Connection, DatabaseUrl, Error, Lsn, Row, quote_identifier, quote_literal,
+};
 
 use super::error::{InitialError, Side, Unfit};
 use crate::backup::schema;
-use crate::source::{Names, Primary};
+use crate::source::compared::{Copied, TableName};
+use crate::source::shape::Shape;
+use crate::source::{Names, Primary, ReplicatedTable, TableFilter};
 
 /// Whose backup it is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,8 +279,204 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
     }))
 }
 
+/// From where on the log is for a table that is yet to be copied: from nowhere.
+pub(crate) const NOT_YET: Lsn = Lsn(u64::MAX);
+
+/// The tables whose rows a backup has.
+pub fn tables(backup: &mut Connection, slot: &str) -> Result<Copied, Error> {
+    tables_where(
+        backup,
+        slot,
+        &format!("joined_at IS DISTINCT FROM '{NOT_YET}'"),
+    )
+}
+
+/// The tables that are copies of the primary's, as they are now or were.
+pub fn copies(backup: &mut Connection, slot: &str) -> Result<Copied, Error> {
+    let condition = format!("(joined_at IS DISTINCT FROM '{NOT_YET}' OR shape IS NOT NULL)");
+    tables_where(backup, slot, &condition)
+}
+
+fn tables_where(backup: &mut Connection, slot: &str, condition: &str) -> Result<Copied, Error> {
+    let rows = backup.query(&format!(
+        "SELECT schema_name, table_name, shape FROM hindcast.standby_tables WHERE slot = {} AND {condition}",
+        quote_literal(slot)
+    ))?;
+    let table = |row: &Row| {
+        let shape = row.text(2).and_then(|shape| shape.parse().ok());
+        ((row.string(0), row.string(1)), shape)
+    };
+    Ok(rows.iter().map(table).collect())
+}
+
+/// Notes the shapes that tables have now, where it made no rows others.
+pub fn note_shapes(
+    backup: &mut Connection,
+    slot: &str,
+    copied: &Copied,
+    tables: &[ReplicatedTable],
+) -> Result<(), Error> {
+    for table in tables {
+        let (schema, name) = (table.schema.clone(), table.name.clone());
+        let (schema_sql, name_sql) = (quote_literal(&schema), quote_literal(&name));
+        let Some(Some(before)) = copied.get(&(schema, name)) else {
+            continue;
+        };
+        let shape = before.followed_by(&table.shape);
+        backup.execute(&format!(
+            "UPDATE hindcast.standby_tables SET shape = '{shape}' WHERE slot = {} AND schema_name = {schema_sql} AND table_name = {name_sql}",
+            quote_literal(slot)
+        ))?;
+    }
+    Ok(())
+}
+
+/// SQL by which tables get other names, on the backup and in what is noted. They may exchange them.
+pub(super) fn rename(slot: &str, renames: &[(TableName, TableName)]) -> String {
+    let slot = quote_literal(slot);
+    let note = |(schema, name): (&str, &str), (new_schema, new_name): (&str, &str)| {
+        let [schema, name, new_schema, new_name] =
+            [schema, name, new_schema, new_name].map(quote_literal);
+        format!(
+            "UPDATE hindcast.standby_tables SET schema_name = {new_schema}, table_name = {new_name} \
+              WHERE slot = {slot} AND schema_name = {schema} AND table_name = {name}"
+        )
+    };
+    let table = |schema: &str, name: &str| {
+        format!("{}.{}", quote_identifier(schema), quote_identifier(name))
+    };
+    let mut statements = Vec::new();
+    let meanwhile = |n: usize| format!("hindcast_renamed_{n}");
+    for (n, ((schema, name), _)) in renames.iter().enumerate() {
+        let between = meanwhile(n);
+        let from = table(schema, name);
+        statements.push(format!("ALTER TABLE {from} RENAME TO {between}"));
+        statements.push(note((schema, name), (schema, &between)));
+    }
+    for (n, ((schema, _), (new_schema, new_name))) in renames.iter().enumerate() {
+        let between = meanwhile(n);
+        if schema != new_schema {
+            let (from, to) = (table(schema, &between), quote_identifier(new_schema));
+            statements.push(format!("CREATE SCHEMA IF NOT EXISTS {to}"));
+            statements.push(format!("ALTER TABLE {from} SET SCHEMA {to}"));
+        }
+        let (from, to) = (table(new_schema, &between), quote_identifier(new_name));
+        statements.push(format!("ALTER TABLE {from} RENAME TO {to}"));
+        statements.push(note((schema, &between), (new_schema, new_name)));
+    }
+    statements.join("; ")
+}
+
+/// What is noted of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// From where on the log is for it; `None`: from where it is followed.
+    pub joined_at: Option<Lsn>,
+    /// On the primary.
+    pub oid: Option<u32>,
+}
+
+pub fn noted(
+    backup: &mut Connection,
+    slot: &str,
+    (schema, name): (&str, &str),
+) -> Result<Noted, Error> {
+    let rows = backup.query(&format!(
+        "SELECT joined_at, shape FROM hindcast.standby_tables WHERE slot = {} AND schema_name = {} AND table_name = {}",
+        quote_literal(slot),
+        quote_literal(schema),
+        quote_literal(name)
+    ))?;
+    let Some(row) = rows.first() else {
+        return Ok(Noted::default());
+    };
+    let shape: Option<Shape> = row.text(1).and_then(|shape| shape.parse().ok());
+    Ok(Noted {
+        joined_at: row.text(0).map(|_| row.parse(0)).transpose()?,
+        oid: shape.map(|shape| shape.oid),
+    })
+}
+
+/// Notes tables that are to be copied: the log is for them from the end of the copy on. To be done
+/// before the log has anything of them.
+pub fn await_copy(
+    backup: &mut Connection,
+    slot: &str,
+    tables: &[ReplicatedTable],
+) -> Result<(), Error> {
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let row = |table: &ReplicatedTable| row(slot, table, &format!("'{NOT_YET}'"));
+    backup
+        .execute(&format!(
+            "INSERT INTO hindcast.standby_tables (slot, schema_name, table_name, joined_at) VALUES {} \
+             ON CONFLICT (slot, schema_name, table_name) DO UPDATE SET joined_at = excluded.joined_at",
+            tables.iter().map(row).collect::<Vec<_>>().join(", ")
+        ))
+        .map(drop)
+}
+
+/// What is noted of a table, with this behind its name.
+fn row(slot: &str, table: &ReplicatedTable, more: &str) -> String {
+    format!(
+        "({}, {}, {}, {more})",
+        quote_literal(slot),
+        quote_literal(&table.schema),
+        quote_literal(&table.name)
+    )
+}
+
+/// Part of the transaction that copies tables which appeared while the log was followed.
+pub(super) fn join(slot: &str, tables: &[ReplicatedTable], at: Lsn) -> String {
+    let row = |table: &ReplicatedTable| row(slot, table, &format!("'{at}', '{}'", table.shape));
+    format!(
+        "INSERT INTO hindcast.standby_tables (slot, schema_name, table_name, joined_at, shape) VALUES {} \
+         ON CONFLICT (slot, schema_name, table_name) DO UPDATE SET joined_at = excluded.joined_at, shape = excluded.shape",
+        tables.iter().map(row).collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// Notes which tables are wanted: a promotion asks for it.
+pub fn note_filter(backup: &mut Connection, slot: &str, filter: &TableFilter) -> Result<(), Error> {
+    let array = |patterns: &[String]| {
+        let patterns: Vec<_> = patterns.iter().map(|text| quote_literal(text)).collect();
+        format!("ARRAY[{}]::text[]", patterns.join(", "))
+    };
+    let (included, excluded) = (array(&filter.include), array(&filter.exclude));
+    let slot = quote_literal(slot);
+    backup
+        .execute(&format!(
+            "UPDATE hindcast.standby SET included = {included}, excluded = {excluded} \
+              WHERE slot = {slot} AND (included IS DISTINCT FROM {included} OR excluded IS DISTINCT FROM {excluded})"
+        ))
+        .map(drop)
+}
+
+/// Which tables are wanted, as the one who followed last has said; `None` if nobody has.
+pub fn filter(backup: &mut Connection, slot: &str) -> Result<Option<TableFilter>, Error> {
+    let rows = backup.query(&format!(
+        "SELECT pg_catalog.array_to_string(included, E'\\x01'), pg_catalog.array_to_string(excluded, E'\\x01') \
+           FROM hindcast.standby WHERE slot = {} AND included IS NOT NULL AND excluded IS NOT NULL",
+        quote_literal(slot)
+    ))?;
+    let patterns = |row: &Row, column| {
+        let text = row.string(column);
+        let patterns = text.split('\u{1}').filter(|pattern| !pattern.is_empty());
+        patterns.map(str::to_owned).collect()
+    };
+    Ok(rows.first().map(|row| TableFilter {
+        include: patterns(row, 0),
+        exclude: patterns(row, 1),
+    }))
+}
+
 /// Part of the transaction that makes the tables, or that found them fit.
-pub(super) fn copying(identity: &Identity, schema_made: bool, tables: &[(&str, &str)]) -> String {
+pub(super) fn copying(
+    identity: &Identity,
+    schema_made: bool,
+    tables: &[ReplicatedTable],
+) -> String {
     let slot = quote_literal(&identity.slot);
     let mut sql = format!(
         "{} ON CONFLICT (slot) DO UPDATE SET {TAKE_OVER}, schema_made = excluded.schema_made, started_at = now(), \
@@ -288,16 +488,10 @@ pub(super) fn copying(identity: &Identity, schema_made: bool, tables: &[(&str, &
     if !tables.is_empty() {
         let rows: Vec<String> = tables
             .iter()
-            .map(|(schema, name)| {
-                format!(
-                    "({slot}, {}, {})",
-                    quote_literal(schema),
-                    quote_literal(name)
-                )
-            })
+            .map(|table| row(&identity.slot, table, &format!("'{}'", table.shape)))
             .collect();
         sql.push_str(&format!(
-            "INSERT INTO hindcast.standby_tables (slot, schema_name, table_name) VALUES {}",
+            "INSERT INTO hindcast.standby_tables (slot, schema_name, table_name, shape) VALUES {}",
             rows.join(", ")
         ));
     }

@@ -427,6 +427,8 @@ mod tests {
             rows_estimate: 0,
             bytes,
             pages: 0,
+            shape: Default::default(),
+            root: None,
         }
     }
 

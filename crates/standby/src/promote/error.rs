@@ -46,6 +46,9 @@ pub enum PromoteError {
         "the backup's workers stopped at different epochs: what it shows now is no state that the primary had"
     )]
     Uneven,
+    /// The primary's list of today has more tables than the backup.
+    #[error("the backup lacks tables of the primary: {}", tables.join(", "))]
+    Tables { tables: Vec<String> },
     #[error("primary and backup do not hold the same rows: {}", tables.join("; "))]
     Differs {
         tables: Vec<String>,
@@ -85,6 +88,10 @@ impl PromoteError {
             Self::Behind { .. } => {
                 "start `hindcast standby` again and promote while it runs; or say --no-wait, and what is missing is lost".to_owned()
             }
+            Self::Tables { tables } => format!(
+                "`hindcast standby` copies tables that are new while it follows, and says why if it cannot: start it again and promote while it runs; or leave them out (--exclude-table {}); or promote without --from, and they are lost",
+                tables.first().map_or("NAME", String::as_str)
+            ),
             Self::Uneven => "start `hindcast standby` again, with which they get even, and promote while it runs".to_owned(),
             Self::Differs { moving: true, .. } => {
                 "stop whoever writes to the primary, start `hindcast standby` again, and promote then".to_owned()

@@ -24,13 +24,15 @@ mod error;
 mod primary;
 mod sequences;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Lsn, quote_identifier, quote_literal};
 
+use crate::backup::schema;
 use crate::initial::Side;
-use crate::initial::state::{Stored, stored, try_lock, withdraw};
-use crate::source::{Names, SlotError, session, slot};
+use crate::initial::state::{self, Stored, stored, try_lock, withdraw};
+use crate::source::{Names, SlotError, compared, session, slot};
 
 pub use error::PromoteError;
 pub use primary::Missing;
@@ -97,12 +99,21 @@ pub fn promote(options: &PromoteOptions) -> Result<PromoteReport, PromoteError> 
     let names = Names::new(&options.name)?;
     let mut backup = connect_backup(options)?;
     let known = known(&mut backup, &names)?;
+    // Whoever made the backup may have been an older version.
+    schema::create(&mut backup).map_err(PromoteError::query(
+        Side::Backup,
+        "see what it is a backup of",
+    ))?;
     let mut report = PromoteReport {
         slot: known.slot.clone(),
         source: known.source.clone(),
         ..PromoteReport::default()
     };
     let mut primary = connect_primary(options, &known, &mut report)?;
+    // Before anybody is asked to stop, who may have to copy them.
+    if let Some(primary) = &mut primary {
+        must_have_all_tables(primary, &mut backup, &names)?;
+    }
     let wanted = match &mut primary {
         Some(primary) if options.wait => Some(primary.end()?),
         _ => None,
@@ -123,6 +134,7 @@ pub fn promote(options: &PromoteOptions) -> Result<PromoteReport, PromoteError> 
         }
     }
     if let Some(primary) = &mut primary {
+        must_have_all_tables(primary, &mut backup, &names)?;
         look_for_missing(primary, &known, options, wanted, &mut report)?;
         if options.check {
             report.compared = compare(primary, options, &known, &report)?;
@@ -202,6 +214,27 @@ fn connect_primary(
             }
             Ok(Some(primary))
         }
+    }
+}
+
+/// A table that was made since, or changed in a way that the log does not tell, is missing whatever
+/// position of the log the backup has.
+fn must_have_all_tables(
+    primary: &mut Primary,
+    backup: &mut Connection,
+    names: &Names,
+) -> Result<(), PromoteError> {
+    let failed = |side| PromoteError::query(side, "see its tables");
+    // A follower of an older version has not said which are wanted.
+    let filter = state::filter(backup, &names.slot).map_err(failed(Side::Backup))?;
+    let Some(filter) = filter else { return Ok(()) };
+    let there = state::tables(backup, &names.slot).map_err(failed(Side::Backup))?;
+    let missing = compared::compare(&mut primary.connection, names, &filter, &there)
+        .map_err(failed(Side::Primary))?
+        .lacking();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(PromoteError::Tables { tables: missing }),
     }
 }
 
@@ -339,20 +372,6 @@ fn look_for_missing(
     }
 }
 
-/// Schema and name of the tables that were copied.
-fn tables(backup: &mut Connection, known: &Stored) -> Result<Vec<(String, String)>, PromoteError> {
-    let rows = backup
-        .query(&format!(
-            "SELECT schema_name, table_name FROM hindcast.standby_tables WHERE slot = {} ORDER BY 1, 2",
-            quote_literal(&known.slot)
-        ))
-        .map_err(PromoteError::query(Side::Backup, "see its tables"))?;
-    Ok(rows
-        .iter()
-        .map(|row| (row.string(0), row.string(1)))
-        .collect())
-}
-
 /// Compares the rows of all tables; both sides at the same time, since each takes as long as
 /// reading everything takes.
 fn compare(
@@ -362,7 +381,9 @@ fn compare(
     report: &PromoteReport,
 ) -> Result<usize, PromoteError> {
     let mut backup = connect_backup(options)?;
-    let tables = tables(&mut backup, known)?;
+    let tables = state::tables(&mut backup, &known.slot)
+        .map_err(PromoteError::query(Side::Backup, "see its tables"))?;
+    let tables: BTreeSet<_> = tables.into_keys().collect();
     let mut differing = Vec::new();
     for (schema, table) in &tables {
         let name = format!("{schema}.{table}");

@@ -2,18 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use hindcast_pg::{Connection, DatabaseUrl, Lsn};
+use hindcast_pg::Lsn;
 
+use super::joining::Joining;
+use super::open::{connect, open};
 use super::promotion;
 use super::retry::Retry;
 use super::{BackupOptions, Ended, StandbyError};
-use crate::backup::{self, Backup, BackupError, Granularity};
-use crate::follow::{self, FollowError, Wish, follow};
+use crate::backup::BackupError;
+use crate::follow::{self, Wish, follow};
 use crate::initial::{
     self, BackupCopy, Hold, Identity, InitialError, Side, Source, Start, Unfit, rights,
 };
 use crate::source::slot::Created;
-use crate::source::{Names, Primary, SlotError, Stream, StreamOptions, preflight, session, slot};
+use crate::source::{Names, Primary, SlotError, preflight, slot};
 use crate::status::{Control, State};
 
 /// How often it is asked whether somebody wants to promote.
@@ -24,9 +26,17 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, StandbyError> {
     let names = Names::new(&options.common.name)?;
     let mut retry = Retry::default();
+    let mut joining = Joining::new(options, &names);
     let mut cut_before = None;
     let ended = loop {
-        let error = match once(options, &names, control, &mut retry, cut_before) {
+        let error = match once(
+            &mut joining,
+            options,
+            &names,
+            control,
+            &mut retry,
+            cut_before,
+        ) {
             Ok(Some(ended)) => break ended,
             Ok(None) => continue,
             Err(error) => retry.settle(error),
@@ -41,7 +51,13 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
             {
                 cut_before = error.lsn();
             }
-            error if retry.may_help(&error) => {
+            error => {
+                let Err(error) = joining.mend(error, control) else {
+                    continue;
+                };
+                if !retry.may_help(&error) {
+                    return Err(error);
+                }
                 if is_promoted(options, &names) {
                     break Ended::Promoted;
                 }
@@ -49,7 +65,6 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
                     break Ended::Stopped;
                 }
             }
-            error => return Err(error),
         }
     };
     control.update(|status| status.state = State::Stopped);
@@ -67,8 +82,9 @@ fn is_promoted(options: &BackupOptions, names: &Names) -> bool {
 }
 
 /// From looking at both servers to the first loss of one of them. `None`: a promotion that it made
-/// way for failed, and it is to follow as before.
+/// way for failed, or tables have joined, and it is to follow as before.
 fn once(
+    joining: &mut Joining<'_>,
     options: &BackupOptions,
     names: &Names,
     control: &Control,
@@ -85,19 +101,20 @@ fn once(
         })
     })?;
     prepare(options, names, &primary, control, retry)?;
+    let mut connection = connect(&options.to, Side::Backup)?;
+    initial::state::note_filter(&mut connection, &names.slot, &common.tables)
+        .map_err(InitialError::query(Side::Backup, "note what is wanted"))?;
+    drop(connection);
 
-    let mut backup = Backup::open(&options.to, applying(options, names, cut_before))?;
-    let from = backup.resume_point();
-    slot::check(&common.from, names, from)?;
-    let stream = StreamOptions {
-        stream_into: common.streaming.then(std::env::temp_dir),
-        ..StreamOptions::default()
-    };
-    let mut log = Stream::start(&common.from, &names.slot, &names.publication, from, stream)?;
-    retry.follows(from);
+    if joining.look(control) {
+        joining.join(control, cut_before)?;
+    }
+    let (mut log, mut backup) = open(options, names, cut_before)?;
+    retry.follows(backup.resume_point());
 
     let mut ask_at = Instant::now();
     let mut promoting = false;
+    let mut to_join = false;
     let ended = follow(&mut log, &mut backup, control, common.until, || {
         if Instant::now() < ask_at {
             return Ok(Wish::GoOn);
@@ -105,15 +122,23 @@ fn once(
         ask_at = Instant::now() + ASK_EVERY;
         let request = hold.stop_requested().map_err(BackupError::Lost)?;
         promoting |= request.is_some();
-        Ok(request.map_or(Wish::GoOn, |request| Wish::EndAt(request.at)))
-    });
-    let ended = ended.map_err(|error| match error {
-        FollowError::Log(error) => StandbyError::from(error),
-        FollowError::Target(error) => StandbyError::from(error),
+        if let Some(request) = request {
+            return Ok(Wish::EndAt(request.at));
+        }
+        to_join = to_join || joining.look(control);
+        Ok(match to_join {
+            true => Wish::EndAt(None),
+            false => Wish::GoOn,
+        })
     })?;
     let applied = control.status().visible;
     // The slot is free for the next one only when the primary knows that we are gone.
     log.finish();
+    drop(backup);
+    if to_join && !control.is_stopping() {
+        joining.join(control, cut_before)?;
+        return Ok(None);
+    }
     if promoting {
         hold.stopped(applied).map_err(BackupError::Lost)?;
         let mut connection = connect(&options.to, Side::Backup)?;
@@ -123,21 +148,6 @@ fn once(
         follow::Ended::Stopped => Ended::Stopped,
         follow::Ended::Reached => Ended::Reached,
     }))
-}
-
-fn applying(options: &BackupOptions, names: &Names, cut_before: Option<Lsn>) -> backup::Options {
-    backup::Options {
-        // One after the other is for one.
-        workers: match options.granularity {
-            Granularity::Single => 1,
-            _ => options.common.workers.unwrap_or(1),
-        },
-        granularity: options.granularity,
-        epoch_interval: options.epoch_interval,
-        epoch_rows_max: options.epoch_rows,
-        cut_before,
-        ..backup::Options::new(&names.slot)
-    }
 }
 
 /// Brings the backup to where it can follow.
@@ -161,17 +171,7 @@ fn prepare(
     let start = initial::start(&mut connection, &identity)?;
     retry.reached();
     match start {
-        Start::Follow => {
-            let unpublished = slot::unpublished(&common.from, names, &primary.tables)?;
-            let notices: Vec<_> = unpublished
-                .iter()
-                .map(|table| {
-                    format!("{table} is not replicated: it was made, or asked for, after the copy. Make the backup anew to have it, or exclude it")
-                })
-                .collect();
-            control.note(&notices);
-            return Ok(());
-        }
+        Start::Follow => return Ok(()),
         // Its log begins before what will be copied now.
         Start::CopyAgain => drop(slot::remove(&common.from, names)?),
         // Somebody else's, whose WAL and publication must not be touched.
@@ -235,11 +235,4 @@ fn copy(
         make_schema: options.schema,
     };
     initial::to_backup(&copy, &primary.tables, control).map(drop)
-}
-
-fn connect(url: &DatabaseUrl, side: Side) -> Result<Connection, InitialError> {
-    Connection::connect(url, &session("hindcast standby")).map_err(|source| InitialError::Connect {
-        side,
-        source: Box::new(source),
-    })
 }

@@ -1,6 +1,7 @@
 //! Why a standby could not go on.
 
 use crate::backup::BackupError;
+use crate::follow::FollowError;
 use crate::initial::{InitialError, Unfit};
 use crate::source::{PreflightError, SlotError, SourceError};
 
@@ -17,6 +18,15 @@ pub enum StandbyError {
     Source(#[from] SourceError),
     #[error(transparent)]
     Backup(#[from] BackupError),
+}
+
+impl From<FollowError<SourceError, BackupError>> for StandbyError {
+    fn from(error: FollowError<SourceError, BackupError>) -> Self {
+        match error {
+            FollowError::Log(error) => error.into(),
+            FollowError::Target(error) => error.into(),
+        }
+    }
 }
 
 impl StandbyError {

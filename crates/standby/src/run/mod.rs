@@ -8,6 +8,8 @@
 
 mod backup;
 mod error;
+mod joining;
+mod open;
 mod promotion;
 mod retry;
 mod status;

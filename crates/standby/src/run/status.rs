@@ -3,8 +3,9 @@
 use hindcast_pg::{Connection, DatabaseUrl, Lsn};
 
 use super::StandbyError;
+use crate::backup::schema;
 use crate::initial::{Hold, InitialError, Side, state};
-use crate::source::{Names, session};
+use crate::source::{Names, compared, session};
 
 /// As of when it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub struct BackupStatus {
     pub applied: Option<Lsn>,
     /// The primary's end of WAL, if it was asked.
     pub primary_end: Option<Lsn>,
+    /// Tables of the primary that are wanted and not there; `None` if it was not asked, or nobody
+    /// has said which are wanted.
+    pub missing_tables: Option<Vec<String>>,
 }
 
 impl BackupStatus {
@@ -42,19 +46,27 @@ pub fn status(
     let Some(stored) = state::stored(&mut backup, &names.slot).map_err(failed)? else {
         return Ok(None);
     };
-    let primary_end = match from {
-        None => None,
-        Some(from) => {
-            let failed = InitialError::query(Side::Primary, "see how far it is");
-            let rows = connect(from, Side::Primary)?
-                .query("SELECT pg_catalog.pg_current_wal_lsn()")
-                .map_err(&failed)?;
-            rows.first()
-                .map(|row| row.parse(0))
-                .transpose()
-                .map_err(failed)?
+    let (mut primary_end, mut missing_tables) = (None, None);
+    if let Some(from) = from {
+        let mut primary = connect(from, Side::Primary)?;
+        let failed = InitialError::query(Side::Primary, "see how far it is");
+        let rows = primary
+            .query("SELECT pg_catalog.pg_current_wal_lsn()")
+            .map_err(&failed)?;
+        primary_end = rows
+            .first()
+            .map(|row| row.parse(0))
+            .transpose()
+            .map_err(&failed)?;
+        let ours = InitialError::query(Side::Backup, "see its tables");
+        schema::create(&mut backup).map_err(&ours)?;
+        if let Some(filter) = state::filter(&mut backup, &names.slot).map_err(&ours)? {
+            let there = state::tables(&mut backup, &names.slot).map_err(&ours)?;
+            let compared =
+                compared::compare(&mut primary, &names, &filter, &there).map_err(&failed)?;
+            missing_tables = Some(compared.lacking());
         }
-    };
+    }
     Ok(Some(BackupStatus {
         slot: stored.slot,
         source: stored.source,
@@ -62,6 +74,7 @@ pub fn status(
         state: stored.state,
         applied: stored.applied,
         primary_end,
+        missing_tables,
     }))
 }
 

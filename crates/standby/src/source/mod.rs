@@ -1,10 +1,12 @@
 //! Everything towards the primary: whether it can be followed, what is kept for us there, and its
 //! log.
 
+pub mod compared;
 mod end;
 pub mod error;
 pub mod preflight;
 mod session;
+pub mod shape;
 pub mod slot;
 pub mod spill;
 pub mod stream;

@@ -10,7 +10,7 @@ use hindcast_pg::{
 };
 
 use super::session::session;
-use super::tables::ReplicatedTable;
+use super::tables::{ReplicatedTable, TableFilter, tables};
 
 /// What slot and publication of a standby are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,19 +168,24 @@ pub fn publish(
     Ok(())
 }
 
-/// Tables that are not in the publication, or not with all that happens to them.
-pub fn unpublished(
+/// Adds tables to the publication.
+pub fn publish_also(
     url: &DatabaseUrl,
     names: &Names,
-    tables: &[ReplicatedTable],
-) -> Result<Vec<String>, SlotError> {
-    let published = published(&mut connect(url)?, &names.publication)
-        .map_err(refused("look at the publication"))?;
-    Ok(tables
-        .iter()
-        .filter(|table| !published.contains(&table.oid))
-        .map(ToString::to_string)
-        .collect())
+    new: &[ReplicatedTable],
+) -> Result<(), SlotError> {
+    let refused = refused("publish the tables");
+    let mut connection = connect(url)?;
+    let published = published(&mut connection, &names.publication).map_err(&refused)?;
+    if new.iter().all(|table| published.contains(&table.oid)) {
+        return Ok(());
+    }
+    let mut all = tables(&mut connection, &TableFilter::default())
+        .map_err(&refused)?
+        .tables;
+    let is_new = |oid| new.iter().any(|table| table.oid == oid);
+    all.retain(|table| published.contains(&table.oid) || is_new(table.oid));
+    publish(url, names, &all)
 }
 
 /// The tables of which a publication has all rows, all columns and every kind of change.
@@ -216,6 +221,27 @@ pub fn create_unless(
     url: &DatabaseUrl,
     names: &Names,
     stop: impl Fn() -> bool,
+    waiting: impl FnMut(String),
+) -> Result<Created, SlotError> {
+    create_slot(url, &names.slot, "", stop, waiting)
+}
+
+/// Makes one beside it that goes with the session: for what is to be copied while the log is
+/// followed.
+pub fn create_temporary(
+    url: &DatabaseUrl,
+    names: &Names,
+    stop: impl Fn() -> bool,
+) -> Result<Created, SlotError> {
+    let name = format!("{}_join", names.slot);
+    create_slot(url, &name, "TEMPORARY ", stop, |_| {})
+}
+
+fn create_slot(
+    url: &DatabaseUrl,
+    name: &str,
+    kind: &str,
+    stop: impl Fn() -> bool,
     mut waiting: impl FnMut(String),
 ) -> Result<Created, SlotError> {
     const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -235,9 +261,9 @@ pub fn create_unless(
     let (token, pid) = (keeper.cancel_token(), keeper.process());
     let rows = std::thread::scope(|scope| {
         let (ended, end) = mpsc::channel::<()>();
-        let (keeper, slot) = (&mut keeper, &names.slot);
+        let keeper = &mut keeper;
         let creation = scope.spawn(move || {
-            let rows = create_with(keeper, slot);
+            let rows = create_with(keeper, name, kind);
             drop(ended);
             rows
         });
@@ -276,14 +302,14 @@ pub fn create_unless(
     })
 }
 
-fn create_with(keeper: &mut Connection, slot: &str) -> Result<Rows, Error> {
+fn create_with(keeper: &mut Connection, slot: &str, kind: &str) -> Result<Rows, Error> {
     // The form with parentheses is of version 15.
     let export = match keeper.server_version() {
         150_000.. => "(SNAPSHOT 'export')",
         _ => "EXPORT_SNAPSHOT",
     };
     keeper.query(&format!(
-        "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {export}",
+        "CREATE_REPLICATION_SLOT {} {kind}LOGICAL pgoutput {export}",
         quote_identifier(slot)
     ))
 }

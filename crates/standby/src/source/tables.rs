@@ -1,6 +1,10 @@
 //! What is replicated: which tables of the primary, and what is known of them.
 
+use std::collections::HashMap;
+
 use hindcast_pg::{Connection, Error, quote_identifier};
+
+use super::shape::Shape;
 
 /// Which tables are wanted, by patterns like `public.orders`, `sales.*` or `*_log`.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +82,9 @@ pub struct ReplicatedTable {
     pub rows_estimate: u64,
     pub bytes: u64,
     pub pages: u64,
+    pub shape: Shape,
+    /// The primary's oid of the partitioned table that it is a part of, at the top.
+    pub root: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +159,10 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
                    FROM pg_catalog.pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place), pg_catalog.pg_attribute a \
                   WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts \
                     AND a.attrelid = c.oid AND a.attnum = k.attnum), ''), \
-       EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') \
+       EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'), \
+       c.oid || '/' || c.relfilenode || '/' || coalesce((SELECT pg_catalog.string_agg(a.attnum || ':' || a.xmin, ',' ORDER BY a.attnum) FROM pg_catalog.pg_attribute a \
+                   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), ''), \
+       CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::oid END \
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
  WHERE c.relkind IN ('r', 'f', 'm') AND c.relpersistence <> 't' \
    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hindcast') AND n.nspname !~ '^pg_(toast|temp)' \
@@ -173,7 +183,7 @@ SELECT a.attrelid, a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.a
 
 /// The tables of a database that can be replicated and are wanted.
 pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Tables, Error> {
-    let mut columns: std::collections::HashMap<u32, Vec<TableColumn>> = Default::default();
+    let mut columns: HashMap<u32, Vec<TableColumn>> = Default::default();
     for row in connection.query(COLUMNS)?.iter() {
         columns.entry(row.parse(0)?).or_default().push(TableColumn {
             name: row.string(1),
@@ -217,6 +227,8 @@ pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Table
             rows_estimate: row.parse(6)?,
             bytes: row.parse(7)?,
             pages: row.parse(8)?,
+            shape: row.parse(11)?,
+            root: row.text(12).map(|_| row.parse(12)).transpose()?,
             schema,
             name,
         });

@@ -104,14 +104,12 @@ fn a_column_that_the_backup_lacks_stops_it_where_it_is_needed_first() {
         .catch_up(backup.options())
         .err()
         .expect("a column is missing");
-    let BackupError::Mismatch { what, remedy, .. } = &error else {
+    let BackupError::Mismatch { what, .. } = &error else {
         panic!("{error:?}");
     };
     assert_eq!(what, "column extra is missing");
-    assert!(
-        remedy.starts_with("ALTER TABLE \"public\".\"t\" ADD COLUMN \"extra\" numeric(5,2)"),
-        "{remedy}"
-    );
+    // No statement is made up that might leave other rows than the primary has.
+    assert!(!error.hint().contains("ALTER"), "{}", error.hint());
     assert_eq!(
         backup.sql("SELECT count(*) FROM t WHERE v = 'before'"),
         "100",
@@ -127,11 +125,8 @@ fn a_column_that_the_backup_lacks_stops_it_where_it_is_needed_first() {
         .catch_up(backup.options())
         .err()
         .expect("a type differs");
-    assert!(
-        error.hint().contains("TYPE numeric(7,3)"),
-        "{}",
-        error.hint()
-    );
+    let difference = "column extra is numeric(5,2) and the primary's is numeric(7,3)";
+    assert!(error.to_string().contains(difference), "{error}");
     backup.sql("ALTER TABLE t ALTER extra TYPE numeric(7,3)");
     backup.catch_up(backup.options()).unwrap();
     backup.same();
@@ -173,7 +168,7 @@ fn columns_of_its_own_get_their_defaults() {
         .catch_up(backup.options())
         .err()
         .expect("nothing fills the column");
-    assert!(error.hint().contains("DROP NOT NULL"), "{}", error.hint());
+    assert!(error.to_string().contains("is not null"), "{error}");
 }
 
 #[test]
@@ -184,7 +179,7 @@ fn a_table_that_is_not_there_is_named() {
     primary.sql("DELETE FROM t WHERE id = 1");
     let error = backup.catch_up(backup.options()).err().expect("no table");
     assert!(
-        matches!(&error, BackupError::Mismatch { table, .. } if table == "public.t"),
+        matches!(&error, BackupError::Mismatch { relation, .. } if relation.to_string() == "public.t"),
         "{error:?}"
     );
 }

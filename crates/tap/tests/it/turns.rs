@@ -357,6 +357,37 @@ assert asked(database) == 0 and asked(listener) == 0
     );
 }
 
+/// As Jetty's threads do, of which any reads what has come.
+#[test]
+fn the_rest_of_a_request_may_be_read_for_another_thread() {
+    says_its_turns(
+        r#"
+import os, socket, threading
+RESERVED = 0x48494e44
+database = socket.create_connection(("127.0.0.1", 1))
+# This thread is the clients'.
+os.write(RESERVED, bytes(8))
+listener = socket.create_server(("127.0.0.1", 0))
+def connected(): return socket.create_connection(listener.getsockname()), listener.accept()[0]
+def run(*what):
+    thread = threading.Thread(target=lambda: [one() for one in what])
+    thread.start()
+    thread.join()
+(poster, posted), (getter, got) = connected(), connected()
+def says():
+    number = int.from_bytes(os.pread(RESERVED, 8, got.fileno()), "little")
+    assert number != 0
+    database.sendall(b"%d\n" % number)
+    database.recv(100)
+poster.sendall(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nso")
+run(lambda: posted.recv(1000))
+poster.sendall(b"me")
+getter.sendall(b"GET / HTTP/1.1\r\n\r\n")
+run(lambda: posted.recv(1000), lambda: got.recv(1000), says)
+"#,
+    );
+}
+
 #[test]
 fn without_a_recorder_the_database_is_where_it_was() {
     let gate = Gate::open();

@@ -135,10 +135,10 @@ fn readings_are_those_of_the_recording_and_go_on_from_there() {
 #[test]
 fn a_request_without_readings_has_the_time_at_which_it_arrived() {
     let pins = pins();
-    let recorded = Recorded {
+    let mut recorded = Recorded {
         request: 3,
         recorded_as: 3,
-        key: None,
+        key: Some(&[7; KEY]),
         arrived: 99 * SECOND,
         readings: &[],
     };
@@ -147,6 +147,10 @@ fn a_request_without_readings_has_the_time_at_which_it_arrived() {
         pins.read_again(3, Reads::Instant, 0, 57),
         Some(99 * SECOND + 7)
     );
+    // Where none were noted, it has what the clock of the service shows.
+    recorded.key = None;
+    pins.begin(&recorded, 50);
+    assert_eq!(pins.read_again(3, Reads::Instant, 0, 57), None);
 }
 
 #[test]

@@ -62,6 +62,8 @@ impl Standby {
             rows_estimate: 0,
             bytes: 0,
             pages: 0,
+            shape: Default::default(),
+            root: None,
         };
         let catalog = Arc::new(Catalog::new(&[table]));
         let server = Server::start(

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use expect_test::expect;
 use hindcast_pg::Lsn;
-use hindcast_standby::source::{SlotError, SourceError, Stream, StreamOptions, slot};
+use hindcast_standby::source::{
+    SlotError, SourceError, Stream, StreamOptions, TableFilter, compared, slot,
+};
 
 use super::support::{PATIENCE, Stage, eventually, read_to};
 
@@ -64,8 +66,14 @@ fn the_publication_has_the_tables_that_are_wanted() {
     assert_eq!(stage.sql(written), before, "what is right is left alone");
 
     stage.sql("CREATE TABLE c (k int PRIMARY KEY)");
-    let unpublished =
-        || slot::unpublished(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
+    let unpublished = || {
+        let tables = stage.primary().tables.into_iter();
+        let copied = tables.map(|table| ((table.schema, table.name), Some(table.shape)));
+        let (mut primary, all) = (stage.connect(), TableFilter::default());
+        let compared = compared::compare(&mut primary, &stage.names, &all, &copied.collect());
+        let missing = compared.unwrap().missing.into_iter();
+        missing.map(|table| table.to_string()).collect::<Vec<_>>()
+    };
     assert_eq!(unpublished(), ["public.c"]);
     assert_eq!(publish(), "B.b a c child parent part1");
     assert!(unpublished().is_empty());

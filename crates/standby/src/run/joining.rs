@@ -1,0 +1,312 @@
+//! Tables that appear on the primary while it is followed, or change there in a way that the log
+//! does not tell.
+//!
+//! ```text
+//!  seen ──▶ noted on the backup ──▶ published ──▶ a slot for the moment: position and snapshot
+//!       ──▶ the log followed exactly up to there ──▶ made and copied, in one transaction
+//! ```
+//!
+//! What the log has of them before that position is in the copy, and is not applied. The other
+//! tables wait meanwhile, so that readers see all tables at one state of the primary. Only one that
+//! the log does not fit any more keeps the rows that it had before its change until it is copied.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use hindcast_pg::Lsn;
+
+use super::open::{connect, open};
+use super::{BackupOptions, StandbyError};
+use crate::backup::BackupError;
+use crate::follow::{Wish, follow};
+use crate::initial::{self, Adapted, InitialError, Join, Side, Source, state};
+use crate::source::compared::{self, Compared, Copied, TableName};
+use crate::source::{Names, ReplicatedTable, SlotError, slot};
+use crate::status::Control;
+
+/// How often the primary's tables are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long following may wait for transactions that run on the primary.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the same may not fit.
+const MENDED_MAX: u32 = 3;
+/// When a table is tried again that could not be copied.
+const AGAIN: Duration = Duration::from_secs(60);
+
+pub(super) struct Joining<'a> {
+    options: &'a BackupOptions,
+    names: &'a Names,
+    look_at: Instant,
+    /// By the primary's oid: not before then.
+    refused: HashMap<u32, Instant>,
+    /// The tables whose rows the backup has.
+    copied: Copied,
+    /// Schema and name of tables that the log does not fit any more, and why.
+    unfit: HashMap<TableName, String>,
+    /// What did not fit last, and how often that was so.
+    mended: Option<(TableName, String, u32)>,
+    /// By the primary's oid: the log fits them as before.
+    altered: HashSet<u32>,
+    /// See [`crate::backup::Options::cut_before`].
+    cut_before: Option<Lsn>,
+    /// What has only another name.
+    renamed: Vec<ReplicatedTable>,
+    /// What is to be copied now.
+    tables: Vec<ReplicatedTable>,
+}
+
+impl<'a> Joining<'a> {
+    pub fn new(options: &'a BackupOptions, names: &'a Names) -> Self {
+        Self {
+            options,
+            names,
+            look_at: Instant::now(),
+            refused: HashMap::new(),
+            copied: Copied::new(),
+            unfit: HashMap::new(),
+            mended: None,
+            altered: HashSet::new(),
+            cut_before: None,
+            renamed: Vec::new(),
+            tables: Vec::new(),
+        }
+    }
+
+    /// Whether there are tables to copy, if it is time to look. A server that cannot be asked is
+    /// missed elsewhere.
+    pub fn look(&mut self, control: &Control) -> bool {
+        let now = Instant::now();
+        if now < self.look_at {
+            return false;
+        }
+        self.look_at = now + LOOK_EVERY;
+        let Ok(compared) = self.compare() else {
+            return false;
+        };
+        let without_identity: Vec<_> = compared
+            .missing
+            .iter()
+            .filter(|table| table.identity == 'n')
+            .map(|table| {
+                format!("{table} is not replicated: it has no primary key or other replica identity. Give it one, or say --exclude-table {table}")
+            })
+            .collect();
+        control.note(&without_identity);
+        control.update(|status| status.missing_tables = compared.lacking());
+        self.altered = compared.altered.iter().map(|table| table.oid).collect();
+        let may_be_tried = |table: &ReplicatedTable| {
+            let refused = self.refused.get(&table.oid);
+            table.identity != 'n' && refused.is_none_or(|until| now >= *until)
+        };
+        let tables = compared.missing.into_iter().chain(compared.altered);
+        self.tables = tables.filter(may_be_tried).collect();
+        self.renamed = compared.renamed;
+        self.renamed.retain(may_be_tried);
+        !self.tables.is_empty() || !self.renamed.is_empty()
+    }
+
+    fn compare(&mut self) -> Result<Compared, InitialError> {
+        let common = &self.options.common;
+        let ours = InitialError::query(Side::Backup, "see its tables");
+        let mut backup = connect(&self.options.to, Side::Backup)?;
+        self.copied = state::tables(&mut backup, &self.names.slot).map_err(&ours)?;
+        let mut primary = connect(&common.from, Side::Primary)?;
+        let mut compared =
+            compared::compare(&mut primary, self.names, &common.tables, &self.copied)
+                .map_err(InitialError::query(Side::Primary, "see its tables"))?;
+        self.sort_out(&mut compared);
+        let slot = &self.names.slot;
+        state::note_shapes(&mut backup, slot, &self.copied, &compared.reshaped).map_err(ours)?;
+        Ok(compared)
+    }
+
+    /// Tables that the log does not fit are as good as missing. Partitions of one table are changed
+    /// together, so they are copied together.
+    fn sort_out(&self, compared: &mut Compared) {
+        let Compared {
+            missing,
+            altered,
+            reshaped,
+            same,
+            ..
+        } = compared;
+        let is_unfit = |table: &ReplicatedTable| {
+            let name = (table.schema.clone(), table.name.clone());
+            self.unfit.contains_key(&name)
+        };
+        let with_them = |chosen: &dyn Fn(&ReplicatedTable) -> bool, lists: [&mut Vec<_>; 3]| {
+            let all = lists.iter().flat_map(|list| list.iter());
+            let roots: HashSet<u32> = all
+                .filter(|it| chosen(it))
+                .filter_map(|it| it.root)
+                .collect();
+            let is_one = |table: &mut ReplicatedTable| {
+                chosen(table) || table.root.is_some_and(|root| roots.contains(&root))
+            };
+            let taken = lists.into_iter().map(|list| list.extract_if(.., is_one));
+            taken.flatten().collect::<Vec<_>>()
+        };
+        missing.extend(with_them(&is_unfit, [altered, reshaped, same]));
+        let oids: HashSet<u32> = altered.iter().map(|table| table.oid).collect();
+        let is_altered = |table: &ReplicatedTable| oids.contains(&table.oid);
+        *altered = with_them(&is_altered, [altered, reshaped, same]);
+    }
+
+    /// Takes care of an error that says that rows of the log do not fit a table of the backup,
+    /// which has all before: the table is changed, or is copied again by the next
+    /// [`Joining::join`].
+    ///
+    /// # Errors
+    /// If it is another error, or was taken care of and is there again.
+    pub fn mend(&mut self, error: StandbyError, control: &Control) -> Result<(), StandbyError> {
+        let StandbyError::Backup(BackupError::Mismatch { relation, what, .. }) = &error else {
+            return Err(error);
+        };
+        let name = (relation.schema.clone(), relation.name.clone());
+        let times = match self.mended.take() {
+            Some((of, why, times)) if of == name && why == *what => times + 1,
+            _ => 1,
+        };
+        self.mended = Some((name.clone(), what.clone(), times));
+        if !self.options.schema || times > MENDED_MAX {
+            return Err(error);
+        }
+        let (from, to) = (&self.options.common.from, &self.options.to);
+        match initial::adapt(from, to, self.names, relation)? {
+            Adapted::Done => control.note(&[format!(
+                "{relation} was changed on the primary, and is changed here: {what}"
+            )]),
+            Adapted::Name => return Err(error),
+            Adapted::No => {
+                self.unfit.insert(name, what.clone());
+                self.look_at = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what was found. Nobody may follow meanwhile.
+    ///
+    /// # Errors
+    /// If a server is lost, or the log cannot be followed up to the copy. A table that cannot be
+    /// copied is told, and tried again later; the log is followed without it.
+    pub fn join(&mut self, control: &Control, cut_before: Option<Lsn>) -> Result<(), StandbyError> {
+        self.cut_before = cut_before;
+        let tables = std::mem::take(&mut self.tables);
+        let renamed = std::mem::take(&mut self.renamed);
+        self.look_at = Instant::now();
+        match self.copy(&tables, &renamed, control) {
+            // One that cannot be copied keeps back no other.
+            Err(error) if is_about_tables(&error) && tables.len() + renamed.len() > 1 => {
+                let copied = self.copy(&[], &renamed, control);
+                self.settle(&renamed, copied, control)?;
+                for table in &tables {
+                    let table = std::slice::from_ref(table);
+                    let copied = self.copy(table, &[], control);
+                    self.settle(table, copied, control)?;
+                }
+                Ok(())
+            }
+            copied => {
+                let all: Vec<_> = tables.into_iter().chain(renamed).collect();
+                self.settle(&all, copied, control)
+            }
+        }
+    }
+
+    fn settle(
+        &mut self,
+        tables: &[ReplicatedTable],
+        copied: Result<(), StandbyError>,
+        control: &Control,
+    ) -> Result<(), StandbyError> {
+        let error = match copied {
+            Err(error) if is_about_tables(&error) && !control.is_stopping() => error,
+            copied => return copied,
+        };
+        let again = Instant::now() + AGAIN;
+        self.refused
+            .extend(tables.iter().map(|table| (table.oid, again)));
+        let (why, hint) = match &error {
+            StandbyError::Slot(SlotError::Stopped) => (
+                "a transaction that runs on the primary has to end first".to_owned(),
+                None,
+            ),
+            error => (error.in_a_line(), error.hint()),
+        };
+        let hint = hint.map_or_else(String::new, |hint| format!(" ({hint})"));
+        let names: Vec<_> = tables.iter().map(ToString::to_string).collect();
+        control.note(&[format!(
+            "not replicated, and tried again every minute: {}: {why}{hint}",
+            names.join(", ")
+        )]);
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        tables: &[ReplicatedTable],
+        renamed: &[ReplicatedTable],
+        control: &Control,
+    ) -> Result<(), StandbyError> {
+        if tables.is_empty() && renamed.is_empty() {
+            return Ok(());
+        }
+        let (options, names) = (self.options, self.names);
+        let from = &options.common.from;
+        let mut backup = connect(&options.to, Side::Backup)?;
+        let noted = InitialError::query(Side::Backup, "see its tables");
+        let copies = state::copies(&mut backup, &names.slot).map_err(noted)?;
+        let mut awaited = tables.to_vec();
+        awaited.retain(|table| !self.altered.contains(&table.oid));
+        state::await_copy(&mut backup, &names.slot, &awaited).map_err(InitialError::query(
+            Side::Backup,
+            "note tables that are new",
+        ))?;
+        slot::publish_also(from, names, tables)?;
+        let deadline = Instant::now() + PATIENCE;
+        let is_over = || control.is_stopping() || Instant::now() > deadline;
+        let created = slot::create_temporary(from, names, is_over)?;
+        let at = created.consistent_point;
+
+        let (mut log, mut target) = open(options, names, self.cut_before)?;
+        follow(&mut log, &mut target, control, Some(at), || Ok(Wish::GoOn))?;
+        log.finish();
+        drop(target);
+        if control.is_stopping() {
+            return Ok(());
+        }
+        let join = Join {
+            source: Source {
+                primary: from,
+                snapshot: &created.snapshot,
+                workers: 1,
+                chunk_bytes: Source::CHUNK_BYTES,
+            },
+            backup: &options.to,
+            slot: &names.slot,
+            ours: &copies,
+            renamed,
+            consistent_point: at,
+            make_schema: options.schema,
+        };
+        initial::join(&join, tables, control)?;
+        let joined = tables.iter().map(|table| {
+            let name = (table.schema.clone(), table.name.clone());
+            let why = match (self.unfit.remove(&name), self.copied.contains_key(&name)) {
+                (Some(what), _) => format!("was changed on the primary ({what}), and was copied again"),
+                (None, true) => "was changed on the primary in a way that the log does not tell, and was copied again".to_owned(),
+                (None, false) => "is new on the primary, and is replicated from now on".to_owned(),
+            };
+            format!("{table} {why}")
+        });
+        control.note(&joined.collect::<Vec<_>>());
+        Ok(())
+    }
+}
+
+/// Not about a server, nor about the log.
+fn is_about_tables(error: &StandbyError) -> bool {
+    let is_of_log = matches!(error, StandbyError::Backup(_) | StandbyError::Source(_));
+    !is_of_log && !error.is_transient()
+}

@@ -1,0 +1,81 @@
+//! The primary's tables of today beside those that a backup has.
+
+use std::collections::HashMap;
+
+use hindcast_pg::{Connection, Error};
+
+use super::shape::Shape;
+use super::slot::{Names, published};
+use super::tables::{ReplicatedTable, TableFilter, tables};
+
+/// The tables whose rows a backup has, by schema and name, with the shape that the primary's had
+/// then; `None` if nobody noted it.
+pub type Copied = HashMap<TableName, Option<Shape>>;
+
+/// Schema and name.
+pub type TableName = (String, String);
+
+/// The primary's tables of today, those that are wanted, beside a backup's.
+#[derive(Clone, Debug, Default)]
+pub struct Compared {
+    /// They are not published, or not copied.
+    pub missing: Vec<ReplicatedTable>,
+    /// They may have other rows than the log has made.
+    pub altered: Vec<ReplicatedTable>,
+    /// They have another name, and no other rows.
+    pub renamed: Vec<ReplicatedTable>,
+    /// They have another shape, and no other rows.
+    pub reshaped: Vec<ReplicatedTable>,
+    /// They are as they were.
+    pub same: Vec<ReplicatedTable>,
+}
+
+/// The name that a table had when it was copied, if it is there under another one.
+pub fn former_name<'a>(copied: &'a Copied, table: &ReplicatedTable) -> Option<&'a TableName> {
+    let is_it = |shape: &Option<Shape>| shape.as_ref().is_some_and(|it| it.oid == table.oid);
+    let name = copied
+        .iter()
+        .find(|(_, shape)| is_it(shape))
+        .map(|(name, _)| name);
+    name.filter(|(schema, name)| (schema, name) != (&table.schema, &table.name))
+}
+
+impl Compared {
+    /// Names of the tables that a backup lacks, or may have with other rows.
+    pub fn lacking(&self) -> Vec<String> {
+        let tables = [&self.missing, &self.altered, &self.renamed];
+        tables
+            .into_iter()
+            .flatten()
+            .map(ToString::to_string)
+            .collect()
+    }
+}
+
+pub fn compare(
+    primary: &mut Connection,
+    names: &Names,
+    filter: &TableFilter,
+    copied: &Copied,
+) -> Result<Compared, Error> {
+    let published = published(primary, &names.publication)?;
+    let mut compared = Compared::default();
+    for table in tables(primary, filter)?.tables {
+        let name = (table.schema.clone(), table.name.clone());
+        let former = former_name(copied, &table);
+        let before = copied.get(former.unwrap_or(&name));
+        let is_published = published.contains(&table.oid);
+        match before {
+            Some(before) if is_published => match before {
+                Some(before) if before.may_differ(&table.shape) => compared.altered.push(table),
+                Some(_) if former.is_some() => compared.renamed.push(table),
+                Some(before) if before.followed_by(&table.shape) != *before => {
+                    compared.reshaped.push(table);
+                }
+                _ => compared.same.push(table),
+            },
+            _ => compared.missing.push(table),
+        }
+    }
+    Ok(compared)
+}
