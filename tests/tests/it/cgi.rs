@@ -120,7 +120,17 @@ impl Behind {
             .env("HINDCAST_POSTGRES", self.stage.database_url());
         surroundings(&mut command, &self.stage);
         let replayed = Process::start("replay", command, self.stage.folder()).wait();
-        replayed.assert_code(0).stdout
+        let replayed = replayed.assert_code(0).stdout;
+        // php-fpm leaves its process group.
+        let folder = self.stage.folder().display().to_string();
+        let left: Vec<_> = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok())
+            .map(|line| String::from_utf8_lossy(&line).into_owned())
+            .filter(|line| line.contains(&folder))
+            .collect();
+        assert!(left.is_empty(), "still there: {left:?}");
+        replayed
     }
 
     fn is_recorded_and_replayed(&self) {

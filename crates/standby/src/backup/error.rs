@@ -125,7 +125,7 @@ impl BackupError {
             // What a change did to the rows that were there (a default, a rename, the USING of
             // another type) is not in the log: no statement that is made up here would be right.
             BackupError::Mismatch { relation, .. } => format!(
-                "change {relation} on the backup just as it was changed on the primary; or follow without --no-schema, and its shape and rows are copied again"
+                "make {relation} on the backup just as it was made or changed on the primary; without --no-schema, what changed on the primary is changed or copied again here"
             ),
             BackupError::Contradiction { .. } => {
                 "this is a fault of the log or of Hindcast; copy the table again".to_owned()

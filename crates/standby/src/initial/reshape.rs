@@ -122,6 +122,11 @@ fn differences(table: &str, theirs: &[Column], ours: &[Column]) -> Vec<String> {
     statements
 }
 
+fn quoted(relation: &Relation) -> String {
+    let (schema, name) = (&relation.schema, &relation.name);
+    format!("{}.{}", quote_identifier(schema), quote_identifier(name))
+}
+
 /// What became of a table that the log did not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adapted {
@@ -130,6 +135,8 @@ pub enum Adapted {
     Name,
     /// Its rows may have become others.
     No,
+    /// Somebody removed it from the backup.
+    Gone,
 }
 
 /// Gives a table whose rows stay the name and the shape that the log has now, if that is all that
@@ -156,6 +163,10 @@ pub fn adapt(
     } else {
         let before = copied.get(&(relation.schema.clone(), relation.name.clone()));
         let before = before.and_then(Option::as_ref);
+        let is_same = before.is_some_and(|shape| shape.oid == relation.id);
+        if is_same && !is_there(&mut backup, relation).map_err(failed(Side::Backup))? {
+            return Ok(Adapted::Gone);
+        }
         let sql = additions_of(&mut primary, &mut backup, relation, before)?;
         (sql, Adapted::No)
     };
@@ -172,6 +183,11 @@ pub fn adapt(
             rollback.map(|_| otherwise).map_err(failed(Side::Backup))
         }
     }
+}
+
+fn is_there(backup: &mut Connection, relation: &Relation) -> Result<bool, Error> {
+    let rows = backup.query(&format!("SELECT {}", by_name(&quoted(relation))))?;
+    Ok(rows.first().is_some_and(|row| row.text(0).is_some()))
 }
 
 /// The names that tables had and have.
@@ -203,11 +219,7 @@ fn additions_of(
     if now.is_none() || now != before.map(|shape| shape.filenode) {
         return Ok(None);
     }
-    let table = format!(
-        "{}.{}",
-        quote_identifier(&relation.schema),
-        quote_identifier(&relation.name)
-    );
+    let table = quoted(relation);
     let theirs = columns(primary, &relation.id.to_string()).map_err(failed(Side::Primary))?;
     let ours = columns(backup, &by_name(&table)).map_err(failed(Side::Backup))?;
     let target = alterable(backup, &table).map_err(failed(Side::Backup))?;

@@ -176,7 +176,7 @@ impl<'a> Joining<'a> {
             Adapted::Done => control.note(&[format!(
                 "{relation} was changed on the primary, and is changed here: {what}"
             )]),
-            Adapted::Name => return Err(error),
+            Adapted::Name | Adapted::Gone => return Err(error),
             Adapted::No => {
                 self.unfit.insert(name, what.clone());
                 self.look_at = Instant::now();
