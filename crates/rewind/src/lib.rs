@@ -22,6 +22,7 @@
 
 mod backup;
 mod check;
+mod cloned;
 mod error;
 mod mark;
 pub mod pins;

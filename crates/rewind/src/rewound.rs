@@ -1,9 +1,9 @@
 //! A rewound database, and what becomes of it.
 
 use hindcast_pg::DatabaseUrl;
-use hindcast_pg::tokio::Client;
 use hindcast_trace::{Base, BaseKind, Xid};
 
+use crate::cloned::Cloned;
 use crate::error::RewindError;
 use crate::point::{Options, Point, Reached, Step};
 use crate::server::connect_beside;
@@ -23,18 +23,14 @@ pub struct Rewound {
 }
 
 enum Made {
-    /// The session holds the advisory lock that says we are alive.
-    Clone {
-        server: Box<DatabaseUrl>,
-        beside: Client,
-    },
+    Clone(Box<Cloned>),
     Private(Box<Cluster>),
 }
 
 impl std::fmt::Debug for Made {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Clone { .. } => "Clone",
+            Self::Clone(_) => "Clone",
             Self::Private(_) => "Private",
         })
     }
@@ -86,19 +82,16 @@ async fn from_template(
     (options.progress)(Step::Cloning {
         base: name.to_owned(),
     });
-    let database = template::clone_base(&beside, name, &options.database).await?;
+    let cloned = Cloned::make(server, beside, name, &options.database).await?;
     Ok(Rewound {
-        url: server.with_database(&database),
-        database,
+        url: server.with_database(cloned.database()),
+        database: cloned.database().to_owned(),
         reached: Reached::Template {
             base: name.to_owned(),
         },
         missing: since.missing,
         unaccounted: since.unaccounted,
-        made: Some(Made::Clone {
-            server: Box::new(server.clone()),
-            beside,
-        }),
+        made: Some(Made::Clone(Box::new(cloned))),
     })
 }
 
@@ -140,8 +133,8 @@ impl Rewound {
     /// Leaves the database, and the private server that holds it, for the user.
     pub async fn keep(mut self) -> Result<Kept, RewindError> {
         let removal = match self.made.take() {
-            Some(Made::Clone { beside, .. }) => {
-                template::keep(&beside, &self.database).await?;
+            Some(Made::Clone(cloned)) => {
+                cloned.keep().await?;
                 format!(
                     "DROP DATABASE {}",
                     hindcast_pg::quote_identifier(&self.database)
@@ -165,9 +158,7 @@ impl Rewound {
     /// Drops the database, or stops the private server and removes its folder.
     pub async fn discard(mut self) -> Result<(), RewindError> {
         match self.made.take() {
-            Some(Made::Clone { beside, .. }) => {
-                template::drop_database(&beside, &self.database).await
-            }
+            Some(Made::Clone(cloned)) => cloned.discard().await,
             Some(Made::Private(cluster)) => {
                 let _ = tokio::task::spawn_blocking(move || drop(cluster)).await;
                 Ok(())
@@ -183,28 +174,4 @@ pub struct Kept {
     pub url: DatabaseUrl,
     /// How to get rid of it.
     pub removal: String,
-}
-
-impl Drop for Rewound {
-    fn drop(&mut self) {
-        let Some(Made::Clone { server, beside }) = self.made.take() else {
-            return;
-        };
-        drop(beside);
-        let database = self.database.clone();
-        // We may be inside a runtime, which must not be blocked on itself. A failure leaves a
-        // database behind, which the next rewind removes.
-        let _ = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            runtime.block_on(async {
-                if let Ok(client) = connect_beside(&server).await {
-                    let _ = template::drop_database(&client, &database).await;
-                }
-            });
-            Ok::<_, std::io::Error>(())
-        })
-        .join();
-    }
 }

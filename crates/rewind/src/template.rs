@@ -168,17 +168,17 @@ pub(crate) async fn check_base(
     Ok(())
 }
 
-/// A database made from a base, marked so that it is removed if its owner never comes back to do
+/// What a clone for the database of a recording is called.
+pub(crate) fn name_of_clone(database: &str) -> String {
+    unique_name("hindcast_rewound", database)
+}
+
+/// Makes a database from a base, marked so that it is removed if its owner never comes back to do
 /// it.
 ///
 /// The owner holds an advisory lock in `client`'s session for as long as it lives.
-pub(crate) async fn clone_base(
-    client: &Client,
-    base: &str,
-    database: &str,
-) -> Result<String, RewindError> {
+pub(crate) async fn clone_base(client: &Client, base: &str, name: &str) -> Result<(), RewindError> {
     remove_abandoned(client).await?;
-    let name = unique_name("hindcast_rewound", database);
     client
         .execute(
             "SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))",
@@ -186,28 +186,19 @@ pub(crate) async fn clone_base(
         )
         .await
         .map_err(RewindError::database("mark the rewound database as ours"))?;
-    clone_database(client, base, &name).await?;
-    let prepared = async {
-        let script = attributes_script(client, base, &name).await?
-            + &format!(
-                "COMMENT ON DATABASE {} IS {}",
-                quote_identifier(&name),
-                quote_literal(&rewound_mark(client).await?)
-            );
-        client
-            .batch_execute(&script)
-            .await
-            .map_err(RewindError::database(format!(
-                "give the rewound database {name} its settings"
-            )))
-    };
-    match prepared.await {
-        Ok(()) => Ok(name),
-        Err(error) => {
-            drop_database(client, &name).await?;
-            Err(error)
-        }
-    }
+    clone_database(client, base, name).await?;
+    let script = attributes_script(client, base, name).await?
+        + &format!(
+            "COMMENT ON DATABASE {} IS {}",
+            quote_identifier(name),
+            quote_literal(&rewound_mark(client).await?)
+        );
+    client
+        .batch_execute(&script)
+        .await
+        .map_err(RewindError::database(format!(
+            "give the rewound database {name} its settings"
+        )))
 }
 
 /// Advisory locks belong to the database in which they were taken, so the mark says which that is.
