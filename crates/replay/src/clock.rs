@@ -139,6 +139,14 @@ pub fn parse_time(text: &str) -> Option<(Time, bool)> {
     None
 }
 
+/// Whether both are times as HTTP writes them, in whole seconds, and about the same: one reading of
+/// the clock more, or one less, may put the next into another second.
+pub fn are_about_the_same(one: &str, other: &str) -> bool {
+    let moment = |text: &str| Some(DateTime::parse_from_rfc2822(text).ok()?.timestamp_micros());
+    let both = moment(one).zip(moment(other));
+    both.is_some_and(|(one, other)| (one - other).abs() <= SLACK)
+}
+
 /// What may be a time in a text: as Postgres, ISO 8601, RFC 3339 and HTTP write it, or since the
 /// epoch in seconds, milliseconds, microseconds or nanoseconds.
 static TIMES: LazyLock<Regex> = LazyLock::new(|| {

@@ -4,6 +4,7 @@ use hindcast_gateway::http::headers;
 use hindcast_trace::{Digest, Request, Response};
 use http::HeaderName;
 
+use crate::clock::are_about_the_same;
 use crate::verdict::{BodySeen, Divergence, DivergenceKind};
 
 /// Differences that do not matter.
@@ -164,7 +165,8 @@ pub struct HeaderDifference {
     pub actual: Option<String>,
 }
 
-/// All significant headers in which two responses differ, in the order of their first appearance.
+/// All significant headers in which two responses differ, in the order of their first appearance. A
+/// moment that is a second or two from the other (`Expires`, `Last-Modified`) is none.
 pub fn header_differences(
     expected: &[(String, Vec<u8>)],
     actual: &[(String, Vec<u8>)],
@@ -189,7 +191,9 @@ pub fn header_differences(
             continue;
         }
         let (expected, actual) = (values(expected, &name), values(actual, &name));
-        if expected != actual {
+        let times = expected.as_deref().zip(actual.as_deref());
+        let about = times.is_some_and(|(one, other)| are_about_the_same(one, other));
+        if expected != actual && !about {
             differences.push(HeaderDifference {
                 name,
                 expected,
@@ -274,6 +278,20 @@ mod tests {
         assert!(
             matches!(difference(&answered("x", false), &seen("y"), &Ignore::default()), Some(DivergenceKind::Body { expected, .. }) if expected.excerpt.is_none())
         );
+    }
+
+    #[test]
+    fn a_moment_in_another_second_is_no_difference() {
+        let differ = |actual: &str| {
+            let of = |value: &str| [("Expires".to_owned(), value.as_bytes().to_vec())];
+            let expected = of("Wed, 25 Nov 2026 08:56:59 GMT");
+            !header_differences(&expected, &of(actual), &Ignore::default()).is_empty()
+        };
+        assert!(!differ("Wed, 25 Nov 2026 08:56:59 GMT"));
+        assert!(!differ("Wed, 25 Nov 2026 08:57:00 GMT"));
+        assert!(differ("Wed, 25 Nov 2026 08:57:02 GMT"));
+        assert!(differ("Thu, 26 Nov 2026 08:56:59 GMT"));
+        assert!(differ("-1"));
     }
 
     #[test]

@@ -596,13 +596,17 @@ impl Coordinator {
                     return;
                 }
                 let recorded = self.recording.transaction(tx);
-                DivergenceKind::OtherResults {
+                let kind = DivergenceKind::OtherResults {
                     expected_rows: recorded.rows,
                     actual_rows: ended.rows,
                     expected_digest: recorded.digest,
                     actual_digest: hindcast_trace::Digest(ended.digest),
                     read_committed: recorded.is_approximate(),
+                };
+                if self.is_answered_as_another(tx, ended, &kind) {
+                    return;
                 }
+                kind
             }
             EndedAs::Committed => return,
         };
@@ -627,6 +631,7 @@ impl Coordinator {
     }
 
     pub fn diverge(&mut self, divergence: Divergence) {
+        self.settle_answers(false);
         self.counts.divergences += 1;
         match self.first {
             None => self.first = Some(divergence),

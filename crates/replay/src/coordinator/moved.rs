@@ -28,6 +28,10 @@ pub(super) struct Moved {
     /// Hashes of statements that came, in whichever transaction, or outside of requests.
     came: HashSet<u64>,
     suspects: Vec<Suspect>,
+    /// Reads that were answered as another one by their statement was.
+    answered_as_another: Vec<Suspect>,
+    /// By shape, what recorded transactions were answered; filled when it is first needed.
+    answers: HashSet<(ShapeId, u32)>,
     /// By statement: how often it came where it was not recorded, or the other way round.
     times: BTreeMap<u64, u64>,
 }
@@ -164,6 +168,38 @@ impl Coordinator {
         true
     }
 
+    /// Whether a read was answered what another one by its statement was, in whichever request. If
+    /// such reads move, it is that one, and has come instead of its own: a cache by a key is filled
+    /// in another order.
+    pub(super) fn is_answered_as_another(
+        &mut self,
+        tx: Tx,
+        ended: &Ended,
+        otherwise: &DivergenceKind,
+    ) -> bool {
+        let recorded = self.recording.transaction(tx);
+        let shape = recorded.shape;
+        let may_be = recorded.request.is_some() && self.only_reads(tx);
+        let Some(read) = self.opening(tx).filter(|_| may_be) else {
+            return false;
+        };
+        if self.moved.answers.is_empty() {
+            let all = self.recording.transactions.iter();
+            self.moved.answers = all.map(|one| (one.shape, one.digest.0)).collect();
+        }
+        let answered = [ended.digest, ended.digest_as_sent];
+        let is_one = |digest: &u32| self.moved.answers.contains(&(shape, *digest));
+        if self.shapes.read(read).is_none() || !answered.iter().any(is_one) {
+            return false;
+        }
+        self.moved.answered_as_another.push(Suspect {
+            tx,
+            reads: vec![read],
+            otherwise: otherwise.clone(),
+        });
+        true
+    }
+
     /// Nothing more comes: which of those that did not come have moved. The others are differences.
     pub fn settle_moved(&mut self) {
         for suspect in std::mem::take(&mut self.moved.suspects) {
@@ -177,6 +213,23 @@ impl Coordinator {
             let request = request.map(|(request, _)| self.recording.request(request));
             if request.is_none_or(|request| request.answer == Answer::Complete) {
                 self.diverge_at(suspect.tx, suspect.otherwise);
+            }
+        }
+        self.settle_answers(true);
+    }
+
+    /// Reads that were answered as another one was are differences unless such reads move. `all`:
+    /// nothing more comes. Something else is different otherwise, and may be so because of them.
+    pub(super) fn settle_answers(&mut self, all: bool) {
+        for suspect in std::mem::take(&mut self.moved.answered_as_another) {
+            let moves = |read: &u64| self.moved.times.contains_key(read);
+            match suspect.reads.iter().all(moves) {
+                true if all => suspect
+                    .reads
+                    .iter()
+                    .for_each(|&read| self.moved.count(read)),
+                true => self.moved.answered_as_another.push(suspect),
+                false => self.diverge_at(suspect.tx, suspect.otherwise),
             }
         }
     }

@@ -176,6 +176,63 @@ fn of_two_reads_by_one_statement_the_first_may_be_the_one_that_moved() {
     );
 }
 
+/// Of two keys, each request asked for one. Where no such read moves, the answer is a difference.
+#[test]
+fn a_cache_by_a_key_may_be_filled_in_another_order() {
+    let recorded = "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 sees 100: SELECT name FROM kind WHERE id = $1
+         tx 2 30..40 sees 100: SELECT name FROM kind WHERE id = $1";
+    check(
+        RECORDED,
+        recorded,
+        "claim 1 SELECT name FROM kind WHERE id = 2
+         claim 2 SELECT name FROM kind WHERE id = 1
+         claim 2 SELECT name FROM kind WHERE id = 3
+         ended 0 results-of 1
+         ended 1 results-of 0
+         answered 1
+         answered 2
+         settle
+         moved",
+        expect![[r#"
+            claim 1 SELECT name FROM kind WHERE id = 2 => Run(Tx(0)) +1
+            claim 2 SELECT name FROM kind WHERE id = 1 => Run(Tx(1)) +1
+            claim 2 SELECT name FROM kind WHERE id = 3 => Outside
+            ended 0 results-of 1 +1
+            ended 1 results-of 0 +1
+            answered 1 +1
+            answered 2 +1
+            settle
+            moved => 3× SELECT name FROM kind WHERE id = $1
+        "#]],
+    );
+    check(
+        RECORDED,
+        recorded,
+        "claim 1 SELECT name FROM kind WHERE id = 2
+         claim 2 SELECT name FROM kind WHERE id = 2
+         ended 0 results-of 1
+         ended 1 error no such table
+         answered 1
+         answered 2
+         settle
+         moved",
+        expect![[r#"
+            claim 1 SELECT name FROM kind WHERE id = 2 => Run(Tx(0)) +1
+            claim 2 SELECT name FROM kind WHERE id = 2 => Run(Tx(1)) +1
+            ended 0 results-of 1 +1
+            ended 1 error no such table +1
+                1 0 OtherResults { expected_rows: 1, actual_rows: 1, expected_digest: 00000000, actual_digest: 00000001, read_committed: false }
+                2 1 Failed { error: Some("no such table"), read_committed: false }
+            answered 1 +1
+            answered 2 +1
+            settle
+            moved
+        "#]],
+    );
+}
+
 #[test]
 fn reads_move_into_transactions_and_out_of_them() {
     check(
