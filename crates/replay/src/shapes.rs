@@ -229,7 +229,7 @@ fn unpinned(statement: &str) -> impl Iterator<Item = String> {
 
 /// Whether a statement is about its connection, and not about what is in the database: settings,
 /// the question whether the server is there, what the catalog says. It is sent when a connection is
-/// opened or taken from a pool, so in another request the next time.
+/// opened, or taken from a pool or given back, so in another request the next time.
 pub fn sets_up(statement: &Statement) -> bool {
     static CALLED: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r#"([\w.$"]+)\s*\("#).expect("it is a regular expression"));
@@ -249,12 +249,14 @@ pub fn sets_up(statement: &Statement) -> bool {
         "array_agg",
         "current_schema",
     ];
+    let text = statement.fingerprint.text.to_ascii_lowercase();
     match statement.kind {
-        Kind::Set | Kind::Show => return true,
+        Kind::Set | Kind::Show | Kind::Discard { .. } => return true,
+        Kind::Cursor => return text == "close all",
+        Kind::Listen => return text.starts_with("unlisten"),
         Kind::Select => {}
         _ => return false,
     }
-    let text = statement.fingerprint.text.to_ascii_lowercase();
     let text = STRING.replace_all(&text, "''");
     if !statement.locks.is_empty() || !statement.sequences.is_empty() || text.contains("pg_notify")
     {
@@ -310,6 +312,11 @@ mod tests {
             "SELECT 1",
             "SELECT set_config($1, $2, false)",
             "SHOW standard_conforming_strings",
+            "SELECT pg_advisory_unlock_all()",
+            "CLOSE ALL",
+            "UNLISTEN *",
+            "RESET ALL",
+            "DISCARD ALL",
             "SET search_path TO app",
             "SELECT pg_catalog.version()",
             "select current_schema()",
@@ -326,6 +333,8 @@ mod tests {
             "SELECT c.oid FROM pg_class c JOIN orders o ON true",
             "SELECT 1 FROM users WHERE id = 5",
             "SELECT pg_advisory_lock(1)",
+            "CLOSE c",
+            "LISTEN c",
             "SELECT nextval('s')",
             "INSERT INTO t VALUES (1)",
         ] {
