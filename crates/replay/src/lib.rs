@@ -57,6 +57,7 @@ pub mod run;
 pub mod see;
 pub mod sender;
 pub mod service;
+pub mod setup;
 pub mod shapes;
 pub mod shared;
 pub mod transaction;

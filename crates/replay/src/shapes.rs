@@ -7,6 +7,8 @@ use hindcast_trace::{ShapeId, Trace};
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 use regex::Regex;
 
+use crate::setup::sets_up;
+
 /// What is known about a kind of transaction from its statements.
 #[derive(Default)]
 pub struct Shapes {
@@ -227,54 +229,6 @@ fn unpinned(statement: &str) -> impl Iterator<Item = String> {
         .map(of)
 }
 
-/// Whether a statement is about its connection, and not about what is in the database: settings,
-/// the question whether the server is there, what the catalog says. It is sent when a connection is
-/// opened, or taken from a pool or given back, so in another request the next time.
-pub fn sets_up(statement: &Statement) -> bool {
-    static CALLED: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r#"([\w.$"]+)\s*\("#).expect("it is a regular expression"));
-    static NAMED: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r#"\b(?:from|join)\s+([\w."$]+)"#).expect("it is a regular expression")
-    });
-    // Of strings those are kept that name something, as in `'array_in(oid)'::regprocedure`.
-    static STRING: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new("'[^']*'").expect("it is a regular expression"));
-    const WORDS: [&str; 7] = ["in", "any", "all", "exists", "and", "or", "select"];
-    const FUNCTIONS: [&str; 7] = [
-        "set_config",
-        "current_setting",
-        "version",
-        "current_schemas",
-        "coalesce",
-        "array_agg",
-        "current_schema",
-    ];
-    let text = statement.fingerprint.text.to_ascii_lowercase();
-    match statement.kind {
-        Kind::Set | Kind::Show | Kind::Discard { .. } => return true,
-        Kind::Cursor => return text == "close all",
-        Kind::Listen => return text.starts_with("unlisten"),
-        Kind::Select => {}
-        _ => return false,
-    }
-    let text = STRING.replace_all(&text, "''");
-    if !statement.locks.is_empty() || !statement.sequences.is_empty() || text.contains("pg_notify")
-    {
-        return false;
-    }
-    const OF_CATALOG: [&str; 3] = ["pg_", "information_schema.", "to_reg"];
-    let of_catalog = |name: &str| OF_CATALOG.iter().any(|start| name.starts_with(start));
-    let mut called = CALLED
-        .captures_iter(&text)
-        .map(|found| found.extract::<1>().1[0]);
-    let mut named = NAMED
-        .captures_iter(&text)
-        .map(|found| found.extract::<1>().1[0]);
-    let reads_tables = text.contains(" from ");
-    called.all(|name| of_catalog(name) || WORDS.contains(&name) || FUNCTIONS.contains(&name))
-        && (!reads_tables || named.all(of_catalog))
-}
-
 /// The tables that statements name as those they write, as far as plain text tells; for comparing
 /// with each other only.
 pub fn targets(statements: &[String]) -> Vec<String> {
@@ -300,46 +254,6 @@ mod tests {
     #[track_caller]
     fn check(statement: &str, expected: &[&str]) {
         assert_eq!(targets(&[statement.to_owned()]), expected);
-    }
-
-    #[test]
-    fn what_is_about_a_connection_is_known() {
-        let of = |text: &str| {
-            let script = Script::of(text.as_bytes(), Dialect::default());
-            sets_up(&script.statements[0])
-        };
-        for text in [
-            "SELECT 1",
-            "SELECT set_config($1, $2, false)",
-            "SHOW standard_conforming_strings",
-            "SELECT pg_advisory_unlock_all()",
-            "CLOSE ALL",
-            "UNLISTEN *",
-            "RESET ALL",
-            "DISCARD ALL",
-            "SET search_path TO app",
-            "SELECT pg_catalog.version()",
-            "select current_schema()",
-            "SELECT t.oid, typarray FROM pg_type t JOIN pg_namespace ns ON typnamespace = ns.oid WHERE typname = 'hstore'",
-            "SELECT oid FROM pg_catalog.pg_class WHERE relname IN ('a', 'b')",
-            "SELECT oid::regtype::text FROM pg_type t WHERE t.oid = to_regtype($1)",
-            "SELECT oid FROM pg_type WHERE typinput = 'array_in(cstring,oid,integer)'::regprocedure",
-        ] {
-            assert!(of(text), "{text}");
-        }
-        for text in [
-            "SELECT place_order(1)",
-            "SELECT a FROM t",
-            "SELECT c.oid FROM pg_class c JOIN orders o ON true",
-            "SELECT 1 FROM users WHERE id = 5",
-            "SELECT pg_advisory_lock(1)",
-            "CLOSE c",
-            "LISTEN c",
-            "SELECT nextval('s')",
-            "INSERT INTO t VALUES (1)",
-        ] {
-            assert!(!of(text), "{text}");
-        }
     }
 
     #[test]

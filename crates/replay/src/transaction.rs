@@ -93,7 +93,7 @@ pub enum Claim {
 pub struct Opening {
     /// Of its fingerprint.
     pub hash: u64,
-    /// It is about its connection; see [`sets_up`](crate::shapes::sets_up).
+    /// It is about its connection; see [`sets_up`](crate::setup::sets_up).
     pub sets_up: bool,
     /// It is all of its transaction, and only reads.
     pub reads_alone: bool,

@@ -11,7 +11,8 @@ use super::own::Own;
 use super::plan::Plan;
 use super::transaction::{Kind, Open};
 use super::{Close, Code, Context, Holder};
-use crate::shapes::{only_reads, sets_up};
+use crate::setup::sets_up;
+use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Opening};
 
 impl Holder {

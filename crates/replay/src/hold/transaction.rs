@@ -13,7 +13,8 @@ use hindcast_wire::sql::{self, Statement};
 use super::places::Places;
 use crate::learned::Results;
 use crate::looks::Stretch;
-use crate::shapes::{only_reads, sets_up};
+use crate::setup::sets_up;
+use crate::shapes::only_reads;
 use crate::transaction::{Claim, Ended, EndedAs, Looking, error_text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

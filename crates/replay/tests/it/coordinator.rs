@@ -26,7 +26,8 @@ use hindcast_order::{Request, Schedule, Tx};
 use hindcast_replay::changes::Changes;
 use hindcast_replay::coordinator::Coordinator;
 use hindcast_replay::recording::Scope;
-use hindcast_replay::shapes::{Shapes, only_reads, sets_up};
+use hindcast_replay::setup::sets_up;
+use hindcast_replay::shapes::{Shapes, only_reads};
 use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening};
 use hindcast_replay::{Plan, Recording};
 use hindcast_trace::{

@@ -1,0 +1,176 @@
+//! Which statements are about their connection, and not about what is in the database.
+
+use std::sync::LazyLock;
+
+use hindcast_wire::sql::{Kind, Statement};
+use regex::Regex;
+
+/// What may stand in front of a bracket and is no function.
+const WORDS: [&str; 23] = [
+    "all", "and", "any", "array", "as", "by", "case", "else", "exists", "filter", "from", "in",
+    "join", "lateral", "not", "on", "or", "over", "select", "then", "values", "when", "where",
+];
+
+/// Functions that ask for nothing but the catalog and settings, and those that work on what they
+/// are given, as far as such statements call them. Whatever begins with `pg_` is not among them.
+const FUNCTIONS: [&str; 53] = [
+    "array_agg",
+    "array_length",
+    "array_lower",
+    "array_position",
+    "array_to_string",
+    "array_upper",
+    "bool_and",
+    "bool_or",
+    "btrim",
+    "cardinality",
+    "cast",
+    "coalesce",
+    "col_description",
+    "concat",
+    "count",
+    "current_database",
+    "current_schema",
+    "current_schemas",
+    "current_setting",
+    "format_type",
+    "generate_series",
+    "generate_subscripts",
+    "greatest",
+    "has_schema_privilege",
+    "has_table_privilege",
+    "json_agg",
+    "json_build_object",
+    "jsonb_agg",
+    "jsonb_build_object",
+    "least",
+    "left",
+    "length",
+    "lower",
+    "max",
+    "min",
+    "nullif",
+    "obj_description",
+    "position",
+    "quote_ident",
+    "regexp_replace",
+    "replace",
+    "right",
+    "row_number",
+    "row_to_json",
+    "set_config",
+    "shobj_description",
+    "split_part",
+    "string_agg",
+    "string_to_array",
+    "substring",
+    "unnest",
+    "upper",
+    "version",
+];
+
+/// Whether a statement is about its connection, and not about what is in the database: settings,
+/// the question whether the server is there, what the catalog says. It is sent when a connection is
+/// opened, or taken from a pool or given back, so in another request the next time.
+pub fn sets_up(statement: &Statement) -> bool {
+    static CALLED: LazyLock<Regex> = LazyLock::new(|| regex(r#"([\w.$"]+)\s*\("#));
+    // What is read: `FROM a, b` and `JOIN c`.
+    static NAMED: LazyLock<Regex> = LazyLock::new(|| {
+        let name = r#"(?:only\s+|lateral\s+)?[\w."$]+"#;
+        regex(&format!(
+            r#"\b(?:from|join)\s+({name}(?:\s+(?:as\s+)?\w+)?(?:\s*,\s*{name}(?:\s+(?:as\s+)?\w+)?)*)"#
+        ))
+    });
+    // Of strings those are kept that name something, as in `'array_in(oid)'::regprocedure`.
+    static STRING: LazyLock<Regex> = LazyLock::new(|| regex("'[^']*'"));
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    match statement.kind {
+        Kind::Set | Kind::Show | Kind::Discard { .. } => return true,
+        Kind::Cursor => return text == "close all",
+        Kind::Listen => return text.starts_with("unlisten"),
+        Kind::Select => {}
+        _ => return false,
+    }
+    let text = STRING.replace_all(&text, "''");
+    if !statement.locks.is_empty() || !statement.sequences.is_empty() || text.contains("pg_notify")
+    {
+        return false;
+    }
+    let mut called = CALLED
+        .captures_iter(&text)
+        .map(|found| found.extract::<1>().1[0]);
+    let mut named = NAMED
+        .captures_iter(&text)
+        .flat_map(|found| found.extract::<1>().1[0].split(','))
+        .filter_map(|one| {
+            one.split_whitespace()
+                .find(|word| !is_word_before_name(word))
+        });
+    called.all(|name| is_of_catalog(name) || WORDS.contains(&name) || FUNCTIONS.contains(&name))
+        && named.all(|name| is_of_catalog(name) || FUNCTIONS.contains(&name))
+}
+
+fn is_word_before_name(word: &str) -> bool {
+    matches!(word, "only" | "lateral")
+}
+
+fn is_of_catalog(name: &str) -> bool {
+    const BEGINNINGS: [&str; 3] = ["pg_", "information_schema.", "to_reg"];
+    BEGINNINGS.iter().any(|start| name.starts_with(start))
+}
+
+fn regex(text: &str) -> Regex {
+    Regex::new(text).expect("it is a regular expression")
+}
+
+#[cfg(test)]
+mod tests {
+    use hindcast_wire::sql::{Dialect, Script};
+
+    use super::*;
+
+    #[test]
+    fn what_is_about_a_connection_is_known() {
+        let of = |text: &str| {
+            let script = Script::of(text.as_bytes(), Dialect::default());
+            sets_up(&script.statements[0])
+        };
+        for text in [
+            "SELECT 1",
+            "SELECT set_config($1, $2, false)",
+            "SHOW standard_conforming_strings",
+            "SELECT pg_advisory_unlock_all()",
+            "CLOSE ALL",
+            "UNLISTEN *",
+            "RESET ALL",
+            "DISCARD ALL",
+            "SET search_path TO app",
+            "SELECT pg_catalog.version()",
+            "select current_schema()",
+            "SELECT t.oid, typarray FROM pg_type t JOIN pg_namespace ns ON typnamespace = ns.oid WHERE typname = 'hstore'",
+            "SELECT oid FROM pg_catalog.pg_class WHERE relname IN ('a', 'b')",
+            "SELECT oid::regtype::text FROM pg_type t WHERE t.oid = to_regtype($1)",
+            "SELECT oid FROM pg_type WHERE typinput = 'array_in(cstring,oid,integer)'::regprocedure",
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid), col_description(a.attrelid, a.attnum) AS comment FROM pg_attribute a LEFT JOIN pg_attrdef d ON a.attrelid = d.adrelid WHERE a.attrelid = '\"users\"'::regclass",
+            "SELECT a.attname FROM (SELECT indrelid, generate_subscripts(indkey, 1) idx FROM pg_index WHERE indisprimary) i JOIN pg_attribute a ON a.attrelid = i.indrelid",
+            "SELECT c.relname FROM pg_class c, pg_namespace AS n WHERE c.relnamespace = n.oid",
+        ] {
+            assert!(of(text), "{text}");
+        }
+        for text in [
+            "SELECT place_order(1)",
+            "SELECT a FROM t",
+            "SELECT c.oid FROM pg_class c JOIN orders o ON true",
+            "SELECT c.oid FROM pg_class AS c, orders",
+            "SELECT keep_watch(c.oid) FROM pg_class c",
+            "SELECT 1 FROM users WHERE id = 5",
+            "SELECT pg_advisory_lock(1)",
+            "CLOSE c",
+            "LISTEN c",
+            "SELECT nextval('s')",
+            "INSERT INTO t VALUES (1)",
+        ] {
+            assert!(!of(text), "{text}");
+        }
+    }
+}
