@@ -15,9 +15,9 @@ use super::names::{Bound, Prepared};
 #[derive(Clone, Debug)]
 pub(super) enum Expect {
     /// Each statement ends with `CommandComplete` or `EmptyQueryResponse`, all of them with
-    /// `ReadyForQuery`. The flags say which statements' rows come in an order that counts.
+    /// `ReadyForQuery`.
     Query {
-        ordered: Vec<bool>,
+        rows: Vec<Rows>,
     },
     Parse,
     Bind,
@@ -25,11 +25,20 @@ pub(super) enum Expect {
     /// Of this statement, of it itself or of a portal of it.
     Describe(Option<Arc<Prepared>>),
     Execute {
-        ordered: bool,
+        rows: Rows,
         of: Option<Bound>,
     },
     Sync,
     FunctionCall,
+}
+
+/// What is known of the rows that a statement is answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rows {
+    /// They come in an order that counts.
+    pub ordered: bool,
+    /// What is in them instead; see [`Access`](super::access::Access).
+    pub shown: Option<&'static [u8]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +55,7 @@ impl Expect {
     /// How many statements are answered.
     pub fn statements(&self) -> u32 {
         match self {
-            Self::Query { ordered } => ordered.len() as u32,
+            Self::Query { rows } => rows.len() as u32,
             Self::Execute { .. } => 1,
             _ => 0,
         }
@@ -54,11 +63,11 @@ impl Expect {
 }
 
 /// What a message of the server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub owner: Owner,
-    /// It is a result row whose place among the others counts.
-    pub ordered: bool,
+    /// What is known of it, if it is a row.
+    pub row: Rows,
 }
 
 #[derive(Debug, Default)]
@@ -113,10 +122,10 @@ impl Answers {
             return None;
         }
         let (expect, owner) = self.outstanding.front()?;
-        let ordered = match expect {
-            Expect::Query { ordered } => ordered.get(self.statement).copied().unwrap_or(false),
-            Expect::Execute { ordered, .. } => *ordered,
-            _ => false,
+        let row = match expect {
+            Expect::Query { rows } => rows.get(self.statement).copied().unwrap_or_default(),
+            Expect::Execute { rows, .. } => *rows,
+            _ => Rows::default(),
         };
         if tag == server::DATA_ROW && !std::mem::replace(&mut self.has_rows, true) {
             self.text_form.clear();
@@ -131,7 +140,7 @@ impl Answers {
         }
         let answer = Answer {
             owner: *owner,
-            ordered,
+            row,
         };
         let done = match (expect, tag) {
             (Expect::Query { .. }, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE) => {

@@ -11,7 +11,7 @@ use hindcast_wire::sql::trace::trace_comment;
 use hindcast_wire::sql::{self, Dialect, Edits, Statement};
 use hindcast_wire::{Status, Wires};
 
-use super::answers::{Expect, Owner};
+use super::answers::{Expect, Owner, Rows};
 use super::enter::any_alone;
 use super::names::{Batch, Message, Prepared};
 use super::own::Own;
@@ -163,10 +163,9 @@ impl Holder {
             true => Owner::Withheld,
             false => Owner::Client,
         };
-        let ordered = script.statements.iter().map(|statement| statement.ordered);
-        let ordered = ordered.collect();
+        let rows = statements.iter().map(|one| self.rows(one)).collect();
         let text = self.rewritten(text);
-        plan.message([(Expect::Query { ordered }, owner)], |bytes| {
+        plan.message([(Expect::Query { rows }, owner)], |bytes| {
             client::query(bytes, &text)
         });
         plan.send();
@@ -287,7 +286,7 @@ impl Holder {
                     }
                 }
                 let expect = Expect::Execute {
-                    ordered: statement.is_some_and(|statement| statement.ordered),
+                    rows: statement.map_or(Rows::default(), |one| self.rows(one)),
                     of: message.about.clone(),
                 };
                 plan.message([(expect, Owner::Client)], |bytes| {
@@ -393,6 +392,17 @@ impl Holder {
             steps.extend(before_commit(open, claim));
         }
         steps
+    }
+
+    /// A statement is about to be sent: what is known of its rows.
+    fn rows(&mut self, statement: &Statement) -> Rows {
+        let recorded = self.options.code == Code::Recorded;
+        let shown = self.access.shown(statement).filter(|_| recorded);
+        self.access.note(statement);
+        Rows {
+            ordered: statement.ordered,
+            shown,
+        }
     }
 
     /// Whether the open transaction is to be stopped between the statements of a text with so many.

@@ -23,6 +23,7 @@
 //! snapshot" is a fact when its answer is there, even where the first statement then waits for a
 //! lock.
 
+mod access;
 mod answers;
 mod batch;
 mod enter;
@@ -49,7 +50,8 @@ use hindcast_wire::text::Settings;
 use hindcast_wire::{Status, Wires};
 
 use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stop, Stopped};
-use answers::{Answers, Owner};
+use access::Access;
+use answers::{Answers, Owner, Rows};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
@@ -227,6 +229,7 @@ pub struct Holder {
     names: Names,
     /// What the server has said of the session's settings.
     settings: Settings,
+    access: Access,
     /// The request that `application_name` names.
     application: Option<RequestId>,
     /// The last batch ended with `Flush`: an implicit transaction may be open.
@@ -256,6 +259,7 @@ impl Holder {
             transaction: None,
             names: Names::default(),
             settings: Settings::default(),
+            access: Access::default(),
             application: None,
             unsynced: false,
             split: None,
@@ -407,9 +411,9 @@ impl Holder {
             (server::ERROR_RESPONSE, Session::Serving(_, served, _)) => served.preparing_failed(),
             _ => {}
         }
-        let yielded = as_yielded(frame, cx);
-        let frame = yielded.as_ref().unwrap_or(frame);
-        self.note_answer(frame, answer.ordered, cx);
+        let other = as_yielded(frame, cx).or_else(|| as_chosen(frame, answer.row));
+        let frame = other.as_ref().unwrap_or(frame);
+        self.note_answer(frame, answer.row.ordered, cx);
         let withheld = answer.owner == Owner::Withheld && tag == server::READY_FOR_QUERY;
         if !withheld || self.is_failed_split() {
             forward(frame, out);
@@ -727,6 +731,14 @@ fn forward(frame: &Frame, out: &mut Wires) {
         return;
     }
     out.to_client.put_slice(&frame.0);
+}
+
+/// What a service is shown that asks whether it may write.
+fn as_chosen(frame: &Frame, row: Rows) -> Option<Frame> {
+    let shown = row.shown.filter(|_| frame.tag() == server::DATA_ROW)?;
+    let mut row = BytesMut::new();
+    server::data_row(&mut row, &[Some(shown)]);
+    Some(Frame(row.freeze()))
 }
 
 /// A statement that was cancelled because it was in another transaction's way has failed to

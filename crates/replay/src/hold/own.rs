@@ -11,7 +11,7 @@ use hindcast_trace::Isolation;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::{backend as server, frontend as client};
 
-use super::answers::{Answers, Expect, Owner};
+use super::answers::{Answers, Expect, Owner, Rows};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Own {
@@ -146,7 +146,7 @@ impl OwnStatements {
         for expect in [
             Expect::Bind,
             Expect::Execute {
-                ordered: false,
+                rows: Rows::default(),
                 of: None,
             },
             Expect::Close,

@@ -267,6 +267,58 @@ fn notices_and_parameters_pass_through() {
     );
 }
 
+/// Its sessions are read-only by default, which is ours.
+#[test]
+fn a_service_that_asks_whether_it_may_write_is_told_what_it_has_chosen() {
+    check(
+        "> Q SHOW default_transaction_read_only
+         > Q SHOW transaction_read_only
+         > Q BEGIN READ ONLY
+         > Q SHOW transaction_read_only
+         > Q COMMIT
+         > Q SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY
+         > Q SHOW default_transaction_read_only
+         > Q SHOW search_path",
+        expect![[r#"
+            » Q SHOW default_transaction_read_only
+            « T a
+            « D off
+            « C SHOW
+            « Z I
+            » Q SHOW transaction_read_only
+            « T a
+            « D off
+            « C SHOW
+            « Z I
+            » Q BEGIN READ ONLY
+            « C BEGIN
+            « Z T
+            » Q SHOW transaction_read_only
+            « T a
+            « D on
+            « C SHOW
+            « Z T
+            » Q COMMIT
+            ! in None
+            « C COMMIT
+            « Z I
+            » Q SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY
+            « C SET
+            « Z I
+            » Q SHOW default_transaction_read_only
+            « T a
+            « D on
+            « C SHOW
+            « Z I
+            » Q SHOW search_path
+            « T a
+            « D on
+            « C SHOW
+            « Z I
+        "#]],
+    );
+}
+
 #[test]
 fn a_session_starts_between_client_and_server() {
     let mut session = Session::new(Code::Recorded, false);
