@@ -79,9 +79,18 @@ pub fn wall_clock_of(request: u64, reads: Reads, real: i64) -> i64 {
 }
 
 fn wall_clock_at(request: u64, is_apart: bool, reads: Reads, real: i64) -> i64 {
-    let Some(board) = process::board() else {
-        return real;
-    };
+    read(request, is_apart, reads, real).unwrap_or_else(|| real.saturating_add(ahead_of_all()))
+}
+
+/// How much time of a processor was used, where the kernel says `real`; in nanoseconds.
+pub fn processor_time(real: i64) -> i64 {
+    let (request, is_apart) = (turns::of_code(), turns::reads_apart());
+    read(request, is_apart, Reads::Processor, real).unwrap_or(real)
+}
+
+/// What the clock shows for a request; `None`: nothing of its own.
+fn read(request: u64, is_apart: bool, reads: Reads, real: i64) -> Option<i64> {
+    let board = process::board()?;
     if board.replays() {
         let now = process::now() as i64;
         let pins = board.pins();
@@ -89,8 +98,7 @@ fn wall_clock_at(request: u64, is_apart: bool, reads: Reads, real: i64) -> i64 {
             true => turns::read_apart(|walk| pins.read_apart(request, walk, reads, real, now)),
             false => Some(pins.read_again(request, reads, real, now)),
         };
-        let again = again.flatten();
-        return again.unwrap_or_else(|| real.saturating_add(board.pins().ahead(0)));
+        return again.flatten();
     }
     if request != 0
         && let Some(n) = board.pins().note_reading(request)
@@ -100,14 +108,19 @@ fn wall_clock_at(request: u64, is_apart: bool, reads: Reads, real: i64) -> i64 {
             request,
             n,
             reading: Reading {
-                time: real,
+                time: reads.kept(real),
                 place: apart().unwrap_or_else(|| board.pins().place(request)),
             },
         };
         // It has the moment of what the thread told before.
         thread::tell(0, 0, |ring| ring.tell(&told, 0));
     }
-    real
+    Some(real)
+}
+
+/// How far the wall clock of a replayed service is from the real one.
+fn ahead_of_all() -> i64 {
+    process::board().map_or(0, |board| board.pins().ahead(0))
 }
 
 /// Moments of the wall clock are later than this, those of clocks that begin with the machine are

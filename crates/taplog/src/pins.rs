@@ -24,7 +24,7 @@ pub use place::{Place, Statements};
 /// Bytes of a recording's secret.
 pub const KEY: usize = 32;
 /// Readings of one request that are noted.
-pub const READINGS: usize = 250;
+pub const READINGS: usize = 2000;
 
 /// Requests at a time that are counted while recording.
 const COUNTED: usize = 1 << 16;
@@ -84,7 +84,7 @@ struct At {
 pub struct Walk {
     key: [u8; KEY],
     place: Place,
-    at: [At; 2],
+    at: [At; READS],
 }
 
 impl Walk {
@@ -97,7 +97,7 @@ impl Walk {
         Self {
             key,
             place: Place::BEGINNING.apart(&key),
-            at: [at; 2],
+            at: [at; READS],
         }
     }
 
@@ -126,9 +126,9 @@ struct Script {
     key: Key,
     draws: AtomicU64,
     /// By what is read ([`Reads`]): the place in the readings behind the last one that was shown.
-    behind: [AtomicU32; 2],
+    behind: [AtomicU32; READS],
     /// As well: what was shown since the request wrote last.
-    since: [AtomicU32; 2],
+    since: [AtomicU32; READS],
     /// How many of the readings there are.
     count: AtomicU32,
     /// The latest time that was given, and when by the monotonic clock.
@@ -159,7 +159,7 @@ pub struct Pins {
     scripts: [Script; SCRIPTS],
 }
 
-/// What of the wall clock is read. Programs ask for one of the two, and the libraries that they
+/// What is read. Programs ask for one of the two kinds of wall clock, and the libraries that they
 /// call for the other: a client of a database that opens a connection, in one request and not in
 /// another, looks at the seconds. So each has an order of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,19 +167,34 @@ pub enum Reads {
     Instant,
     /// `time()`.
     Second,
+    /// How much time of a processor was used, which programs show in pages.
+    Processor,
 }
 
-/// What a request read from the wall clock.
+/// So many kinds of readings.
+const READS: usize = 3;
+
+/// What a request read from a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// In nanoseconds since 1970.
+    /// In nanoseconds, since 1970 if it is the wall clock's; as [`Reads::kept`] has it.
     pub time: i64,
     pub place: Place,
 }
 
 impl Reads {
+    /// What the recording has of a time, which tells the kind: of a processor's the complement,
+    /// which no wall clock shows. Of that, the time.
+    pub fn kept(self, time: i64) -> i64 {
+        match self {
+            Self::Processor => !time,
+            Self::Instant | Self::Second => time,
+        }
+    }
+
     fn of(reading: i64) -> Self {
         match reading % 1_000_000_000 {
+            _ if reading < 0 => Self::Processor,
             0 => Self::Second,
             _ => Self::Instant,
         }
@@ -248,10 +263,10 @@ impl Pins {
     }
 
     /// Which reading of a recorded request this is; `None` if it is not to be told.
-    pub fn note_reading(&self, request: u64) -> Option<u8> {
+    pub fn note_reading(&self, request: u64) -> Option<u16> {
         self.key.get()?;
         let count = count(&self.read, request)?;
-        u8::try_from(count)
+        u16::try_from(count)
             .ok()
             .filter(|&count| usize::from(count) < READINGS)
     }
@@ -321,7 +336,7 @@ impl Pins {
         let own = script.give(reads, place, &mut at);
         let reading = own.or_else(|| script.lend(reads, place, &mut at));
         script.set_at(reads, at);
-        Some(self.shown(script, reading, real, now))
+        Some(self.shown(script, reads, reading, real, now))
     }
 
     /// The same for work that is done apart from the request, which goes through the readings by
@@ -338,10 +353,22 @@ impl Pins {
         let at = &mut apart.at[reads as usize];
         let own = script.give(reads, apart.place, at);
         let reading = own.or_else(|| script.lend(reads, apart.place, at));
-        Some(self.shown(script, reading, real, now))
+        Some(self.shown(script, reads, reading, real, now))
     }
 
-    fn shown(&self, script: &Script, reading: Option<i64>, real: i64, now: i64) -> i64 {
+    fn shown(
+        &self,
+        script: &Script,
+        reads: Reads,
+        reading: Option<i64>,
+        real: i64,
+        now: i64,
+    ) -> i64 {
+        if reads == Reads::Processor {
+            let count = reading.map_or(&self.beyond, |_| &self.given);
+            count.fetch_add(1, Ordering::Relaxed);
+            return reading.map_or(real, |kept| reads.kept(kept));
+        }
         let reading = match reading {
             Some(reading) => {
                 self.given.fetch_add(1, Ordering::Relaxed);
@@ -404,17 +431,22 @@ impl Script {
         self.since[reads as usize].store(at.since, Ordering::Relaxed);
     }
 
-    /// The readings of a kind, and where they are, of whose work the place is: the request's, or
+    /// The readings of a kind from one on, and where they are, of whose work the place is: the request's, or
     /// some that is done apart from it.
-    fn readings(&self, reads: Reads, place: Place) -> impl Iterator<Item = (usize, i64)> + '_ {
+    fn readings(
+        &self,
+        reads: Reads,
+        place: Place,
+        from: usize,
+    ) -> impl Iterator<Item = (usize, i64)> + '_ {
         let count = self.count.load(Ordering::Relaxed) as usize;
-        let readings = self.readings.iter().take(count);
-        let readings = readings.map(|reading| reading.load(Ordering::Relaxed));
+        let readings = self.readings.iter().enumerate().take(count).skip(from);
+        let readings = readings.map(|(at, reading)| (at, reading.load(Ordering::Relaxed)));
         let alike = move |&(at, reading): &(usize, i64)| {
             let other = Place(self.places[at].load(Ordering::Relaxed));
             Reads::of(reading) == reads && other.work() == place.work()
         };
-        readings.enumerate().filter(alike)
+        readings.filter(alike)
     }
 
     /// One of this place.
@@ -423,12 +455,13 @@ impl Script {
             let is_given = self.is_given[at].load(Ordering::Relaxed) != 0;
             !is_given && self.places[at].load(Ordering::Relaxed) == place.0
         };
-        let mut readings = self.readings(reads, place);
+        let behind = walk.behind as usize;
         let found = match walk.since {
-            NOTHING => readings.find(|&(at, _)| is_there(at)),
-            ITS_OWN => readings
-                .find(|&(at, _)| at >= walk.behind as usize)
-                .filter(|&(at, _)| is_there(at)),
+            NOTHING => self.readings(reads, place, 0).find(|one| is_there(one.0)),
+            ITS_OWN => self
+                .readings(reads, place, behind)
+                .next()
+                .filter(|one| is_there(one.0)),
             _ => None,
         };
         walk.since = found.map_or(LENT, |_| ITS_OWN);
@@ -440,9 +473,8 @@ impl Script {
 
     /// The next one that was not given.
     fn lend(&self, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
-        let from = walk.behind as usize;
-        let is_left = |at: usize| at >= from && self.is_given[at].load(Ordering::Relaxed) == 0;
-        let mut readings = self.readings(reads, place);
+        let is_left = |at: usize| self.is_given[at].load(Ordering::Relaxed) == 0;
+        let mut readings = self.readings(reads, place, walk.behind as usize);
         let (at, reading) = readings.find(|&(at, _)| is_left(at))?;
         walk.behind = at as u32 + 1;
         Some(reading)

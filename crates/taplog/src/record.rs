@@ -1,6 +1,6 @@
 //! What is said.
 
-use crate::pins::{Place, Reading};
+use crate::pins::{Place, READINGS, Reading};
 
 /// Something that a thread of the service did with a socket. Sockets have numbers that the kernel
 /// gives (`SO_COOKIE`): a number is one socket's for ever, in whichever process and under whichever
@@ -20,10 +20,10 @@ pub enum Told<'a> {
     /// What is read from the stream next begins a request, which the tap numbered so; or, on a
     /// connection to the database, what is written next is on this request's behalf.
     Turn { stream: u64, request: u64 },
-    /// What a request read from the wall clock: its n-th reading.
+    /// What a request read from a clock: its n-th reading.
     Reading {
         request: u64,
-        n: u8,
+        n: u16,
         reading: Reading,
     },
     /// Bytes that the service read or wrote; consecutive ones of a stream and direction follow each
@@ -135,11 +135,11 @@ const READING: u16 = 0x4809;
 const ENCRYPTED: u16 = 0x480a;
 
 /// Each at its own place, so that one can be borrowed.
-static NUMBERS: [u8; 256] = {
-    let mut numbers = [0; 256];
+static NUMBERS: [[u8; 2]; READINGS] = {
+    let mut numbers = [[0; 2]; READINGS];
     let mut number = 0;
     while number < numbers.len() {
-        numbers[number] = number as u8;
+        numbers[number] = (number as u16).to_ne_bytes();
         number += 1;
     }
     numbers
@@ -175,7 +175,7 @@ impl<'a> Told<'a> {
                 reading,
             } => {
                 let head = head(READING, reading.place.0, request, reading.time as u64);
-                (head, [std::slice::from_ref(&NUMBERS[usize::from(n)]), &[]])
+                (head, [&NUMBERS[usize::from(n)], &[]])
             }
             Self::Bytes {
                 stream,
@@ -234,7 +234,7 @@ impl<'a> Told<'a> {
                 request: head.number,
             }),
             READING => {
-                let &[n] = rest else { return None };
+                let n = u16::from_ne_bytes(rest.try_into().ok()?);
                 let reading = Reading {
                     time: head.number as i64,
                     place: Place(head.detail),

@@ -48,7 +48,7 @@ pub(super) enum What<'a> {
     Opened(How, &'a [u8]),
     Turn(u64),
     /// What the request that stands in the stream's place read, and which reading it was.
-    Reading(u8, Reading),
+    Reading(u16, Reading),
     Bytes(Direction, &'a [u8]),
     Unseen(Direction, u64),
     Ended(Direction),
@@ -64,7 +64,7 @@ enum Kept {
     /// Where the name is of what it leads to, and how long.
     Opened(How, usize, usize),
     Turn(u64),
-    Reading(u8, Reading),
+    Reading(u16, Reading),
     /// Where they are, and how many.
     Bytes(Direction, usize, usize),
     Unseen(Direction, u64),

@@ -1,4 +1,4 @@
-//! What requests read from the wall clock, until they end.
+//! What requests read from clocks, until they end.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ impl Readings {
     /// asked for any more; of those that wait, the oldest goes.
     const REQUESTS_MAX: usize = 1 << 13;
 
-    pub fn told(&mut self, request: u64, n: u8, reading: Reading) {
+    pub fn told(&mut self, request: u64, n: u16, reading: Reading) {
         let n = usize::from(n);
         if n >= READINGS {
             return;
@@ -49,7 +49,13 @@ mod tests {
     #[test]
     fn readings_are_in_order_up_to_one_that_was_lost() {
         let mut readings = Readings::default();
-        for (request, n, time) in [(1, 1, 11), (2, 0, 20), (1, 0, 10), (2, 2, 22), (1, 255, 0)] {
+        for (request, n, time) in [
+            (1, 1, 11),
+            (2, 0, 20),
+            (1, 0, 10),
+            (2, 2, 22),
+            (1, READINGS as u16, 0),
+        ] {
             readings.told(request, n, reading(time));
         }
         assert_eq!(readings.take(1), [10, 11].map(reading));

@@ -138,10 +138,7 @@ impl Answers {
         if let (Expect::Describe(Some(prepared)), server::ROW_DESCRIPTION) = (expect, tag) {
             prepared.describe(body);
         }
-        let answer = Answer {
-            owner: *owner,
-            row,
-        };
+        let answer = Answer { owner: *owner, row };
         let done = match (expect, tag) {
             (Expect::Query { .. }, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE) => {
                 self.statement += 1;

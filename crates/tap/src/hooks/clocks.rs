@@ -48,19 +48,40 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> 
     unsafe {
         let done = real!(fn gettimeofday(*mut timeval, *mut c_void) -> c_int)(time, zone);
         if done == 0 && !time.is_null() {
-            let shown = pins::wall_clock(
-                Reads::Instant,
-                pins::nanos(&timespec {
-                    tv_sec: (*time).tv_sec,
-                    tv_nsec: (*time).tv_usec.saturating_mul(1000),
-                }),
-            );
-            let shown = pins::timespec(shown);
-            (*time).tv_sec = shown.tv_sec;
-            (*time).tv_usec = shown.tv_nsec / 1000;
+            let real = nanos_of(&*time);
+            set(&mut *time, pins::wall_clock(Reads::Instant, real));
         }
         done
     }
+}
+
+/// Of this program or this thread; of children the time is not theirs who ask.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
+    // SAFETY: what the caller gave; where it succeeded the times are filled in.
+    unsafe {
+        let done = real!(fn getrusage(c_int, *mut libc::rusage) -> c_int)(who, usage);
+        if done == 0 && who != libc::RUSAGE_CHILDREN && !usage.is_null() {
+            for used in [&mut (*usage).ru_utime, &mut (*usage).ru_stime] {
+                let real = nanos_of(used);
+                set(used, pins::processor_time(real));
+            }
+        }
+        done
+    }
+}
+
+fn nanos_of(time: &timeval) -> i64 {
+    pins::nanos(&timespec {
+        tv_sec: time.tv_sec,
+        tv_nsec: time.tv_usec.saturating_mul(1000),
+    })
+}
+
+fn set(time: &mut timeval, nanos: i64) {
+    let shown = pins::timespec(nanos);
+    time.tv_sec = shown.tv_sec;
+    time.tv_usec = shown.tv_nsec / 1000;
 }
 
 #[unsafe(no_mangle)]

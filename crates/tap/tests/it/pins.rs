@@ -215,6 +215,26 @@ fn a_request_reads_again_what_the_clock_showed() {
 }
 
 #[test]
+fn a_request_is_told_again_how_long_it_had_computed() {
+    let paths = paths("read", &["usage"]);
+    let program = Program::record(Some(SECRET));
+    let recorded = program.ask(&paths);
+    let readings = program.recorder.stop().readings;
+    let own: Vec<Reading> = (0..4).map(|n| readings[&(1, n)]).collect();
+    // Times of processes that have worked otherwise.
+    let other = own.iter().map(|own| reading(own.time - 5_000_000));
+    for own in [own.clone(), other.collect()] {
+        let replay = Program::replay(30 * DAY);
+        replay.expect(wall_clock(), std::slice::from_ref(&own));
+        let kept = |at: usize| (!own[at].time + !own[at + 1].time) / 1000 * 1000;
+        let again = replay.ask(&paths);
+        assert_eq!(again, [format!("{} {}", kept(0), kept(2))]);
+    }
+    let kept = |at: usize| !own[at].time + !own[at + 1].time;
+    assert_eq!(recorded, [format!("{} {}", kept(0), kept(2))]);
+}
+
+#[test]
 fn who_works_on_no_request_reads_the_time_of_the_recording() {
     for ahead in [-30 * DAY, 30 * DAY] {
         let replay = Program::replay(ahead);

@@ -127,7 +127,7 @@ pub struct Heard {
     pub streams: BTreeMap<u64, Stream>,
     pub threads: BTreeSet<u32>,
     /// Of the wall clock, by request and number.
-    pub readings: BTreeMap<(u64, u8), Reading>,
+    pub readings: BTreeMap<(u64, u16), Reading>,
     pub rings: usize,
     pub lost_records: u64,
     pub lost_bytes: u64,

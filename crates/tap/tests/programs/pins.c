@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -102,6 +103,11 @@ static int64_t reading(const char *how) {
         struct timeb moment;
         assert(call(&moment) == 0);
         now = (struct timespec){moment.time, moment.millitm * 1000000L};
+    } else if (is(how, "usage")) {
+        struct rusage usage;
+        assert(getrusage(RUSAGE_SELF, &usage) == 0);
+        int64_t used = nanos((struct timespec){usage.ru_utime.tv_sec, usage.ru_utime.tv_usec * 1000});
+        return used + nanos((struct timespec){usage.ru_stime.tv_sec, usage.ru_stime.tv_usec * 1000});
     }
     return nanos(now);
 }

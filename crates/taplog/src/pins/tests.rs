@@ -82,7 +82,7 @@ fn only_so_many_draws_and_readings_of_a_request_count() {
     let noted = (0..READINGS + 3).filter_map(|_| pins.note_reading(9));
     assert_eq!(
         noted.collect::<Vec<_>>(),
-        (0..READINGS as u8).collect::<Vec<_>>()
+        (0..READINGS as u16).collect::<Vec<_>>()
     );
     let drawn = (0..COUNT_MASK + 3).filter_map(|_| pins.draw(9));
     assert_eq!(drawn.count() as u64, COUNT_MASK);
@@ -386,4 +386,30 @@ fn a_session_is_had_once_the_server_says_so() {
     ] {
         assert_eq!(Place::behind_answer(other), None, "{other:?}");
     }
+}
+
+#[test]
+fn times_of_a_processor_have_an_order_of_their_own_and_move_no_clock() {
+    let pins = pins();
+    let used = |time| Reads::Processor.kept(time);
+    let times = [used(5), 100 * SECOND + 1, used(7)];
+    let recorded = Recorded {
+        request: 3,
+        recorded_as: 3,
+        key: None,
+        arrived: 99 * SECOND,
+        readings: &readings(times),
+    };
+    pins.begin(&recorded, 0);
+    let read = |reads, real| pins.read_again(3, reads, real, 0);
+    assert_eq!(read(Reads::Processor, 50), Some(5));
+    assert_eq!(read(Reads::Processor, 60), Some(7));
+    assert_eq!(read(Reads::Processor, 70), Some(70));
+    assert_eq!(read(Reads::Instant, 900 * SECOND), Some(100 * SECOND + 1));
+    assert_eq!(pins.ahead(3), -800 * SECOND + 1);
+    let kept = encode_readings(99 * SECOND, &readings(times));
+    assert_eq!(
+        decode_readings(99 * SECOND, &kept),
+        Some(readings(times).to_vec())
+    );
 }
