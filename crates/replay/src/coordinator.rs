@@ -674,6 +674,11 @@ impl Coordinator {
         self.rules.frontier()
     }
 
+    /// Whether the service has begun to work: a request has asked the database, or was answered.
+    pub fn has_started(&self) -> bool {
+        self.begun.contains(&true) || self.ended.contains(&true)
+    }
+
     /// How many requests were answered.
     pub fn answered(&self) -> u64 {
         self.ended.iter().filter(|&&ended| ended).count() as u64

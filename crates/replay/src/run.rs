@@ -35,7 +35,7 @@ use crate::plan::Plan;
 use crate::ready::Ready;
 use crate::recording::{LoadError, Recording};
 use crate::sender::{self, Pace, Sender, Sent};
-use crate::service::{Service, ServiceError};
+use crate::service::{START_PATIENCE, Service, ServiceError};
 use crate::shared::Shared;
 use crate::transaction::{Ask, Claim};
 use crate::verdict::Remark;
@@ -343,12 +343,18 @@ impl Run {
         // Requests in flight may be held for ever when it is over. Those in a debugger are left
         // alone.
         let over = until(monitor, |c| c.is_over() && !paused.get());
-        let debugging = || paused.get() || is_debugged(&shared, setting.debug_wait);
+        // What accepts connections may still be loading, as a master that forks its workers.
+        let is_ours = self.service.is_some();
+        let is_starting = || {
+            let may_load = is_ours && started.elapsed() < START_PATIENCE;
+            may_load && !monitor.with(|coordinator| coordinator.has_started())
+        };
+        let excused = || paused.get() || is_starting() || is_debugged(&shared, setting.debug_wait);
         let end = tokio::select! {
             end = sending => end?,
             status = exit(&mut self.service) => End::Exited { status },
             () = over => End::Done,
-            () = stall(monitor, patience, debugging) => End::Stuck { after: patience },
+            () = stall(monitor, patience, excused) => End::Stuck { after: patience },
             () = nudge(&shared, longest), if changed => unreachable!("it goes on for ever"),
         };
         shared.settle_results(true);

@@ -16,7 +16,7 @@ use crate::place::Place;
 use crate::ready::Ready;
 
 /// How long the service may take to accept connections after it was started.
-const START_PATIENCE: Duration = Duration::from_secs(120);
+pub const START_PATIENCE: Duration = Duration::from_secs(120);
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]

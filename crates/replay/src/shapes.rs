@@ -32,6 +32,8 @@ pub struct Shapes {
     bodies: HashMap<ShapeId, Vec<u64>>,
     /// Its statements that may be answered otherwise than recorded, and why.
     unpinned: HashMap<ShapeId, Vec<String>>,
+    /// A result of one of its statements may show what the database draws anew.
+    showing_drawn: HashSet<ShapeId>,
 }
 
 /// Reads that are in one of two lists of statements: the recorded ones, and others.
@@ -70,6 +72,9 @@ impl Shapes {
                 .collect();
             if !unpinned.is_empty() {
                 shapes.unpinned.insert(shape.id, unpinned);
+            }
+            if statements.iter().any(shows_drawn) {
+                shapes.showing_drawn.insert(shape.id);
             }
             let own = || {
                 let marks = |kind| matches!(kind, &Kind::Savepoint | &Kind::Release);
@@ -160,6 +165,11 @@ impl Shapes {
         self.unpinned.get(&shape).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a result of a statement of the shape may show what the database draws anew.
+    pub fn shows_drawn(&self, shape: ShapeId) -> bool {
+        self.showing_drawn.contains(&shape)
+    }
+
     /// Whether these statements hold what transactions of the shape begin with.
     pub fn is_within(&self, shape: ShapeId, statements: &[String]) -> bool {
         let opening = self.opening_texts.get(&shape);
@@ -222,6 +232,13 @@ pub fn only_reads(statement: &Statement) -> bool {
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
 }
 
+fn shows_drawn(statement: &Statement) -> bool {
+    let text = &statement.fingerprint.text;
+    let answers_rows =
+        statement.kind == Kind::Select || text.to_ascii_lowercase().contains("returning");
+    answers_rows && hindcast_rewind::pins::draws_anew(text)
+}
+
 fn unpinned(statement: &str) -> impl Iterator<Item = String> {
     let of = move |why| format!("{statement}: {why}");
     hindcast_rewind::pins::unpinned_calls(statement)
@@ -254,6 +271,19 @@ mod tests {
     #[track_caller]
     fn check(statement: &str, expected: &[&str]) {
         assert_eq!(targets(&[statement.to_owned()]), expected);
+    }
+
+    #[test]
+    fn a_result_that_shows_what_is_drawn_anew_is_known() {
+        let of = |text: &str| {
+            let script = Script::of(text.as_bytes(), Dialect::default());
+            shows_drawn(&script.statements[0])
+        };
+        assert!(of("SELECT extract(epoch FROM clock_timestamp())"));
+        assert!(of("INSERT INTO t VALUES (random()) RETURNING *"));
+        assert!(!of("INSERT INTO t VALUES (random())"));
+        assert!(!of("SELECT gen_random_uuid()"));
+        assert!(!of("SELECT now()"));
     }
 
     #[test]

@@ -216,7 +216,8 @@ pub enum Remark {
         #[serde(flatten)]
         learning: Learning,
     },
-    /// Transactions whose results hold what the service drew, or read from its clock, in this run.
+    /// Transactions whose results hold what the service or the database drew, or read from its
+    /// clock, in this run.
     /// Of what else they hold nothing can be said.
     DrawnResults {
         transactions: u64,

@@ -400,8 +400,8 @@ pub fn drawn_results(transactions: u64, statements: &[String]) -> String {
         more => format!("; and {}", count(more as u64, "other statement")),
     };
     format!(
-        "drawn by the service: {} read values that it drew, or times that it read, in this run; what \
-         else they read is not compared: {}{more}",
+        "drawn anew: {} read values that the service or the database drew in this run, or times of it; \
+         what else they read is not compared: {}{more}",
         count(transactions, "transaction"),
         shown.join("; ")
     )

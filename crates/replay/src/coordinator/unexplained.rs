@@ -1,5 +1,6 @@
-//! Results that are not the recorded ones, of a service that draws values by itself: whether they
-//! differ in anything else is known when their request is over, and what it drew was learned.
+//! Results that are not the recorded ones since they hold what was drawn in this run. Where the
+//! service draws by itself, whether they differ in anything else is known when their request is
+//! over, and what it drew was learned. Of what the database drew nothing is learned.
 
 use std::collections::BTreeMap;
 
@@ -30,14 +31,22 @@ pub struct Pending {
 impl Coordinator {
     /// Whether it is left open what the other results of a transaction are.
     pub(super) fn leave_open(&mut self, tx: Tx, ended: &Ended) -> bool {
+        let recorded = self.recording.transaction(tx);
+        let pending = || Pending {
+            tx,
+            ended: ended.clone(),
+            digest: recorded.digest.0,
+        };
+        if ended.rows == recorded.rows && self.shapes.shows_drawn(recorded.shape) {
+            let pending = pending();
+            self.explain(&pending, Explained::Drawn);
+            return true;
+        }
         if ended.results.is_none() {
             return false;
         }
-        self.unexplained.pending.push(Pending {
-            tx,
-            ended: ended.clone(),
-            digest: self.recording.transaction(tx).digest.0,
-        });
+        let pending = pending();
+        self.unexplained.pending.push(pending);
         true
     }
 
@@ -86,7 +95,7 @@ impl Coordinator {
         }
     }
 
-    /// How many transactions have results that hold values which the service drew, and whose other
+    /// How many transactions have results that hold values which were drawn, and whose other
     /// values are therefore not compared; and what they ask for.
     pub fn drawn_results(&self) -> Option<(u64, Vec<String>)> {
         let drawn = &self.unexplained.drawn;

@@ -38,7 +38,7 @@ use hindcast_pg::tokio::Client;
 use hindcast_pg::{quote_identifier, quote_literal};
 use hindcast_trace::{DrawnUuid, Micros, SequenceValue};
 
-pub use keywords::{rewrite_clock_keywords, unpinned_calls};
+pub use keywords::{draws_anew, rewrite_clock_keywords, unpinned_calls};
 
 /// What was pinned, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
