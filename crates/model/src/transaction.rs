@@ -124,7 +124,7 @@ pub struct Lock {
     /// Index of the statement within its transaction.
     pub statement: u32,
     /// Hash of what is locked, as far as the text tells: table name, or one hash for all advisory
-    /// locks.
+    /// locks, and another one for all that were tried in vain.
     pub target: u32,
     /// Position in the order in which such statements completed at this recorder.
     pub completed: u64,

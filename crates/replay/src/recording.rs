@@ -22,7 +22,7 @@ use hindcast_trace::{
 };
 use hindcast_wire::frame::{self, Direction};
 use hindcast_wire::message::backend;
-use hindcast_wire::sql::ADVISORY;
+use hindcast_wire::sql::{ADVISORY, ADVISORY_REFUSED};
 use serde::{Deserialize, Serialize};
 
 use crate::looks::{self, Looks, Seen, Sights};
@@ -124,6 +124,8 @@ pub struct Recording {
     errors: HashMap<Tx, String>,
     /// Of a faithful replay: what later statements under READ COMMITTED saw.
     looks: Looks,
+    /// Statements that tried to take an advisory lock, in vain.
+    refused: HashMap<Tx, Vec<u32>>,
     extras: File,
 }
 
@@ -335,6 +337,11 @@ impl Recording {
         &self.looks
     }
 
+    /// The statements of a transaction that tried to take an advisory lock, in vain.
+    pub fn refused(&self, tx: Tx) -> &[u32] {
+        self.refused.get(&tx).map_or(&[], Vec::as_slice)
+    }
+
     /// Reads a transaction's extras back.
     pub fn extras(&self, tx: Tx) -> io::Result<Extras> {
         let range = &self.transaction(tx).extras;
@@ -379,6 +386,7 @@ impl<'a> Loading<'a> {
                 retried: Vec::new(),
                 errors: HashMap::new(),
                 looks: Looks::default(),
+                refused: HashMap::new(),
                 extras,
             },
             spill,
@@ -462,6 +470,14 @@ impl<'a> Loading<'a> {
         }
         if fate == Fate::Aborted {
             return knows_statements;
+        }
+        let refused = recorded
+            .locks
+            .iter()
+            .filter(|lock| lock.target == ADVISORY_REFUSED);
+        let refused: Vec<u32> = refused.map(|lock| lock.statement).collect();
+        if !refused.is_empty() {
+            self.recording.refused.insert(tx, refused);
         }
         // Row and table locks are not taken, so nothing waits for them.
         let kept = |lock: &&trace::Lock| lock.target == ADVISORY && !self.scope.changed;

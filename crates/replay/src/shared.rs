@@ -141,12 +141,14 @@ impl Shared {
         let looks = self.looks(tx);
         // There may be a read among them that another request did originally, or one less.
         let statements = self.statements(tx, &looks);
+        let refused = self.recording.refused(tx).to_vec();
         if self.only_reads(tx) {
             return Ok(Pins {
                 isolation,
                 reads_only: true,
                 looks,
                 statements,
+                refused,
                 ..Pins::default()
             });
         }
@@ -155,6 +157,7 @@ impl Shared {
             isolation,
             looks,
             statements,
+            refused,
             now: recorded.now,
             sequence_values: drawn.sequence_values,
             drawn_uuids: drawn.drawn_uuids,

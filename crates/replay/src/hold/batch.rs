@@ -156,6 +156,10 @@ impl Holder {
         let look = first.and_then(|first| self.next_look(first));
         plan.steps.extend(look.map(Step::Hold));
         for statement in &statements {
+            if self.tries_in_vain(statement) {
+                plan.own(Own::RefuseLock);
+                plan.settle();
+            }
             plan.steps.extend(self.before(statement));
         }
         let wrapped = self.is_wrapped();
@@ -250,6 +254,16 @@ impl Holder {
             {
                 plan.send_and_settle();
                 plan.hold(look);
+            }
+            // What is bound would be gone after a statement of ours.
+            if tag == client::BIND
+                && message
+                    .statement()
+                    .is_some_and(|one| self.tries_in_vain(one))
+            {
+                plan.send_and_settle();
+                plan.own(Own::RefuseLock);
+                plan.settle();
             }
             if tag == client::BIND && self.options.keep_results {
                 cx.given(message.frame.body());
@@ -351,6 +365,13 @@ impl Holder {
         open.next_look(statement).map(|look| Ask::Look(tx, look))
     }
 
+    /// Whether the statement that comes next tries to take an advisory lock, in vain.
+    fn tries_in_vain(&self, statement: &Statement) -> bool {
+        let open = self.transaction.as_ref();
+        let refused = |open: &Open| open.refused.contains(&open.statements());
+        statement.tries && open.is_some_and(refused)
+    }
+
     /// A statement of the open transaction is about to be sent: counts it. Returns what it has to
     /// wait for.
     fn before(&mut self, statement: &Statement) -> Vec<Step> {
@@ -376,7 +397,11 @@ impl Holder {
                 open.acts_late = false;
                 steps.push(Step::Hold(Ask::Act(tx)));
             }
-            Claim::Run(tx) if !changed && statement.locks.contains(&sql::ADVISORY) => {
+            Claim::Run(tx)
+                if !changed
+                    && statement.locks.contains(&sql::ADVISORY)
+                    && !open.refused.contains(&index) =>
+            {
                 open.note_lock(index);
                 // From here on it may wait for others, here for its turn and in the database for a
                 // commit. They must not wait for this: whose snapshot is the older need not have

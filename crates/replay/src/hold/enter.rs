@@ -135,6 +135,7 @@ impl Holder {
                 open.takes_snapshot_after(before_snapshot(statements));
             }
             open.looks(pins.looks.unwrap_or_default(), pins.statements);
+            open.refused = pins.refused;
             if !pins.reads_only {
                 plan.own(Own::ReadWrite(isolation));
                 plan.own(Own::Snapshot(tx));
@@ -146,10 +147,12 @@ impl Holder {
             plan.own(Own::SessionReadOnly(false));
         }
         if alone || pins.reads_only {
-            self.transaction = Some(Open::claimed(Kind::Direct, claim));
+            let open = self.transaction.insert(Open::claimed(Kind::Direct, claim));
+            open.refused = pins.refused;
             return Ok(None);
         }
         let open = self.transaction.insert(Open::claimed(Kind::Wrapped, claim));
+        open.refused = pins.refused;
         if let Some(looks) = pins.looks {
             open.takes_snapshot_after(before_snapshot(statements));
             open.looks(looks, pins.statements);

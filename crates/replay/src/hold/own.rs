@@ -32,6 +32,8 @@ pub(super) enum Own {
     Rollback,
     /// For statements that run only where they are alone.
     SessionReadOnly(bool),
+    /// The try for an advisory lock that comes next is in vain.
+    RefuseLock,
     /// No statement: a `Sync` of ours behind messages of the client.
     Resync,
 }
@@ -91,6 +93,7 @@ impl Own {
                 "hindcast_read_write",
                 "SET default_transaction_read_only = off",
             ),
+            Self::RefuseLock => ("hindcast_refuse", "SET hindcast_pins.refused = 'on'"),
             Self::Resync => unreachable!("a Sync is sent as it is"),
         }
     }

@@ -21,6 +21,8 @@ pub struct Pins {
     /// It ran under READ COMMITTED, and this is what later statements saw; `None`: that is not
     /// known.
     pub looks: Option<Vec<Stretch>>,
+    /// Its statements that are to try for an advisory lock in vain.
+    pub refused: Vec<u32>,
     /// The hashes of its statements. Empty where they are certainly those that come.
     pub statements: Vec<u64>,
 }

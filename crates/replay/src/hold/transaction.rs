@@ -85,6 +85,8 @@ pub(super) struct Open {
     looks: Vec<Stretch>,
     asked: usize,
     looked: usize,
+    /// Its statements that try for an advisory lock in vain.
+    pub refused: Vec<u32>,
     /// How many of its statements were sent.
     sent: u32,
     /// Which recorded statements its own stand for.
@@ -139,6 +141,7 @@ impl Open {
             looks: Vec::new(),
             asked: 0,
             looked: 0,
+            refused: Vec::new(),
             sent: 0,
             places: Places::default(),
             acts_late: false,

@@ -358,6 +358,7 @@ fn pins(words: &str) -> Pins {
         match word.split_once('=').unwrap_or((word, "")) {
             ("reads-only", _) => pins.reads_only = true,
             ("acts-late", _) => pins.acts_late = true,
+            ("refused", statement) => pins.refused.push(statement.parse().expect("a number")),
             ("looks", "") => pins.looks = Some(Vec::new()),
             ("looks", stretches) => {
                 let stretches = stretches.split(',').map(|stretch| {

@@ -192,3 +192,64 @@ CREATE OR REPLACE FUNCTION pg_catalog."current_time"() RETURNS timetz
     LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.timetz';
 CREATE OR REPLACE FUNCTION pg_catalog."localtime"() RETURNS time
     LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.time';
+
+-- A try for an advisory lock that was in vain when it was recorded is so again: one is, after a setting says so.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_refused() RETURNS boolean
+    LANGUAGE plpgsql VOLATILE AS
+$function$
+BEGIN
+    IF pg_catalog.current_setting('hindcast_pins.refused', true) OPERATOR(pg_catalog.=) 'on' THEN
+        PERFORM pg_catalog.set_config('hindcast_pins.refused', '', false);
+        RETURN true;
+    END IF;
+    RETURN false;
+END
+$function$;
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_lock(bigint) RETURNS boolean
+    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_lock_int8';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_lock(bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_lock($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock(bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_lock($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_lock(integer, integer) RETURNS boolean
+    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_lock_int4';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_lock(integer, integer) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_lock($1, $2)';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock(integer, integer) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_lock($1, $2)';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_lock_shared(bigint) RETURNS boolean
+    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_lock_shared_int8';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_lock_shared(bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_lock_shared($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock_shared(bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_lock_shared($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_lock_shared(integer, integer) RETURNS boolean
+    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_lock_shared_int4';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_lock_shared(integer, integer) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_lock_shared($1, $2)';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock_shared(integer, integer) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_lock_shared($1, $2)';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_xact_lock(bigint) RETURNS boolean
+    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_xact_lock_int8';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_xact_lock(bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_xact_lock($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_xact_lock(bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_xact_lock($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_xact_lock(integer, integer) RETURNS boolean
+    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_xact_lock_int4';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_xact_lock(integer, integer) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_xact_lock($1, $2)';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_xact_lock(integer, integer) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_xact_lock($1, $2)';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_xact_lock_shared(bigint) RETURNS boolean
+    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_xact_lock_shared_int8';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_xact_lock_shared(bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_xact_lock_shared($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_xact_lock_shared(bigint) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_xact_lock_shared($1)';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_xact_lock_shared(integer, integer) RETURNS boolean
+    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_xact_lock_shared_int4';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_xact_lock_shared(integer, integer) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_xact_lock_shared($1, $2)';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_xact_lock_shared(integer, integer) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_xact_lock_shared($1, $2)';

@@ -415,6 +415,32 @@ async fn clocks_that_run_run_on_from_the_pinned_time() {
     assert_eq!(db.ask(real).await, "t");
 }
 
+/// The next one is, and no other.
+#[tokio::test]
+async fn a_try_for_an_advisory_lock_is_in_vain_again() {
+    let db = prepared("", &[]).await;
+    for tries in [
+        "pg_try_advisory_lock(1)",
+        "pg_try_advisory_lock(1, 2)",
+        "pg_try_advisory_lock_shared(1)",
+        "pg_try_advisory_lock_shared(1, 2)",
+        "pg_try_advisory_xact_lock(1)",
+        "pg_try_advisory_xact_lock(1, 2)",
+        "pg_try_advisory_xact_lock_shared(1)",
+        "pg_try_advisory_xact_lock_shared(1, 2)",
+    ] {
+        let ask = format!("SELECT {tries}");
+        assert_eq!(db.ask(&ask).await, "t", "{tries}");
+        db.ask("SET hindcast_pins.refused = 'on'").await;
+        assert_eq!(db.ask(&ask).await, "f", "{tries}");
+        assert_eq!(db.ask(&ask).await, "t", "{tries}");
+    }
+    // Of another session it is in vain by itself, and null is nothing.
+    let other = db.cluster.connect("postgres").await.unwrap();
+    assert_eq!(ask(&other, "SELECT pg_try_advisory_lock(1)").await, "f");
+    assert_eq!(db.ask("SELECT pg_try_advisory_lock(NULL)").await, "NULL");
+}
+
 #[tokio::test]
 async fn a_pinned_time_does_not_depend_on_the_session() {
     let db = prepared("", &[]).await;

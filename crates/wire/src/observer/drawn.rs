@@ -19,6 +19,7 @@ impl ServerSide {
             true => {
                 let row = self.text_form.row(piece.body(), &self.settings);
                 open.digest.row(ordered, row);
+                self.refused |= self.tries && is_refusal(row);
             }
             false if self.text_form.converts() => {
                 self.collected.clear();
@@ -149,6 +150,14 @@ impl ServerSide {
             }));
         }
     }
+}
+
+/// Whether a row of a single value says no, as a try for a lock does, or nothing, as where a service
+/// makes something else of it.
+fn is_refusal(row: &[u8]) -> bool {
+    let mut values = backend::parse_data_row(row);
+    let says_no = matches!(values.next(), Some(None | Some(b"f" | b"0" | [0])));
+    says_no && values.next().is_none()
 }
 
 fn integer(value: &[u8], format: u16) -> Option<i64> {

@@ -131,6 +131,7 @@ fn statement(text: &str, company: Company) -> Statement {
         range: 0..0,
         kind: Kind::Utility,
         takes_snapshot: true,
+        tries: false,
         company,
         ordered: false,
         returning: false,

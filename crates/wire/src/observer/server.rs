@@ -61,6 +61,9 @@ pub(super) struct ServerSide {
     /// A statement has begun to be answered.
     pub(super) within_statement: bool,
     ordered: bool,
+    /// It is a try for an advisory lock, and was told that another session has it.
+    pub(super) tries: bool,
+    pub(super) refused: bool,
     /// Columns of its rows that show what the server drew, in order.
     pub(super) drawn_columns: Vec<DrawnColumn>,
     /// How its rows become text, and the settings of the session that this depends on.
@@ -122,6 +125,8 @@ impl ServerSide {
             index: 0,
             within_statement: false,
             ordered: false,
+            tries: false,
+            refused: false,
             drawn_columns: Vec::new(),
             text_form: TextForm::default(),
             settings: Settings::default(),
@@ -483,6 +488,7 @@ impl ServerSide {
         };
         self.within_statement = true;
         self.ordered = statement.ordered;
+        (self.tries, self.refused) = (statement.tries, false);
         self.empties_on_commit |= statement.empties_on_commit;
         self.drawn_columns.clear();
         self.text_form.clear();
@@ -570,7 +576,7 @@ impl ServerSide {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        open.completed(statement, cx);
+        open.completed(statement, self.refused, cx);
         open.failed = false;
         if pending.sent == Sent::Query {
             self.index += 1;

@@ -15,7 +15,7 @@ use super::observed::{Context, Cut, ObservedTransaction};
 use crate::digest::{ResultDigest, ShapeHasher};
 use crate::limits;
 use crate::message::frontend::{self, Target};
-use crate::sql::{Fingerprint, Kind, Script, Statement};
+use crate::sql::{ADVISORY, ADVISORY_REFUSED, Fingerprint, Kind, Script, Statement};
 
 /// How a transaction ended.
 #[derive(Debug)]
@@ -189,8 +189,8 @@ impl Open {
         self.began
     }
 
-    /// The last statement ended well.
-    pub fn completed(&mut self, statement: &Statement, cx: &Context<'_>) {
+    /// The last statement ended well. `refused`: it tried to take an advisory lock, in vain.
+    pub fn completed(&mut self, statement: &Statement, refused: bool, cx: &Context<'_>) {
         self.completed += 1;
         for &target in &statement.locks {
             if self.locks.len() >= limits::NOTED_MAX {
@@ -199,7 +199,10 @@ impl Open {
             }
             self.locks.push(Lock {
                 statement: self.statement_count - 1,
-                target,
+                target: match target {
+                    ADVISORY if refused => ADVISORY_REFUSED,
+                    _ => target,
+                },
                 completed: (cx.lock_order)(),
             });
         }

@@ -32,15 +32,14 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
         kind,
         Kind::Select | Kind::Insert | Kind::Update | Kind::Delete | Kind::Merge
     );
-    let advisory = tokens.iter().any(|token| {
-        token.kind == TokenKind::Word && {
-            let word = token.text(text);
-            // Pools give back all at the end of each use, and seldom have any.
-            let gives_back = word.eq_ignore_ascii_case(b"pg_advisory_unlock_all");
-            (starts_with(word, b"pg_advisory_") || starts_with(word, b"pg_try_advisory_"))
-                && !gives_back
-        }
-    });
+    let names = |test: &dyn Fn(&[u8]) -> bool| {
+        let mut words = tokens.iter().filter(|token| token.kind == TokenKind::Word);
+        words.any(|token| test(token.text(text)))
+    };
+    let tries = names(&|word| starts_with(word, b"pg_try_advisory_"));
+    // Pools give back all at the end of each use, and seldom have any.
+    let gives_back = |word: &[u8]| word.eq_ignore_ascii_case(b"pg_advisory_unlock_all");
+    let advisory = tries || names(&|word| starts_with(word, b"pg_advisory_") && !gives_back(word));
     let mut locks = if kind == Kind::Lock || words.top_level().any(|at| is_row_lock(&words, at)) {
         lock_targets(&words)
     } else {
@@ -52,6 +51,7 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
     Statement {
         range,
         takes_snapshot: takes_snapshot(&kind),
+        tries,
         company,
         ordered: query
             && words

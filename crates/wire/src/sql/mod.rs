@@ -30,7 +30,9 @@ pub use reach::Reach;
 pub use rewrite::{Edits, PositionMap};
 pub use schema::{Relations, SchemaChange};
 pub use script::Script;
-pub use statement::{ADVISORY, Company, Fingerprint, Kind, SequenceColumn, Statement};
+pub use statement::{
+    ADVISORY, ADVISORY_REFUSED, Company, Fingerprint, Kind, SequenceColumn, Statement,
+};
 pub use trace::{TraceComment, trace_comment};
 pub use unlock::lock_edits;
 

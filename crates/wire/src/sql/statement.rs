@@ -7,6 +7,10 @@ use hindcast_model::Isolation;
 
 /// The target of every advisory lock: their keys may be computed, so all count as one.
 pub const ADVISORY: u32 = 0xadb1_50cc;
+/// What stands in the place of [`ADVISORY`] where a try was told that another session has the lock.
+/// Such a try came before the lock was given back, however late it was answered, and has done
+/// nothing: it has no place among the others.
+pub const ADVISORY_REFUSED: u32 = 0xadb1_50cd;
 
 /// One statement of a text.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +32,8 @@ pub struct Statement {
     pub empties_on_commit: bool,
     /// What it locks other than by writing rows: hashes of table names, or [`ADVISORY`].
     pub locks: Box<[u32]>,
+    /// It takes an advisory lock if it can have it at once, and goes on without it otherwise.
+    pub tries: bool,
     /// Top-level result columns that are simply `nextval('…')`.
     pub sequences: Box<[SequenceColumn]>,
     /// Columns that a call which draws a UUID fills: of the result, or of the rows that it inserts.

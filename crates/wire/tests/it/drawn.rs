@@ -1,6 +1,7 @@
 //! What the server draws, and clients see, is told.
 
 use hindcast_model::{DrawnAt, DrawnUuid, SequenceValue};
+use hindcast_wire::sql::{ADVISORY, ADVISORY_REFUSED};
 use hindcast_wire::{Event, SequenceColumns, Source};
 
 use crate::server::{CLUSTER, Wire, databases};
@@ -136,4 +137,50 @@ fn uuids_that_clients_see_are_told() {
     assert_eq!(told[3].len(), 1);
     assert_eq!(told[3][0].place, DrawnAt::Call);
     assert_eq!(told.get(4).map(Vec::len).unwrap_or_default(), 0);
+}
+
+/// In text and as bytes, and where a service makes something else of the answer.
+#[test]
+fn a_try_for_an_advisory_lock_in_vain_is_told() {
+    databases(&["tries"]);
+    let relay = Relay::start(CLUSTER.port(), SequenceColumns::default());
+    let mut holder = Wire::connect(CLUSTER.port(), "tries");
+    holder.send(&["Q SELECT pg_advisory_lock(1)"]);
+    holder.until_ready(1);
+    let mut wire = Wire::connect(relay.port, "tries");
+    for text in [
+        "Q SELECT pg_try_advisory_lock(1)",
+        "Q SELECT pg_try_advisory_lock(2)",
+        "Q SELECT CASE WHEN pg_try_advisory_lock(1) THEN now() END",
+        "Q SELECT pg_advisory_lock(3)",
+    ] {
+        wire.send(&[text]);
+        wire.until_ready(1);
+    }
+    wire.send(&[
+        "P - SELECT pg_try_advisory_xact_lock(1)",
+        "B - -",
+        "D P -",
+        "E -",
+        "S",
+        "X",
+    ]);
+    wire.until_ready(1);
+    drop((wire, holder));
+    let told = relay
+        .finish()
+        .into_iter()
+        .filter_map(|event| match event.unwrap() {
+            Event::Transaction(transaction) => Some(transaction.locks),
+            _ => None,
+        });
+    let targets: Vec<u32> = told.flatten().map(|lock| lock.target).collect();
+    let expected = [
+        ADVISORY_REFUSED,
+        ADVISORY,
+        ADVISORY_REFUSED,
+        ADVISORY,
+        ADVISORY_REFUSED,
+    ];
+    assert_eq!(targets, expected);
 }

@@ -320,6 +320,66 @@ fn a_service_that_asks_whether_it_may_write_is_told_what_it_has_chosen() {
 }
 
 #[test]
+fn a_try_for_a_lock_that_was_in_vain_is_so_again() {
+    check(
+        "@ pins reads-only refused=0
+         > Q SELECT pg_try_advisory_lock(1)
+         @ pins refused=2
+         > Q BEGIN
+         > Q SELECT a FROM t
+         > P - SELECT pg_try_advisory_lock(1)
+         > B - -
+         > E -
+         > S
+         > Q COMMIT",
+        expect![[r#"
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [refuse*]
+            » Q SELECT pg_try_advisory_lock(1)
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape 4afd1f54, digest a9c69739, 1 rows
+            « T a
+            « D x
+            « C SELECT 1
+            « Z I
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [write*]
+            » [snapshot*]
+            » Q SELECT a FROM t
+            ! 3 took its snapshot
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            » P - SELECT pg_try_advisory_lock(1)
+            » H
+            « 1
+            » [refuse]
+            » B - -
+            » E -
+            » S
+            « 2
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 5bc56945, digest f447f2af, 2 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
 fn a_session_starts_between_client_and_server() {
     let mut session = Session::new(Code::Recorded, false);
     let name = traceparent(6);
