@@ -156,10 +156,7 @@ impl Holder {
         let look = first.and_then(|first| self.next_look(first));
         plan.steps.extend(look.map(Step::Hold));
         for statement in &statements {
-            if self.tries_in_vain(statement) {
-                plan.own(Own::RefuseLock);
-                plan.settle();
-            }
+            self.put_ahead(statement, &mut plan);
             plan.steps.extend(self.before(statement));
         }
         let wrapped = self.is_wrapped();
@@ -257,13 +254,9 @@ impl Holder {
             }
             // What is bound would be gone after a statement of ours.
             if tag == client::BIND
-                && message
-                    .statement()
-                    .is_some_and(|one| self.tries_in_vain(one))
+                && let Some(statement) = message.statement()
             {
-                plan.send_and_settle();
-                plan.own(Own::RefuseLock);
-                plan.settle();
+                self.put_ahead(statement, plan);
             }
             if tag == client::BIND && self.options.keep_results {
                 cx.given(message.frame.body());
@@ -365,11 +358,29 @@ impl Holder {
         open.next_look(statement).map(|look| Ask::Look(tx, look))
     }
 
-    /// Whether the statement that comes next tries to take an advisory lock, in vain.
-    fn tries_in_vain(&self, statement: &Statement) -> bool {
-        let open = self.transaction.as_ref();
-        let refused = |open: &Open| open.refused.contains(&open.statements());
-        statement.tries && open.is_some_and(refused)
+    /// Plans statements of ours without which the one that comes next would do something else.
+    fn put_ahead(&mut self, statement: &Statement, plan: &mut Plan) {
+        let recorded = self.options.code == Code::Recorded;
+        let Some(open) = self.transaction.as_mut().filter(|_| recorded) else {
+            return;
+        };
+        let mut own = Vec::new();
+        if statement.kind == sql::Kind::Savepoint && open.claim().is_none() && !open.nested {
+            open.nested = true;
+            own.push(Own::Writable);
+        }
+        if statement.takes_snapshot && std::mem::take(&mut open.unpinned) {
+            own.extend(open.run().map(Own::PinAgain));
+        }
+        open.unpinned |= open.nested && statement.kind == sql::Kind::RollbackTo;
+        if statement.tries && open.refused.contains(&open.statements()) {
+            own.push(Own::RefuseLock);
+        }
+        if !own.is_empty() {
+            plan.send_and_settle();
+            own.into_iter().for_each(|own| plan.own(own));
+            plan.settle();
+        }
     }
 
     /// A statement of the open transaction is about to be sent: counts it. Returns what it has to

@@ -100,10 +100,11 @@ impl Holder {
             outside_writes: false,
         };
         let seclude = is_outside && self.options.code == only_reads;
+        let reads_only = self.reads_only;
         match &mut self.transaction {
             Some(open) => {
                 open.set_claim(claim);
-                if seclude {
+                if seclude || open.nested && reads_only {
                     plan.own(Own::ReadOnly);
                 }
             }
@@ -137,7 +138,10 @@ impl Holder {
             open.looks(pins.looks.unwrap_or_default(), pins.statements);
             open.refused = pins.refused;
             if !pins.reads_only {
-                plan.own(Own::ReadWrite(isolation));
+                // Behind a savepoint it is too late for either.
+                if !open.nested {
+                    plan.own(Own::ReadWrite(isolation));
+                }
                 plan.own(Own::Snapshot(tx));
             }
             return Ok(None);

@@ -230,6 +230,8 @@ pub struct Holder {
     /// What the server has said of the session's settings.
     settings: Settings,
     access: Access,
+    /// Its transactions are read-only but for those that the recording lets write.
+    reads_only: bool,
     /// The request that `application_name` names.
     application: Option<RequestId>,
     /// The last batch ended with `Flush`: an implicit transaction may be open.
@@ -260,6 +262,7 @@ impl Holder {
             names: Names::default(),
             settings: Settings::default(),
             access: Access::default(),
+            reads_only: false,
             application: None,
             unsynced: false,
             split: None,
@@ -287,10 +290,12 @@ impl Holder {
         if let Session::Starting = self.session {
             match frame::split_startup(input) {
                 Ok(Some(packet)) => {
-                    let name = client::Startup::parse(&packet)
-                        .ok()
-                        .and_then(|startup| startup.get("application_name"));
+                    let startup = client::Startup::parse(&packet).ok();
+                    let asked = |name| startup.as_ref().and_then(|startup| startup.get(name));
+                    let name = asked("application_name");
                     self.application = name.and_then(|name| self.request_named(name));
+                    self.reads_only =
+                        asked("default_transaction_read_only").is_some_and(|value| value == b"on");
                     out.to_server.put_slice(&packet);
                     self.session = Session::Authenticating;
                 }
@@ -662,8 +667,10 @@ impl Holder {
 
     fn send_own(&mut self, own: Own, out: &mut Wires, cx: &mut impl Context) -> Result<(), Close> {
         let settings = match own {
-            Own::Snapshot(tx) if self.options.pinned => Some(cx.pins(tx)?.settings()),
-            Own::Snapshot(_) => Some(Default::default()),
+            Own::Snapshot(tx) | Own::PinAgain(tx) if self.options.pinned => {
+                Some(cx.pins(tx)?.settings())
+            }
+            Own::Snapshot(_) | Own::PinAgain(_) => Some(Default::default()),
             _ => None,
         };
         self.own

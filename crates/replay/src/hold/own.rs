@@ -20,6 +20,8 @@ pub(super) enum Own {
     BeginAsChosen,
     /// In a transaction that the client began.
     ReadWrite(Isolation),
+    /// Before a savepoint, behind which this cannot be said any more.
+    Writable,
     /// In a transaction that the client began.
     ReadOnly,
     /// Asks for the ids of the transaction, if it has any.
@@ -28,6 +30,8 @@ pub(super) enum Own {
     },
     /// Takes the transaction's snapshot and sets what is pinned.
     Snapshot(Tx),
+    /// Sets it again, after a savepoint was rolled back to.
+    PinAgain(Tx),
     Commit,
     Rollback,
     /// For statements that run only where they are alone.
@@ -55,6 +59,7 @@ impl Own {
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
             ),
             Self::BeginAsChosen => ("hindcast_begin_as_chosen", "BEGIN READ WRITE"),
+            Self::Writable => ("hindcast_writable", "SET TRANSACTION READ WRITE"),
             Self::ReadOnly => ("hindcast_read", "SET TRANSACTION READ ONLY"),
             Self::Identify {
                 subtransactions: false,
@@ -78,7 +83,7 @@ impl Own {
                 "hindcast_write",
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE",
             ),
-            Self::Snapshot(_) => (
+            Self::Snapshot(_) | Self::PinAgain(_) => (
                 "hindcast_snapshot",
                 "SELECT pg_catalog.set_config('hindcast_pins.now', $1, true), pg_catalog.set_config('hindcast_pins.sequences', $2, true), \
                  pg_catalog.set_config('hindcast_pins.uuids', $3, true)",

@@ -87,6 +87,10 @@ pub(super) struct Open {
     looked: usize,
     /// Its statements that try for an advisory lock in vain.
     pub refused: Vec<u32>,
+    /// A savepoint was set before its snapshot was taken, and so before anything was pinned.
+    pub nested: bool,
+    /// What was pinned behind that savepoint was rolled back.
+    pub unpinned: bool,
     /// How many of its statements were sent.
     sent: u32,
     /// Which recorded statements its own stand for.
@@ -142,6 +146,8 @@ impl Open {
             asked: 0,
             looked: 0,
             refused: Vec::new(),
+            nested: false,
+            unpinned: false,
             sent: 0,
             places: Places::default(),
             acts_late: false,

@@ -379,6 +379,99 @@ fn a_try_for_a_lock_that_was_in_vain_is_so_again() {
     );
 }
 
+/// Behind a savepoint a transaction cannot become one that may write, and what is set is rolled
+/// back with it.
+#[test]
+fn a_savepoint_before_the_snapshot() {
+    let mut session = Session::new(Code::Recorded, false);
+    session.run(
+        "> startup user=u database=d default_transaction_read_only=on
+         < R
+         < Z I
+         > Q BEGIN
+         > Q SAVEPOINT a
+         > Q INSERT INTO t VALUES (1)
+         > Q ROLLBACK TO a
+         > P - INSERT INTO t VALUES (2)
+         > B - -
+         > E -
+         > S
+         > Q COMMIT
+         @ claim outside
+         > Q BEGIN
+         > P - SAVEPOINT a
+         > B - -
+         > E -
+         > S
+         > Q SELECT a FROM t
+         > Q COMMIT",
+    );
+    expect![[r#"
+        » startup user=u database=d default_transaction_read_only=on
+        « R
+        « Z I
+        » Q BEGIN
+        « C BEGIN
+        « Z T
+        » [writable*]
+        » Q SAVEPOINT a
+        « C SAVEPOINT
+        « Z T
+        ! claim of request none: Run(Tx(3))
+        ? snapshot of 3
+        » [snapshot*]
+        » Q INSERT INTO t VALUES (1)
+        ! 3 took its snapshot
+        « C INSERT 0 1
+        « Z T
+        » Q ROLLBACK TO a
+        « C ROLLBACK
+        « Z T
+        » P - INSERT INTO t VALUES (2)
+        » H
+        « 1
+        » [snapshot]
+        » B - -
+        » E -
+        » S
+        « 2
+        « C INSERT 0 1
+        « Z T
+        ! 3 ran
+        ? commit of 3
+        » Q COMMIT
+        ! in None
+        ! Run(Tx(3)) committed, shape 9b2eceb4, digest f53ae928, 0 rows
+        « C COMMIT
+        « Z I
+        » Q BEGIN
+        « C BEGIN
+        « Z T
+        » P - SAVEPOINT a
+        » H
+        « 1
+        » [writable]
+        » B - -
+        » E -
+        » S
+        « 2
+        « C SAVEPOINT
+        « Z T
+        ! claim of request none: Outside
+        » [read*]
+        » Q SELECT a FROM t
+        « T a
+        « D x
+        « C SELECT 1
+        « Z T
+        » Q COMMIT
+        ! in None
+        « C COMMIT
+        « Z I
+    "#]]
+    .assert_eq(&session.shown);
+}
+
 #[test]
 fn a_session_starts_between_client_and_server() {
     let mut session = Session::new(Code::Recorded, false);
