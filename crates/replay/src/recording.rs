@@ -126,6 +126,8 @@ pub struct Recording {
     looks: Looks,
     /// Statements that tried to take an advisory lock, in vain.
     refused: HashMap<Tx, Vec<u32>>,
+    /// Transactions that drew from sequences what the next one of their session showed.
+    shown_by: HashMap<Tx, Tx>,
     extras: File,
 }
 
@@ -342,6 +344,28 @@ impl Recording {
         self.refused.get(&tx).map_or(&[], Vec::as_slice)
     }
 
+    /// Which transactions drew what the next one of their session shows: an `INSERT` and `SELECT
+    /// lastval()`, each committed by itself.
+    fn find_shown(&mut self, shapes: &Shapes) {
+        let drawn = self.own.windows(2).filter(|pair| {
+            let [before, after] = [pair[0], pair[1]].map(|tx| self.transaction(tx));
+            let are_neighbours = before.session == after.session && before.request == after.request;
+            are_neighbours && before.wrote && !after.wrote && shapes.asks_last(after.shape)
+        });
+        self.shown_by = drawn.map(|pair| (pair[0], pair[1])).collect();
+    }
+
+    /// Reads back what a transaction drew, also where the next one showed it.
+    pub fn drawn(&self, tx: Tx) -> io::Result<Extras> {
+        let mut drawn = self.extras(tx)?;
+        if let Some(&shown_by) = self.shown_by.get(&tx) {
+            drawn
+                .sequence_values
+                .extend(self.extras(shown_by)?.sequence_values);
+        }
+        Ok(drawn)
+    }
+
     /// Reads a transaction's extras back.
     pub fn extras(&self, tx: Tx) -> io::Result<Extras> {
         let range = &self.transaction(tx).extras;
@@ -387,6 +411,7 @@ impl<'a> Loading<'a> {
                 errors: HashMap::new(),
                 looks: Looks::default(),
                 refused: HashMap::new(),
+                shown_by: HashMap::new(),
                 extras,
             },
             spill,
@@ -496,6 +521,7 @@ impl<'a> Loading<'a> {
         self.spill.file.flush()?;
         let mut recording = self.recording;
         recording.index_by_request();
+        recording.find_shown(shapes);
         if self.scope.changed {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();

@@ -26,6 +26,8 @@ pub struct Shapes {
     setting_up: HashSet<ShapeId>,
     /// Whether one of all their statements may change the catalog.
     pub define: bool,
+    /// They do nothing but ask what the session has drawn from a sequence last.
+    asking_last: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
     pub targets: HashMap<ShapeId, Vec<String>>,
     /// Hashes of its statements but for those that begin it.
@@ -72,6 +74,10 @@ impl Shapes {
                 .collect();
             if !unpinned.is_empty() {
                 shapes.unpinned.insert(shape.id, unpinned);
+            }
+            let asks = |one: &Statement| one.sequences.iter().any(|column| column.is_last);
+            if !statements.is_empty() && statements.iter().all(asks) {
+                shapes.asking_last.insert(shape.id);
             }
             if statements.iter().any(shows_drawn) {
                 shapes.showing_drawn.insert(shape.id);
@@ -163,6 +169,11 @@ impl Shapes {
     /// What of the shape's statements is not as recorded by itself, and why.
     pub fn unpinned(&self, shape: ShapeId) -> &[String] {
         self.unpinned.get(&shape).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the shape asks for what an earlier transaction has drawn from a sequence.
+    pub fn asks_last(&self, shape: ShapeId) -> bool {
+        self.asking_last.contains(&shape)
     }
 
     /// Whether a result of a statement of the shape may show what the database draws anew.

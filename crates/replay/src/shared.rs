@@ -2,6 +2,7 @@
 //! database.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_order::{Request, Tx};
@@ -101,7 +102,11 @@ impl Shared {
 
     /// Reads what only some transactions have. If that fails the run is over.
     pub fn extras(&self, tx: Tx) -> Result<Extras, Unreadable> {
-        self.recording.extras(tx).map_err(|error| {
+        self.readable(self.recording.extras(tx))
+    }
+
+    fn readable(&self, extras: io::Result<Extras>) -> Result<Extras, Unreadable> {
+        extras.map_err(|error| {
             self.monitor.with(|coordinator| coordinator.fail(error));
             Unreadable
         })
@@ -152,7 +157,7 @@ impl Shared {
                 ..Pins::default()
             });
         }
-        let drawn = self.extras(tx)?;
+        let drawn = self.readable(self.recording.drawn(tx))?;
         Ok(Pins {
             isolation,
             looks,
@@ -195,7 +200,7 @@ impl Shared {
                 drawn.drawn_uuids.extend(later.drawn_uuids);
             }
         } else if !redrawn {
-            drawn = self.extras(tx)?;
+            drawn = self.readable(self.recording.drawn(tx))?;
         }
         Ok(Pins {
             now: recorded.now,

@@ -28,6 +28,8 @@ pub(super) struct DrawnColumn {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DrawnFrom {
     Sequence(u32),
+    /// Another statement drew it.
+    SequenceBefore(u32),
     Uuids(DrawnAt),
 }
 
@@ -58,6 +60,9 @@ struct Layer {
     /// By sequence: its names.
     sequences: HashMap<u32, Option<Names>>,
     names: HashMap<Arc<str>, Option<u32>>,
+    /// Tables with such columns, by name. One that has another name now, or is gone, may be among
+    /// them.
+    table_names: HashMap<Arc<str>, Option<u32>>,
 }
 
 type Columns = Arc<[(i16, Source)]>;
@@ -97,6 +102,12 @@ impl SequenceColumns {
         self.settle();
     }
 
+    /// A table can be written like this: add it with and without its schema.
+    pub fn add_table_name(&mut self, name: &str, table: u32) {
+        self.recent.table_names.insert(name.into(), Some(table));
+        self.settle();
+    }
+
     /// A table is gone.
     pub fn forget_table(&mut self, table: u32) {
         self.recent.tables.insert(table, None);
@@ -128,6 +139,14 @@ impl SequenceColumns {
     pub fn by_name(&self, name: &str) -> Option<u32> {
         let recent = self.recent.names.get(name);
         *recent.or_else(|| self.settled.names.get(name))?
+    }
+
+    /// The sequence from which an insert into a table draws, if that is one.
+    pub fn of_insert(&self, table: &str) -> Option<u32> {
+        let recent = self.recent.table_names.get(table);
+        let table = (*recent.or_else(|| self.settled.table_names.get(table))?)?;
+        let mut sequences = self.of_table(table);
+        sequences.next().filter(|_| sequences.next().is_none())
     }
 
     /// The sequences from which columns of this table take their values.
@@ -163,13 +182,14 @@ impl SequenceColumns {
 
 impl Layer {
     fn len(&self) -> usize {
-        self.tables.len() + self.sequences.len() + self.names.len()
+        self.tables.len() + self.sequences.len() + self.names.len() + self.table_names.len()
     }
 
     fn take_over(&mut self, newer: Layer) {
         take_over(&mut self.tables, newer.tables);
         take_over(&mut self.sequences, newer.sequences);
         take_over(&mut self.names, newer.names);
+        take_over(&mut self.table_names, newer.table_names);
     }
 }
 

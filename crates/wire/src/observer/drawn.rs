@@ -10,7 +10,7 @@ use crate::frame::Piece;
 use crate::limits;
 use crate::message::backend;
 use crate::message::frontend::Formats;
-use crate::sql::Statement;
+use crate::sql::{SequenceColumn, Statement};
 
 impl ServerSide {
     pub(super) fn row(&mut self, piece: Piece<'_>, ordered: bool) {
@@ -45,6 +45,11 @@ impl ServerSide {
                 DrawnFrom::Sequence(sequence) => {
                     if let Some(value) = integer(value, column.format) {
                         open.sequence_value(sequence, value);
+                    }
+                }
+                DrawnFrom::SequenceBefore(sequence) => {
+                    if let Some(value) = integer(value, column.format) {
+                        open.sequence_value_before(sequence, value);
                     }
                 }
                 DrawnFrom::Uuids(place) => {
@@ -139,8 +144,7 @@ impl ServerSide {
                 Some(DrawnFrom::Uuids(DrawnAt::Call))
             } else {
                 let call = calls.next_if(|call| call.column.as_bytes() == column.name);
-                let sequence = call.and_then(|call| cx.sequences.by_name(&call.sequence));
-                sequence.map(DrawnFrom::Sequence)
+                call.and_then(|call| self.drawn_by(call, cx))
             };
             let format = formats.of(index);
             self.drawn_columns.extend(from.map(|from| DrawnColumn {
@@ -149,6 +153,22 @@ impl ServerSide {
                 format,
             }));
         }
+    }
+}
+
+impl ServerSide {
+    /// The sequence whose value a call shows.
+    fn drawn_by(&self, call: &SequenceColumn, cx: &Context<'_>) -> Option<DrawnFrom> {
+        let sequence = match (&call.sequence, &self.inserted_into) {
+            (Some(name), _) => cx.sequences.by_name(name),
+            (None, Some(table)) => cx.sequences.of_insert(table),
+            (None, None) => None,
+        };
+        let from = match call.is_last {
+            true => DrawnFrom::SequenceBefore,
+            false => DrawnFrom::Sequence,
+        };
+        sequence.map(from)
     }
 }
 

@@ -139,6 +139,7 @@ fn statement(text: &str, company: Company) -> Statement {
         empties_on_commit: false,
         locks: Box::default(),
         sequences: Box::default(),
+        inserts_into: None,
         uuids: Box::default(),
         fingerprint: Arc::new(fingerprint),
     }

@@ -64,6 +64,8 @@ pub(super) struct ServerSide {
     /// It is a try for an advisory lock, and was told that another session has it.
     pub(super) tries: bool,
     pub(super) refused: bool,
+    /// The table into which the session has inserted last.
+    pub(super) inserted_into: Option<Box<str>>,
     /// Columns of its rows that show what the server drew, in order.
     pub(super) drawn_columns: Vec<DrawnColumn>,
     /// How its rows become text, and the settings of the session that this depends on.
@@ -127,6 +129,7 @@ impl ServerSide {
             ordered: false,
             tries: false,
             refused: false,
+            inserted_into: None,
             drawn_columns: Vec::new(),
             text_form: TextForm::default(),
             settings: Settings::default(),
@@ -577,6 +580,9 @@ impl ServerSide {
             return Ok(None);
         };
         open.completed(statement, self.refused, cx);
+        if statement.inserts_into.is_some() {
+            self.inserted_into.clone_from(&statement.inserts_into);
+        }
         open.failed = false;
         if pending.sent == Sent::Query {
             self.index += 1;

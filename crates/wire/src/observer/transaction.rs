@@ -216,6 +216,21 @@ impl Open {
         }
     }
 
+    /// One that another statement drew. If that showed it, it is known.
+    pub fn sequence_value_before(&mut self, sequence: u32, value: i64) {
+        const LATELY: usize = 8;
+        let drawn = SequenceValue { sequence, value };
+        if !self
+            .sequence_values
+            .iter()
+            .rev()
+            .take(LATELY)
+            .any(|one| *one == drawn)
+        {
+            self.sequence_value(sequence, value);
+        }
+    }
+
     pub fn drawn_uuid(&mut self, place: DrawnAt, value: u128) {
         if self.drawn_uuids.len() < limits::NOTED_MAX {
             self.drawn_uuids.push(DrawnUuid { place, value });

@@ -65,6 +65,10 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
             Kind::Select => drawn::sequence_columns(&words).into(),
             _ => Box::default(),
         },
+        inserts_into: match kind {
+            Kind::Insert => drawn::inserts_into(&words),
+            _ => None,
+        },
         uuids: match kind {
             Kind::Select => drawn::uuid_columns(&words).into(),
             Kind::Insert => drawn::inserted_uuids(&words).into(),

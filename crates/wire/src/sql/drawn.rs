@@ -14,12 +14,21 @@ const DRAW_UUIDS: [&str; 6] = [
     "uuidv7",
 ];
 
-/// Items of a `SELECT` that are simply `nextval('…')`, with their names.
+/// Items of a `SELECT` that are simply `nextval('…')`, `currval('…')` or `lastval()`, with their
+/// names.
 pub fn sequence_columns(words: &Words<'_>) -> Vec<SequenceColumn> {
     let columns = items(words).filter_map(|at| {
         // nextval ( 'name' [ :: regclass ] ) [ [AS] alias ]
-        if !words.is(at, "nextval") || words.kind(at + 1) != Some(TokenKind::Open) {
-            return None;
+        let function = ["nextval", "currval", "lastval"];
+        let function = function.into_iter().find(|name| words.is(at, name))?;
+        (words.kind(at + 1) == Some(TokenKind::Open)).then_some(())?;
+        if function == "lastval" {
+            (words.kind(at + 2) == Some(TokenKind::Close)).then_some(())?;
+            return Some(SequenceColumn {
+                column: alias(words, at + 3, function)?,
+                sequence: None,
+                is_last: true,
+            });
         }
         let sequence = String::from_utf8(words.string(at + 2)?).ok()?;
         let mut end = at + 3;
@@ -28,8 +37,9 @@ pub fn sequence_columns(words: &Words<'_>) -> Vec<SequenceColumn> {
         }
         (words.kind(end) == Some(TokenKind::Close)).then_some(())?;
         Some(SequenceColumn {
-            column: alias(words, end + 1, "nextval")?,
-            sequence: sequence.into(),
+            column: alias(words, end + 1, function)?,
+            sequence: Some(sequence.into()),
+            is_last: function == "currval",
         })
     });
     columns.collect()
@@ -42,6 +52,17 @@ pub fn uuid_columns(words: &Words<'_>) -> Vec<Box<str>> {
         alias(words, at + 3, function)
     });
     columns.collect()
+}
+
+/// The table of an `INSERT`, with its schema if that is written.
+pub fn inserts_into(words: &Words<'_>) -> Option<Box<str>> {
+    let at = words.find_top("into")? + 1;
+    let name = |at| String::from_utf8_lossy(&words.name(at)).into_owned();
+    let name = match words.at(at + 1) == b"." {
+        true => format!("{}.{}", name(at), name(at + 2)),
+        false => name(at),
+    };
+    Some(name.into())
 }
 
 /// Columns that each row of `INSERT … VALUES` has from such a call.

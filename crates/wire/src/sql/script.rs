@@ -31,11 +31,13 @@ impl Script {
     pub(super) fn bytes(&self) -> usize {
         let own = |statement: &Statement| {
             let sequences = statement.sequences.iter();
-            let names = sequences.map(|column| column.column.len() + column.sequence.len());
+            let length = |name: &Option<Box<str>>| name.as_deref().map_or(0, str::len);
+            let names = sequences.map(|column| column.column.len() + length(&column.sequence));
             let uuids = statement.uuids.iter().map(|column| column.len());
             size_of_val(&*statement.locks)
                 + size_of_val(&*statement.sequences)
                 + names.sum::<usize>()
+                + length(&statement.inserts_into)
                 + size_of_val(&*statement.uuids)
                 + uuids.sum::<usize>()
                 + size_of::<Fingerprint>()

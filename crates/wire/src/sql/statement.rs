@@ -34,8 +34,10 @@ pub struct Statement {
     pub locks: Box<[u32]>,
     /// It takes an advisory lock if it can have it at once, and goes on without it otherwise.
     pub tries: bool,
-    /// Top-level result columns that are simply `nextval('…')`.
+    /// Top-level result columns that are simply `nextval('…')`, or ask for what was drawn last.
     pub sequences: Box<[SequenceColumn]>,
+    /// The table that it inserts into, as written, without quotes.
+    pub inserts_into: Option<Box<str>>,
     /// Columns that a call which draws a UUID fills: of the result, or of the rows that it inserts.
     pub uuids: Box<[Box<str>]>,
     pub fingerprint: Arc<Fingerprint>,
@@ -50,12 +52,15 @@ pub struct Fingerprint {
     pub text: String,
 }
 
-/// A result column that shows a sequence's next value.
+/// A result column that shows a value of a sequence: the next one, or the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceColumn {
     pub column: Box<str>,
-    /// As written: `order_id_seq`, `public.order_id_seq`.
-    pub sequence: Box<str>,
+    /// As written: `order_id_seq`, `public.order_id_seq`. `None`: from which the session has drawn
+    /// last.
+    pub sequence: Option<Box<str>>,
+    /// It was drawn before, by another statement.
+    pub is_last: bool,
 }
 
 /// What kind of statement it is, as far as that matters to transactions.

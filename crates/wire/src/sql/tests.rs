@@ -38,7 +38,7 @@ fn check(texts: &[&str], expected: Expect) {
                 statement
                     .sequences
                     .iter()
-                    .map(|column| format!("{}={}", column.column, column.sequence)),
+                    .map(|one| format!("{}={}", one.column, one.sequence.as_deref().unwrap())),
             );
             format!("{text}\n    {:?} {}\n", statement.kind, notes.join(", "))
         })
@@ -271,7 +271,14 @@ fn sequence_values_in_the_select_list() {
         one(text)
             .sequences
             .iter()
-            .map(|c| format!("{}={}", c.column, c.sequence))
+            .map(|c| {
+                let sequence = c.sequence.as_deref().unwrap_or("?");
+                format!(
+                    "{}{}{sequence}",
+                    c.column,
+                    if c.is_last { "<" } else { "=" }
+                )
+            })
             .collect::<Vec<_>>()
     };
     assert_eq!(columns("SELECT nextval('s')"), ["nextval=s"]);
@@ -279,8 +286,23 @@ fn sequence_values_in_the_select_list() {
         columns("select pg_catalog.nextval('public.s'::regclass) AS \"Id\", nextval('u') n FROM t"),
         ["Id=public.s", "n=u"]
     );
+    assert_eq!(
+        columns("SELECT currval('s'), LASTVAL() AS id"),
+        ["currval<s", "id<?"]
+    );
     assert!(columns("SELECT nextval('s') + 1").is_empty());
     assert!(columns("SELECT 1 WHERE nextval('s') > 1").is_empty());
+}
+
+#[test]
+fn the_table_of_an_insert() {
+    let table = |text| one(text).inserts_into.map(String::from);
+    let is = |name: &str| Some(name.to_owned());
+    assert_eq!(table("INSERT INTO Orders (a) VALUES (1)"), is("orders"));
+    assert_eq!(table("insert into s.\"T\" AS t DEFAULT VALUES"), is("s.T"));
+    let with = "WITH x AS (INSERT INTO a VALUES (1) RETURNING id) INSERT INTO b SELECT id FROM x";
+    assert_eq!(table(with), is("b"));
+    assert_eq!(table("SELECT a INTO b FROM c"), None);
 }
 
 #[test]

@@ -82,6 +82,52 @@ fn sequence_values_that_clients_see_are_told() {
     assert_eq!(unknown.len(), 1, "table t was not known");
 }
 
+/// Drawn by an `INSERT` that shows nothing.
+#[test]
+fn sequence_values_that_clients_ask_for_afterwards_are_told() {
+    databases(&["afterwards"]);
+    let ids = CLUSTER
+        .sql(
+            "afterwards",
+            "SELECT 'orders'::regclass::oid::text || ' ' || 'orders_id_seq'::regclass::oid::text",
+        )
+        .unwrap();
+    let ids: Vec<u32> = ids
+        .split_whitespace()
+        .map(|id| id.parse().unwrap())
+        .collect();
+    let mut sequences = SequenceColumns::default();
+    sequences.add_column(ids[0], 1, ids[1]);
+    sequences.add_name("orders_id_seq", ids[1]);
+    sequences.add_table_name("orders", ids[0]);
+    let relay = Relay::start(CLUSTER.port(), sequences);
+    let mut wire = Wire::connect(relay.port, "afterwards");
+    for text in [
+        "Q INSERT INTO orders (note) VALUES ('a')",
+        "Q SELECT lastval()",
+        "Q BEGIN",
+        "Q INSERT INTO orders (note) VALUES ('b')",
+        "Q SELECT currval('orders_id_seq') AS id",
+        "Q INSERT INTO orders (note) VALUES ('c') RETURNING id",
+        "Q SELECT lastval()",
+        "Q COMMIT",
+    ] {
+        wire.send(&[text]);
+        wire.until_ready(1);
+    }
+    wire.send(&["X"]);
+    drop(wire);
+    let told = relay
+        .finish()
+        .into_iter()
+        .filter_map(|event| match event.unwrap() {
+            Event::Transaction(transaction) => Some(transaction.sequence_values),
+            _ => None,
+        });
+    let values = told.map(|all| all.iter().map(|one| one.value).collect::<Vec<_>>());
+    assert_eq!(values.collect::<Vec<_>>(), [vec![], vec![1], vec![2, 3]]);
+}
+
 /// In both formats, by the default of a column and by a call; of new rows only.
 #[test]
 fn uuids_that_clients_see_are_told() {

@@ -34,6 +34,12 @@ impl Catalog {
     }
 }
 
+/// Whether the relation `c` may go by its name alone: it is visible under the role's own search
+/// path, or no other one has its name, whatever the path of a session is. One that was dropped
+/// meanwhile is not visible.
+const GOES_BY_NAME: &str = "coalesce(pg_catalog.pg_table_is_visible(c.oid), false) \
+      OR NOT EXISTS (SELECT FROM pg_catalog.pg_class o WHERE o.relname = c.relname AND o.oid <> c.oid)";
+
 /// The columns of tables `a` whose default draws a UUID, as it is or as a text.
 const FILLED_WITH_UUIDS: &str = "SELECT a.adrelid, a.adnum FROM pg_catalog.pg_attrdef a \
       JOIN pg_catalog.pg_attribute c ON c.attrelid = a.adrelid AND c.attnum = a.adnum \
@@ -69,8 +75,13 @@ pub(super) async fn all_sequences(client: &Client) -> Result<SequenceColumns, Er
             &[],
         )
         .await?;
+    let mut drawing = HashSet::new();
     for row in &columns {
         sequences.add_column(row.get(0), row.get(1), row.get::<u32>(2));
+        drawing.insert(row.get(0));
+    }
+    for (name, table) in table_names(client, drawing).await? {
+        sequences.add_table_name(&name, table);
     }
     for row in &client.query(FILLED_WITH_UUIDS, &[]).await? {
         sequences.add_column(row.get(0), row.get(1), Source::Uuids);
@@ -82,14 +93,36 @@ pub(super) async fn all_sequences(client: &Client) -> Result<SequenceColumns, Er
     Ok(sequences)
 }
 
+/// What these tables go by in statements, without quotes.
+async fn table_names(
+    client: &Client,
+    tables: impl IntoIterator<Item = u32>,
+) -> Result<Vec<(String, u32)>, Error> {
+    let tables: Vec<u32> = tables.into_iter().collect();
+    let rows = client
+        .query(
+            &format!(
+                "SELECT c.oid, c.relname::text, n.nspname::text, {GOES_BY_NAME} \
+                   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                  WHERE c.oid = ANY($1::oid[])"
+            ),
+            &[&tables],
+        )
+        .await?;
+    let mut names = Vec::new();
+    for row in &rows {
+        let (table, name, schema): (u32, String, String) = (row.get(0), row.get(1), row.get(2));
+        names.push((format!("{schema}.{name}"), table));
+        names.extend(row.get::<bool>(3).then_some((name, table)));
+    }
+    Ok(names)
+}
+
 /// The names of the sequences `c` for which this holds.
 fn named(condition: &str) -> String {
-    // What is visible under the role's own search path goes by its name alone; a schema always
-    // helps. A sequence that was dropped meanwhile is not visible.
     format!(
         "SELECT c.oid, c.relname::text, pg_catalog.quote_ident(c.relname), \
-                coalesce(pg_catalog.pg_table_is_visible(c.oid), false), \
-                n.nspname::text, pg_catalog.quote_ident(n.nspname) \
+                {GOES_BY_NAME}, n.nspname::text, pg_catalog.quote_ident(n.nspname) \
            FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
           WHERE c.relkind = 'S' AND ({condition})"
     )
@@ -158,6 +191,7 @@ pub(super) async fn routines(client: &Client) -> Result<Routines, Error> {
 pub(super) struct Found {
     /// Those of the tables that exist, with their columns that the server fills.
     pub tables: HashMap<u32, Vec<(i16, Source)>>,
+    table_names: Vec<(String, u32)>,
     /// Sequences that were known by a name that was looked for, and may be gone.
     looked_for: HashSet<u32>,
     sequences: Vec<SequenceName>,
@@ -234,6 +268,7 @@ pub(super) async fn look_up(
         .query(&named(condition), &[&names, &sequences])
         .await?;
     found.sequences = rows.iter().map(SequenceName::of).collect();
+    found.table_names = table_names(client, existing).await?;
     Ok(found)
 }
 
@@ -246,6 +281,9 @@ impl Found {
     pub fn tell(&self, known: &mut SequenceColumns) {
         for (table, columns) in &self.tables {
             known.set_table(*table, columns);
+        }
+        for (name, table) in &self.table_names {
+            known.add_table_name(name, *table);
         }
         // First all old names: one may belong to another sequence now.
         let found = self.sequences.iter().map(|sequence| sequence.oid);
