@@ -75,7 +75,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             token = transaction(lambda c: c.execute(insert, (name, expires)).fetchone()[0])
         else:
             transaction(lambda c: c.execute(insert, (token, name, expires)))
-        self.answer(200, {"until": expires.timestamp()}, token)
+        # A set goes through strings in an order that Python has drawn when it started.
+        may = list({"read", "write", "share", "delete", "invite"})
+        self.answer(200, {"until": expires.timestamp(), "may": may}, token)
 
     def do_GET(self):
         def read(c):

@@ -17,7 +17,7 @@ const CLOCK = 2 * 2 ** 32;
 // A number of a request.
 const NUMBER = 8;
 // What a request reads of the clock after so many times costs no more than without.
-const READINGS = 250;
+const READINGS = 10000;
 // Numbers of `Math.random` that are drawn at once.
 const RANDOMS = 32;
 

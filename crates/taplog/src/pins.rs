@@ -23,13 +23,16 @@ pub use place::{Place, Statements};
 
 /// Bytes of a recording's secret.
 pub const KEY: usize = 32;
-/// Readings of one request that are noted.
-pub const READINGS: usize = 2000;
+/// Readings of one request that are noted. Who hashes a password in a program looks at the clock in
+/// each of some thousand rounds.
+pub const READINGS: usize = 10_000;
 
 /// Requests at a time that are counted while recording.
 const COUNTED: usize = 1 << 16;
 /// Requests at a time that a replay can have in flight.
 const SCRIPTS: usize = 1 << 12;
+/// Readings that a replay keeps at a time, of all requests.
+const KEPT: usize = 1 << 20;
 /// Bits of a count; above them stands the request that it is of.
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
@@ -129,17 +132,53 @@ struct Script {
     behind: [AtomicU32; READS],
     /// As well: what was shown since the request wrote last.
     since: [AtomicU32; READS],
-    /// How many of the readings there are.
+    /// Where its readings begin, and how many there are.
+    first: AtomicU64,
     count: AtomicU32,
     /// The latest time that was given, and when by the monotonic clock.
     last: AtomicI64,
     last_at: AtomicI64,
     /// How far the time that was given last is from the real one; `i64::MIN`: none was given.
     ahead: AtomicI64,
-    readings: [AtomicI64; READINGS],
-    places: [AtomicU16; READINGS],
+}
+
+/// The readings of replayed requests. Places are counted without end: what was begun long ago is
+/// not kept any more.
+#[repr(C)]
+struct Kept {
+    next: AtomicU64,
+    times: [AtomicI64; KEPT],
+    places: [AtomicU16; KEPT],
     /// 1: it was given where it belongs.
-    is_given: [AtomicU8; READINGS],
+    is_given: [AtomicU8; KEPT],
+}
+
+impl Kept {
+    /// Puts the readings of a request there. Returns where they begin.
+    fn put(&self, readings: &[Reading]) -> u64 {
+        let first = self
+            .next
+            .fetch_add(readings.len() as u64, Ordering::Relaxed);
+        for (at, reading) in (first..).zip(readings) {
+            let at = at as usize % KEPT;
+            self.times[at].store(reading.time, Ordering::Relaxed);
+            self.places[at].store(reading.place.0, Ordering::Relaxed);
+            self.is_given[at].store(0, Ordering::Relaxed);
+        }
+        first
+    }
+
+    /// Whether what begins there is still kept.
+    fn has(&self, first: u64) -> bool {
+        self.next.load(Ordering::Relaxed).saturating_sub(first) <= KEPT as u64
+    }
+}
+
+/// A request, and its readings.
+#[derive(Clone, Copy)]
+struct Scripted<'a> {
+    script: &'a Script,
+    kept: &'a Kept,
 }
 
 #[repr(C)]
@@ -157,6 +196,7 @@ pub struct Pins {
     /// What a request wrote last: the lower half of its number, and a [`Place`].
     wrote: [AtomicU64; COUNTED],
     scripts: [Script; SCRIPTS],
+    kept: Kept,
 }
 
 /// What is read. Programs ask for one of the two kinds of wall clock, and the libraries that they
@@ -283,16 +323,13 @@ impl Pins {
         for behind in &script.behind {
             behind.store(0, Ordering::Relaxed);
         }
-        let count = recorded.readings.len().min(READINGS);
-        script.count.store(count as u32, Ordering::Relaxed);
+        let readings = &recorded.readings[..recorded.readings.len().min(READINGS)];
+        let first = self.kept.put(readings);
+        script.first.store(first, Ordering::Relaxed);
+        script.count.store(readings.len() as u32, Ordering::Relaxed);
         script.last.store(recorded.arrived, Ordering::Relaxed);
         script.last_at.store(now, Ordering::Relaxed);
         script.ahead.store(i64::MIN, Ordering::Relaxed);
-        for (at, reading) in recorded.readings.iter().take(count).enumerate() {
-            script.readings[at].store(reading.time, Ordering::Relaxed);
-            script.places[at].store(reading.place.0, Ordering::Relaxed);
-            script.is_given[at].store(0, Ordering::Relaxed);
-        }
         script.request.store(recorded.request, Ordering::Release);
         self.writes(recorded.request, Place::BEGINNING);
     }
@@ -311,6 +348,11 @@ impl Pins {
     fn pinned(&self, request: u64) -> Option<&Script> {
         self.script_of(request)
             .filter(|script| script.key.get().is_some() || script.count.load(Ordering::Relaxed) > 0)
+    }
+
+    fn scripted<'a>(&'a self, script: &'a Script) -> Scripted<'a> {
+        let kept = &self.kept;
+        Scripted { script, kept }
     }
 
     /// Where the next draw of a replayed request comes from; `None`: from the kernel.
@@ -332,9 +374,10 @@ impl Pins {
     /// given again at its own place, if that comes.
     pub fn read_again(&self, request: u64, reads: Reads, real: i64, now: i64) -> Option<i64> {
         let script = self.pinned(request)?;
+        let scripted = self.scripted(script);
         let (place, mut at) = (self.place(request), script.at(reads));
-        let own = script.give(reads, place, &mut at);
-        let reading = own.or_else(|| script.lend(reads, place, &mut at));
+        let own = scripted.give(reads, place, &mut at);
+        let reading = own.or_else(|| scripted.lend(reads, place, &mut at));
         script.set_at(reads, at);
         Some(self.shown(script, reads, reading, real, now))
     }
@@ -350,9 +393,10 @@ impl Pins {
         now: i64,
     ) -> Option<i64> {
         let script = self.pinned(request)?;
+        let scripted = self.scripted(script);
         let at = &mut apart.at[reads as usize];
-        let own = script.give(reads, apart.place, at);
-        let reading = own.or_else(|| script.lend(reads, apart.place, at));
+        let own = scripted.give(reads, apart.place, at);
+        let reading = own.or_else(|| scripted.lend(reads, apart.place, at));
         Some(self.shown(script, reads, reading, real, now))
     }
 
@@ -430,7 +474,9 @@ impl Script {
         self.behind[reads as usize].store(at.behind, Ordering::Relaxed);
         self.since[reads as usize].store(at.since, Ordering::Relaxed);
     }
+}
 
+impl Scripted<'_> {
     /// The readings of a kind from one on, and where they are, of whose work the place is: the request's, or
     /// some that is done apart from it.
     fn readings(
@@ -439,22 +485,40 @@ impl Script {
         place: Place,
         from: usize,
     ) -> impl Iterator<Item = (usize, i64)> + '_ {
-        let count = self.count.load(Ordering::Relaxed) as usize;
-        let readings = self.readings.iter().enumerate().take(count).skip(from);
-        let readings = readings.map(|(at, reading)| (at, reading.load(Ordering::Relaxed)));
+        let first = self.script.first.load(Ordering::Relaxed);
+        let count = match self.kept.has(first) {
+            true => self.script.count.load(Ordering::Relaxed) as usize,
+            false => 0,
+        };
+        let readings = (from..count).map(move |at| {
+            (
+                at,
+                self.kept.times[self.kept_at(at)].load(Ordering::Relaxed),
+            )
+        });
         let alike = move |&(at, reading): &(usize, i64)| {
-            let other = Place(self.places[at].load(Ordering::Relaxed));
-            Reads::of(reading) == reads && other.work() == place.work()
+            Reads::of(reading) == reads && self.place(at).work() == place.work()
         };
         readings.filter(alike)
     }
 
+    /// Where the reading with this number is kept.
+    fn kept_at(&self, at: usize) -> usize {
+        let first = self.script.first.load(Ordering::Relaxed);
+        first.wrapping_add(at as u64) as usize % KEPT
+    }
+
+    fn place(&self, at: usize) -> Place {
+        Place(self.kept.places[self.kept_at(at)].load(Ordering::Relaxed))
+    }
+
+    fn is_given(&self, at: usize) -> bool {
+        self.kept.is_given[self.kept_at(at)].load(Ordering::Relaxed) != 0
+    }
+
     /// One of this place.
     fn give(&self, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
-        let is_there = |at: usize| {
-            let is_given = self.is_given[at].load(Ordering::Relaxed) != 0;
-            !is_given && self.places[at].load(Ordering::Relaxed) == place.0
-        };
+        let is_there = |at: usize| !self.is_given(at) && self.place(at) == place;
         let behind = walk.behind as usize;
         let found = match walk.since {
             NOTHING => self.readings(reads, place, 0).find(|one| is_there(one.0)),
@@ -466,16 +530,15 @@ impl Script {
         };
         walk.since = found.map_or(LENT, |_| ITS_OWN);
         let (at, reading) = found?;
-        self.is_given[at].store(1, Ordering::Relaxed);
+        self.kept.is_given[self.kept_at(at)].store(1, Ordering::Relaxed);
         walk.behind = at as u32 + 1;
         Some(reading)
     }
 
     /// The next one that was not given.
     fn lend(&self, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
-        let is_left = |at: usize| self.is_given[at].load(Ordering::Relaxed) == 0;
         let mut readings = self.readings(reads, place, walk.behind as usize);
-        let (at, reading) = readings.find(|&(at, _)| is_left(at))?;
+        let (at, reading) = readings.find(|&(at, _)| !self.is_given(at))?;
         walk.behind = at as u32 + 1;
         Some(reading)
     }

@@ -6,31 +6,39 @@ use hindcast_taplog::pins::{READINGS, Reading};
 
 /// By request, in the order in which they were made.
 #[derive(Debug, Default)]
-pub(super) struct Readings(BTreeMap<u64, Vec<Option<Reading>>>);
+pub(super) struct Readings {
+    of: BTreeMap<u64, Vec<Option<Reading>>>,
+    /// How many there are, of all requests.
+    count: usize,
+}
 
 impl Readings {
     /// Requests of which readings are kept. What is read after the answer is told, too, and is not
     /// asked for any more; of those that wait, the oldest goes.
     const REQUESTS_MAX: usize = 1 << 13;
+    const READINGS_MAX: usize = 1 << 20;
 
     pub fn told(&mut self, request: u64, n: u16, reading: Reading) {
         let n = usize::from(n);
         if n >= READINGS {
             return;
         }
-        let own = self.0.entry(request).or_default();
+        let own = self.of.entry(request).or_default();
         if own.len() <= n {
+            self.count += n + 1 - own.len();
             own.resize(n + 1, None);
         }
         own[n] = Some(reading);
-        if self.0.len() > Self::REQUESTS_MAX {
-            self.0.pop_first();
+        while self.of.len() > Self::REQUESTS_MAX || self.count > Self::READINGS_MAX {
+            let oldest = self.of.pop_first();
+            self.count -= oldest.map_or(0, |(_, own)| own.len());
         }
     }
 
     /// As many as there are without one missing.
     pub fn take(&mut self, request: u64) -> Vec<Reading> {
-        let own = self.0.remove(&request).unwrap_or_default();
+        let own = self.of.remove(&request).unwrap_or_default();
+        self.count -= own.len();
         own.into_iter().map_while(|reading| reading).collect()
     }
 }
@@ -61,6 +69,19 @@ mod tests {
         assert_eq!(readings.take(1), [10, 11].map(reading));
         assert_eq!(readings.take(2), [20].map(reading));
         assert_eq!(readings.take(2), []);
+    }
+
+    #[test]
+    fn only_so_many_readings_are_kept() {
+        let mut readings = Readings::default();
+        let each = READINGS as u64;
+        let requests = Readings::READINGS_MAX as u64 / each + 1;
+        for request in 1..=requests {
+            (0..each).for_each(|n| readings.told(request, n as u16, reading(1)));
+        }
+        assert_eq!(readings.take(1), []);
+        assert_eq!(readings.take(requests).len(), READINGS);
+        assert_eq!(readings.count, (requests as usize - 2) * READINGS);
     }
 
     #[test]

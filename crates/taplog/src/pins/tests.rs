@@ -413,3 +413,28 @@ fn times_of_a_processor_have_an_order_of_their_own_and_move_no_clock() {
         Some(readings(times).to_vec())
     );
 }
+
+#[test]
+fn readings_are_kept_until_many_more_came() {
+    let pins = pins();
+    let many = vec![readings([7 * SECOND])[0]; READINGS];
+    let begin = |request, readings: &[Reading]| {
+        let recorded = Recorded {
+            request,
+            recorded_as: request,
+            key: None,
+            arrived: 9 * SECOND,
+            readings,
+        };
+        pins.begin(&recorded, 0);
+    };
+    let read = |request| pins.read_again(request, Reads::Second, 0, 0);
+    begin(1, &readings([SECOND, 2 * SECOND]));
+    let rounds = (KEPT / READINGS) as u64;
+    (2..2 + rounds).for_each(|request| begin(request, &many));
+    assert_eq!(read(1), Some(SECOND));
+    begin(2 + rounds, &many);
+    // What is not kept any more is as what was never recorded.
+    assert_eq!(read(1), Some(9 * SECOND));
+    assert_eq!(read(2 + rounds), Some(7 * SECOND));
+}

@@ -50,7 +50,12 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
             Some(service::preload()?)
         }
     };
+    let seeds = match args.no_pins {
+        true => Vec::new(),
+        false => service::seeds(),
+    };
     let mut options = options(&args)?;
+    options.launch = service::launch(&args.command, &seeds);
     let mut means = Means::default();
     if let Some(preload) = &preload {
         means.shims = preload.runtimes();
@@ -86,7 +91,7 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     let tap = recording.started().tap.as_ref();
     let mut service = match tap
         .zip(preload)
-        .map(|(tap, preload)| Service::start(&args.command, tap, preload))
+        .map(|(tap, preload)| Service::start(&args.command, tap, &seeds, preload))
         .transpose()
     {
         Ok(service) => service,
@@ -205,7 +210,6 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         .map_err(|error| wrong("--postgres", &error))?;
     let front = proxies(args)?.unwrap_or(Front::Inside(Transactions::Gateway));
     let mut options = RecordOptions::new(front, postgres, args.trace.trace.clone());
-    options.launch = service::launch(&args.command);
     options.writer = WriterOptions {
         flush_interval: args.flush_interval,
         durable: args.durable,

@@ -1,6 +1,7 @@
 //! The service that `record -- COMMAND` starts.
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -57,11 +58,17 @@ pub fn preload() -> Result<Preload, CliError> {
 }
 
 impl Service {
-    pub fn start(command: &[OsString], tap: &Variable, preload: Preload) -> Result<Self, CliError> {
+    pub fn start(
+        command: &[OsString],
+        tap: &Variable,
+        seeds: &[(&str, String)],
+        preload: Preload,
+    ) -> Result<Self, CliError> {
         let mut starting = Command::new(&command[0]);
         starting.args(&command[1..]);
         starting.envs(preload.environment(|name| std::env::var_os(name)));
         starting.env(tap.0, &tap.1);
+        starting.envs(seeds.iter().map(|(name, value)| (name, value)));
         for name in OURS {
             starting.env_remove(name);
         }
@@ -95,11 +102,28 @@ impl Service {
     }
 }
 
+/// Variables by which runtimes that draw a seed when they start, for the order in which they go
+/// through sets and tables of hashes, use one that a replay has, too; but for those that the user
+/// has set. Each recording has others.
+pub fn seeds() -> Vec<(&'static str, String)> {
+    let drawn = RandomState::new().build_hasher().finish();
+    let seeds = [
+        ("PYTHONHASHSEED", (drawn as u32).to_string()),
+        ("PERL_HASH_SEED", format!("{drawn:#018x}")),
+    ];
+    let is_free = |name: &str| std::env::var_os(name).is_none();
+    seeds
+        .into_iter()
+        .filter(|(name, _)| is_free(name))
+        .collect()
+}
+
 /// What a replay needs to start it again.
-pub fn launch(command: &[OsString]) -> Launch {
+pub fn launch(command: &[OsString], seeds: &[(&str, String)]) -> Launch {
     if command.is_empty() {
         return Launch::default();
     }
+    let seeds = seeds.iter().map(|(name, value)| format!("{name}={value}"));
     let text = |text: &OsString| text.to_string_lossy().into_owned();
     let folder = std::env::current_dir().unwrap_or_default();
     let kept = |(name, value): (OsString, OsString)| {
@@ -113,7 +137,11 @@ pub fn launch(command: &[OsString]) -> Launch {
     Launch {
         command: command.iter().map(text).collect(),
         directory: folder.to_string_lossy().into_owned(),
-        environment: std::env::vars_os().filter(theirs).map(kept).collect(),
+        environment: std::env::vars_os()
+            .filter(theirs)
+            .map(kept)
+            .chain(seeds)
+            .collect(),
     }
 }
 
