@@ -40,6 +40,7 @@ pub mod faithful;
 mod ghosts;
 pub mod hold;
 mod host;
+pub mod inserts;
 pub mod inside;
 pub mod learned;
 pub mod looks;

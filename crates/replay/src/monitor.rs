@@ -70,7 +70,7 @@ impl Monitor {
         answer
     }
 
-    /// Resolves when the step is permitted.
+    /// Resolves when the step is permitted, or is not waited for any longer.
     pub fn permission(&self, ask: Ask) -> impl Future<Output = ()> + Send + 'static {
         let mut state = self.state();
         let waiting = if state.open || state.coordinator.may(ask) {
@@ -81,8 +81,11 @@ impl Monitor {
             Some(receiver)
         };
         async move {
-            if let Some(receiver) = waiting {
-                // The sender is dropped only with the monitor, when nothing is left that waits.
+            let Some(receiver) = waiting else { return };
+            // The sender is dropped only with the monitor, when nothing is left that waits.
+            if let Ask::Insert(..) = ask {
+                let _ = tokio::time::timeout(Ask::INSERT_PATIENCE, receiver).await;
+            } else {
                 let _ = receiver.await;
             }
         }

@@ -25,6 +25,7 @@ use hindcast_wire::message::backend;
 use hindcast_wire::sql::{ADVISORY, ADVISORY_REFUSED};
 use serde::{Deserialize, Serialize};
 
+use crate::inserts::{self, Insert};
 use crate::looks::{self, Looks, Seen, Sights};
 use crate::plan::Plan;
 use crate::shapes::Shapes;
@@ -128,6 +129,8 @@ pub struct Recording {
     refused: HashMap<Tx, Vec<u32>>,
     /// Transactions that drew from sequences what the next one of their session showed.
     shown_by: HashMap<Tx, Tx>,
+    /// Of a faithful replay: who inserted in the order of a sequence, by transaction.
+    inserts: Vec<Insert>,
     extras: File,
 }
 
@@ -355,6 +358,30 @@ impl Recording {
         self.shown_by = drawn.map(|pair| (pair[0], pair[1])).collect();
     }
 
+    fn find_inserts(&mut self, drawn: &HashMap<Tx, Vec<SequenceValue>>, shapes: &Shapes) {
+        for tx in (0..self.transactions.len() as u32).map(Tx) {
+            let shown_by = self.shown_by.get(&tx).unwrap_or(&tx);
+            let inserting = shapes.inserting(self.transaction(tx).shape);
+            if let Some(drawn) = drawn.get(&tx).or_else(|| drawn.get(shown_by)) {
+                self.inserts.extend(inserts::of(tx, inserting, drawn));
+            }
+        }
+    }
+
+    /// Who inserted in the order of a sequence.
+    pub fn inserts(&self) -> &[Insert] {
+        &self.inserts
+    }
+
+    /// The statements of a transaction that did.
+    pub fn inserting(&self, tx: Tx) -> Vec<u32> {
+        let from = self.inserts.partition_point(|insert| insert.tx < tx);
+        let own = self.inserts[from..]
+            .iter()
+            .take_while(|insert| insert.tx == tx);
+        own.map(|insert| insert.statement).collect()
+    }
+
     /// Reads back what a transaction drew, also where the next one showed it.
     pub fn drawn(&self, tx: Tx) -> io::Result<Extras> {
         let mut drawn = self.extras(tx)?;
@@ -390,6 +417,8 @@ struct Loading<'a> {
     committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
     locks: Vec<LockStep>,
+    /// What committed transactions showed of sequences.
+    drawn: HashMap<Tx, Vec<SequenceValue>>,
     /// Of changed code: snapshots of what aborted. They count unless it was tried again.
     aborted: Vec<(Tx, Snapshot)>,
 }
@@ -412,6 +441,7 @@ impl<'a> Loading<'a> {
                 looks: Looks::default(),
                 refused: HashMap::new(),
                 shown_by: HashMap::new(),
+                inserts: Vec::new(),
                 extras,
             },
             spill,
@@ -420,6 +450,7 @@ impl<'a> Loading<'a> {
             committed: Vec::new(),
             writers: Vec::new(),
             locks: Vec::new(),
+            drawn: HashMap::new(),
             aborted: Vec::new(),
         })
     }
@@ -445,6 +476,9 @@ impl<'a> Loading<'a> {
         if self.scope.changed && fate == Fate::Aborted {
             let error = recorded.server_bytes.as_deref().and_then(first_error);
             self.recording.errors.extend(error.map(|error| (tx, error)));
+        }
+        if !recorded.sequence_values.is_empty() && fate == Fate::Committed {
+            self.drawn.insert(tx, recorded.sequence_values.clone());
         }
         let has_snapshot = recorded.snapshot.is_some();
         let wrote = recorded.xid.is_some();
@@ -522,6 +556,9 @@ impl<'a> Loading<'a> {
         let mut recording = self.recording;
         recording.index_by_request();
         recording.find_shown(shapes);
+        if !self.scope.changed {
+            recording.find_inserts(&self.drawn, shapes);
+        }
         if self.scope.changed {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();

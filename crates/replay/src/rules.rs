@@ -7,6 +7,7 @@ use hindcast_order::levels::Step;
 use hindcast_order::retroaction::{self, Retroaction};
 use hindcast_order::{Progress, Schedule, Tx};
 
+use crate::inserts::Inserts;
 use crate::recording::Recording;
 use crate::transaction::Ask;
 
@@ -22,6 +23,7 @@ pub struct Recorded {
     schedule: Schedule,
     /// Set in sequential mode: the one order in which steps are taken.
     sequence: Option<Sequence>,
+    inserts: Inserts,
 }
 
 #[derive(Debug)]
@@ -36,7 +38,7 @@ struct Sequence {
 /// As long as this has not changed, no answer of [`Rules::may`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frontier {
-    Recorded(Progress, usize),
+    Recorded(Progress, usize, u64),
     Changed(retroaction::Progress),
 }
 
@@ -62,7 +64,11 @@ impl Rules {
             next: 0,
             ran_early: HashSet::new(),
         });
-        Self::Recorded(Box::new(Recorded { schedule, sequence }))
+        Self::Recorded(Box::new(Recorded {
+            schedule,
+            sequence,
+            inserts: Inserts::new(recording.inserts()),
+        }))
     }
 
     pub fn schedule(&self) -> &Schedule {
@@ -87,7 +93,7 @@ impl Rules {
                 Ask::Act(tx) => retroaction.may_act(tx),
                 Ask::Commit(tx) => retroaction.may_commit(tx),
                 Ask::Look(tx, _) => retroaction.may_look(tx, recording.scheduled(ask)),
-                Ask::Lock(..) => true,
+                Ask::Lock(..) | Ask::Insert(..) => true,
                 Ask::Stop(_) => false,
             },
         }
@@ -100,7 +106,8 @@ impl Rules {
                     .sequence
                     .as_ref()
                     .map_or(0, |sequence| sequence.next);
-                Frontier::Recorded(recorded.schedule.progress(), next)
+                let inserts = recorded.inserts.count();
+                Frontier::Recorded(recorded.schedule.progress(), next, inserts)
             }
             Self::Changed(retroaction) => Frontier::Changed(retroaction.progress()),
         }
@@ -156,6 +163,7 @@ impl Rules {
             Self::Recorded(recorded) => {
                 let before = recorded.schedule.progress().lock_steps;
                 recorded.schedule.locked(tx, statement);
+                recorded.inserts.done(tx, statement);
                 recorded.schedule.progress().lock_steps - before
             }
             Self::Changed(_) => 0,
@@ -217,6 +225,10 @@ impl Recorded {
                 self.schedule.is_abandoned(look) || self.schedule.may_take_snapshot(look)
             }
             Ask::Lock(tx, statement) => self.schedule.may_lock(tx, statement),
+            Ask::Insert(tx, statement) => {
+                let is_over = |tx| self.schedule.is_abandoned(tx) || self.schedule.has_ended(tx);
+                self.sequence.is_some() || self.inserts.may(tx, statement, is_over)
+            }
             Ask::Commit(tx) => self.schedule.may_commit(tx),
             Ask::Act(_) => true,
             Ask::Stop(_) => false,
@@ -231,7 +243,14 @@ impl Recorded {
                     (Ask::Snapshot(tx), _) => !recording.transaction(tx).has_snapshot,
                     (Ask::Commit(tx), Some(Step::Commit(next))) => tx == *next || !is_writer(tx),
                     (Ask::Commit(tx), _) => !is_writer(tx),
-                    (Ask::Look(..) | Ask::Lock(..) | Ask::Act(_) | Ask::Stop(_), _) => true,
+                    (
+                        Ask::Look(..)
+                        | Ask::Lock(..)
+                        | Ask::Insert(..)
+                        | Ask::Act(_)
+                        | Ask::Stop(_),
+                        _,
+                    ) => true,
                 }
             })
     }

@@ -26,6 +26,8 @@ pub struct Shapes {
     setting_up: HashSet<ShapeId>,
     /// Whether one of all their statements may change the catalog.
     pub define: bool,
+    /// The indices of its statements that insert.
+    inserting: HashMap<ShapeId, Vec<u32>>,
     /// They do nothing but ask what the session has drawn from a sequence last.
     asking_last: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
@@ -74,6 +76,13 @@ impl Shapes {
                 .collect();
             if !unpinned.is_empty() {
                 shapes.unpinned.insert(shape.id, unpinned);
+            }
+            let inserts = (0..)
+                .zip(&statements)
+                .filter(|one| one.1.inserts_into.is_some());
+            let inserts: Vec<u32> = inserts.map(|(at, _)| at).collect();
+            if !inserts.is_empty() {
+                shapes.inserting.insert(shape.id, inserts);
             }
             let asks = |one: &Statement| one.sequences.iter().any(|column| column.is_last);
             if !statements.is_empty() && statements.iter().all(asks) {
@@ -169,6 +178,11 @@ impl Shapes {
     /// What of the shape's statements is not as recorded by itself, and why.
     pub fn unpinned(&self, shape: ShapeId) -> &[String] {
         self.unpinned.get(&shape).map_or(&[], Vec::as_slice)
+    }
+
+    /// The indices of the shape's statements that insert.
+    pub fn inserting(&self, shape: ShapeId) -> &[u32] {
+        self.inserting.get(&shape).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the shape asks for what an earlier transaction has drawn from a sequence.

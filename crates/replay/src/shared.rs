@@ -163,6 +163,7 @@ impl Shared {
             looks,
             statements,
             refused,
+            inserts: self.recording.inserting(tx),
             now: recorded.now,
             sequence_values: drawn.sequence_values,
             drawn_uuids: drawn.drawn_uuids,

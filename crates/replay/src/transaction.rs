@@ -1,6 +1,8 @@
 //! A transaction under replay, as its session and the coordinator speak of it: what it asks, which
 //! recorded one it stands for, how it ended.
 
+use std::time::Duration;
+
 use hindcast_order::Tx;
 use hindcast_trace::{Digest, ShapeId};
 use hindcast_wire::message::backend::Fields;
@@ -16,6 +18,10 @@ pub enum Ask {
     Look(Tx, u32),
     /// The statement with this index within its transaction.
     Lock(Tx, u32),
+    /// The statement with this index within its transaction inserts a row; see
+    /// [`inserts`](crate::inserts). Nobody waits for this for longer than
+    /// [`Ask::INSERT_PATIENCE`].
+    Insert(Tx, u32),
     /// To write or lock, for a transaction of changed code that aborted originally.
     Act(Tx),
     Commit(Tx),
@@ -32,11 +38,15 @@ pub struct Looking {
 }
 
 impl Ask {
+    /// Whoever is to insert first may wait for a row of another transaction, or may not come.
+    pub const INSERT_PATIENCE: Duration = Duration::from_millis(50);
+
     pub fn tx(self) -> Tx {
         match self {
             Self::Snapshot(tx)
             | Self::Look(tx, _)
             | Self::Lock(tx, _)
+            | Self::Insert(tx, _)
             | Self::Act(tx)
             | Self::Commit(tx)
             | Self::Stop(tx) => tx,

@@ -408,6 +408,10 @@ impl Holder {
                 open.acts_late = false;
                 steps.push(Step::Hold(Ask::Act(tx)));
             }
+            Claim::Run(tx) if open.inserts.contains(&index) => {
+                open.note_lock(index);
+                steps.push(Step::Hold(Ask::Insert(tx, index)));
+            }
             Claim::Run(tx)
                 if !changed
                     && statement.locks.contains(&sql::ADVISORY)

@@ -136,7 +136,7 @@ impl Holder {
                 open.takes_snapshot_after(before_snapshot(statements));
             }
             open.looks(pins.looks.unwrap_or_default(), pins.statements);
-            open.refused = pins.refused;
+            (open.refused, open.inserts) = (pins.refused, pins.inserts);
             if !pins.reads_only {
                 // Behind a savepoint it is too late for either.
                 if !open.nested {
@@ -152,11 +152,11 @@ impl Holder {
         }
         if alone || pins.reads_only {
             let open = self.transaction.insert(Open::claimed(Kind::Direct, claim));
-            open.refused = pins.refused;
+            (open.refused, open.inserts) = (pins.refused, pins.inserts);
             return Ok(None);
         }
         let open = self.transaction.insert(Open::claimed(Kind::Wrapped, claim));
-        open.refused = pins.refused;
+        (open.refused, open.inserts) = (pins.refused, pins.inserts);
         if let Some(looks) = pins.looks {
             open.takes_snapshot_after(before_snapshot(statements));
             open.looks(looks, pins.statements);

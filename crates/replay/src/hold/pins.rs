@@ -23,6 +23,8 @@ pub struct Pins {
     pub looks: Option<Vec<Stretch>>,
     /// Its statements that are to try for an advisory lock in vain.
     pub refused: Vec<u32>,
+    /// Its statements that insert in the order of a sequence.
+    pub inserts: Vec<u32>,
     /// The hashes of its statements. Empty where they are certainly those that come.
     pub statements: Vec<u64>,
 }

@@ -87,6 +87,8 @@ pub(super) struct Open {
     looked: usize,
     /// Its statements that try for an advisory lock in vain.
     pub refused: Vec<u32>,
+    /// Its statements that insert in the order of a sequence.
+    pub inserts: Vec<u32>,
     /// A savepoint was set before its snapshot was taken, and so before anything was pinned.
     pub nested: bool,
     /// What was pinned behind that savepoint was rolled back.
@@ -146,6 +148,7 @@ impl Open {
             asked: 0,
             looked: 0,
             refused: Vec::new(),
+            inserts: Vec::new(),
             nested: false,
             unpinned: false,
             sent: 0,

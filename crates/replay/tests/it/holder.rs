@@ -346,6 +346,7 @@ fn show_ask(ask: Ask) -> String {
         Ask::Snapshot(tx) => format!("snapshot of {}", tx.0),
         Ask::Look(tx, nth) => format!("look {nth} of {}", tx.0),
         Ask::Lock(tx, statement) => format!("lock of {} by statement {statement}", tx.0),
+        Ask::Insert(tx, statement) => format!("insert of {} by statement {statement}", tx.0),
         Ask::Act(tx) => format!("act of {}", tx.0),
         Ask::Commit(tx) => format!("commit of {}", tx.0),
         Ask::Stop(tx) => format!("stop of {}", tx.0),
@@ -358,6 +359,7 @@ fn pins(words: &str) -> Pins {
         match word.split_once('=').unwrap_or((word, "")) {
             ("reads-only", _) => pins.reads_only = true,
             ("acts-late", _) => pins.acts_late = true,
+            ("inserts", statement) => pins.inserts.push(statement.parse().expect("a number")),
             ("refused", statement) => pins.refused.push(statement.parse().expect("a number")),
             ("looks", "") => pins.looks = Some(Vec::new()),
             ("looks", stretches) => {

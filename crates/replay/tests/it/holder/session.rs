@@ -379,6 +379,64 @@ fn a_try_for_a_lock_that_was_in_vain_is_so_again() {
     );
 }
 
+#[test]
+fn an_insert_waits_for_those_that_drew_before_it() {
+    check(
+        "@ pins inserts=0
+         > Q INSERT INTO t (a) VALUES (1) RETURNING id
+         @ pins inserts=1
+         > Q BEGIN
+         > P - INSERT INTO t (a) VALUES (2)
+         > B - -
+         > E -
+         > S
+         > Q COMMIT",
+        expect![[r#"
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
+            ? insert of 3 by statement 0
+            » Q INSERT INTO t (a) VALUES (1) RETURNING id
+            ! 3 took its snapshot
+            ! 3 locked by statement 0
+            ! 3 ran
+            « C INSERT 0 1
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 28066826, digest 31fb68fc, 0 rows
+            « Z I
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [write*]
+            » [snapshot]
+            » P - INSERT INTO t (a) VALUES (2)
+            » B - -
+            » H
+            ! 3 took its snapshot
+            « 1
+            « 2
+            ? insert of 3 by statement 1
+            » E -
+            » S
+            ! 3 locked by statement 1
+            « C INSERT 0 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 95856571, digest ec6f0ca6, 0 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
+
 /// Behind a savepoint a transaction cannot become one that may write, and what is set is rolled
 /// back with it.
 #[test]

@@ -286,12 +286,12 @@ fn an_error_that_was_rolled_back_to_a_savepoint_is_forgotten() {
             » Q BEGIN
             « C BEGIN
             « Z T
+            » [writable*]
             » Q SAVEPOINT a
             « C SAVEPOINT
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » [write*]
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
             ! 3 took its snapshot

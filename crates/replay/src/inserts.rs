@@ -1,0 +1,168 @@
+//! In which order rows were inserted whose keys a sequence numbers.
+//!
+//! Where a result has no order that is complete, rows come as they lie in the table: in the order in
+//! which they were inserted, which no snapshot tells. A sequence does: who drew the smaller value
+//! inserted first.
+//!
+//! ```text
+//!   sequence   value ─▶
+//!   note_id    │ 7: #4 stmt 2 │ 8: #9 stmt 1 │ 9: #7 stmt 3 │
+//!                   inserted        ▲ waits for those before it, for a while
+//! ```
+//!
+//! The order is wished for and not required: what waits for a row of another transaction may insert
+//! later than it drew. So nobody waits for long, and a replay cannot stand still by this.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use hindcast_order::Tx;
+use hindcast_trace::SequenceValue;
+
+/// A statement that inserted a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Insert {
+    pub tx: Tx,
+    /// Its index in the transaction.
+    pub statement: u32,
+    /// What it drew. The first, if there are several.
+    pub drawn: SequenceValue,
+}
+
+/// The inserts of a transaction, of which it is known what was drawn, and which of its statements
+/// insert.
+pub fn of(tx: Tx, inserting: &[u32], drawn: &[SequenceValue]) -> Vec<Insert> {
+    let insert = |(&statement, drawn): (&u32, SequenceValue)| Insert {
+        tx,
+        statement,
+        drawn,
+    };
+    match inserting {
+        [_] => {
+            let first = drawn.iter().min_by_key(|one| one.value).copied();
+            inserting.iter().zip(first).map(insert).collect()
+        }
+        all if all.len() == drawn.len() => {
+            let drawn = drawn.iter().copied();
+            inserting.iter().zip(drawn).map(insert).collect()
+        }
+        // Which of them drew what is not known.
+        _ => Vec::new(),
+    }
+}
+
+/// How far a replay has come with them.
+#[derive(Debug, Default)]
+pub struct Inserts {
+    /// By sequence, in the order of values.
+    queues: Vec<Vec<Insert>>,
+    /// By queue: those before this place are done.
+    heads: Vec<usize>,
+    /// Where an insert stands.
+    places: HashMap<(Tx, u32), (usize, usize)>,
+    done: HashSet<(Tx, u32)>,
+    count: u64,
+}
+
+impl Inserts {
+    pub fn new(inserts: &[Insert]) -> Self {
+        let mut by_sequence: BTreeMap<u32, Vec<Insert>> = BTreeMap::new();
+        for insert in inserts {
+            let queue = by_sequence.entry(insert.drawn.sequence).or_default();
+            queue.push(*insert);
+        }
+        let mut new = Self::default();
+        for mut queue in by_sequence.into_values() {
+            queue.sort_by_key(|insert| insert.drawn.value);
+            let number = new.queues.len();
+            let places = queue.iter().enumerate();
+            let places = places.map(|(at, one)| ((one.tx, one.statement), (number, at)));
+            new.places.extend(places);
+            new.queues.push(queue);
+            new.heads.push(0);
+        }
+        new
+    }
+
+    /// Only grows.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether all that inserted earlier have, or never will: they are `over`.
+    pub fn may(&self, tx: Tx, statement: u32, over: impl Fn(Tx) -> bool) -> bool {
+        let Some(&(queue, place)) = self.places.get(&(tx, statement)) else {
+            return true;
+        };
+        let before = self.queues[queue][self.heads[queue].min(place)..place].iter();
+        let mut before = before.filter(|one| one.tx != tx && !self.is_done(one));
+        before.all(|one| over(one.tx))
+    }
+
+    /// The statement has inserted.
+    pub fn done(&mut self, tx: Tx, statement: u32) {
+        let Some(&(queue, _)) = self.places.get(&(tx, statement)) else {
+            return;
+        };
+        self.count += u64::from(self.done.insert((tx, statement)));
+        let rest = &self.queues[queue][self.heads[queue]..];
+        self.heads[queue] += rest.iter().take_while(|one| self.is_done(one)).count();
+    }
+
+    fn is_done(&self, insert: &Insert) -> bool {
+        self.done.contains(&(insert.tx, insert.statement))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: fn(Tx) -> bool = |_| false;
+
+    fn value(sequence: u32, value: i64) -> SequenceValue {
+        SequenceValue { sequence, value }
+    }
+
+    fn insert(tx: u32, statement: u32, drawn: SequenceValue) -> Insert {
+        Insert {
+            tx: Tx(tx),
+            statement,
+            drawn,
+        }
+    }
+
+    #[test]
+    fn who_drew_what_is_known_of_one_insert_or_of_as_many_as_there_are_values() {
+        let [a, b] = [value(5, 7), value(5, 8)];
+        assert_eq!(of(Tx(1), &[2], &[b, a]), [insert(1, 2, a)]);
+        assert_eq!(
+            of(Tx(1), &[2, 4], &[a, b]),
+            [insert(1, 2, a), insert(1, 4, b)]
+        );
+        assert_eq!(of(Tx(1), &[2, 4], &[a]), []);
+        assert_eq!(of(Tx(1), &[2], &[]), []);
+        assert_eq!(of(Tx(1), &[], &[a]), []);
+    }
+
+    #[test]
+    fn the_smaller_value_is_inserted_first() {
+        let mut inserts = Inserts::new(&[
+            insert(1, 0, value(5, 9)),
+            insert(2, 3, value(5, 7)),
+            insert(3, 1, value(6, 1)),
+            insert(2, 4, value(5, 8)),
+        ]);
+        assert!(!inserts.may(Tx(1), 0, NOBODY));
+        // Its own come in its order anyway, other sequences are others' business, and so is what
+        // inserts nothing.
+        assert!(inserts.may(Tx(2), 4, NOBODY) && inserts.may(Tx(3), 1, NOBODY));
+        assert!(inserts.may(Tx(4), 0, NOBODY));
+        inserts.done(Tx(2), 4);
+        assert!(!inserts.may(Tx(1), 0, NOBODY));
+        assert!(inserts.may(Tx(1), 0, |tx| tx == Tx(2)));
+        inserts.done(Tx(2), 3);
+        assert!(inserts.may(Tx(1), 0, NOBODY));
+        inserts.done(Tx(9), 9);
+        assert_eq!(inserts.count(), 2);
+    }
+}
