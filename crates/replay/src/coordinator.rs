@@ -148,14 +148,7 @@ impl Coordinator {
         };
         for transaction in &recording.transactions {
             counts.ghosts += u64::from(transaction.request.is_none());
-            // One that looks once, and waits for nobody, has one snapshot.
-            let looking = shapes.looking(transaction.shape);
-            let one = looking.is_some_and(|all| all.len() <= 1);
-            counts.read_committed += u64::from(
-                transaction.is_approximate()
-                    && transaction.has_snapshot
-                    && (transaction.wrote || !one),
-            );
+            counts.read_committed += u64::from(shapes.is_approximate(transaction));
         }
         Self {
             claimed: vec![false; recording.transactions.len()],
@@ -583,7 +576,7 @@ impl Coordinator {
         let kind = match &ended.fate {
             EndedAs::RolledBack { error } => DivergenceKind::Failed {
                 error: error.clone(),
-                read_committed: recorded.is_approximate(),
+                read_committed: self.shapes.is_approximate(recorded),
             },
             EndedAs::Committed if ended.shape != recorded.shape => {
                 DivergenceKind::OtherStatements {
@@ -601,7 +594,7 @@ impl Coordinator {
                     actual_rows: ended.rows,
                     expected_digest: recorded.digest,
                     actual_digest: hindcast_trace::Digest(ended.digest),
-                    read_committed: recorded.is_approximate(),
+                    read_committed: self.shapes.is_approximate(recorded),
                 };
                 if self.is_answered_as_another(tx, ended, &kind) {
                     return;

@@ -277,8 +277,9 @@ fn describe_wait(recording: &Recording, tx: Tx, on: Option<Tx>) -> String {
             None => format!("t{}, a ghost", recorded.id),
         }
     };
-    match on {
+    match on.filter(|&on| on != tx) {
         Some(on) => format!("{} waits for {}", name(tx), name(on)),
+        None if on == Some(tx) => format!("{} waits for an earlier statement of its own", name(tx)),
         None => format!("{} may go on", name(tx)),
     }
 }

@@ -77,7 +77,7 @@ pub struct RecordedTransaction {
 }
 
 impl RecordedTransaction {
-    /// Whether it is not known what its later statements saw.
+    /// Whether it is not known what later statements saw, if there are any.
     pub fn is_approximate(&self) -> bool {
         self.isolation == Isolation::ReadCommitted
             && !self.knows_statements

@@ -89,7 +89,7 @@ impl Coordinator {
                 actual_rows: pending.ended.rows,
                 expected_digest: recorded.digest,
                 actual_digest: hindcast_trace::Digest(pending.ended.digest),
-                read_committed: recorded.is_approximate(),
+                read_committed: self.shapes.is_approximate(recorded),
             };
             self.diverge_at(pending.tx, kind);
         }
