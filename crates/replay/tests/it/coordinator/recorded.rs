@@ -166,7 +166,7 @@ fn other_statements_results_and_failures_diverge() {
         RECORDED,
         "request 1 0..100
          tx 1 10..20 sees 100: SELECT a FROM t
-         tx 1 30..40 sees 100 read-committed: SELECT b FROM t
+         tx 1 30..40 xid 100 sees 100 read-committed: UPDATE t SET b = $1
          tx 1 50..60 sees 100: SELECT c FROM t
          tx 1 70..80 sees 100: SELECT d FROM t
          tx 1 90..95 sees 100: SELECT e FROM t",
@@ -187,7 +187,7 @@ fn other_statements_results_and_failures_diverge() {
                 1 3 Failed { error: None, read_committed: false }
             lost 4 +1
                 1 4 ConnectionLost
-            counts => Counts { transactions: 5, transactions_done: 5, served: 0, ghosts: 0, read_committed: 0, divergences: 5 }
+            counts => Counts { transactions: 5, transactions_done: 5, served: 0, ghosts: 0, read_committed: 1, divergences: 5 }
         "#]],
     );
 }
