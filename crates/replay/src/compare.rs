@@ -98,7 +98,8 @@ pub trait Compare: Send + Sync {
 /// How many bytes around a first difference are shown.
 const EXCERPT: usize = 60;
 
-/// The first thing in which two responses differ: status, then headers, then body.
+/// The first thing in which two responses differ: status, then headers, then body. An `ETag` is
+/// made of the body, as a rule, so it tells something only where the bodies are the same.
 pub fn difference(expected: &Response, actual: &Seen, ignore: &Ignore) -> Option<DivergenceKind> {
     let Response::Answered {
         status,
@@ -117,19 +118,19 @@ pub fn difference(expected: &Response, actual: &Seen, ignore: &Ignore) -> Option
             actual_body: Some(excerpt(&actual.body, 0)),
         });
     }
-    if let Some(different) = header_differences(expected_headers, &actual.headers, ignore)
-        .into_iter()
-        .next()
-    {
-        return Some(DivergenceKind::Header {
-            name: different.name,
-            expected: different.expected,
-            actual: different.actual,
-        });
+    let headers = header_differences(expected_headers, &actual.headers, ignore);
+    let (tags, others): (Vec<_>, Vec<_>) = headers.into_iter().partition(|one| one.name == "etag");
+    let header = |different: HeaderDifference| DivergenceKind::Header {
+        name: different.name,
+        expected: different.expected,
+        actual: different.actual,
+    };
+    if let Some(different) = others.into_iter().next() {
+        return Some(header(different));
     }
     let digest = Digest::of(&actual.body);
     if digest == *body_digest && actual.body.len() as u64 == *body_bytes {
-        return None;
+        return tags.into_iter().next().map(header);
     }
     if let Some(kept) = body
         && ignore.touches_bodies()
@@ -224,6 +225,37 @@ pub fn excerpt(body: &[u8], at: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_etag_is_of_the_body() {
+        let with = |tag: &str, body: &str| {
+            let mut response = answered(body, true);
+            if let Response::Answered { headers, .. } = &mut response {
+                headers.push(("etag".into(), tag.into()));
+            }
+            response
+        };
+        let seen = |tag: &str, body: &str| {
+            let mut seen = seen(body);
+            seen.headers.push(("etag".into(), tag.into()));
+            seen
+        };
+        let ignore = Ignore::default();
+        let other = difference(&with("a", "one"), &seen("b", "two"), &ignore);
+        assert!(
+            matches!(other, Some(DivergenceKind::Body { .. })),
+            "{other:?}"
+        );
+        let other = difference(&with("a", "one"), &seen("b", "one"), &ignore);
+        assert!(
+            matches!(other, Some(DivergenceKind::Header { .. })),
+            "{other:?}"
+        );
+        let mut ignore = Ignore::default();
+        ignore.add("body:o.*").unwrap();
+        let none = difference(&with("a", "one"), &seen("b", "other"), &ignore);
+        assert_eq!(none, None);
+    }
 
     fn answered(body: &str, kept: bool) -> Response {
         Response::Answered {
