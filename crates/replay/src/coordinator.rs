@@ -148,11 +148,11 @@ impl Coordinator {
         };
         for transaction in &recording.transactions {
             counts.ghosts += u64::from(transaction.request.is_none());
-            counts.read_committed += u64::from(shapes.is_approximate(transaction));
+            counts.read_committed += u64::from(transaction.is_approximate(&shapes));
         }
         Self {
             claimed: vec![false; recording.transactions.len()],
-            moved: Moved::default(),
+            moved: Moved::new(&recording, &shapes),
             unexplained: Unexplained::default(),
             begun: vec![false; recording.requests.len()],
             claimed_up_to: vec![0; recording.requests.len()],
@@ -246,8 +246,9 @@ impl Coordinator {
             self.leave_out(vec![tx]);
             return Claim::Outside;
         }
-        let matching =
-            matching.filter(|&tx| !(opening.reads_alone && self.is_too_early(request, tx)));
+        let is_of_another =
+            |&tx: &Tx| self.is_too_early(request, tx) || self.is_far(request, tx, opening.hash);
+        let matching = matching.filter(|tx| !(opening.reads_alone && is_of_another(tx)));
         if opening.reads_alone && matching.is_none() && self.reads_for_another(request, opening) {
             return Claim::Outside;
         }
@@ -576,7 +577,7 @@ impl Coordinator {
         let kind = match &ended.fate {
             EndedAs::RolledBack { error } => DivergenceKind::Failed {
                 error: error.clone(),
-                read_committed: self.shapes.is_approximate(recorded),
+                read_committed: recorded.is_approximate(&self.shapes),
             },
             EndedAs::Committed if ended.shape != recorded.shape => {
                 DivergenceKind::OtherStatements {
@@ -594,7 +595,7 @@ impl Coordinator {
                     actual_rows: ended.rows,
                     expected_digest: recorded.digest,
                     actual_digest: hindcast_trace::Digest(ended.digest),
-                    read_committed: self.shapes.is_approximate(recorded),
+                    read_committed: recorded.is_approximate(&self.shapes),
                 };
                 if self.is_answered_as_another(tx, ended, &kind) {
                     return;

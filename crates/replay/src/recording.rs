@@ -77,11 +77,16 @@ pub struct RecordedTransaction {
 }
 
 impl RecordedTransaction {
-    /// Whether it is not known what later statements saw, if there are any.
-    pub fn is_approximate(&self) -> bool {
+    /// Whether it is not known what all of its statements saw. One that looks once, and waits for
+    /// nobody, has one snapshot.
+    pub fn is_approximate(&self, shapes: &Shapes) -> bool {
+        let looking = shapes.looking(self.shape);
+        let looks_once = looking.is_some_and(|all| all.len() <= 1);
         self.isolation == Isolation::ReadCommitted
             && !self.knows_statements
             && self.fate != Fate::Aborted
+            && self.has_snapshot
+            && (self.wrote || !looks_once)
     }
 }
 

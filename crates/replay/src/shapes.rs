@@ -7,7 +7,6 @@ use hindcast_trace::{ShapeId, Trace};
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 use regex::Regex;
 
-use crate::recording::RecordedTransaction;
 use crate::setup::sets_up;
 
 /// What is known about a kind of transaction from its statements.
@@ -123,15 +122,6 @@ impl Shapes {
     /// COMMITTED. One that may wait for an advisory lock looks when it has it.
     pub fn looking(&self, shape: ShapeId) -> Option<&[u32]> {
         self.looking.get(&shape).map(Vec::as_slice)
-    }
-
-    /// Whether it is not known what all statements of a transaction saw. One that looks once, and
-    /// waits for nobody, has one snapshot.
-    pub fn is_approximate(&self, recorded: &RecordedTransaction) -> bool {
-        let looks_once = self
-            .looking(recorded.shape)
-            .is_some_and(|all| all.len() <= 1);
-        recorded.is_approximate() && recorded.has_snapshot && (recorded.wrote || !looks_once)
     }
 
     /// The statements of a shape that the recording has, as hashes of their fingerprints.

@@ -477,8 +477,8 @@ impl Script {
 }
 
 impl Scripted<'_> {
-    /// The readings of a kind from one on, and where they are, of whose work the place is: the request's, or
-    /// some that is done apart from it.
+    /// The readings of a kind from one on, and where they are, of whose work the place is: the
+    /// request's, or some that is done apart from it.
     fn readings(
         &self,
         reads: Reads,

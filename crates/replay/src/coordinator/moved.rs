@@ -11,20 +11,22 @@
 //! missing otherwise. What such a read was answered is compared with nothing. What its requests
 //! make of it is compared as ever.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hindcast_order::{Request, Tx};
 use hindcast_trace::ShapeId;
 
 use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
-use crate::recording::{Answer, Fate};
-use crate::shapes::{self, Differing};
+use crate::recording::{Answer, Fate, Recording};
+use crate::shapes::{self, Differing, Shapes};
 use crate::transaction::{Ended, EndedAs, Opening};
 use crate::verdict::DivergenceKind;
 
 #[derive(Default)]
 pub(super) struct Moved {
+    /// Hashes of statements that read, and that some requests have sent more often than others.
+    varying: HashSet<u64>,
     /// Hashes of statements that came, in whichever transaction, or outside of requests.
     came: HashSet<u64>,
     suspects: Vec<Suspect>,
@@ -46,6 +48,28 @@ struct Suspect {
 }
 
 impl Moved {
+    pub fn new(recording: &Recording, shapes: &Shapes) -> Self {
+        let mut times: HashMap<u64, (u32, bool)> = HashMap::new();
+        for request in (0..recording.requests.len() as u32).map(Request) {
+            let mut own: HashMap<u64, u32> = HashMap::new();
+            for &tx in recording.own(request) {
+                let shape = recording.transaction(tx).shape;
+                let read = shapes.openings.get(&shape);
+                let read = read.filter(|_| shapes.reading.contains(&shape));
+                *own.entry(read.copied().unwrap_or_default()).or_default() += 1;
+            }
+            for (read, count) in own {
+                let (first, varies) = times.entry(read).or_insert((count, false));
+                *varies |= *first != count;
+            }
+        }
+        let varying = times.into_iter().filter(|(_, (_, varies))| *varies);
+        Self {
+            varying: varying.map(|(read, _)| read).collect(),
+            ..Self::default()
+        }
+    }
+
     pub fn came(&mut self, statement: u64) {
         self.came.insert(statement);
     }
@@ -86,6 +110,21 @@ impl Coordinator {
             let other = self.recording.transaction(one);
             other.session == own.session && !self.comes_unnoticed(one) && !self.only_reads(one)
         })
+    }
+
+    /// Whether a statement that requests send now more often and now less would take the place of
+    /// a transaction behind another read, which all requests send that send it at all. That one
+    /// still comes, and would be given up.
+    pub(super) fn is_far(&self, request: Request, tx: Tx, statement: u64) -> bool {
+        let varies = |one: u64| self.moved.varying.contains(&one);
+        let began = self.recording.transaction(tx).began;
+        let before = self.unclaimed(request).take_while(|&one| one < tx);
+        let mut over = before.filter(|&one| {
+            self.recording.transaction(one).ended <= began
+                && self.only_reads(one)
+                && !self.comes_unnoticed(one)
+        });
+        varies(statement) && over.any(|one| !self.opening(one).is_some_and(varies))
     }
 
     /// Whether a recorded transaction committed and did nothing but read.

@@ -89,7 +89,7 @@ impl Coordinator {
                 actual_rows: pending.ended.rows,
                 expected_digest: recorded.digest,
                 actual_digest: hindcast_trace::Digest(pending.ended.digest),
-                read_committed: self.shapes.is_approximate(recorded),
+                read_committed: recorded.is_approximate(&self.shapes),
             };
             self.diverge_at(pending.tx, kind);
         }

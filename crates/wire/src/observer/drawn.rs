@@ -172,8 +172,8 @@ impl ServerSide {
     }
 }
 
-/// Whether a row of a single value says no, as a try for a lock does, or nothing, as where a service
-/// makes something else of it.
+/// Whether a row of a single value says no, as a try for a lock does, or nothing, as where a
+/// service makes something else of it.
 fn is_refusal(row: &[u8]) -> bool {
     let mut values = backend::parse_data_row(row);
     let says_no = matches!(values.next(), Some(None | Some(b"f" | b"0" | [0])));

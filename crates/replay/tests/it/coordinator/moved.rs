@@ -362,3 +362,32 @@ fn of_changed_code_a_read_that_moved_is_no_difference() {
         "#]],
     );
 }
+
+/// The first request finds less in its cache than it did. What it asks for first is not what it
+/// asked for behind its list, which still comes, and is to see what it saw.
+#[test]
+fn a_read_that_may_move_does_not_give_up_one_that_never_does() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 2 1..2 sees 100: SELECT a FROM list
+         tx 2 3..4 sees 100: SELECT name FROM kind
+         tx 1 10..20 sees 100: SELECT a FROM list
+         tx 1 30..40 sees 101: SELECT name FROM kind
+         tx 1 50..60 sees 101: SELECT name FROM kind
+         tx 2 25..28 xid 100 sees 100: INSERT INTO list VALUES ($1)",
+        "claim 1 SELECT name FROM kind
+         claim 1 SELECT a FROM list
+         snapshot 2
+         claim 1 SELECT name FROM kind
+         may snapshot 3",
+        expect![[r#"
+            claim 1 SELECT name FROM kind => Outside
+            claim 1 SELECT a FROM list => Run(Tx(2)) +1
+            snapshot 2 +1
+            claim 1 SELECT name FROM kind => Run(Tx(3)) +1
+            may snapshot 3 => no
+        "#]],
+    );
+}
