@@ -1,8 +1,8 @@
 //! In which order rows were inserted whose keys a sequence numbers.
 //!
-//! Where a result has no complete order, rows come as they lie in the table: in the order in which
-//! they were inserted, which no snapshot tells. A sequence does: who drew the smaller value inserted
-//! first.
+//! Where a result has no complete order, rows come as they lie in the table: in the order in
+//! which they were inserted. No snapshot tells it. A sequence does: who drew the smaller value
+//! inserted first.
 //!
 //! ```text
 //!   sequence   value ─▶
