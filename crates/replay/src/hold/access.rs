@@ -49,7 +49,7 @@ impl Access {
 fn chosen(statement: &Statement) -> Option<bool> {
     let words = words(statement);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if words.iter().any(|&word| word == "characteristics") {
+    if words.contains(&"characteristics") {
         let read = words.iter().position(|&word| word == "read")?;
         return match *words.get(read + 1)? {
             "only" => Some(true),
