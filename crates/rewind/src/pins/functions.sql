@@ -205,51 +205,25 @@ BEGIN
     RETURN false;
 END
 $function$;
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_lock(bigint) RETURNS boolean
-    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_lock_int8';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_lock(bigint) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_lock($1)';
-CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock(bigint) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_lock($1)';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_lock(integer, integer) RETURNS boolean
-    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_lock_int4';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_lock(integer, integer) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_lock($1, $2)';
-CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock(integer, integer) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_lock($1, $2)';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_lock_shared(bigint) RETURNS boolean
-    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_lock_shared_int8';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_lock_shared(bigint) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_lock_shared($1)';
-CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock_shared(bigint) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_lock_shared($1)';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_lock_shared(integer, integer) RETURNS boolean
-    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_lock_shared_int4';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_lock_shared(integer, integer) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_lock_shared($1, $2)';
-CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock_shared(integer, integer) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_lock_shared($1, $2)';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_xact_lock(bigint) RETURNS boolean
-    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_xact_lock_int8';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_xact_lock(bigint) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_xact_lock($1)';
-CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_xact_lock(bigint) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_xact_lock($1)';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_xact_lock(integer, integer) RETURNS boolean
-    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_xact_lock_int4';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_xact_lock(integer, integer) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_xact_lock($1, $2)';
-CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_xact_lock(integer, integer) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_xact_lock($1, $2)';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_xact_lock_shared(bigint) RETURNS boolean
-    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_xact_lock_shared_int8';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_xact_lock_shared(bigint) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_xact_lock_shared($1)';
-CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_xact_lock_shared(bigint) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_xact_lock_shared($1)';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_xact_lock_shared(integer, integer) RETURNS boolean
-    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_xact_lock_shared_int4';
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_xact_lock_shared(integer, integer) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_xact_lock_shared($1, $2)';
-CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_xact_lock_shared(integer, integer) RETURNS boolean
-    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_xact_lock_shared($1, $2)';
+-- For each: the original, what asks first, and what is inlined.
+DO $do$
+DECLARE
+    v_lock text;
+    v_key text[];
+BEGIN
+    FOREACH v_lock IN ARRAY ARRAY['lock', 'lock_shared', 'xact_lock', 'xact_lock_shared'] LOOP
+        -- The arguments, how the original is called that has them, and how they are passed on.
+        FOREACH v_key SLICE 1 IN ARRAY ARRAY[['bigint', 'int8', '$1'], ['integer, integer', 'int4', '$1, $2']] LOOP
+            EXECUTE pg_catalog.format(
+                'CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_%1$s(%2$s) RETURNS boolean
+                     LANGUAGE internal VOLATILE STRICT AS ''pg_try_advisory_%1$s_%3$s'';
+                 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_%1$s(%2$s) RETURNS boolean
+                     LANGUAGE sql VOLATILE STRICT
+                     AS ''SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_%1$s(%4$s)'';
+                 CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_%1$s(%2$s) RETURNS boolean
+                     LANGUAGE sql VOLATILE STRICT AS ''SELECT pg_catalog.hindcast_try_%1$s(%4$s)''',
+                v_lock, v_key[1], v_key[2], v_key[3]);
+        END LOOP;
+    END LOOP;
+END
+$do$;
