@@ -60,7 +60,6 @@ pub struct Inserts {
     /// Where an insert stands.
     places: HashMap<(Tx, u32), (usize, usize)>,
     done: HashSet<(Tx, u32)>,
-    count: u64,
 }
 
 impl Inserts {
@@ -83,9 +82,9 @@ impl Inserts {
         new
     }
 
-    /// Only grows.
+    /// How many have inserted. Only grows.
     pub fn count(&self) -> u64 {
-        self.count
+        self.done.len() as u64
     }
 
     /// Whether all that inserted earlier have, or never will: they are `over`.
@@ -103,7 +102,7 @@ impl Inserts {
         let Some(&(queue, _)) = self.places.get(&(tx, statement)) else {
             return;
         };
-        self.count += u64::from(self.done.insert((tx, statement)));
+        self.done.insert((tx, statement));
         let rest = &self.queues[queue][self.heads[queue]..];
         self.heads[queue] += rest.iter().take_while(|one| self.is_done(one)).count();
     }

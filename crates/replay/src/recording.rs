@@ -365,9 +365,9 @@ impl Recording {
 
     fn find_inserts(&mut self, drawn: &HashMap<Tx, Vec<SequenceValue>>, shapes: &Shapes) {
         for tx in (0..self.transactions.len() as u32).map(Tx) {
-            let shown_by = self.shown_by.get(&tx).unwrap_or(&tx);
+            let shown_later = || drawn.get(self.shown_by.get(&tx)?);
             let inserting = shapes.inserting(self.transaction(tx).shape);
-            if let Some(drawn) = drawn.get(&tx).or_else(|| drawn.get(shown_by)) {
+            if let Some(drawn) = drawn.get(&tx).or_else(shown_later) {
                 self.inserts.extend(inserts::of(tx, inserting, drawn));
             }
         }
@@ -422,7 +422,7 @@ struct Loading<'a> {
     committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
     locks: Vec<LockStep>,
-    /// What committed transactions showed of sequences.
+    /// Of a faithful replay: what committed transactions showed of sequences.
     drawn: HashMap<Tx, Vec<SequenceValue>>,
     /// Of changed code: snapshots of what aborted. They count unless it was tried again.
     aborted: Vec<(Tx, Snapshot)>,
@@ -482,7 +482,8 @@ impl<'a> Loading<'a> {
             let error = recorded.server_bytes.as_deref().and_then(first_error);
             self.recording.errors.extend(error.map(|error| (tx, error)));
         }
-        if !recorded.sequence_values.is_empty() && fate == Fate::Committed {
+        let inserts = !self.scope.changed && fate == Fate::Committed;
+        if inserts && !recorded.sequence_values.is_empty() {
             self.drawn.insert(tx, recorded.sequence_values.clone());
         }
         let has_snapshot = recorded.snapshot.is_some();
@@ -563,8 +564,7 @@ impl<'a> Loading<'a> {
         recording.find_shown(shapes);
         if !self.scope.changed {
             recording.find_inserts(&self.drawn, shapes);
-        }
-        if self.scope.changed {
+        } else {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();
             self.aborted.retain(|(tx, _)| !retried(tx));

@@ -55,8 +55,9 @@ impl Moved {
             for &tx in recording.own(request) {
                 let shape = recording.transaction(tx).shape;
                 let read = shapes.openings.get(&shape);
-                let read = read.filter(|_| shapes.reading.contains(&shape));
-                *own.entry(read.copied().unwrap_or_default()).or_default() += 1;
+                if let Some(&read) = read.filter(|_| shapes.reading.contains(&shape)) {
+                    *own.entry(read).or_default() += 1;
+                }
             }
             for (read, count) in own {
                 let (first, varies) = times.entry(read).or_insert((count, false));
@@ -117,14 +118,9 @@ impl Coordinator {
     /// still comes, and would be given up.
     pub(super) fn is_far(&self, request: Request, tx: Tx, statement: u64) -> bool {
         let varies = |one: u64| self.moved.varying.contains(&one);
-        let began = self.recording.transaction(tx).began;
-        let before = self.unclaimed(request).take_while(|&one| one < tx);
-        let mut over = before.filter(|&one| {
-            self.recording.transaction(one).ended <= began
-                && self.only_reads(one)
-                && !self.comes_unnoticed(one)
-        });
-        varies(statement) && over.any(|one| !self.opening(one).is_some_and(varies))
+        let read = |&one: &Tx| self.only_reads(one) && !self.comes_unnoticed(one);
+        let mut reads = self.over_before(request, tx).filter(read);
+        varies(statement) && reads.any(|one| !self.opening(one).is_some_and(varies))
     }
 
     /// Whether a recorded transaction committed and did nothing but read.
@@ -148,12 +144,17 @@ impl Coordinator {
         });
     }
 
+    /// Transactions of the request that have not come, and were over before this one began.
+    fn over_before(&self, request: Request, tx: Tx) -> impl Iterator<Item = Tx> {
+        let began = self.recording.transaction(tx).began;
+        let before = self.unclaimed(request).take_while(move |&one| one < tx);
+        before.filter(move |&one| self.recording.transaction(one).ended <= began)
+    }
+
     /// A transaction of a request comes: what was over before it began originally, and only read,
     /// will not come any more. Nothing may wait for it.
     pub(super) fn pass_over(&mut self, request: Request, tx: Tx) {
-        let began = self.recording.transaction(tx).began;
-        let before = self.unclaimed(request).take_while(|&one| one < tx);
-        let over = before.filter(|&one| self.recording.transaction(one).ended <= began);
+        let over = self.over_before(request, tx);
         let (unnoticed, rest): (Vec<Tx>, Vec<Tx>) =
             over.partition(|&one| self.comes_unnoticed(one));
         let reads = rest
