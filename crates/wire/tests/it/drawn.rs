@@ -7,19 +7,21 @@ use hindcast_wire::{Event, SequenceColumns, Source};
 use crate::server::{CLUSTER, Wire, databases};
 use crate::support::relay::Relay;
 
+/// Makes a database. The numbers of its table of orders and of the sequence that numbers them.
+fn orders_in(database: &str) -> Vec<u32> {
+    databases(&[database]);
+    let ids = CLUSTER.sql(
+        database,
+        "SELECT 'orders'::regclass::oid::text || ' ' || 'orders_id_seq'::regclass::oid::text",
+    );
+    let ids = ids.unwrap();
+    let ids = ids.split_whitespace().map(|id| id.parse().unwrap());
+    ids.collect()
+}
+
 #[test]
 fn sequence_values_that_clients_see_are_told() {
-    databases(&["sequences"]);
-    let ids = CLUSTER
-        .sql(
-            "sequences",
-            "SELECT 'orders'::regclass::oid::text || ' ' || 'orders_id_seq'::regclass::oid::text",
-        )
-        .unwrap();
-    let ids: Vec<u32> = ids
-        .split_whitespace()
-        .map(|id| id.parse().unwrap())
-        .collect();
+    let ids = orders_in("sequences");
     let mut sequences = SequenceColumns::default();
     sequences.add_column(ids[0], 1, ids[1]);
     sequences.add_name("orders_id_seq", ids[1]);
@@ -85,17 +87,7 @@ fn sequence_values_that_clients_see_are_told() {
 /// Drawn by an `INSERT` that shows nothing.
 #[test]
 fn sequence_values_that_clients_ask_for_afterwards_are_told() {
-    databases(&["afterwards"]);
-    let ids = CLUSTER
-        .sql(
-            "afterwards",
-            "SELECT 'orders'::regclass::oid::text || ' ' || 'orders_id_seq'::regclass::oid::text",
-        )
-        .unwrap();
-    let ids: Vec<u32> = ids
-        .split_whitespace()
-        .map(|id| id.parse().unwrap())
-        .collect();
+    let ids = orders_in("afterwards");
     let mut sequences = SequenceColumns::default();
     sequences.add_column(ids[0], 1, ids[1]);
     sequences.add_name("orders_id_seq", ids[1]);
