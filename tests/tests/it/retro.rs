@@ -447,13 +447,20 @@ fn a_change_that_hangs_is_stopped_and_says_where() {
 #[test]
 fn a_changed_service_that_crashes_half_way_is_told_with_what_was_in_flight() {
     let case = moodle();
-    let migration = case.migration(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.2); RETURN NEW; END $$;
-         CREATE TRIGGER slow BEFORE INSERT ON mdl_forum_subscriptions FOR EACH ROW EXECUTE FUNCTION slow();",
-    );
+    // The insert of the fifth user says in a file that it is under way, and does not end by itself.
+    let under_way = format!("{}/under_way", case.stage.sql("SHOW data_directory").trim());
+    let migration = case.migration(&format!(
+        "CREATE FUNCTION stuck() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           IF NEW.userid = 5 THEN
+             COPY (SELECT 1) TO '{under_way}'; PERFORM pg_sleep(600);
+           END IF;
+           RETURN NEW;
+         END $$;
+         CREATE TRIGGER stuck BEFORE INSERT ON mdl_forum_subscriptions FOR EACH ROW EXECUTE FUNCTION stuck();",
+    ));
     let log = case.stage.folder().join("changed-service.log");
     let app = format!(
-        "{} & pid=$!; sleep 1; echo out of memory >>{}; kill -9 $pid; wait $pid",
+        "{} & pid=$!; until [ -e {under_way} ]; do sleep 0.05; done; echo out of memory >>{}; kill -9 $pid; wait $pid",
         case.service("original").trim_start_matches("exec "),
         log.display()
     );
