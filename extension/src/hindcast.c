@@ -34,8 +34,14 @@ static shmem_startup_hook_type previous_shmem_startup = NULL;
 static shmem_request_hook_type previous_shmem_request = NULL;
 #endif
 
-/* How many statements are being executed, one inside the other. */
 static int	depth = 0;
+
+/* How many statements are being executed, one inside the other. */
+int
+statement_depth(void)
+{
+	return depth;
+}
 
 /*
  * Whether a client sent this query. Outside of any statement, functions can also run because of a
@@ -279,6 +285,8 @@ install_recording_hooks(void)
 	ring_request();
 #endif
 	transaction_init();
+	draws_init();
+	identity_init();
 }
 
 void

@@ -1,8 +1,9 @@
 /*
- * hindcast: what every transaction saw.
+ * hindcast: what every transaction saw and drew.
  *
  *	 ExecutorStart ──▶ snapshot.c ──┐
- *	 ProcessUtility ────────────────┼──▶ transaction.c ──▶ ring.c ──▶ sql.c: hindcast.take()
+ *	 ProcessUtility ────────────────┤
+ *	 nextval(), random() … ▶ draw.c ┼──▶ transaction.c ──▶ ring.c ──▶ sql.c: hindcast.take()
  *	 transaction callbacks ─────────┘
  *
  * impose.c is the other direction: a statement runs with a snapshot that somebody else took.
@@ -22,7 +23,11 @@
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
 
-#define HINDCAST_VERSION "1.1"
+#define HINDCAST_VERSION "1.2"
+
+/* hindcast.c */
+
+extern int	statement_depth(void);
 
 /* ring.c */
 
@@ -77,11 +82,11 @@ typedef enum Ended
 } Ended;
 
 /* Of records, notes and what they hold, as hindcast.take_binary() gives them away. */
-#define HINDCAST_LAYOUT 1
+#define HINDCAST_LAYOUT 2
 
 /*
- * A record in the ring: this, then the notes, then the subtransactions, then the name of a
- * prepared transaction without a terminating zero.
+ * A record in the ring: this, then the notes, then what was drawn, then the subtransactions, then
+ * the name of a prepared transaction without a terminating zero.
  */
 typedef struct TransactionRecord
 {
@@ -97,6 +102,7 @@ typedef struct TransactionRecord
 	uint32		statements;
 	uint32		left_out;
 	uint32		notes_length;
+	uint32		draws;
 	uint32		subxids;
 	uint8		backend_type;
 	uint8		isolation;
@@ -159,6 +165,49 @@ extern void note_recheck(void);
 extern RingPart notes(void);
 extern void forget_notes(void);
 extern void *grown(void *bytes, Size *room, Size needed);
+
+/* draw.c */
+
+/* In records, so a number is never given another meaning. */
+typedef enum DrawKind
+{
+	DRAW_NEXTVAL,
+	DRAW_CLOCK,
+	DRAW_RANDOM,
+	DRAW_UUID
+} DrawKind;
+
+/* What a statement drew. */
+typedef struct Draw
+{
+	uint32		statement;
+	uint8		kind;
+	uint8		undone;			/* with a savepoint, by the client */
+	uint16		unused;
+	Oid			sequence;
+	SubTransactionId subtransaction;
+	union
+	{
+		struct
+		{
+			int64		first;
+			int64		count;	/* so many consecutive ones */
+		}			run;
+		TimestampTz moment;
+		float8		number;
+		uint8		uuid[16];
+	}			value;
+} Draw;
+
+extern void draws_init(void);
+extern void note_nextval(Oid sequence, int64 value);
+extern void draws_undone(SubTransactionId id, bool by_client);
+extern RingPart all_draws(void);
+extern void forget_draws(void);
+
+/* identity.c */
+
+extern void identity_init(void);
 
 /* recheck.c */
 

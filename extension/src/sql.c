@@ -13,10 +13,11 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/pg_lsn.h"
+#include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/xid8.h"
 
-#define TAKE_COLUMNS 22
+#define TAKE_COLUMNS 23
 #define TAKE_BINARY_COLUMNS 3
 #define STATUS_COLUMNS 7
 
@@ -132,6 +133,49 @@ show_notes(char *at, Size length, Datum *values)
 	values[3] = int4_array(rechecks);
 }
 
+/* What was drawn: as the call that drew it, and what it returned. */
+static Datum
+draw_text(const Draw *draw)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	switch ((DrawKind) draw->kind)
+	{
+		case DRAW_NEXTVAL:
+			appendStringInfo(&text, "nextval(%u) " INT64_FORMAT, draw->sequence, draw->value.run.first);
+			if (draw->value.run.count > 1)
+				appendStringInfo(&text, " to " INT64_FORMAT,
+								 draw->value.run.first + draw->value.run.count - 1);
+			break;
+		case DRAW_CLOCK:
+			appendStringInfo(&text, "clock_timestamp() %s", timestamptz_to_str(draw->value.moment));
+			break;
+		case DRAW_RANDOM:
+			appendStringInfo(&text, "random() %s",
+							 DatumGetCString(DirectFunctionCall1(float8out, Float8GetDatum(draw->value.number))));
+			break;
+		case DRAW_UUID:
+			appendStringInfo(&text, "gen_random_uuid() %s",
+							 DatumGetCString(DirectFunctionCall1(uuid_out, PointerGetDatum(draw->value.uuid))));
+			break;
+	}
+	return CStringGetTextDatum(text.data);
+}
+
+static Datum
+draw_texts(const Draw *draws, uint32 count)
+{
+	Elements	texts = elements(count);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (!draws[i].undone)
+			add(&texts, draw_text(&draws[i]));
+	}
+	return text_array(texts);
+}
+
 /* Fills the columns subxids and aborted_subxids. */
 static void
 show_subxids(const TransactionRecord *record, const SubXid *subxids, Datum *values)
@@ -195,7 +239,8 @@ show_record(char *bytes, int64 epoch, Datum *values, bool *nulls)
 {
 	TransactionRecord *record = (TransactionRecord *) bytes;
 	char	   *note = bytes + sizeof(TransactionRecord);
-	SubXid	   *subxids = (SubXid *) (note + record->notes_length);
+	Draw	   *draws = (Draw *) (note + record->notes_length);
+	SubXid	   *subxids = (SubXid *) (draws + record->draws);
 	char	   *gid = (char *) (subxids + record->subxids);
 
 	memset(nulls, 0, TAKE_COLUMNS * sizeof(bool));
@@ -221,6 +266,7 @@ show_record(char *bytes, int64 epoch, Datum *values, bool *nulls)
 	if (!nulls[20])
 		values[20] = PointerGetDatum(cstring_to_text_with_len(gid, record->gid_length));
 	values[21] = Int32GetDatum((int32) record->left_out);
+	values[22] = draw_texts(draws, record->draws);
 }
 
 static void

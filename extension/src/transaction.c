@@ -188,6 +188,7 @@ forget(void)
 		subxids_room = 0;
 	}
 	forget_notes();
+	forget_draws();
 }
 
 static Ended
@@ -208,7 +209,7 @@ static void
 write_record(Ended ended)
 {
 	TransactionRecord record;
-	RingPart	parts[4];
+	RingPart	parts[5];
 	bool		prepared = ended == ENDED_PREPARE || ended == ENDED_COMMIT_PREPARED ||
 		ended == ENDED_ROLLBACK_PREPARED;
 
@@ -237,10 +238,12 @@ write_record(Ended ended)
 	record.notes_length = (uint32) parts[1].length;
 	parts[0].bytes = &record;
 	parts[0].length = sizeof(record);
-	parts[2].bytes = subxids;
-	parts[2].length = subxids_count * sizeof(SubXid);
-	parts[3].bytes = prepared_gid;
-	parts[3].length = record.gid_length;
+	parts[2] = all_draws();
+	record.draws = (uint32) (parts[2].length / sizeof(Draw));
+	parts[3].bytes = subxids;
+	parts[3].length = subxids_count * sizeof(SubXid);
+	parts[4].bytes = prepared_gid;
+	parts[4].length = record.gid_length;
 	ring_write(parts, lengthof(parts));
 }
 
@@ -284,6 +287,8 @@ subtransaction_callback(SubXactEvent event, SubTransactionId id, SubTransactionI
 	bool		aborted = event == SUBXACT_EVENT_ABORT_SUB;
 	SubXid	   *enough;
 
+	if (aborted)
+		draws_undone(id, statement_depth() == 0);
 	if ((!aborted && event != SUBXACT_EVENT_COMMIT_SUB) || !TransactionIdIsValid(xid) ||
 		!transaction_is_noted())
 		return;

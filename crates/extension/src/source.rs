@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// As the control file says, and the library.
-pub const VERSION: &str = "1.1";
+pub const VERSION: &str = "1.2";
 
 macro_rules! files {
     ($($name:literal)*) => {
@@ -12,13 +12,16 @@ macro_rules! files {
 }
 
 /// Name and content.
-pub const FILES: [(&str, &str); 12] = files!(
+pub const FILES: [(&str, &str); 15] = files!(
     "Makefile"
     "hindcast.control"
-    "hindcast--1.1.sql"
+    "hindcast--1.2.sql"
     "hindcast--1.0--1.1.sql"
+    "hindcast--1.1--1.2.sql"
     "src/hindcast.h"
+    "src/draw.c"
     "src/hindcast.c"
+    "src/identity.c"
     "src/impose.c"
     "src/recheck.c"
     "src/ring.c"

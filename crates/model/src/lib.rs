@@ -12,7 +12,7 @@
 //! - [`Id`] numbers requests, transactions and sessions. A [`Traceparent`] carries a request's
 //!   number through the service.
 //! - [`Snapshot`] and [`Xid`] are Postgres' own; [`Isolation`], [`Outcome`], [`Attribution`],
-//!   [`Lock`] and [`SequenceValue`] are the other facts about a transaction.
+//!   [`Lock`], [`SequenceValue`] and [`Drawn`] are the other facts about a transaction.
 //!
 //! **Where to start reading**: [`Snapshot`] and its neighbours, then [`Traceparent`].
 //!
@@ -30,8 +30,8 @@ mod transaction;
 pub use id::{Id, IdError, RequestId, SessionId, TransactionId};
 pub use traceparent::Traceparent;
 pub use transaction::{
-    Attribution, DrawnAt, DrawnUuid, Isolation, Lock, Outcome, SequenceValue, Snapshot,
-    SnapshotError, Xid,
+    Attribution, Drawn, DrawnAt, DrawnUuid, DrawnValue, Isolation, Lock, Outcome, SequenceValue,
+    Snapshot, SnapshotError, Xid, uuid_text,
 };
 
 /// Microseconds since the Unix epoch.

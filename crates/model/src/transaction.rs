@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Micros;
+
 /// A 64-bit Postgres transaction id (`xid8`), epoch included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Xid(pub u64);
@@ -138,6 +140,52 @@ pub struct SequenceValue {
     pub value: i64,
 }
 
+/// What a statement drew or read that no snapshot determines.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drawn {
+    /// The statement's index within its transaction; `None`: that is not known.
+    pub statement: Option<u32>,
+    pub value: DrawnValue,
+}
+
+impl Drawn {
+    /// A value of a sequence that a result showed.
+    pub fn shown(first: SequenceValue) -> Self {
+        Self {
+            statement: None,
+            value: DrawnValue::Sequence { first, count: 1 },
+        }
+    }
+
+    pub fn is_of_sequence(&self) -> bool {
+        matches!(self.value, DrawnValue::Sequence { .. })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum DrawnValue {
+    /// Consecutive values of a sequence, from this one on.
+    Sequence { first: SequenceValue, count: u64 },
+    /// `clock_timestamp()`
+    Clock(Micros),
+    /// `random()`
+    Random(f64),
+    /// `gen_random_uuid()`
+    Uuid(u128),
+}
+
+impl DrawnValue {
+    /// What drew it.
+    pub fn function(&self) -> &'static str {
+        match self {
+            Self::Sequence { .. } => "nextval",
+            Self::Clock(_) => "clock_timestamp",
+            Self::Random(_) => "random",
+            Self::Uuid(_) => "gen_random_uuid",
+        }
+    }
+}
+
 /// A UUID that the server drew, and the client saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DrawnUuid {
@@ -148,9 +196,7 @@ pub struct DrawnUuid {
 impl DrawnUuid {
     /// As the server writes it.
     pub fn text(&self) -> String {
-        let digits = format!("{:032x}", self.value);
-        let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
-        parts.join("-")
+        uuid_text(self.value)
     }
 
     /// The number of one as the server writes it.
@@ -169,6 +215,13 @@ impl DrawnUuid {
         }
         (text.len() == 36).then_some(number)
     }
+}
+
+/// A UUID as the server writes it.
+pub fn uuid_text(value: u128) -> String {
+    let digits = format!("{value:032x}");
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    parts.join("-")
 }
 
 /// Where a value was drawn.

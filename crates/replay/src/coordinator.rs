@@ -290,8 +290,9 @@ impl Coordinator {
     pub fn unpinned_statements(&self) -> Vec<String> {
         const MAX: usize = 5;
         let all = self.recording.transactions.iter();
-        let shapes: HashSet<ShapeId> = all.map(|one| one.shape).collect();
-        let all = shapes.iter().flat_map(|&shape| self.shapes.unpinned(shape));
+        let shapes: HashSet<(ShapeId, bool)> = all.map(|one| (one.shape, one.draws_told)).collect();
+        let unpinned = |&(shape, told)| self.shapes.unpinned(shape, told);
+        let all = shapes.iter().flat_map(unpinned);
         let all: BTreeSet<&String> = all.collect();
         all.into_iter().take(MAX).cloned().collect()
     }

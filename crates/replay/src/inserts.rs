@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hindcast_order::Tx;
-use hindcast_trace::SequenceValue;
+use hindcast_trace::{Drawn, DrawnValue, SequenceValue};
 
 /// A statement that inserted a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,20 +30,35 @@ pub struct Insert {
 
 /// The inserts of a transaction, of which it is known what was drawn, and which of its statements
 /// insert.
-pub fn of(tx: Tx, inserting: &[u32], drawn: &[SequenceValue]) -> Vec<Insert> {
-    let insert = |(&statement, drawn): (&u32, SequenceValue)| Insert {
+pub fn of(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
+    let of_sequence = |one: &Drawn| match one.value {
+        DrawnValue::Sequence { first, .. } => Some((one.statement, first)),
+        _ => None,
+    };
+    let drawn: Vec<_> = drawn.iter().filter_map(of_sequence).collect();
+    let insert = |statement: u32, drawn: SequenceValue| Insert {
         tx,
         statement,
         drawn,
     };
+    let by_statement = drawn.iter().all(|(statement, _)| statement.is_some());
     match inserting {
-        [_] => {
-            let first = drawn.iter().min_by_key(|one| one.value).copied();
-            inserting.iter().zip(first).map(insert).collect()
+        // A trigger may draw more, and for other tables: the row comes first.
+        all if by_statement => {
+            let first = |&at: &u32| drawn.iter().find(|(statement, _)| *statement == Some(at));
+            let first = |at: &u32| first(at).map(|(_, drawn)| insert(*at, *drawn));
+            all.iter().filter_map(first).collect()
+        }
+        [only] => {
+            let first = drawn.iter().min_by_key(|(_, one)| one.value);
+            first
+                .map(|(_, drawn)| insert(*only, *drawn))
+                .into_iter()
+                .collect()
         }
         all if all.len() == drawn.len() => {
-            let drawn = drawn.iter().copied();
-            inserting.iter().zip(drawn).map(insert).collect()
+            let both = all.iter().zip(&drawn);
+            both.map(|(at, (_, drawn))| insert(*at, *drawn)).collect()
         }
         // Which of them drew what is not known.
         _ => Vec::new(),
@@ -133,14 +148,29 @@ mod tests {
     #[test]
     fn who_drew_what_is_known_of_one_insert_or_of_as_many_as_there_are_values() {
         let [a, b] = [value(5, 7), value(5, 8)];
-        assert_eq!(of(Tx(1), &[2], &[b, a]), [insert(1, 2, a)]);
+        let [shown_a, shown_b] = [a, b].map(Drawn::shown);
+        assert_eq!(of(Tx(1), &[2], &[shown_b, shown_a]), [insert(1, 2, a)]);
         assert_eq!(
-            of(Tx(1), &[2, 4], &[a, b]),
+            of(Tx(1), &[2, 4], &[shown_a, shown_b]),
             [insert(1, 2, a), insert(1, 4, b)]
         );
-        assert_eq!(of(Tx(1), &[2, 4], &[a]), []);
+        assert_eq!(of(Tx(1), &[2, 4], &[shown_a]), []);
         assert_eq!(of(Tx(1), &[2], &[]), []);
-        assert_eq!(of(Tx(1), &[], &[a]), []);
+        assert_eq!(of(Tx(1), &[], &[shown_a]), []);
+    }
+
+    #[test]
+    fn where_the_server_told_each_insert_has_what_its_statement_drew_first() {
+        let by = |statement, first| Drawn {
+            statement: Some(statement),
+            value: DrawnValue::Sequence { first, count: 3 },
+        };
+        let [row, logged, other] = [value(5, 7), value(6, 1), value(5, 20)];
+        let drawn = [by(2, row), by(2, logged), by(4, other)];
+        assert_eq!(
+            of(Tx(1), &[2, 3, 4], &drawn),
+            [insert(1, 2, row), insert(1, 4, other)]
+        );
     }
 
     #[test]

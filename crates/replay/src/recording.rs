@@ -16,8 +16,8 @@ use bytes::BytesMut;
 use hindcast_order::retroaction::{Origin, Past};
 use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers};
 use hindcast_trace::{
-    self as trace, Attribution, Digest, DrawnUuid, Isolation, Micros, Outcome, ReadError,
-    RequestId, SequenceValue, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
+    self as trace, Attribution, Digest, Drawn, DrawnUuid, DrawnValue, Isolation, Micros, Outcome,
+    ReadError, RequestId, SequenceValue, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
     TransactionId, Xid,
 };
 use hindcast_wire::frame::{self, Direction};
@@ -67,6 +67,8 @@ pub struct RecordedTransaction {
     pub fate: Fate,
     pub wrote: bool,
     pub has_snapshot: bool,
+    /// The server told what clocks and random functions returned to it.
+    pub draws_told: bool,
     /// Under READ COMMITTED: it is known what each of its statements saw.
     pub knows_statements: bool,
     pub shape: ShapeId,
@@ -102,7 +104,8 @@ pub enum Fate {
 /// What only some transactions have.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Extras {
-    pub sequence_values: Vec<SequenceValue>,
+    /// What it drew, as the server told or else as results showed.
+    pub drawn: Vec<Drawn>,
     pub drawn_uuids: Vec<DrawnUuid>,
     pub server_bytes: Option<Vec<u8>>,
     pub client_bytes: Option<Vec<u8>>,
@@ -110,7 +113,7 @@ pub struct Extras {
 
 impl Extras {
     fn is_empty(&self) -> bool {
-        self.sequence_values.is_empty()
+        self.drawn.is_empty()
             && self.drawn_uuids.is_empty()
             && self.server_bytes.is_none()
             && self.client_bytes.is_none()
@@ -363,7 +366,7 @@ impl Recording {
         self.shown_by = drawn.map(|pair| (pair[0], pair[1])).collect();
     }
 
-    fn find_inserts(&mut self, drawn: &HashMap<Tx, Vec<SequenceValue>>, shapes: &Shapes) {
+    fn find_inserts(&mut self, drawn: &HashMap<Tx, Vec<Drawn>>, shapes: &Shapes) {
         for tx in (0..self.transactions.len() as u32).map(Tx) {
             let shown_later = || drawn.get(self.shown_by.get(&tx)?);
             let inserting = shapes.inserting(self.transaction(tx).shape);
@@ -390,10 +393,10 @@ impl Recording {
     /// Reads back what a transaction drew, also where the next one showed it.
     pub fn drawn(&self, tx: Tx) -> io::Result<Extras> {
         let mut drawn = self.extras(tx)?;
-        if let Some(&shown_by) = self.shown_by.get(&tx) {
-            drawn
-                .sequence_values
-                .extend(self.extras(shown_by)?.sequence_values);
+        if let Some(&shown_by) = self.shown_by.get(&tx)
+            && !drawn.drawn.iter().any(Drawn::is_of_sequence)
+        {
+            drawn.drawn.extend(self.extras(shown_by)?.drawn);
         }
         Ok(drawn)
     }
@@ -410,6 +413,22 @@ impl Recording {
     }
 }
 
+/// Where the server told nothing of sequences, what results showed of them.
+fn told_or_shown(told: Vec<Drawn>, shown: Vec<SequenceValue>) -> Vec<Drawn> {
+    let mut drawn = told;
+    if !drawn.iter().any(Drawn::is_of_sequence) {
+        drawn.extend(shown.into_iter().map(Drawn::shown));
+    }
+    drawn
+}
+
+/// UUIDs that results showed, but for those of which the server told.
+fn not_told(mut shown: Vec<DrawnUuid>, told: &[Drawn]) -> Vec<DrawnUuid> {
+    let is_told = |uuid: u128| told.iter().any(|one| one.value == DrawnValue::Uuid(uuid));
+    shown.retain(|one| !is_told(one.value));
+    shown
+}
+
 /// A recording that is being read, with what its schedule is made of.
 struct Loading<'a> {
     scope: &'a Scope<'a>,
@@ -422,8 +441,8 @@ struct Loading<'a> {
     committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
     locks: Vec<LockStep>,
-    /// Of a faithful replay: what committed transactions showed of sequences.
-    drawn: HashMap<Tx, Vec<SequenceValue>>,
+    /// Of a faithful replay: what committed transactions drew from sequences.
+    drawn: HashMap<Tx, Vec<Drawn>>,
     /// Of changed code: snapshots of what aborted. They count unless it was tried again.
     aborted: Vec<(Tx, Snapshot)>,
 }
@@ -483,14 +502,16 @@ impl<'a> Loading<'a> {
             self.recording.errors.extend(error.map(|error| (tx, error)));
         }
         let inserts = !self.scope.changed && fate == Fate::Committed;
-        if inserts && !recorded.sequence_values.is_empty() {
-            self.drawn.insert(tx, recorded.sequence_values.clone());
+        let draws_told = !recorded.drawn.iter().all(Drawn::is_of_sequence);
+        let drawn = told_or_shown(recorded.drawn, recorded.sequence_values);
+        if inserts && drawn.iter().any(Drawn::is_of_sequence) {
+            self.drawn.insert(tx, drawn.clone());
         }
         let has_snapshot = recorded.snapshot.is_some();
         let wrote = recorded.xid.is_some();
         let kept = Extras {
-            sequence_values: recorded.sequence_values,
-            drawn_uuids: recorded.drawn_uuids,
+            drawn_uuids: not_told(recorded.drawn_uuids, &drawn),
+            drawn,
             server_bytes: recorded.server_bytes,
             client_bytes: recorded.client_bytes.filter(|_| request.is_none()),
         };
@@ -505,6 +526,7 @@ impl<'a> Loading<'a> {
             fate,
             wrote,
             has_snapshot,
+            draws_told,
             knows_statements,
             shape: recorded.shape,
             digest: recorded.result_digest,

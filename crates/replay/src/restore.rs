@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{ConnectError, ConnectOptions};
-use hindcast_rewind::pins::{self, PinError, Pinned};
+use hindcast_rewind::pins::{self, PinError, Pinned, Reserved};
 use hindcast_rewind::{Options, Point, RewindError, Rewound, rewind};
 use hindcast_trace::{
-    Base, BaseKind, Gap, GapCause, Micros, Outcome, ReadError, RequestFilter, RequestId,
-    SequenceValue, Snapshot, Trace, TransactionFilter, Xid,
+    Base, BaseKind, DrawnValue, Gap, GapCause, Micros, Outcome, ReadError, RequestFilter,
+    RequestId, Snapshot, Trace, TransactionFilter, Xid,
 };
 
 use crate::plan::{Plan, PlanError};
@@ -74,7 +74,7 @@ impl Start {
     }
 
     /// The state of the database that the plan begins with.
-    pub fn point(&self, trace: &Trace) -> Result<(Point, Vec<SequenceValue>), ReadError> {
+    pub fn point(&self, trace: &Trace) -> Result<(Point, Reserved), ReadError> {
         let start: Micros = self.plan.period.start;
         let mut point = Point {
             strangers: strangers(trace),
@@ -92,7 +92,7 @@ impl Start {
         {
             point.accounted_from = Some(self.base.snapshot.xmin);
         }
-        let mut reserved = Vec::new();
+        let mut reserved = Reserved::default();
         for transaction in trace.transactions(TransactionFilter {
             lean: true,
             ..Default::default()
@@ -113,7 +113,15 @@ impl Start {
                 side.extend(transaction.subxids.iter().copied());
             }
             if !before {
-                reserved.extend(transaction.sequence_values);
+                for seen in transaction.sequence_values {
+                    reserved.add(seen, 1);
+                }
+                reserved.told |= !transaction.drawn.is_empty();
+                for drawn in transaction.drawn {
+                    if let DrawnValue::Sequence { first, count } = drawn.value {
+                        reserved.add(first, count);
+                    }
+                }
                 // Who began first need not have been first to see something. Snapshots are ordered
                 // by inclusion, so the least one saw the fewest.
                 let saw = |snapshot: &Snapshot| snapshot.xmax.0 - snapshot.in_progress.len() as u64;

@@ -34,10 +34,11 @@ pub struct Shapes {
     pub targets: HashMap<ShapeId, Vec<String>>,
     /// Hashes of its statements but for those that begin it.
     bodies: HashMap<ShapeId, Vec<u64>>,
-    /// Its statements that may be answered otherwise than recorded, and why.
-    unpinned: HashMap<ShapeId, Vec<String>>,
-    /// A result of one of its statements may show what the database draws anew.
-    showing_drawn: HashSet<ShapeId>,
+    /// Its statements that may be answered otherwise than recorded, and why; with whether the
+    /// server told what they drew.
+    unpinned: HashMap<(ShapeId, bool), Vec<String>>,
+    /// A result of one of its statements may show what the database draws anew. Likewise.
+    showing_drawn: HashSet<(ShapeId, bool)>,
 }
 
 /// Reads that are in one of two lists of statements: the recorded ones, and others.
@@ -69,13 +70,15 @@ impl Shapes {
             let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
             shapes.looking.insert(shape.id, looking);
             shapes.bodies.insert(shape.id, body(&shape.statements));
-            let unpinned: Vec<String> = shape
-                .statements
-                .iter()
-                .flat_map(|text| unpinned(text))
-                .collect();
-            if !unpinned.is_empty() {
-                shapes.unpinned.insert(shape.id, unpinned);
+            for told in [false, true] {
+                let texts = shape.statements.iter();
+                let unpinned: Vec<String> = texts.flat_map(|text| unpinned(text, told)).collect();
+                if !unpinned.is_empty() {
+                    shapes.unpinned.insert((shape.id, told), unpinned);
+                }
+                if statements.iter().any(|one| shows_drawn(one, told)) {
+                    shapes.showing_drawn.insert((shape.id, told));
+                }
             }
             let inserts = (0..)
                 .zip(&statements)
@@ -87,9 +90,6 @@ impl Shapes {
             let asks = |one: &Statement| one.sequences.iter().any(|column| column.is_last);
             if !statements.is_empty() && statements.iter().all(asks) {
                 shapes.asking_last.insert(shape.id);
-            }
-            if statements.iter().any(shows_drawn) {
-                shapes.showing_drawn.insert(shape.id);
             }
             let own = || {
                 let marks = |kind| matches!(kind, &Kind::Savepoint | &Kind::Release);
@@ -175,9 +175,10 @@ impl Shapes {
         self.setting_up.contains(&shape)
     }
 
-    /// What of the shape's statements is not as recorded by itself, and why.
-    pub fn unpinned(&self, shape: ShapeId) -> &[String] {
-        self.unpinned.get(&shape).map_or(&[], Vec::as_slice)
+    /// What of the shape's statements is not as recorded by itself, and why. `told`: the server
+    /// told what they drew.
+    pub fn unpinned(&self, shape: ShapeId, told: bool) -> &[String] {
+        self.unpinned.get(&(shape, told)).map_or(&[], Vec::as_slice)
     }
 
     /// The indices of the shape's statements that insert.
@@ -190,9 +191,10 @@ impl Shapes {
         self.asking_last.contains(&shape)
     }
 
-    /// Whether a result of a statement of the shape may show what the database draws anew.
-    pub fn shows_drawn(&self, shape: ShapeId) -> bool {
-        self.showing_drawn.contains(&shape)
+    /// Whether a result of a statement of the shape may show what the database draws anew. `told`:
+    /// the server told what they drew.
+    pub fn shows_drawn(&self, shape: ShapeId, told: bool) -> bool {
+        self.showing_drawn.contains(&(shape, told))
     }
 
     /// Whether these statements hold what transactions of the shape begin with.
@@ -257,16 +259,16 @@ pub fn only_reads(statement: &Statement) -> bool {
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
 }
 
-fn shows_drawn(statement: &Statement) -> bool {
+fn shows_drawn(statement: &Statement, told: bool) -> bool {
     let text = &statement.fingerprint.text;
     let answers_rows =
         statement.kind == Kind::Select || text.to_ascii_lowercase().contains("returning");
-    answers_rows && hindcast_rewind::pins::draws_anew(text)
+    answers_rows && hindcast_rewind::pins::draws_anew(text, told)
 }
 
-fn unpinned(statement: &str) -> impl Iterator<Item = String> {
+fn unpinned(statement: &str, told: bool) -> impl Iterator<Item = String> {
     let of = move |why| format!("{statement}: {why}");
-    hindcast_rewind::pins::unpinned_calls(statement)
+    hindcast_rewind::pins::unpinned_calls(statement, told)
         .into_iter()
         .map(of)
 }
@@ -300,15 +302,18 @@ mod tests {
 
     #[test]
     fn a_result_that_shows_what_is_drawn_anew_is_known() {
-        let of = |text: &str| {
+        let shows = |text: &str, told| {
             let script = Script::of(text.as_bytes(), Dialect::default());
-            shows_drawn(&script.statements[0])
+            shows_drawn(&script.statements[0], told)
         };
+        let of = |text| shows(text, false);
         assert!(of("SELECT extract(epoch FROM clock_timestamp())"));
         assert!(of("INSERT INTO t VALUES (random()) RETURNING *"));
         assert!(!of("INSERT INTO t VALUES (random())"));
         assert!(!of("SELECT gen_random_uuid()"));
         assert!(!of("SELECT now()"));
+        assert!(!shows("SELECT random(), clock_timestamp()", true));
+        assert!(shows("SELECT random(), gen_salt('bf')", true));
     }
 
     #[test]

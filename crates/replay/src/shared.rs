@@ -165,7 +165,7 @@ impl Shared {
             refused,
             inserts: self.recording.inserting(tx),
             now: recorded.now,
-            sequence_values: drawn.sequence_values,
+            drawn: drawn.drawn,
             drawn_uuids: drawn.drawn_uuids,
             ..Pins::default()
         })
@@ -197,7 +197,7 @@ impl Shared {
         if !recorded.wrote {
             for &later in of_request.iter().skip_while(|&&one| one != tx) {
                 let later = self.extras(later)?;
-                drawn.sequence_values.extend(later.sequence_values);
+                drawn.drawn.extend(later.drawn);
                 drawn.drawn_uuids.extend(later.drawn_uuids);
             }
         } else if !redrawn {
@@ -205,7 +205,7 @@ impl Shared {
         }
         Ok(Pins {
             now: recorded.now,
-            sequence_values: drawn.sequence_values,
+            drawn: drawn.drawn,
             drawn_uuids: drawn.drawn_uuids,
             acts_late,
             looks,
@@ -237,7 +237,7 @@ impl Shared {
 
     fn only_reads(&self, tx: Tx) -> bool {
         let recorded = self.recording.transaction(tx);
-        !recorded.wrote && self.reading.contains(&recorded.shape)
+        !recorded.wrote && !recorded.draws_told && self.reading.contains(&recorded.shape)
     }
 
     pub fn wrote(&self, claim: Claim, ids: &[u64], statements: &[String]) {

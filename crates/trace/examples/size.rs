@@ -204,9 +204,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
     }
     writer.record(Record::Shape(Shape {
         id: ShapeId(1),
-        statements: vec![
-            "SELECT user_id FROM forum_subscription WHERE forum = $1 ORDER BY 1".into(),
-        ],
+        statements: vec!["SELECT user_id FROM subscription WHERE forum = $1 ORDER BY 1".into()],
     }));
     writer.record(Record::Shape(Shape {
         id: ShapeId(2),
@@ -332,6 +330,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         locks: Vec::new(),
                         sequence_values: plan.writes.then(drawn).into_iter().collect(),
                         drawn_uuids: Vec::new(),
+                        drawn: Vec::new(),
                         server_bytes: None,
                         client_bytes: None,
                         statement_snapshots: Vec::new(),

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 // What a record is made of is part of what a recording says: a reader of traces finds it here.
 pub use hindcast_model::{
-    Attribution, DrawnAt, DrawnUuid, Id, IdError, Isolation, Lock, Micros, Outcome, RequestId,
-    SequenceValue, SessionId, Snapshot, TransactionId, Xid,
+    Attribution, Drawn, DrawnAt, DrawnUuid, DrawnValue, Id, IdError, Isolation, Lock, Micros,
+    Outcome, RequestId, SequenceValue, SessionId, Snapshot, TransactionId, Xid, uuid_text,
 };
 
 /// One HTTP request as it reached the ingress, with its response. Written when it ends.
@@ -173,6 +173,10 @@ pub struct Transaction {
     /// UUIDs that the server drew and results showed, in order of appearance.
     #[serde(deserialize_with = "or_empty")]
     pub drawn_uuids: Vec<DrawnUuid>,
+    /// What its statements drew and read that no snapshot determines, in order, where the server
+    /// told: also what no result showed.
+    #[serde(deserialize_with = "or_empty")]
+    pub drawn: Vec<Drawn>,
 }
 
 /// What a statement saw, and those behind it that are not told of.

@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::inside_extension;
 use hindcast_tests::http::Client;
 use hindcast_tests::{Finished, Process, Stage, repository};
 
@@ -108,6 +109,30 @@ fn what_the_database_draws_is_what_it_drew() {
     record_with(&stage, &[], &[("DRAWN_BY", "database")]);
     let whole = replay(&stage, &[]).assert_code(0);
     assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
+}
+
+/// The rows of a trigger: no result shows their keys, their times or what was drawn for them.
+#[test]
+fn what_the_database_drew_and_nobody_saw_is_drawn_again_where_the_extension_told() {
+    let schema = format!(
+        "{SCHEMA};
+         CREATE TABLE event (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number serial, key uuid DEFAULT gen_random_uuid(),
+             at timestamptz DEFAULT clock_timestamp(), lot float8, person text);
+         CREATE FUNCTION note_event() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO event (lot, person) VALUES (random(), NEW.person); RETURN NEW; END $$;
+         CREATE TRIGGER event AFTER INSERT ON note FOR EACH ROW EXECUTE FUNCTION note_event();
+         CREATE TRIGGER event AFTER INSERT ON session FOR EACH ROW EXECUTE FUNCTION note_event()"
+    );
+    let stage = inside_extension::stage("told-draws", &schema, &[]);
+    record(&stage, &[]);
+    let events = "SELECT count(*), count(DISTINCT id), count(DISTINCT lot) FROM event";
+    let all = CLIENTS * (NOTES + 1);
+    assert_eq!(stage.sql(events).trim(), format!("{all}|{all}|{all}"));
+    let original = stage.database_url();
+    let whole = replay(&stage, &["--compare-with", &original]).assert_code(0);
+    let state = format!("final state: 3 tables with {} rows, as recorded", 2 * all);
+    assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
+    assert!(whole.stdout.contains(&state), "{}", whole.stdout);
 }
 
 #[test]

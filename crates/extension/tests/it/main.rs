@@ -5,6 +5,7 @@
 
 mod built;
 mod checked;
+mod drawn;
 mod ended;
 mod imposed;
 mod nested;

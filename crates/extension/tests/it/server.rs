@@ -140,6 +140,7 @@ pub struct Record {
     pub end_lsn: Option<String>,
     pub gid: Option<String>,
     pub left_out: i32,
+    pub drawn: Vec<String>,
 }
 
 impl Record {
@@ -166,6 +167,7 @@ impl Record {
             end_lsn: row.get("end_lsn"),
             gid: row.get("gid"),
             left_out: row.get("left_out"),
+            drawn: row.get("drawn"),
         }
     }
 }

@@ -18,7 +18,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use hindcast_trace::{Isolation, Micros, Outcome, SessionId, Snapshot, StatementSnapshot, Xid};
+use hindcast_trace::{
+    Drawn, Isolation, Micros, Outcome, SessionId, Snapshot, StatementSnapshot, Xid,
+};
 use hindcast_wire::ObservedTransaction;
 use hindcast_wire::sql::Fingerprint;
 
@@ -52,6 +54,8 @@ pub(super) struct Record {
     pub subxids: Vec<Xid>,
     pub aborted_subxids: Vec<Xid>,
     pub isolation: Option<Isolation>,
+    /// Its `now()`, by the server's clock: a result may show it.
+    pub now: Micros,
     pub started: Micros,
     pub statements: u32,
     pub snapshot: Option<Snapshot>,
@@ -59,11 +63,20 @@ pub(super) struct Record {
     /// [`hindcast_trace::Transaction::statement_snapshots`].
     pub statement_snapshots: Vec<StatementSnapshot>,
     pub rechecked: Vec<u32>,
+    pub drawn: Vec<Draw>,
     pub commit_lsn: Option<u64>,
     pub ended: Ended,
     pub ended_at: Micros,
     /// Snapshots and the like that are missing in it.
     pub left_out: u32,
+}
+
+/// What the server tells of a value that was drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Draw {
+    pub drawn: Drawn,
+    /// The client rolled back to a savepoint before it.
+    pub undone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,6 +260,9 @@ impl<T> Session<T> {
                 if !seen.is_numbered_as(&record) {
                     record.statement_snapshots.clear();
                     record.rechecked.clear();
+                    record.drawn.retain(|draw| !draw.undone);
+                    let drawn = record.drawn.iter_mut();
+                    drawn.for_each(|draw| draw.drawn.statement = None);
                     record.commit_lsn = None;
                 }
                 joined.push(Joined::Whole(what, record));
@@ -348,11 +364,13 @@ mod tests {
             subxids: Vec::new(),
             aborted_subxids: Vec::new(),
             isolation: None,
+            now: ended_at,
             started: ended_at,
             statements,
             snapshot: None,
             statement_snapshots: Vec::new(),
             rechecked: Vec::new(),
+            drawn: Vec::new(),
             commit_lsn: None,
             ended,
             ended_at,

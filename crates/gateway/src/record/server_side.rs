@@ -154,10 +154,11 @@ impl ServerSide {
                 .unobserved(transaction.session, transaction.began, reason);
         }
         transaction.isolation = record.isolation.unwrap_or(transaction.isolation);
-        transaction.now = record.snapshot.is_some().then_some(record.started);
+        transaction.now = record.snapshot.is_some().then_some(record.now);
         transaction.snapshot = record.snapshot;
         transaction.statement_snapshots = record.statement_snapshots;
         transaction.rechecked = record.rechecked;
+        transaction.drawn = record.drawn.into_iter().map(|draw| draw.drawn).collect();
         transaction.commit_lsn = record.commit_lsn;
         transaction.xid = record.xid;
         transaction.subxids = record.subxids;

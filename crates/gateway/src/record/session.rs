@@ -531,6 +531,7 @@ fn to_trace(
         client_bytes: observed.client_bytes.map(Vec::from),
         statement_snapshots: Vec::new(),
         rechecked: Vec::new(),
+        drawn: Vec::new(),
         commit_lsn: None,
     }
 }

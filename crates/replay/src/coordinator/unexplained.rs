@@ -37,7 +37,8 @@ impl Coordinator {
             ended: ended.clone(),
             digest: recorded.digest.0,
         };
-        if ended.rows == recorded.rows && self.shapes.shows_drawn(recorded.shape) {
+        let (shape, told) = (recorded.shape, recorded.draws_told);
+        if ended.rows == recorded.rows && self.shapes.shows_drawn(shape, told) {
             let pending = pending();
             self.explain(&pending, Explained::Drawn);
             return true;

@@ -370,9 +370,12 @@ impl Holder {
             own.push(Own::Writable);
         }
         if statement.takes_snapshot && std::mem::take(&mut open.unpinned) {
-            own.extend(open.run().map(Own::PinAgain));
+            let from = open.statements();
+            own.extend(open.run().map(|tx| Own::PinAgain(tx, from)));
         }
-        open.unpinned |= open.nested && statement.kind == sql::Kind::RollbackTo;
+        if statement.kind == sql::Kind::RollbackTo {
+            open.note_rollback_to();
+        }
         if statement.tries && open.refused.contains(&open.statements()) {
             own.push(Own::RefuseLock);
         }

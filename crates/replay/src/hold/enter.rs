@@ -131,12 +131,12 @@ impl Holder {
         plan.hold(Ask::Snapshot(tx));
         if let Some(open) = &mut self.transaction {
             open.set_claim(claim);
+            open.pinned(&pins);
             if pins.reads_only || pins.looks.is_some() {
                 // Its own first statement takes the snapshot.
                 open.takes_snapshot_after(before_snapshot(statements));
             }
             open.looks(pins.looks.unwrap_or_default(), pins.statements);
-            (open.refused, open.inserts) = (pins.refused, pins.inserts);
             if !pins.reads_only {
                 // Behind a savepoint it is too late for either.
                 if !open.nested {
@@ -152,11 +152,11 @@ impl Holder {
         }
         if alone || pins.reads_only {
             let open = self.transaction.insert(Open::claimed(Kind::Direct, claim));
-            (open.refused, open.inserts) = (pins.refused, pins.inserts);
+            open.pinned(&pins);
             return Ok(None);
         }
         let open = self.transaction.insert(Open::claimed(Kind::Wrapped, claim));
-        (open.refused, open.inserts) = (pins.refused, pins.inserts);
+        open.pinned(&pins);
         if let Some(looks) = pins.looks {
             open.takes_snapshot_after(before_snapshot(statements));
             open.looks(looks, pins.statements);

@@ -667,10 +667,9 @@ impl Holder {
 
     fn send_own(&mut self, own: Own, out: &mut Wires, cx: &mut impl Context) -> Result<(), Close> {
         let settings = match own {
-            Own::Snapshot(tx) | Own::PinAgain(tx) if self.options.pinned => {
-                Some(cx.pins(tx)?.settings())
-            }
-            Own::Snapshot(_) | Own::PinAgain(_) => Some(Default::default()),
+            Own::Snapshot(tx) if self.options.pinned => Some(cx.pins(tx)?.settings(0)),
+            Own::PinAgain(tx, from) if self.options.pinned => Some(cx.pins(tx)?.settings(from)),
+            Own::Snapshot(_) | Own::PinAgain(..) => Some(Default::default()),
             _ => None,
         };
         self.own

@@ -30,8 +30,8 @@ pub(super) enum Own {
     },
     /// Takes the transaction's snapshot and sets what is pinned.
     Snapshot(Tx),
-    /// Sets it again, after a savepoint was rolled back to.
-    PinAgain(Tx),
+    /// Sets it again, after a savepoint was rolled back to, for the statements from this one on.
+    PinAgain(Tx, u32),
     Commit,
     Rollback,
     /// For statements that run only where they are alone.
@@ -83,10 +83,11 @@ impl Own {
                 "hindcast_write",
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE",
             ),
-            Self::Snapshot(_) | Self::PinAgain(_) => (
+            Self::Snapshot(_) | Self::PinAgain(..) => (
                 "hindcast_snapshot",
                 "SELECT pg_catalog.set_config('hindcast_pins.now', $1, true), pg_catalog.set_config('hindcast_pins.sequences', $2, true), \
-                 pg_catalog.set_config('hindcast_pins.uuids', $3, true)",
+                 pg_catalog.set_config('hindcast_pins.uuids', $3, true), pg_catalog.set_config('hindcast_pins.clocks', $4, true), \
+                 pg_catalog.set_config('hindcast_pins.randoms', $5, true)",
             ),
             Self::Commit => ("hindcast_commit", "COMMIT"),
             Self::Rollback => ("hindcast_rollback", "ROLLBACK"),
@@ -132,7 +133,7 @@ impl OwnStatements {
     pub fn send(
         &mut self,
         own: Own,
-        settings: Option<[String; 3]>,
+        settings: Option<[String; 5]>,
         answers: &mut Answers,
         bytes: &mut BytesMut,
     ) {

@@ -1,16 +1,16 @@
 //! Values that are not transactional and are to come out as recorded.
 
 use hindcast_rewind::pins::Values;
-use hindcast_trace::{DrawnUuid, Isolation, Micros, SequenceValue};
+use hindcast_trace::{Drawn, DrawnUuid, Isolation, Micros};
 
 use crate::looks::Stretch;
 
 /// What a transaction is to see again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pins {
     pub isolation: Option<Isolation>,
     pub now: Option<Micros>,
-    pub sequence_values: Vec<SequenceValue>,
+    pub drawn: Vec<Drawn>,
     pub drawn_uuids: Vec<DrawnUuid>,
     /// It only read: nothing but `SELECT`s that lock nothing, draw from no sequence and read no
     /// clock. Then there is nothing to pin, and it may stay read-only.
@@ -30,13 +30,20 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// What [`hindcast_rewind::pins::SETTINGS`] are to be.
-    pub(super) fn settings(&self) -> [String; 3] {
+    /// What [`hindcast_rewind::pins::SETTINGS`] are to be, from this statement on.
+    pub(super) fn settings(&self, from: u32) -> [String; 5] {
+        let is_left = |one: &&Drawn| one.statement.is_none_or(|statement| statement >= from);
+        let drawn: Vec<Drawn> = self.drawn.iter().filter(is_left).copied().collect();
         let values = Values {
             now: self.now,
-            sequences: &self.sequence_values,
+            drawn: &drawn,
             uuids: &self.drawn_uuids,
         };
         values.settings()
+    }
+
+    /// Whether it is known which of its statements drew what.
+    pub(super) fn draws_by_statement(&self) -> bool {
+        self.drawn.iter().any(|one| one.statement.is_some())
     }
 }

@@ -10,6 +10,7 @@ use hindcast_wire::digest::{ResultDigest, ShapeHasher};
 use hindcast_wire::message::backend::{self as server, Fields};
 use hindcast_wire::sql::{self, Statement};
 
+use super::pins::Pins;
 use super::places::Places;
 use crate::learned::Results;
 use crate::looks::Stretch;
@@ -89,9 +90,12 @@ pub(super) struct Open {
     pub refused: Vec<u32>,
     /// Its statements that insert in the order of a sequence.
     pub inserts: Vec<u32>,
+    /// It is known which of its statements drew what.
+    draws_by_statement: bool,
     /// A savepoint was set before its snapshot was taken, and so before anything was pinned.
     pub nested: bool,
-    /// What was pinned behind that savepoint was rolled back.
+    /// What was pinned behind that savepoint was rolled back, or what was drawn since another one
+    /// is to be drawn again.
     pub unpinned: bool,
     /// How many of its statements were sent.
     sent: u32,
@@ -149,6 +153,7 @@ impl Open {
             looked: 0,
             refused: Vec::new(),
             inserts: Vec::new(),
+            draws_by_statement: false,
             nested: false,
             unpinned: false,
             sent: 0,
@@ -218,6 +223,19 @@ impl Open {
     /// Its own statement has not taken the snapshot yet, and will.
     pub fn awaits_snapshot(&self) -> bool {
         self.snapshot_at.is_some()
+    }
+
+    /// What its statements are to do again.
+    pub fn pinned(&mut self, pins: &Pins) {
+        self.refused.clone_from(&pins.refused);
+        self.inserts.clone_from(&pins.inserts);
+        self.draws_by_statement = pins.draws_by_statement();
+    }
+
+    /// A statement rolls back to a savepoint. What is pinned and what was used of it is
+    /// transactional; what the rolled back statements drew is not.
+    pub fn note_rollback_to(&mut self) {
+        self.unpinned |= self.nested || self.draws_by_statement;
     }
 
     /// What its later statements are to see. `recorded`: the hashes of the recorded ones, if others

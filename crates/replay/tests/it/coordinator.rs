@@ -116,6 +116,7 @@ impl Written {
             locks: Vec::new(),
             sequence_values: Vec::new(),
             drawn_uuids: Vec::new(),
+            drawn: Vec::new(),
             server_bytes: None,
             client_bytes: None,
             statement_snapshots: Vec::new(),

@@ -31,7 +31,7 @@ use hindcast_order::Tx;
 use hindcast_replay::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use hindcast_replay::looks::Stretch;
 use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening, Stop, Stopped};
-use hindcast_trace::{Id, Isolation, RequestId, SequenceValue};
+use hindcast_trace::{Drawn, DrawnValue, Id, Isolation, RequestId, SequenceValue};
 use hindcast_wire::Direction;
 use hindcast_wire::Wires;
 use hindcast_wire::sql::ScriptCache;
@@ -374,10 +374,17 @@ fn pins(words: &str) -> Pins {
             }
             ("read-committed", _) => pins.isolation = Some(Isolation::ReadCommitted),
             ("now", at) => pins.now = at.parse().ok(),
-            ("sequence", value) => pins.sequence_values.push(SequenceValue {
+            ("sequence", value) => pins.drawn.push(Drawn::shown(SequenceValue {
                 sequence: 500,
                 value: value.parse().expect("a value"),
-            }),
+            })),
+            ("drawn", words) => {
+                let (statement, value) = words.split_once('-').expect("STATEMENT-VALUE");
+                pins.drawn.push(Drawn {
+                    statement: statement.parse().ok(),
+                    value: DrawnValue::Random(value.parse().expect("a value")),
+                });
+            }
             _ => panic!("no such pin: {word}"),
         }
     }

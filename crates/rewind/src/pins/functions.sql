@@ -3,8 +3,9 @@
 
 CREATE TABLE IF NOT EXISTS pg_catalog.hindcast_reserved (
     sequence oid NOT NULL,
-    value bigint NOT NULL,
-    PRIMARY KEY (sequence, value)
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    PRIMARY KEY (sequence, first)
 );
 GRANT SELECT ON pg_catalog.hindcast_reserved TO PUBLIC;
 -- Drivers list the types that there are when they connect. The table's array type would be one more.
@@ -76,10 +77,12 @@ BEGIN
 
     LOOP
         v_value := pg_catalog.hindcast_original_nextval($1);
-        EXIT WHEN NOT EXISTS (
-            SELECT FROM pg_catalog.hindcast_reserved r
+        -- Ranges do not overlap.
+        EXIT WHEN coalesce(v_value OPERATOR(pg_catalog.>) (
+            SELECT r.last FROM pg_catalog.hindcast_reserved r
             WHERE r.sequence OPERATOR(pg_catalog.=) $1::pg_catalog.oid
-            AND r.value OPERATOR(pg_catalog.=) v_value);
+            AND r.first OPERATOR(pg_catalog.<=) v_value
+            ORDER BY r.first DESC LIMIT 1), true);
     END LOOP;
     IF v_last OPERATOR(pg_catalog.<>) '' THEN
         PERFORM pg_catalog.set_config('hindcast_pins.lastval', '', false);
@@ -160,8 +163,22 @@ SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.now', true) OPERATOR(
     ELSE pg_catalog.hindcast_original_statement_timestamp() END
 $function$;
 
--- What it was when recorded is not known. It is as long after the recorded now() as it is after the real one.
-CREATE OR REPLACE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz
+-- The next word of a setting that has some.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_next(text) RETURNS text
+    LANGUAGE plpgsql VOLATILE STRICT AS
+$function$
+DECLARE
+    v_words CONSTANT text := pg_catalog.current_setting($1, true);
+    v_word CONSTANT text := pg_catalog.split_part(v_words, ' ', 1);
+BEGIN
+    PERFORM pg_catalog.set_config($1,
+        pg_catalog.substr(v_words, pg_catalog.length(v_word) OPERATOR(pg_catalog.+) 2), true);
+    RETURN v_word;
+END
+$function$;
+
+-- What it was when recorded may be known. Otherwise it is as long after the recorded now() as it is after the real one.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_running_clock() RETURNS timestamptz
     LANGUAGE sql VOLATILE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
 $function$
 SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.now', true) OPERATOR(pg_catalog.<>) ''
@@ -169,9 +186,26 @@ SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.now', true) OPERATOR(
         (pg_catalog.hindcast_original_clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.hindcast_original_now())
     ELSE pg_catalog.hindcast_original_clock_timestamp() END
 $function$;
+CREATE OR REPLACE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz
+    LANGUAGE sql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE COST 1 AS
+$function$
+SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.clocks', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.hindcast_next('hindcast_pins.clocks')::pg_catalog.timestamptz
+    ELSE pg_catalog.hindcast_running_clock() END
+$function$;
 CREATE OR REPLACE FUNCTION pg_catalog.timeofday() RETURNS text
     LANGUAGE sql VOLATILE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
-    $function$SELECT pg_catalog.to_char(pg_catalog.clock_timestamp(), 'Dy Mon DD HH24:MI:SS.US YYYY TZ')$function$;
+    $function$SELECT pg_catalog.to_char(pg_catalog.hindcast_running_clock(), 'Dy Mon DD HH24:MI:SS.US YYYY TZ')$function$;
+
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_random() RETURNS float8
+    LANGUAGE internal VOLATILE STRICT PARALLEL RESTRICTED COST 1 AS 'drandom';
+CREATE OR REPLACE FUNCTION pg_catalog.random() RETURNS float8
+    LANGUAGE sql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE COST 1 AS
+$function$
+SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.randoms', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.hindcast_next('hindcast_pins.randoms')::pg_catalog.float8
+    ELSE pg_catalog.hindcast_original_random() END
+$function$;
 
 -- age(t) counts from CURRENT_DATE.
 CREATE OR REPLACE FUNCTION pg_catalog.age(timestamptz) RETURNS interval

@@ -18,21 +18,28 @@ pub fn rewrite_clock_keywords(sql: &str) -> Option<String> {
 /// Clocks that go on within a transaction.
 const CLOCKS: [&str; 2] = ["clock_timestamp", "timeofday"];
 
+/// Functions whose results the server's extension tells.
+const TOLD: [&str; 3] = ["clock_timestamp", "random", "gen_random_uuid"];
+
 /// Why what a statement, default, view or function holds may come out otherwise than recorded: one
-/// reason for each function that is called and whose results are not recorded.
-pub fn unpinned_calls(sql: &str) -> Vec<String> {
+/// reason for each function that is called and whose results are not recorded. `told`: the server
+/// told what it drew.
+pub fn unpinned_calls(sql: &str, told: bool) -> Vec<String> {
     let why = |name: String| match name.as_str() {
         one if CLOCKS.contains(&one) => format!("{name}() runs on from the recorded time"),
         one if one.contains("uuid") => format!("{name}() is pinned where a result showed it"),
         _ => format!("{name}() is not pinned"),
     };
-    calls(sql).into_iter().map(why).collect()
+    let mut calls = calls(sql);
+    calls.retain(|name| !(told && TOLD.contains(&name.as_str())));
+    calls.into_iter().map(why).collect()
 }
 
 /// Whether a text calls a function whose result is another one in each run. Those of UUIDs are not
-/// among them: what a result showed of them is pinned.
-pub fn draws_anew(sql: &str) -> bool {
-    calls(sql).iter().any(|name| !name.contains("uuid"))
+/// among them: what a result showed of them is pinned. `told`: as for [`unpinned_calls`].
+pub fn draws_anew(sql: &str, told: bool) -> bool {
+    let mut calls = calls(sql).into_iter();
+    calls.any(|name| !(name.contains("uuid") || told && TOLD.contains(&name.as_str())))
 }
 
 /// The functions of a text whose results are not recorded: clocks that go on and randomness.
@@ -81,13 +88,20 @@ mod tests {
     #[test]
     fn calls_that_are_not_recorded_are_found_outside_strings() {
         assert_eq!(
-            unpinned_calls("gen_random_uuid(), RANDOM (), random(), Clock_Timestamp()"),
+            unpinned_calls(
+                "gen_random_uuid(), RANDOM (), random(), Clock_Timestamp()",
+                false
+            ),
             [
                 "gen_random_uuid() is pinned where a result showed it",
                 "random() is not pinned",
                 "clock_timestamp() runs on from the recorded time"
             ]
         );
-        assert!(unpinned_calls("'random()' || random -- random()").is_empty());
+        assert!(unpinned_calls("'random()' || random -- random()", false).is_empty());
+        assert_eq!(
+            unpinned_calls("random(), gen_salt('bf'), clock_timestamp()", true),
+            ["gen_salt() is not pinned"]
+        );
     }
 }

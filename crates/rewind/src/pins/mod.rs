@@ -4,8 +4,9 @@
 //!   DEFAULT nextval('s') ─▶ pg_catalog.nextval ─inlined─▶ hindcast_nextval ─┬─ next of hindcast_pins.sequences, a transaction's setting
 //!                                                                           └─ the real one, stepping over reserved values
 //!   now(), CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast_pins.now, or the real one
-//!   clock_timestamp() ─inlined─▶ the same, and the time since the transaction began
-//!   DEFAULT gen_random_uuid() ─▶ next of hindcast_pins.uuids for the column, or a real one
+//!   clock_timestamp() ─inlined─▶ next of hindcast_pins.clocks, or now() and the time since then
+//!   random() ─inlined─▶ next of hindcast_pins.randoms, or a real one
+//!   DEFAULT gen_random_uuid() ─▶ next of hindcast_pins.uuids: told, or the column's; or a real one
 //! ```
 //!
 //! [`prepare`] replaces the functions in the catalog of one database. Postgres calls its built-in
@@ -31,14 +32,16 @@
 //! seen one of the same sequence takes the seen one's value.
 
 mod keywords;
+mod reserved;
 mod uuids;
+mod values;
 
-use chrono::DateTime;
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{quote_identifier, quote_literal};
-use hindcast_trace::{DrawnUuid, Micros, SequenceValue};
 
 pub use keywords::{draws_anew, rewrite_clock_keywords, unpinned_calls};
+pub use reserved::Reserved;
+pub use values::{SETTINGS, Values};
 
 /// What was pinned, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,15 +85,11 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(hindcast_pg::Error) -> PinErr
     move |source| PinError { doing, source }
 }
 
-/// Prepares a rewound database, before anybody else connects to it. `reserved` are all sequence
-/// values of the recording from the rewound point on.
+/// Prepares a rewound database, before anybody else connects to it.
 ///
 /// All or nothing, in one transaction. The session must be idle and should be a superuser's;
 /// otherwise nothing is pinned, and the result says so.
-pub async fn prepare(
-    client: &Client,
-    reserved: impl IntoIterator<Item = SequenceValue>,
-) -> Result<Pinned, PinError> {
+pub async fn prepare(client: &Client, reserved: Reserved) -> Result<Pinned, PinError> {
     let row = client
         .query_one(
             "SELECT pg_catalog.current_setting('is_superuser') = 'on'",
@@ -127,10 +126,8 @@ pub async fn prepare(
     }
 }
 
-async fn prepare_within(
-    client: &Client,
-    reserved: impl IntoIterator<Item = SequenceValue>,
-) -> Result<Pinned, PinError> {
+async fn prepare_within(client: &Client, reserved: Reserved) -> Result<Pinned, PinError> {
+    let told = reserved.told;
     client
         .batch_execute(include_str!("functions.sql"))
         .await
@@ -139,38 +136,13 @@ async fn prepare_within(
         active: true,
         ..Pinned::default()
     };
-    reserve(client, reserved).await?;
+    reserved.insert(client).await?;
     convert_identity_columns(client, &mut pinned).await?;
-    uuids::pin(client, &mut pinned).await?;
-    rewrite_defaults(client, &mut pinned).await?;
-    rewrite_views(client, &mut pinned).await?;
-    rewrite_functions(client, &mut pinned).await?;
+    uuids::pin(client, told, &mut pinned).await?;
+    rewrite_defaults(client, told, &mut pinned).await?;
+    rewrite_views(client, told, &mut pinned).await?;
+    rewrite_functions(client, told, &mut pinned).await?;
     Ok(pinned)
-}
-
-async fn reserve(
-    client: &Client,
-    reserved: impl IntoIterator<Item = SequenceValue>,
-) -> Result<(), PinError> {
-    const BATCH: usize = 10_000;
-    let mut reserved = reserved.into_iter();
-    loop {
-        let (sequences, values): (Vec<u32>, Vec<i64>) = reserved
-            .by_ref()
-            .take(BATCH)
-            .map(|value| (value.sequence, value.value))
-            .unzip();
-        if sequences.is_empty() {
-            return Ok(());
-        }
-        client
-            .execute(
-                "INSERT INTO pg_catalog.hindcast_reserved SELECT * FROM unnest($1::oid[], $2::bigint[]) ON CONFLICT DO NOTHING",
-                &[&sequences, &values],
-            )
-            .await
-            .map_err(failed("reserve sequence values"))?;
-    }
 }
 
 /// The sequence of an identity column stays the same object, for recorded values name it by its
@@ -213,7 +185,11 @@ async fn convert_identity_columns(client: &Client, pinned: &mut Pinned) -> Resul
     Ok(())
 }
 
-async fn rewrite_defaults(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+async fn rewrite_defaults(
+    client: &Client,
+    told: bool,
+    pinned: &mut Pinned,
+) -> Result<(), PinError> {
     let rows = client
         .query(
             "SELECT 'the default of ' || d.adrelid::regclass || '.' || pg_catalog.quote_ident(a.attname), \
@@ -234,7 +210,7 @@ async fn rewrite_defaults(client: &Client, pinned: &mut Pinned) -> Result<(), Pi
     for row in rows {
         let (what, statement, expression): (String, String, String) =
             (row.get(0), row.get(1), row.get(2));
-        note_calls(&what, &expression, pinned);
+        note_calls(&what, &expression, told, pinned);
         if let Some(rewritten) = rewrite_clock_keywords(&expression) {
             change(client, what, &format!("{statement}{rewritten}"), pinned).await?;
         }
@@ -242,7 +218,7 @@ async fn rewrite_defaults(client: &Client, pinned: &mut Pinned) -> Result<(), Pi
     Ok(())
 }
 
-async fn rewrite_views(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+async fn rewrite_views(client: &Client, told: bool, pinned: &mut Pinned) -> Result<(), PinError> {
     let rows = client
         .query(
             "SELECT c.oid::regclass::text, pg_catalog.pg_get_viewdef(c.oid), \
@@ -257,7 +233,7 @@ async fn rewrite_views(client: &Client, pinned: &mut Pinned) -> Result<(), PinEr
         let (view, definition, options): (String, String, String) =
             (row.get(0), row.get(1), row.get(2));
         let what = format!("the view {view}");
-        note_calls(&what, &definition, pinned);
+        note_calls(&what, &definition, told, pinned);
         if let Some(rewritten) = rewrite_clock_keywords(&definition) {
             let statement = format!("CREATE OR REPLACE VIEW {view}{options} AS {rewritten}");
             change(client, what, &statement, pinned).await?;
@@ -266,7 +242,11 @@ async fn rewrite_views(client: &Client, pinned: &mut Pinned) -> Result<(), PinEr
     Ok(())
 }
 
-async fn rewrite_functions(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+async fn rewrite_functions(
+    client: &Client,
+    told: bool,
+    pinned: &mut Pinned,
+) -> Result<(), PinError> {
     let row = client
         .query_one(
             "SELECT pg_catalog.current_setting('server_version_num')::int >= 140000",
@@ -295,7 +275,7 @@ async fn rewrite_functions(client: &Client, pinned: &mut Pinned) -> Result<(), P
     for row in rows {
         let (oid, what, body, is_text): (u32, String, String, bool) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
-        note_calls(&what, &body, pinned);
+        note_calls(&what, &body, told, pinned);
         let Some(rewritten) = rewrite_clock_keywords(&body) else {
             continue;
         };
@@ -349,146 +329,9 @@ async fn change(
     }
 }
 
-fn note_calls(what: &str, sql: &str, pinned: &mut Pinned) {
-    for why in unpinned_calls(sql) {
+fn note_calls(what: &str, sql: &str, told: bool, pinned: &mut Pinned) {
+    for why in unpinned_calls(sql, told) {
         let what = what.to_owned();
         pinned.unpinned.push(Unpinned { what, why });
-    }
-}
-
-/// What one transaction is to draw and read again.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Values<'a> {
-    pub now: Option<Micros>,
-    /// In order.
-    pub sequences: &'a [SequenceValue],
-    /// In order.
-    pub uuids: &'a [DrawnUuid],
-}
-
-/// The settings by which a transaction gets its [`Values`].
-pub const SETTINGS: [&str; 3] = [
-    "hindcast_pins.now",
-    "hindcast_pins.sequences",
-    "hindcast_pins.uuids",
-];
-
-impl Values<'_> {
-    /// What [`SETTINGS`] are to be; empty for what is not pinned.
-    ///
-    /// To be set for the transaction only: as `SET LOCAL name = 'value'` (which takes no snapshot;
-    /// see [`Values::prelude`]) or with `set_config(name, value, true)`. Other statements of the
-    /// transaction use the values up from the front.
-    pub fn settings(&self) -> [String; 3] {
-        let sequences = match self.sequences {
-            [] => String::new(),
-            values => queues(values),
-        };
-        let now = self.now.map(timestamp).unwrap_or_default();
-        [now, sequences, uuids::queues(self.uuids)]
-    }
-
-    /// The settings as statements for the start of a transaction. They take no snapshot. `None`:
-    /// there is nothing to set.
-    pub fn prelude(&self) -> Option<String> {
-        let settings = SETTINGS.into_iter().zip(self.settings());
-        let statements: Vec<String> = settings
-            .filter(|(_, value)| !value.is_empty())
-            .map(|(name, value)| format!("SET LOCAL {name} = {}", quote_literal(&value)))
-            .collect();
-        (!statements.is_empty()).then(|| statements.join("; "))
-    }
-}
-
-/// `;SEQUENCE:RUN RUN …;SEQUENCE:…;`, a run being a value or `FIRST*COUNT` consecutive ones.
-fn queues(values: &[SequenceValue]) -> String {
-    let mut queues: Vec<(u32, Vec<(i64, u64)>)> = Vec::new();
-    for SequenceValue { sequence, value } in values {
-        let runs = match queues.iter_mut().find(|(known, _)| known == sequence) {
-            Some((_, runs)) => runs,
-            None => {
-                queues.push((*sequence, Vec::new()));
-                &mut queues.last_mut().expect("it was just pushed").1
-            }
-        };
-        match runs.last_mut() {
-            Some((first, count)) if first.checked_add_unsigned(*count) == Some(*value) => {
-                *count += 1
-            }
-            _ => runs.push((*value, 1)),
-        }
-    }
-    let mut text = String::from(";");
-    for (sequence, runs) in queues {
-        let runs: Vec<String> = runs
-            .into_iter()
-            .map(|(first, count)| {
-                if count == 1 {
-                    first.to_string()
-                } else {
-                    format!("{first}*{count}")
-                }
-            })
-            .collect();
-        text.push_str(&format!("{sequence}:{};", runs.join(" ")));
-    }
-    text
-}
-
-/// In UTC and ISO order, which Postgres reads the same way under every DateStyle and time zone.
-fn timestamp(micros: Micros) -> String {
-    let at = DateTime::from_timestamp_micros(micros).expect("no clock of a server goes so far");
-    at.format("%Y-%m-%d %H:%M:%S%.6f+00").to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn value(sequence: u32, value: i64) -> SequenceValue {
-        SequenceValue { sequence, value }
-    }
-
-    #[test]
-    fn queues_are_kept_per_sequence_and_runs_are_short() {
-        let values = [
-            value(7, 5),
-            value(9, -1),
-            value(7, 6),
-            value(7, 7),
-            value(9, 0),
-            value(7, 5),
-            value(7, i64::MAX),
-        ];
-        assert_eq!(queues(&values), format!(";7:5*3 5 {};9:-1*2;", i64::MAX));
-    }
-
-    #[test]
-    fn times_are_written_as_postgres_reads_them() {
-        for (micros, text) in [
-            (0, "1970-01-01 00:00:00.000000+00"),
-            (-1, "1969-12-31 23:59:59.999999+00"),
-            (1_709_208_000_000_001, "2024-02-29 12:00:00.000001+00"),
-            (1_709_251_200_000_000, "2024-03-01 00:00:00.000000+00"),
-            (4_102_444_799_123_456, "2099-12-31 23:59:59.123456+00"),
-        ] {
-            assert_eq!(timestamp(micros), text);
-        }
-    }
-
-    #[test]
-    fn a_transaction_without_recorded_values_needs_no_prelude() {
-        assert_eq!(Values::default().prelude(), None);
-        let values = Values {
-            now: Some(0),
-            sequences: &[value(7, 5)],
-            uuids: &[],
-        };
-        assert_eq!(
-            values.prelude().as_deref(),
-            Some(
-                "SET LOCAL hindcast_pins.now = '1970-01-01 00:00:00.000000+00'; SET LOCAL hindcast_pins.sequences = ';7:5;'"
-            )
-        );
     }
 }

@@ -1,11 +1,12 @@
 //! Functions that draw UUIDs, and column defaults that call them.
 //!
 //! The default of a column has a queue of its own, since a transaction may also draw for rows that
-//! no result showed (an audit table's, say). Calls in statements share one.
+//! no result showed (an audit table's, say). Calls in statements share one. What the server told of
+//! its own functions comes before both.
 
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{quote_identifier, quote_literal};
-use hindcast_trace::{DrawnAt, DrawnUuid};
+use hindcast_trace::{DrawnAt, DrawnUuid, uuid_text};
 
 use super::{PinError, Pinned, Unpinned, failed};
 
@@ -26,8 +27,31 @@ const FILLED: &str = "SELECT d.adrelid::regclass::text, a.attname::text, d.adrel
      CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(d.adbin, d.adrelid), $1) AS part) f \
      WHERE f.part IS NOT NULL ORDER BY 1, 2";
 
-/// Pins what both draw.
-pub(super) async fn pin(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+/// What the server told, whatever drew it.
+const TOLD: &str = "told";
+
+/// A function that draws.
+struct Drawing {
+    name: String,
+    original: String,
+    /// It is the server's own, so that it tells what it drew.
+    tells: bool,
+}
+
+impl Drawing {
+    /// What draws in its place, in a queue.
+    fn from(&self, queue: &str) -> String {
+        let next = |queue| format!("pg_catalog.hindcast_uuid({})", quote_literal(queue));
+        let told = match self.tells {
+            true => next(TOLD) + ", ",
+            false => String::new(),
+        };
+        format!("coalesce({told}{}, {}())", next(queue), self.original)
+    }
+}
+
+/// Pins what both draw. `told`: the server told what it drew.
+pub(super) async fn pin(client: &Client, told: bool, pinned: &mut Pinned) -> Result<(), PinError> {
     let rows = client.query(DRAWING, &[]).await;
     let rows = rows.map_err(failed("read functions"))?;
     let mut functions = Vec::new();
@@ -40,20 +64,29 @@ pub(super) async fn pin(client: &Client, pinned: &mut Pinned) -> Result<(), PinE
             Some(library) => format!("{}, {}", quote_literal(&library), quote_literal(&symbol)),
             None => quote_literal(&symbol),
         };
+        let drawing = Drawing {
+            name: row.get(2),
+            original,
+            tells: symbol == "gen_random_uuid" && language == "internal",
+        };
+        let select = format!("SELECT {}", drawing.from(&queue_name(DrawnAt::Call)));
         client
             .batch_execute(&format!(
-                "CREATE FUNCTION {original}() RETURNS uuid LANGUAGE {language} VOLATILE PARALLEL SAFE AS {body}; \
-                 CREATE OR REPLACE FUNCTION {function} RETURNS uuid LANGUAGE sql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS \
-                 'SELECT coalesce(pg_catalog.hindcast_uuid(''call''), {original}())'"
+                "CREATE FUNCTION {}() RETURNS uuid LANGUAGE {language} VOLATILE PARALLEL SAFE AS {body}; \
+                 CREATE OR REPLACE FUNCTION {function} RETURNS uuid LANGUAGE sql VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE AS {}",
+                drawing.original,
+                quote_literal(&select)
             ))
             .await
             .map_err(doing())?;
-        functions.push((row.get::<String>(2), original));
+        functions.push(drawing);
     }
     if functions.is_empty() {
         return Ok(());
     }
-    let columns = fill(client, &functions).await?;
+    let mut columns = fill(client, &functions).await?;
+    columns.retain(|(_, tells)| !(told && *tells));
+    let columns: Vec<String> = columns.into_iter().map(|(name, _)| name).collect();
     if !columns.is_empty() {
         pinned.unpinned.push(Unpinned {
             what: format!("UUIDs of {}", some_of(&columns)),
@@ -73,9 +106,10 @@ fn some_of(columns: &[String]) -> String {
     }
 }
 
-/// Gives columns that such a function fills a queue of their own. Returns their names.
-async fn fill(client: &Client, functions: &[(String, String)]) -> Result<Vec<String>, PinError> {
-    let names: Vec<&str> = functions.iter().map(|(name, _)| name.as_str()).collect();
+/// Gives columns that such a function fills a queue of their own. Returns their names, and whether
+/// the server tells what is drawn for them.
+async fn fill(client: &Client, functions: &[Drawing]) -> Result<Vec<(String, bool)>, PinError> {
+    let names: Vec<&str> = functions.iter().map(|one| one.name.as_str()).collect();
     let call = format!(
         r"^\(?(?:[^()]+\.)?({})\(\)\)?(::(?:text|character varying))?$",
         names.join("|")
@@ -86,22 +120,21 @@ async fn fill(client: &Client, functions: &[(String, String)]) -> Result<Vec<Str
         let [table, column, function, cast]: [String; 4] =
             [row.get(0), row.get(1), row.get(4), row.get(5)];
         let (table_oid, number): (u32, i16) = (row.get(2), row.get(3));
-        let known = functions.iter().find(|(name, _)| *name == function);
-        let (_, original) = known.expect("the pattern is made of their names");
+        let known = functions.iter().find(|one| one.name == function);
+        let drawing = known.expect("the pattern is made of their names");
         let queue = queue_name(DrawnAt::Default {
             table: table_oid,
             column: number,
         });
         client
             .batch_execute(&format!(
-                "ALTER TABLE ONLY {table} ALTER COLUMN {} SET DEFAULT \
-                 (coalesce(pg_catalog.hindcast_uuid({}), {original}())){cast}",
+                "ALTER TABLE ONLY {table} ALTER COLUMN {} SET DEFAULT ({}){cast}",
                 quote_identifier(&column),
-                quote_literal(&queue)
+                drawing.from(&queue)
             ))
             .await
             .map_err(failed("pin column defaults"))?;
-        columns.push(format!("{table}.{column}"));
+        columns.push((format!("{table}.{column}"), drawing.tells));
     }
     Ok(columns)
 }
@@ -113,19 +146,24 @@ fn queue_name(place: DrawnAt) -> String {
     }
 }
 
-/// `;TABLE.COLUMN:UUID UUID …;call:UUID …;`, and nothing if there are none.
-pub(super) fn queues(values: &[DrawnUuid]) -> String {
-    let mut places: Vec<DrawnAt> = values.iter().map(|one| one.place).collect();
+/// `;told:UUID …;TABLE.COLUMN:UUID UUID …;call:UUID …;`, and nothing if there are none.
+pub(super) fn queues(told: &[u128], seen: &[DrawnUuid]) -> String {
+    let told: Vec<String> = told.iter().map(|&uuid| uuid_text(uuid)).collect();
+    let mut queues = vec![(TOLD.to_owned(), told)];
+    let mut places: Vec<DrawnAt> = seen.iter().map(|one| one.place).collect();
     places.sort();
     places.dedup();
-    let queues = places.into_iter().map(|place| {
-        let own = values.iter().filter(|one| one.place == place);
-        let own: Vec<String> = own.map(DrawnUuid::text).collect();
-        format!("{}:{};", queue_name(place), own.join(" "))
-    });
-    let queues: String = queues.collect();
-    match queues.is_empty() {
-        true => queues,
-        false => format!(";{queues}"),
+    queues.extend(places.into_iter().map(|place| {
+        let own = seen.iter().filter(|one| one.place == place);
+        (queue_name(place), own.map(DrawnUuid::text).collect())
+    }));
+    queues.retain(|(_, values)| !values.is_empty());
+    let texts = queues.into_iter();
+    let texts: String = texts
+        .map(|(name, values)| format!("{name}:{};", values.join(" ")))
+        .collect();
+    match texts.is_empty() {
+        true => texts,
+        false => format!(";{texts}"),
     }
 }

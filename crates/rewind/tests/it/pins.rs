@@ -3,8 +3,8 @@
 use hindcast_cluster::{Cluster, Options};
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{ConnectOptions, Connection, Row};
-use hindcast_rewind::pins::{Pinned, Values, prepare, rewrite_clock_keywords};
-use hindcast_trace::{DrawnAt, DrawnUuid, SequenceValue};
+use hindcast_rewind::pins::{Pinned, Reserved, Values, prepare, rewrite_clock_keywords};
+use hindcast_trace::{Drawn, DrawnAt, DrawnUuid, DrawnValue, SequenceValue};
 
 /// 2001-09-09 01:46:40.123456 UTC
 const THEN: i64 = 1_000_000_000_123_456;
@@ -25,13 +25,11 @@ async fn prepared(setup: &str, reserved: &[i64]) -> Database {
     client.batch_execute("CREATE SEQUENCE s").await.unwrap();
     client.batch_execute(setup).await.unwrap();
     let sequence = oid(&client, "s").await;
-    let reserved = reserved.iter().map(|value| SequenceValue {
-        sequence,
-        value: *value,
-    });
-    let pinned = prepare(&client, reserved.collect::<Vec<_>>())
-        .await
-        .unwrap();
+    let mut all = Reserved::default();
+    for &value in reserved {
+        all.add(SequenceValue { sequence, value }, 1);
+    }
+    let pinned = prepare(&client, all).await.unwrap();
     assert!(pinned.active);
     Database {
         cluster,
@@ -41,9 +39,10 @@ async fn prepared(setup: &str, reserved: &[i64]) -> Database {
 }
 
 fn prelude(sequences: &[SequenceValue], now: Option<i64>) -> String {
+    let drawn: Vec<Drawn> = sequences.iter().copied().map(Drawn::shown).collect();
     let values = Values {
         now,
-        sequences,
+        drawn: &drawn,
         uuids: &[],
     };
     values.prelude().expect("there are some")
@@ -79,6 +78,22 @@ impl Database {
         let values = Values {
             uuids,
             ..Values::default()
+        };
+        let prelude = values.prelude().unwrap();
+        ask(&self.client, &format!("BEGIN; {prelude}; {sql}; COMMIT")).await
+    }
+
+    /// The same with what the server told.
+    async fn with_told(&self, values: &[DrawnValue], sql: &str) -> String {
+        let drawn = |&value| Drawn {
+            statement: None,
+            value,
+        };
+        let drawn: Vec<Drawn> = values.iter().map(drawn).collect();
+        let values = Values {
+            now: Some(THEN),
+            drawn: &drawn,
+            uuids: &[],
         };
         let prelude = values.prelude().unwrap();
         ask(&self.client, &format!("BEGIN; {prelude}; {sql}; COMMIT")).await
@@ -389,6 +404,67 @@ async fn uuids_come_for_their_column_and_others_are_drawn() {
     assert_eq!(db.ask("SELECT count(DISTINCT id) FROM t").await, "103");
 }
 
+/// In statements, defaults and functions; behind them others are drawn.
+#[tokio::test]
+async fn what_the_server_told_comes_again() {
+    let db = prepared(
+        "CREATE TABLE t (n int, id uuid DEFAULT gen_random_uuid(), at timestamptz DEFAULT clock_timestamp()); \
+         CREATE FUNCTION dice() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN floor(random() * 6); END $$",
+        &[],
+    )
+    .await;
+    let told = [
+        DrawnValue::Random(0.5),
+        DrawnValue::Uuid(1),
+        DrawnValue::Clock(THEN + 7),
+        DrawnValue::Uuid(2),
+        DrawnValue::Clock(THEN + 9),
+        DrawnValue::Random(0.25),
+    ];
+    let got = db
+        .with_told(
+            &told,
+            "CREATE TEMP TABLE got AS SELECT random() AS r, clock_timestamp() AS c; \
+             INSERT INTO t (n) SELECT 1 RETURNING id, at; \
+             SELECT r, to_char(c, 'US'), (SELECT to_char(at, 'US') FROM t), (SELECT id FROM t), gen_random_uuid(), dice(), random() <> random(), \
+             clock_timestamp() >= now() AND now() < '2025-01-01' FROM got",
+        )
+        .await;
+    let uuid = |value| hindcast_trace::uuid_text(value);
+    let expected = format!("0.5|123463|123465|{}|{}|1|t|t", uuid(1), uuid(2));
+    assert_eq!(got, expected);
+    // What a savepoint undoes is drawn again.
+    let again = "SAVEPOINT a; SELECT random(); ROLLBACK TO a; SELECT random(), random()";
+    let told = [DrawnValue::Random(0.5), DrawnValue::Random(0.75)];
+    assert_eq!(db.with_told(&told, again).await, "0.5|0.75");
+    // Without settings, and for who has few rights.
+    let drawn = "CREATE ROLE roller; SET ROLE roller; SELECT random() BETWEEN 0 AND 1, clock_timestamp() > '2025-01-01'";
+    assert_eq!(db.ask(drawn).await, "t|t");
+}
+
+/// Where the server told what it drew, nothing that it tells is named.
+#[tokio::test]
+async fn what_the_server_tells_is_not_named_as_unpinned() {
+    let setup = "CREATE EXTENSION pgcrypto; \
+                 CREATE TABLE t (id uuid DEFAULT gen_random_uuid(), r float DEFAULT random(), at timestamptz DEFAULT clock_timestamp(), \
+                 salt text DEFAULT gen_salt('bf'))";
+    let db = prepared(setup, &[]).await;
+    assert_eq!(db.pinned.unpinned.len(), 4, "{:?}", db.pinned.unpinned);
+    let mut reserved = Reserved::default();
+    reserved.told = true;
+    let cluster = Cluster::temporary_async(Options::throw_away())
+        .await
+        .unwrap();
+    let client = cluster.connect("postgres").await.unwrap();
+    client.batch_execute(setup).await.unwrap();
+    let pinned = prepare(&client, reserved).await.unwrap();
+    let named: Vec<String> = pinned.unpinned.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        named,
+        ["the default of public.t.salt: gen_salt() is not pinned"]
+    );
+}
+
 /// A token that expires by the running clock is as old as it was.
 #[tokio::test]
 async fn clocks_that_run_run_on_from_the_pinned_time() {
@@ -574,7 +650,7 @@ async fn an_ordinary_role_draws_and_reads_as_before() {
         .unwrap();
     assert_eq!(ask(&service, &sql).await, "77");
 
-    let refused = prepare(&service, []).await.unwrap();
+    let refused = prepare(&service, Reserved::default()).await.unwrap();
     assert!(!refused.active);
     assert!(
         refused.unpinned[0].to_string().contains("superuser"),
@@ -619,7 +695,7 @@ async fn a_driver_finds_the_types_that_were_there() {
     let client = cluster.connect("postgres").await.unwrap();
     let before = ask(&client, TYPES).await;
     for _ in 0..2 {
-        assert!(prepare(&client, []).await.unwrap().active);
+        assert!(prepare(&client, Reserved::default()).await.unwrap().active);
         assert_eq!(ask(&client, TYPES).await, before);
     }
 }
@@ -627,7 +703,7 @@ async fn a_driver_finds_the_types_that_were_there() {
 #[tokio::test]
 async fn preparing_twice_is_the_same_as_once() {
     let db = prepared("CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY, at timestamptz DEFAULT CURRENT_TIMESTAMP)", &[1]).await;
-    let again = prepare(&db.client, []).await.unwrap();
+    let again = prepare(&db.client, Reserved::default()).await.unwrap();
     assert!(
         again.active && again.identity_columns.is_empty() && again.rewritten.is_empty(),
         "{again:?}"

@@ -100,6 +100,7 @@ impl Recording {
             locks: Vec::new(),
             sequence_values: Vec::new(),
             drawn_uuids: Vec::new(),
+            drawn: Vec::new(),
             server_bytes: None,
             client_bytes: None,
             statement_snapshots: Vec::new(),

@@ -3,14 +3,18 @@
 use super::missing;
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
 use crate::{
-    Attribution, Digest, DrawnAt, DrawnUuid, Id, Isolation, Lock, Outcome, Record, SequenceValue,
-    ShapeId, Snapshot, StatementSnapshot, Transaction, Xid,
+    Attribution, Digest, Drawn, DrawnAt, DrawnUuid, DrawnValue, Id, Isolation, Lock, Outcome,
+    Record, SequenceValue, ShapeId, Snapshot, StatementSnapshot, Transaction, Xid, uuid_text,
 };
 
 pub(crate) struct Transactions;
 
 const STATEMENT_SNAPSHOTS: &str = "statement_snapshots";
 const DRAWN_UUIDS: &str = "drawn_uuids";
+const DRAWN: &str = "drawn";
+
+/// Where it is not known which statement drew something.
+const SOME_STATEMENT: u32 = u32::MAX;
 
 impl Table for Transactions {
     type Row = Transaction;
@@ -77,6 +81,11 @@ impl Table for Transactions {
         Column::new("table", Kind::UInt32, Packing::Dictionary).of(DRAWN_UUIDS),
         Column::new("column", Kind::Int64, Packing::Dictionary).of(DRAWN_UUIDS),
         Column::new("value", Kind::Text, Packing::Plain).of(DRAWN_UUIDS),
+        Column::new("statement", Kind::UInt32, Packing::Dictionary).of(DRAWN),
+        Column::new("function", Kind::Text, Packing::Dictionary).of(DRAWN),
+        Column::new("sequence", Kind::UInt32, Packing::Dictionary).of(DRAWN),
+        Column::new("value", Kind::Text, Packing::Plain).of(DRAWN),
+        Column::new("count", Kind::Int64, Packing::Dictionary).of(DRAWN),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -143,6 +152,7 @@ impl Table for Transactions {
         columns.ints(row.rechecked.iter().map(|&statement| i64::from(statement)));
         columns.optional_int(row.commit_lsn.map(|lsn| lsn as i64));
         shred_drawn_uuids(&row.drawn_uuids, columns);
+        shred_drawn(&row.drawn, columns);
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
@@ -212,6 +222,7 @@ impl Table for Transactions {
             rechecked: columns.ints().into_iter().map(|one| one as u32).collect(),
             commit_lsn: columns.optional_int().map(|lsn| lsn as u64),
             drawn_uuids: assemble_drawn_uuids(columns)?,
+            drawn: assemble_drawn(columns)?,
         })
     }
 }
@@ -345,6 +356,58 @@ fn assemble_drawn_uuids(columns: &mut RowReader<'_>) -> Result<Vec<DrawnUuid>, M
         Ok(DrawnUuid { place, value })
     })
     .collect()
+}
+
+/// Numbers as texts, moments as microseconds. What is from no sequence has 0 there.
+fn shred_drawn(all: &[Drawn], columns: &mut RowWriter<'_>) {
+    let statement = |one: &Drawn| one.statement.unwrap_or(SOME_STATEMENT);
+    let of_sequence = |one: &Drawn| match one.value {
+        DrawnValue::Sequence { first, count } => (first.sequence, count),
+        _ => (0, 1),
+    };
+    columns.ints(all.iter().map(|one| i64::from(statement(one))));
+    columns.byte_strings(all.iter().map(|one| one.value.function()));
+    columns.ints(all.iter().map(|one| i64::from(of_sequence(one).0)));
+    columns.byte_strings(all.iter().map(|one| match one.value {
+        DrawnValue::Sequence { first, .. } => first.value.to_string(),
+        DrawnValue::Clock(moment) => moment.to_string(),
+        DrawnValue::Random(number) => number.to_string(),
+        DrawnValue::Uuid(uuid) => uuid_text(uuid),
+    }));
+    columns.ints(all.iter().map(|one| of_sequence(one).1 as i64));
+}
+
+fn assemble_drawn(columns: &mut RowReader<'_>) -> Result<Vec<Drawn>, Malformed> {
+    let (statements, functions) = (columns.ints(), columns.byte_strings());
+    let (sequences, values) = (columns.ints(), columns.byte_strings());
+    let counts = columns.ints();
+    let whose = statements.into_iter().zip(functions);
+    let what = sequences.into_iter().zip(values).zip(counts);
+    let mut drawn = Vec::new();
+    for ((statement, function), ((sequence, value), count)) in whose.zip(what) {
+        let (statement, count) = (statement as u32, count as u64);
+        let value = drawn_value(&function, sequence as u32, &value, count);
+        drawn.push(Drawn {
+            statement: (statement != SOME_STATEMENT).then_some(statement),
+            value: value.ok_or_else(|| missing("what was drawn"))?,
+        });
+    }
+    Ok(drawn)
+}
+
+fn drawn_value(function: &[u8], sequence: u32, value: &[u8], count: u64) -> Option<DrawnValue> {
+    let text = std::str::from_utf8(value).ok()?;
+    Some(match function {
+        b"nextval" => {
+            let value = text.parse().ok()?;
+            let first = SequenceValue { sequence, value };
+            DrawnValue::Sequence { first, count }
+        }
+        b"clock_timestamp" => DrawnValue::Clock(text.parse().ok()?),
+        b"random" => DrawnValue::Random(text.parse().ok()?),
+        b"gen_random_uuid" => DrawnValue::Uuid(DrawnUuid::number(value)?),
+        _ => return None,
+    })
 }
 
 fn attribution_word(attribution: Attribution) -> &'static str {

@@ -83,6 +83,22 @@ fn check(script: &str, expected: &Expect) {
         },
         value: 10,
     }];
+    let first = SequenceValue {
+        sequence: 16_402,
+        value: 7,
+    };
+    let values = [
+        DrawnValue::Sequence { first, count: 2 },
+        DrawnValue::Clock(1_700_000_001_000_200),
+        DrawnValue::Random(0.25),
+        DrawnValue::Uuid(11),
+    ];
+    let drawn = |(statement, value)| Drawn {
+        statement: Some(statement),
+        value,
+    };
+    odd.drawn = (1..).zip(values).map(drawn).collect();
+    odd.drawn[3].statement = None;
     odd.server_bytes = Some(vec![0xde, 0xad]);
     writer.record(Record::Transaction(odd));
     writer.record(Record::Gap(Gap {
@@ -163,6 +179,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                rechecked UINTEGER[]
                commit_lsn BIGINT
                drawn_uuids STRUCT("table" UINTEGER, "column" BIGINT, "value" VARCHAR)[]
+               drawn STRUCT("statement" UINTEGER, "function" VARCHAR, "sequence" UINTEGER, "value" VARCHAR, count BIGINT)[]
             shapes
                id UINTEGER
                statements VARCHAR[]
@@ -239,7 +256,7 @@ fn snapshots_locks_and_sequence_values_read_as_the_format_page_says() {
         r#"
 show(f"""
     SELECT snapshot_xmax, snapshot_xmax - snapshot_xmin_below AS xmin,
-           [snapshot_xmax - below for below in snapshot_in_progress_below] AS in_progress, outcome, request, locks, sequence_values, drawn_uuids, server_bytes, began + to_microseconds(now_offset_us) AS now
+           [snapshot_xmax - below for below in snapshot_in_progress_below] AS in_progress, outcome, request, locks, sequence_values, drawn_uuids, drawn, server_bytes, began + to_microseconds(now_offset_us) AS now
     FROM '{root}/transactions/*.parquet' WHERE id = 1001""")
 show(f"""
     SELECT count(*) AS visible FROM '{root}/transactions/*.parquet' w, '{root}/transactions/*.parquet' t
@@ -249,7 +266,7 @@ for table in ["shapes", "gaps", "bases", "recorders", "final_states"]:
     show(f"SELECT * FROM '{root}/{table}/*.parquet'")
 "#,
         &expect![[r#"
-            {"snapshot_xmax":5000000010,"xmin":5000000000,"in_progress":[5000000003,5000000007],"outcome":"aborted","request":null,"locks":[{"statement":0,"target":4294967295,"completed":9},{"statement":2,"target":1,"completed":11}],"sequence_values":[{"sequence":16402,"value":-1}],"drawn_uuids":[{"table":16400,"column":1,"value":"00000000-0000-0000-0000-00000000000a"}],"server_bytes":"\\xDE\\xAD","now":"2023-11-14 22:13:21.00112+00"}
+            {"snapshot_xmax":5000000010,"xmin":5000000000,"in_progress":[5000000003,5000000007],"outcome":"aborted","request":null,"locks":[{"statement":0,"target":4294967295,"completed":9},{"statement":2,"target":1,"completed":11}],"sequence_values":[{"sequence":16402,"value":-1}],"drawn_uuids":[{"table":16400,"column":1,"value":"00000000-0000-0000-0000-00000000000a"}],"drawn":[{"statement":1,"function":"nextval","sequence":16402,"value":"7","count":2},{"statement":2,"function":"clock_timestamp","sequence":0,"value":"1700000001000200","count":1},{"statement":3,"function":"random","sequence":0,"value":"0.25","count":1},{"statement":4294967295,"function":"gen_random_uuid","sequence":0,"value":"00000000-0000-0000-0000-00000000000b","count":1}],"server_bytes":"\\xDE\\xAD","now":"2023-11-14 22:13:21.00112+00"}
             {"visible":199}
             {"id":1,"statements":["SELECT 1","SELECT 2"]}
             {"from":"2023-11-14 22:13:20+00","to":"2023-11-14 22:13:21+00","cause":"unaccounted","requests":null,"transactions":null,"recorder":null,"xids":[1,2],"session":null,"reason":"public.forum"}

@@ -3,7 +3,7 @@
 //! ```text
 //!   a note     asked │ answered │ offset │ doubt │ epoch │ is_all │ records, as bytea's text
 //!   records    layout u32 │ length u32 │ is_ours u32 │ record │ length u32 │ …
-//!   record     head │ notes │ subtransactions │ name of a prepared transaction
+//!   record     head │ notes │ what was drawn │ subtransactions │ name of a prepared transaction
 //! ```
 //!
 //! The numbers of a note are i64s. Records, and what they consist of, are as the extension keeps
@@ -12,16 +12,21 @@
 
 use std::sync::Arc;
 
-use hindcast_trace::{Gap, GapCause, Isolation, Micros, Snapshot, StatementSnapshot, Xid};
+use hindcast_trace::{
+    Drawn, DrawnValue, Gap, GapCause, Isolation, Micros, SequenceValue, Snapshot,
+    StatementSnapshot, Xid,
+};
 
-use super::super::join::{Ended, Record};
+use super::super::join::{Draw, Ended, Record};
 use super::super::server_side::ServerSide;
 use super::super::sink::Sink;
 
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 /// Of a record without what follows its head, and of a subtransaction.
 const RECORD_HEAD: usize = 88;
 const SUBXID: usize = 12;
+/// Of what was drawn.
+const DRAW: usize = 32;
 /// Of a note about a statement; one with a snapshot goes on.
 const STATEMENT_NOTE: usize = 8;
 /// Microseconds from 1970 to where Postgres begins to count.
@@ -233,41 +238,36 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
     let mut head = Fields(bytes.get(..RECORD_HEAD)?);
     let mut rest = Fields(&bytes[RECORD_HEAD..]);
     let (xid, ordinal, lost) = (head.u64()?, head.u64()?, head.u64()?);
-    let mut moment = || Some(head.i64()? + EPOCH_2000 + offset);
-    let (backend_start, started, ended_at) = (moment()?, moment()?, moment()?);
+    let mut moment = || Some(head.i64()?.wrapping_add(EPOCH_2000));
+    let (backend_start, now, ended_at) = (moment()?, moment()?, moment()?);
+    let here = |moment: Micros| moment.wrapping_add(offset);
     let (end_lsn, _database, process) = (head.u64()?, head.u32()?, head.u32()?);
     let (statements, left_out) = (head.u32()?, head.u32()?);
-    let (notes, subtransactions) = (head.u32()? as usize, head.u32()? as usize);
+    let (notes, draws) = (head.u32()? as usize, head.u32()? as usize);
+    let subtransactions = head.u32()?;
     let &[_backend_type, isolation, ended, _gid] = head.take(4)? else {
         return None;
     };
     let notes = rest.take(notes)?;
     let mut noted = snapshots(notes)?;
     let mut rechecked = rechecked(notes)?;
-    let (mut subxids, mut aborted_subxids) = (Vec::new(), Vec::new());
+    let draws = rest.take(draws.checked_mul(DRAW)?)?.chunks_exact(DRAW);
+    let drawn = draws.map(draw).collect::<Option<_>>()?;
+    let mut subxids = Vec::new();
     for _ in 0..subtransactions {
-        let mut one = Fields(rest.take(SUBXID)?);
-        // A subtransaction's id is assigned after its parent's.
-        let id = Xid(xid + u64::from(one.u32()?.wrapping_sub(xid as u32)));
-        let _level = one.u32()?;
-        match one.u32()? {
-            0 => subxids.push(id),
-            _ => aborted_subxids.push(id),
-        }
+        subxids.push(subtransaction(xid, rest.take(SUBXID)?)?);
     }
-    // ENDED_COMMIT to ENDED_ROLLBACK_PREPARED, and XACT_READ_UNCOMMITTED to XACT_SERIALIZABLE.
+    let with = |fate| subxids.iter().filter(move |(_, aborted)| *aborted == fate);
+    let [committed, aborted] =
+        [false, true].map(|fate| with(fate).map(|(id, _)| *id).collect::<Vec<_>>());
+    // ENDED_COMMIT to ENDED_ROLLBACK_PREPARED.
     let ended = match ended {
         0 | 4 | 5 => Some(Ended::Committed),
         1 | 2 => Some(Ended::Aborted),
         3 => Some(Ended::Prepared),
         _ => None,
     };
-    let isolation = match isolation {
-        0 | 1 => Some(Isolation::ReadCommitted),
-        2 => Some(Isolation::RepeatableRead),
-        3 => Some(Isolation::Serializable),
-        _ => None,
-    };
+    let isolation = isolation_of(isolation);
     let snapshot = noted.first().map(|first| first.snapshot.clone());
     // Otherwise all saw what the first one did.
     if isolation != Some(Isolation::ReadCommitted) || statements < 2 {
@@ -281,23 +281,44 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
         is_end: ended.is_some(),
         record: Record {
             process,
-            backend_start,
+            backend_start: here(backend_start),
             ordinal,
             xid: (xid > 0).then_some(Xid(xid)),
-            subxids,
-            aborted_subxids,
+            subxids: committed,
+            aborted_subxids: aborted,
             isolation,
-            started,
+            now,
+            started: here(now),
             statements,
             snapshot,
             statement_snapshots: noted,
             rechecked,
+            drawn,
             commit_lsn,
             ended: ended.unwrap_or(Ended::Aborted),
-            ended_at,
+            ended_at: here(ended_at),
             left_out,
         },
     })
+}
+
+fn isolation_of(level: u8) -> Option<Isolation> {
+    // XACT_READ_UNCOMMITTED to XACT_SERIALIZABLE.
+    match level {
+        0 | 1 => Some(Isolation::ReadCommitted),
+        2 => Some(Isolation::RepeatableRead),
+        3 => Some(Isolation::Serializable),
+        _ => None,
+    }
+}
+
+/// A subtransaction, and whether it was rolled back by itself.
+fn subtransaction(xid: u64, bytes: &[u8]) -> Option<(Xid, bool)> {
+    let mut one = Fields(bytes);
+    // Its id is assigned after its parent's.
+    let id = Xid(xid.wrapping_add(u64::from(one.u32()?.wrapping_sub(xid as u32))));
+    let _level = one.u32()?;
+    Some((id, one.u32()? != 0))
 }
 
 /// What statements saw, of what is noted about them; each that saw something else than the one
@@ -347,6 +368,39 @@ fn rechecked(notes: &[u8]) -> Option<Vec<u32>> {
     }
     found.dedup();
     Some(found)
+}
+
+/// What a statement drew. Moments that a result showed are as the server's clock had them.
+fn draw(bytes: &[u8]) -> Option<Draw> {
+    let mut fields = Fields(bytes);
+    let statement = fields.u32()?;
+    let &[kind, undone, ..] = fields.take(4)? else {
+        return None;
+    };
+    let (sequence, _subtransaction) = (fields.u32()?, fields.u32()?);
+    let number = fields.i64()?;
+    let rest = fields.u64()?;
+    // DRAW_NEXTVAL to DRAW_UUID.
+    let value = match kind {
+        0 => DrawnValue::Sequence {
+            first: SequenceValue {
+                sequence,
+                value: number,
+            },
+            count: rest,
+        },
+        1 => DrawnValue::Clock(number.wrapping_add(EPOCH_2000)),
+        2 => DrawnValue::Random(f64::from_bits(number as u64)),
+        3 => DrawnValue::Uuid(u128::from_be_bytes(bytes[DRAW - 16..].try_into().ok()?)),
+        _ => return None,
+    };
+    Some(Draw {
+        drawn: Drawn {
+            statement: Some(statement.saturating_sub(1)),
+            value,
+        },
+        undone: undone != 0,
+    })
 }
 
 fn snapshot(note: &mut Fields<'_>) -> Option<Snapshot> {
@@ -448,11 +502,17 @@ mod tests {
         for number in [xid, 7, 3, 11, 12, 13, 99] {
             record.extend(number.to_le_bytes());
         }
-        for number in [16384, 4711, 3, 1, notes.len() as u32, 2] {
+        for number in [16384, 4711, 3, 1, notes.len() as u32, 2, 2] {
             record.extend(number.to_le_bytes());
         }
-        record.extend([3, 1, 0, 0, 0, 0, 0, 0]);
+        record.extend([3, 1, 0, 0]);
         record.extend(notes);
+        record.extend([2, 0, 0, 0, 0, 1, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0]);
+        for number in [41u64, 2] {
+            record.extend(number.to_le_bytes());
+        }
+        record.extend([3, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+        record.extend(1u128.to_be_bytes());
         for (id, aborted) in [(xid + 1, 0), (xid + 0x11, 1)] {
             for number in [id as u32, 2, aborted] {
                 record.extend(number.to_le_bytes());
@@ -473,6 +533,7 @@ mod tests {
             subxids: vec![Xid(xid + 1)],
             aborted_subxids: vec![Xid(xid + 0x11)],
             isolation: Some(Isolation::ReadCommitted),
+            now: EPOCH_2000 + 12,
             started: EPOCH_2000 + 1012,
             statements: 3,
             snapshot: Some(snapshot_of(xid - 1, xid + 20, &[xid, xid + 18])),
@@ -481,6 +542,28 @@ mod tests {
                 snapshot: snapshot_of(xid - 1, xid + 20, &[xid, xid + 18]),
             }],
             rechecked: vec![1],
+            drawn: vec![
+                Draw {
+                    drawn: Drawn {
+                        statement: Some(1),
+                        value: DrawnValue::Sequence {
+                            first: SequenceValue {
+                                sequence: 9,
+                                value: 41,
+                            },
+                            count: 2,
+                        },
+                    },
+                    undone: true,
+                },
+                Draw {
+                    drawn: Drawn {
+                        statement: Some(2),
+                        value: DrawnValue::Uuid(1),
+                    },
+                    undone: false,
+                },
+            ],
             commit_lsn: Some(99),
             ended: Ended::Committed,
             ended_at: EPOCH_2000 + 1013,

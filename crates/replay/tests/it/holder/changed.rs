@@ -22,7 +22,7 @@ fn a_statement_by_itself_keeps_its_isolation_and_tells_its_id() {
             ! in Some(Run(Tx(3)))
             ? snapshot of 3
             » [begin_as_chosen*]
-            » [snapshot 1970-01-01 00:00:01.000000+00*]
+            » [snapshot 1970-01-01T00:00:01.000000+00*]
             » Q UPDATE t SET a = 1 WHERE b = 2 FOR UPDATE
             ! 3 took its snapshot
             « C UPDATE 1

@@ -530,6 +530,68 @@ fn a_savepoint_before_the_snapshot() {
     .assert_eq(&session.shown);
 }
 
+/// What a client undoes has drawn, and it saw what: the statements behind it draw what comes after.
+#[test]
+fn a_savepoint_behind_which_values_were_drawn() {
+    let mut session = Session::new(Code::Recorded, false);
+    session.run(
+        "> startup user=u database=d default_transaction_read_only=on
+         < R
+         < Z I
+         @ pins drawn=1-0.25 drawn=3-0.5 drawn=5-0.75
+         > Q BEGIN
+         > Q INSERT INTO t VALUES (random())
+         > Q SAVEPOINT a
+         > Q INSERT INTO t VALUES (random())
+         > Q ROLLBACK TO a
+         > Q INSERT INTO t VALUES (random())
+         > Q SELECT 1
+         > Q COMMIT",
+    );
+    expect![[r#"
+        » startup user=u database=d default_transaction_read_only=on
+        « R
+        « Z I
+        » Q BEGIN
+        « C BEGIN
+        « Z T
+        ! claim of request none: Run(Tx(3))
+        ? snapshot of 3
+        » [write*]
+        » [snapshot     0.25 0.5 0.75*]
+        » Q INSERT INTO t VALUES (random())
+        ! 3 took its snapshot
+        « C INSERT 0 1
+        « Z T
+        » Q SAVEPOINT a
+        « C SAVEPOINT
+        « Z T
+        » Q INSERT INTO t VALUES (random())
+        « C INSERT 0 1
+        « Z T
+        » Q ROLLBACK TO a
+        « C ROLLBACK
+        « Z T
+        » [snapshot     0.75]
+        » Q INSERT INTO t VALUES (random())
+        « C INSERT 0 1
+        « Z T
+        » Q SELECT 1
+        « T a
+        « D x
+        « C SELECT 1
+        « Z T
+        ! 3 ran
+        ? commit of 3
+        » Q COMMIT
+        ! in None
+        ! Run(Tx(3)) committed, shape 872c9356, digest c5669cee, 1 rows
+        « C COMMIT
+        « Z I
+    "#]]
+    .assert_eq(&session.shown);
+}
+
 #[test]
 fn a_session_starts_between_client_and_server() {
     let mut session = Session::new(Code::Recorded, false);

@@ -45,7 +45,7 @@ fn a_statement_by_itself_gets_a_transaction_whose_commit_is_held() {
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
             » [begin*]
-            » [snapshot 1970-01-01 00:00:01.000000+00 ;500:7;*]
+            » [snapshot 1970-01-01T00:00:01.000000+00 ;500:7;*]
             » Q INSERT INTO t VALUES (nextval('s'))
             ! 3 took its snapshot
             ! 3 ran
@@ -58,7 +58,7 @@ fn a_statement_by_itself_gets_a_transaction_whose_commit_is_held() {
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
             » [begin]
-            » [snapshot 1970-01-01 00:00:01.000000+00 ;500:7;]
+            » [snapshot 1970-01-01T00:00:01.000000+00 ;500:7;]
             » Q INSERT INTO t VALUES (nextval('s'))
             ! 3 took its snapshot
             ! 3 ran

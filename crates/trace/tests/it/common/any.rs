@@ -170,7 +170,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         Just(DrawnAt::Call),
         (1..=u32::MAX, any::<i16>()).prop_map(|(table, column)| DrawnAt::Default { table, column }),
     ];
-    let drawn = (place, any::<u128>()).prop_map(|(place, value)| DrawnUuid { place, value });
+    let drawn_uuid = (place, any::<u128>()).prop_map(|(place, value)| DrawnUuid { place, value });
     let rest = (
         vec(lock, 0..3),
         vec(value, 0..3),
@@ -179,7 +179,8 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         vec(statement_snapshot, 0..3),
         vec(any::<u32>(), 0..3),
         option::of(any::<u64>()),
-        vec(drawn, 0..3),
+        vec(drawn_uuid, 0..3),
+        vec(drawn(), 0..4),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -204,7 +205,20 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         rechecked: rest.5,
         commit_lsn: rest.6,
         drawn_uuids: rest.7,
+        drawn: rest.8,
     })
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let first = (any::<u32>(), any::<i64>())
+        .prop_map(|(sequence, value)| SequenceValue { sequence, value });
+    let value = prop_oneof![
+        (first, any::<u64>()).prop_map(|(first, count)| DrawnValue::Sequence { first, count }),
+        any::<i64>().prop_map(DrawnValue::Clock),
+        any::<f64>().prop_map(DrawnValue::Random),
+        any::<u128>().prop_map(DrawnValue::Uuid),
+    ];
+    (option::of(0..u32::MAX), value).prop_map(|(statement, value)| Drawn { statement, value })
 }
 
 pub fn shape() -> impl Strategy<Value = Shape> {

@@ -27,7 +27,8 @@ CREATE FUNCTION take(
     OUT ended_at timestamptz,
     OUT end_lsn pg_lsn,                 -- end of the commit record; null: none was written
     OUT gid text,                       -- of a prepared transaction
-    OUT left_out int4                   -- snapshots, subtransactions and the like that are missing here
+    OUT left_out int4,                  -- snapshots, subtransactions and the like that are missing here
+    OUT drawn text[]                    -- what nextval(), clock_timestamp() and the like returned, unless it was rolled back
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'hindcast_take'
@@ -58,6 +59,13 @@ CREATE FUNCTION status(
 )
 RETURNS record
 AS 'MODULE_PATHNAME', 'hindcast_status'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+-- What the planner puts in place of an identity column's own expression, so that what it draws is
+-- noted. It refuses other calls.
+CREATE FUNCTION identity_nextval(sequence oid)
+RETURNS int8
+AS 'MODULE_PATHNAME', 'hindcast_identity_nextval'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
 REVOKE ALL ON FUNCTION take(int) FROM PUBLIC;

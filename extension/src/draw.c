@@ -1,0 +1,226 @@
+/*
+ * What a transaction draws or reads that no snapshot determines: values of sequences, moments of
+ * the clock, random numbers and UUIDs.
+ *
+ *	 nextval('s')           ─▶ fmgr_builtins[…] ─▶ noted_nextval ─▶ nextval_oid
+ *	 DEFAULT of an identity ─▶ identity.c ──────────────┘
+ *
+ * Built-in functions are called by the address that a table of the server's has for their number.
+ * As the library is loaded, before any session is there, the addresses of a few are replaced by
+ * functions that call the original and note what it returned. So it does not matter what makes the
+ * call: a statement, a default, a view, a trigger, a function in any language.
+ *
+ * Not noted: calls in expressions that were compiled (by JIT, for statements that are expensive),
+ * those in parallel workers, and what a transaction draws after DRAWS_MAX notes.
+ */
+#include "hindcast.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "access/xact.h"
+#include "utils/fmgrtab.h"
+#include "utils/memutils.h"
+#include "utils/uuid.h"
+
+/* More of a transaction are not noted. */
+#define DRAWS_MAX (64 * 1024)
+
+/* Memory that a long transaction needed is not kept for those that follow. */
+#define KEPT_MAX (64 * 1024)
+
+static Draw *draws = NULL;
+static Size room = 0;
+static uint32 count = 0;
+
+/* A new one, or NULL: it is not to be noted. */
+static Draw *
+add_draw(DrawKind kind)
+{
+	Draw	   *enough;
+	Draw	   *draw;
+
+	if (count == DRAWS_MAX || !transaction_is_noted())
+		return NULL;
+	enough = grown(draws, &room, (count + 1) * sizeof(Draw));
+	if (enough == NULL)
+		return NULL;
+	draws = enough;
+	draw = &draws[count++];
+	memset(draw, 0, sizeof(Draw));
+	draw->statement = transaction_statements();
+	draw->kind = kind;
+	draw->subtransaction = GetCurrentSubTransactionId();
+	return draw;
+}
+
+/* Notes a value of a sequence. Consecutive ones of a statement are one note. */
+void
+note_nextval(Oid sequence, int64 value)
+{
+	Draw	   *last = count > 0 ? &draws[count - 1] : NULL;
+	Draw	   *draw;
+
+	if (last != NULL && last->kind == DRAW_NEXTVAL && last->sequence == sequence &&
+		last->statement == transaction_statements() &&
+		last->subtransaction == GetCurrentSubTransactionId() &&
+		last->value.run.first + last->value.run.count == value)
+	{
+		last->value.run.count++;
+		return;
+	}
+	draw = add_draw(DRAW_NEXTVAL);
+	if (draw == NULL)
+		return;
+	draw->sequence = sequence;
+	draw->value.run.first = value;
+	draw->value.run.count = 1;
+}
+
+/*
+ * A subtransaction is rolled back. Those with higher numbers ended within it, so what all of them
+ * drew is at the end. What a function undoes by itself, it undoes again in a replay; what the
+ * client undoes, it may have seen.
+ */
+void
+draws_undone(SubTransactionId id, bool by_client)
+{
+	uint32		from = count;
+
+	while (from > 0 && draws[from - 1].subtransaction >= id)
+		draws[--from].undone = true;
+	if (!by_client)
+		count = from;
+}
+
+RingPart
+all_draws(void)
+{
+	RingPart	part = {draws, count * sizeof(Draw)};
+
+	return part;
+}
+
+void
+forget_draws(void)
+{
+	count = 0;
+	if (room > KEPT_MAX)
+	{
+		pfree(draws);
+		draws = NULL;
+		room = 0;
+	}
+}
+
+/* Functions of the server that are replaced, by their names in its source. */
+typedef struct Replaced
+{
+	const char *name;
+	PGFunction	by;
+	PGFunction	original;
+} Replaced;
+
+static Datum noted_nextval(PG_FUNCTION_ARGS);
+static Datum noted_clock_timestamp(PG_FUNCTION_ARGS);
+static Datum noted_random(PG_FUNCTION_ARGS);
+static Datum noted_uuid(PG_FUNCTION_ARGS);
+
+enum
+{
+	NEXTVAL,
+	CLOCK_TIMESTAMP,
+	RANDOM,
+	RANDOM_UUID
+};
+
+static Replaced replaced[] = {
+	[NEXTVAL] = {"nextval_oid", noted_nextval},
+	[CLOCK_TIMESTAMP] = {"clock_timestamp", noted_clock_timestamp},
+	[RANDOM] = {"drandom", noted_random},
+	[RANDOM_UUID] = {"gen_random_uuid", noted_uuid},
+};
+
+static Datum
+noted_nextval(PG_FUNCTION_ARGS)
+{
+	Datum		value = replaced[NEXTVAL].original(fcinfo);
+
+	note_nextval(PG_GETARG_OID(0), DatumGetInt64(value));
+	return value;
+}
+
+static Datum
+noted_clock_timestamp(PG_FUNCTION_ARGS)
+{
+	Datum		value = replaced[CLOCK_TIMESTAMP].original(fcinfo);
+	Draw	   *draw = add_draw(DRAW_CLOCK);
+
+	if (draw != NULL)
+		draw->value.moment = DatumGetTimestampTz(value);
+	return value;
+}
+
+static Datum
+noted_random(PG_FUNCTION_ARGS)
+{
+	Datum		value = replaced[RANDOM].original(fcinfo);
+	Draw	   *draw = add_draw(DRAW_RANDOM);
+
+	if (draw != NULL)
+		draw->value.number = DatumGetFloat8(value);
+	return value;
+}
+
+static Datum
+noted_uuid(PG_FUNCTION_ARGS)
+{
+	Datum		value = replaced[RANDOM_UUID].original(fcinfo);
+	Draw	   *draw = add_draw(DRAW_UUID);
+
+	if (draw != NULL)
+		memcpy(draw->value.uuid, DatumGetUUIDP(value)->data, UUID_LEN);
+	return value;
+}
+
+/* Writes to a place that the linker made read-only. */
+static bool
+replace_address(const PGFunction *at, PGFunction by)
+{
+	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
+	uintptr_t	start = (uintptr_t) at & ~(page - 1);
+	Size		length = (uintptr_t) (at + 1) - start;
+
+	if (mprotect((void *) start, length, PROT_READ | PROT_WRITE) != 0)
+		return false;
+	*(PGFunction *) at = by;
+	return mprotect((void *) start, length, PROT_READ) == 0;
+}
+
+static bool
+replace(const FmgrBuiltin *builtin)
+{
+	for (Size i = 0; i < lengthof(replaced); i++)
+	{
+		if (strcmp(replaced[i].name, builtin->funcName) != 0)
+			continue;
+		replaced[i].original = builtin->func;
+		return replace_address(&builtin->func, replaced[i].by);
+	}
+	return true;
+}
+
+/* Once, in the postmaster: the processes of sessions inherit it. */
+void
+draws_init(void)
+{
+	for (int i = 0; i < fmgr_nbuiltins; i++)
+	{
+		if (!replace(&fmgr_builtins[i]))
+		{
+			ereport(LOG,
+					(errmsg("hindcast does not record what %s() returns: %m", fmgr_builtins[i].funcName)));
+			return;
+		}
+	}
+}
