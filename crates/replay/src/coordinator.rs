@@ -289,9 +289,11 @@ impl Coordinator {
     /// where a difference may come from.
     pub fn unpinned_statements(&self) -> Vec<String> {
         const MAX: usize = 5;
-        let all = self.recording.transactions.iter();
-        let shapes: HashSet<(ShapeId, bool)> = all.map(|one| (one.shape, one.draws_told)).collect();
-        let unpinned = |&(shape, told)| self.shapes.unpinned(shape, told);
+        let all = &self.recording.transactions;
+        // Where it told of some, the others drew nothing.
+        let told = all.iter().any(|one| one.draws_told);
+        let shapes: HashSet<ShapeId> = all.iter().map(|one| one.shape).collect();
+        let unpinned = |&shape| self.shapes.unpinned(shape, told);
         let all = shapes.iter().flat_map(unpinned);
         let all: BTreeSet<&String> = all.collect();
         all.into_iter().take(MAX).cloned().collect()

@@ -52,6 +52,7 @@ pub mod plan;
 pub mod ready;
 pub mod recording;
 pub mod redacted;
+mod rest;
 pub mod restore;
 mod rules;
 pub mod run;

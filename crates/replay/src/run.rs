@@ -34,6 +34,7 @@ use crate::place::Place;
 use crate::plan::Plan;
 use crate::ready::Ready;
 use crate::recording::{LoadError, Recording};
+use crate::rest::until_at_rest;
 use crate::sender::{self, Pace, Sender, Sent};
 use crate::service::{START_PATIENCE, Service, ServiceError};
 use crate::shared::Shared;
@@ -228,6 +229,9 @@ async fn start_service(
     };
     if let Some(ready) = &setting.ready {
         service.until_ready(ready, &setting.service).await?;
+    }
+    if let Some(group) = service.process_group() {
+        until_at_rest(group).await;
     }
     Ok(Some(service))
 }
