@@ -3,7 +3,8 @@
     notes.py PORT        the database is in DATABASE_URL
 
 POST /login/NAME makes a session of LIFETIME seconds, whose token is a cookie. POST /note/TEXT writes a note and GET /notes
-lists them, for who has a session that has not expired. With DRAWN_BY=database tokens and ids are drawn there.
+lists them, for who has a session that has not expired. With DRAWN_BY=database tokens and ids are drawn there. With AFTERWARDS=1 it notes
+when it has answered, in a table `answered`.
 """
 
 import datetime
@@ -66,6 +67,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
         written = transaction(write)
         self.answer(401 if written is None else 200, {"note": written, "at": time.time_ns(), "lot": random.random(), "error": random.gauss(0, 1)})
+        if os.environ.get("AFTERWARDS"):
+            for _ in range(2):
+                transaction(lambda c: c.execute("INSERT INTO answered VALUES (%s, %s)", (text, time.time_ns())))
 
     def log_in(self, name):
         token, expires = secrets.token_hex(16), now() + LIFETIME

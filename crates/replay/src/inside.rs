@@ -17,6 +17,7 @@ use crate::others::Others;
 pub use crate::others::Outbound;
 use crate::pins::Pins;
 use crate::place::{Asked, Place};
+use crate::recording::Recording;
 use crate::turns::Turns;
 
 /// How a service was started, and what it knew its database by.
@@ -74,8 +75,8 @@ impl Inside {
     }
 
     /// What its requests draw and read.
-    pub fn pins(&self, trace: &Trace) -> Pins {
-        Pins::new(&self.turns, trace.recorders())
+    pub fn pins(&self, trace: &Trace, recording: &Arc<Recording>) -> Pins {
+        Pins::new(&self.turns, trace.recorders(), recording)
     }
 
     pub fn command(&self) -> &str {

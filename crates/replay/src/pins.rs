@@ -8,6 +8,7 @@ use hindcast_taplog::board::Line;
 use hindcast_taplog::pins::{self, KEY, Recorded};
 use hindcast_trace::{Micros, Recorder, Request};
 
+use crate::recording::Recording;
 use crate::turns::Turns;
 
 /// Tells the service's processes, by their board, what requests are to draw and to read.
@@ -16,10 +17,11 @@ pub struct Pins {
     turns: Arc<Turns>,
     /// By recorder.
     keys: Arc<HashMap<u16, [u8; KEY]>>,
+    recording: Arc<Recording>,
 }
 
 impl Pins {
-    pub fn new(turns: &Arc<Turns>, recorders: &[Recorder]) -> Self {
+    pub fn new(turns: &Arc<Turns>, recorders: &[Recorder], recording: &Arc<Recording>) -> Self {
         let keys = recorders.iter().filter_map(|recorder| {
             let key = recorder.pins_key?;
             Some((recorder.number, key.0))
@@ -27,6 +29,7 @@ impl Pins {
         Self {
             turns: Arc::clone(turns),
             keys: Arc::new(keys.collect()),
+            recording: Arc::clone(recording),
         }
     }
 
@@ -57,7 +60,8 @@ impl Pins {
         let number = self.turns.sending(request.id);
         let arrived = request.arrived.saturating_mul(1000);
         // What no recorder writes is as good as nothing.
-        let readings = pins::decode_readings(arrived, &request.clock).unwrap_or_default();
+        let mut readings = pins::decode_readings(arrived, &request.clock).unwrap_or_default();
+        readings.extend(self.recording.read_late(request.id));
         let recorded = Recorded {
             request: number,
             recorded_as: request.id.0,

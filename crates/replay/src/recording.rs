@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use bytes::BytesMut;
 use hindcast_order::retroaction::{Origin, Past};
 use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers};
+use hindcast_taplog::pins::{Reading, decode_readings};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Drawn, DrawnUuid, DrawnValue, Isolation, Micros, Outcome,
     ReadError, RequestId, SequenceValue, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
@@ -135,6 +136,8 @@ pub struct Recording {
     looks: Looks,
     /// Statements that tried to take an advisory lock, in vain.
     refused: HashMap<Tx, Vec<u32>>,
+    /// What requests read from the wall clock behind their answers.
+    late: HashMap<RequestId, Vec<Reading>>,
     /// Transactions that drew from sequences what the next one of their session showed.
     shown_by: HashMap<Tx, Tx>,
     /// Of a faithful replay: who inserted in the order of a sequence, by transaction.
@@ -303,6 +306,11 @@ impl Recording {
         self.own = own.into_iter().map(|(_, tx)| tx).collect();
     }
 
+    /// What a request read from the wall clock behind its answer.
+    pub fn read_late(&self, request: RequestId) -> &[Reading] {
+        self.late.get(&request).map_or(&[], Vec::as_slice)
+    }
+
     pub fn request(&self, request: Request) -> &RecordedRequest {
         &self.requests[request.index()]
     }
@@ -445,6 +453,8 @@ struct Loading<'a> {
     drawn: HashMap<Tx, Vec<Drawn>>,
     /// Of changed code: snapshots of what aborted. They count unless it was tried again.
     aborted: Vec<(Tx, Snapshot)>,
+    /// What requests read behind their answers, by the end of the transaction that it is kept with.
+    late: Vec<(Micros, RequestId, Vec<Reading>)>,
 }
 
 impl<'a> Loading<'a> {
@@ -464,6 +474,7 @@ impl<'a> Loading<'a> {
                 errors: HashMap::new(),
                 looks: Looks::default(),
                 refused: HashMap::new(),
+                late: HashMap::new(),
                 shown_by: HashMap::new(),
                 inserts: Vec::new(),
                 extras,
@@ -476,6 +487,7 @@ impl<'a> Loading<'a> {
             locks: Vec::new(),
             drawn: HashMap::new(),
             aborted: Vec::new(),
+            late: Vec::new(),
         })
     }
 
@@ -489,6 +501,7 @@ impl<'a> Loading<'a> {
                 None => return Ok(()),
             },
         };
+        self.note_late(&recorded);
         let tx = Tx(self.recording.transactions.len() as u32);
         let fate = match recorded.outcome {
             Outcome::Committed => Fate::Committed,
@@ -534,6 +547,16 @@ impl<'a> Loading<'a> {
             extras: self.spill.keep(&kept)?,
         });
         Ok(())
+    }
+
+    fn note_late(&mut self, recorded: &trace::Transaction) {
+        let began = recorded.began.saturating_mul(1000);
+        if let Some((request, _)) = recorded.request
+            && let Some(readings) = decode_readings(began, &recorded.clock)
+            && !readings.is_empty()
+        {
+            self.late.push((recorded.ended, request, readings));
+        }
     }
 
     /// What the schedule has to know of a transaction. Whether it is known what each of its
@@ -584,6 +607,11 @@ impl<'a> Loading<'a> {
         let mut recording = self.recording;
         recording.index_by_request();
         recording.find_shown(shapes);
+        // Those that ended first were read first.
+        self.late.sort_by_key(|(ended, ..)| *ended);
+        for (_, request, readings) in self.late {
+            recording.late.entry(request).or_default().extend(readings);
+        }
         if !self.scope.changed {
             recording.find_inserts(&self.drawn, shapes);
         } else {

@@ -2,8 +2,8 @@
 //!
 //! Servers that fork accept connections as soon as the first of their processes does; the others
 //! may still load. That one would take all connections, more than it has threads for, and requests
-//! that wait for a thread hold up those that have one and wait for them. So a replay begins when the
-//! service does nothing any more.
+//! that wait for a thread hold up those that have one and wait for them. So a replay begins when
+//! the service does nothing any more.
 
 use std::collections::BTreeMap;
 use std::path::Path;

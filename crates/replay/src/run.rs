@@ -285,7 +285,8 @@ impl Run {
         let gateway = HoldingGateway(Some(server));
         hooks.ready(&address).await;
         if let Some(inside) = &mut inside {
-            inside.pins(&trace).begin(plan.period.start);
+            let pins = inside.pins(&trace, &shared.recording);
+            pins.begin(plan.period.start);
             inside.connections = connections(&shared.recording);
         }
         let service = start_service(&mut setting, inside.as_ref()).await?;
@@ -395,7 +396,10 @@ impl Run {
             shared: Arc::clone(&self.shared),
             plan: Arc::clone(&self.plan),
             service: self.setting.service.clone(),
-            inside: self.inside.as_ref().map(|inside| inside.pins(&self.trace)),
+            inside: self.inside.as_ref().map(|inside| {
+                let recording = &self.shared.recording;
+                inside.pins(&self.trace, recording)
+            }),
             compare,
             prefixes: recorders
                 .map(|recorder| (recorder.number, recorder.trace_id_prefix))

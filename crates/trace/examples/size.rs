@@ -208,9 +208,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
     }));
     writer.record(Record::Shape(Shape {
         id: ShapeId(2),
-        statements: vec![
-            "SELECT 1 FROM forum_subscription WHERE user_id = $1 AND forum = $2".into(),
-        ],
+        statements: vec!["SELECT 1 FROM subscription WHERE user_id = $1 AND forum = $2".into()],
     }));
     writer.record(Record::Shape(Shape {
         id: ShapeId(3),
@@ -331,6 +329,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         sequence_values: plan.writes.then(drawn).into_iter().collect(),
                         drawn_uuids: Vec::new(),
                         drawn: Vec::new(),
+                        clock: Vec::new(),
                         server_bytes: None,
                         client_bytes: None,
                         statement_snapshots: Vec::new(),

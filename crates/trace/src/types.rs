@@ -177,6 +177,10 @@ pub struct Transaction {
     /// told: also what no result showed.
     #[serde(deserialize_with = "or_empty")]
     pub drawn: Vec<Drawn>,
+    /// What its request read from the wall clock between its answer, or its transaction before this
+    /// one, and the end of this one, as [`Request::clock`]; the first from when this one began.
+    #[serde(deserialize_with = "or_empty")]
+    pub clock: Vec<u8>,
 }
 
 /// What a statement saw, and those behind it that are not told of.

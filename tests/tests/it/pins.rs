@@ -136,6 +136,22 @@ fn what_the_database_drew_and_nobody_saw_is_drawn_again_where_the_extension_told
 }
 
 #[test]
+fn what_is_read_from_the_clock_behind_an_answer_is_read_again() {
+    let schema = format!("{SCHEMA}; CREATE TABLE answered (text text, at bigint)");
+    let stage = inside_extension::stage("afterwards", &schema, &[]);
+    record_with(&stage, &[], &[("AFTERWARDS", "1")]);
+    let times = stage.sql("SELECT count(DISTINCT at) FROM answered");
+    let times: usize = times.trim().parse().unwrap();
+    assert_eq!(times, 2 * CLIENTS * NOTES);
+    let original = stage.database_url();
+    let whole = replay(&stage, &["--compare-with", &original]).assert_code(0);
+    let rows = CLIENTS * (NOTES + 1) + times;
+    let state = format!("final state: 3 tables with {rows} rows, as recorded");
+    assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
+    assert!(whole.stdout.contains(&state), "{}", whole.stdout);
+}
+
+#[test]
 fn without_pins_a_replay_goes_on_with_what_the_service_draws() {
     let stage = Stage::new("no-pins", SCHEMA);
     record(&stage, &["--no-pins"]);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hindcast_spool::Clock;
+use hindcast_taplog::pins::Reading;
 
 use super::calls::Calls;
 use super::readings::Readings;
@@ -66,6 +67,15 @@ impl Host {
         let until = self.clock.micros(moment);
         if let Some(sessions) = &mut self.sessions {
             sessions.all_told(until);
+        }
+    }
+
+    /// A request has read the wall clock.
+    pub fn read(&mut self, request: u64, n: u16, reading: Reading) {
+        if let Some(late) = self.readings.told(request, n, reading)
+            && let Some(sessions) = &mut self.sessions
+        {
+            sessions.read_late(request, late);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Who follows a service's connections to its database.
 
 use hindcast_taplog::Direction;
+use hindcast_taplog::pins::Reading;
 use hindcast_trace::Micros;
 
 /// Follows connections, each from its beginning. All calls come in the order in which things were
@@ -10,6 +11,9 @@ pub trait Sessions: Send {
 
     /// Everything has been told that was done before this moment.
     fn all_told(&mut self, until: Micros);
+
+    /// A request read the wall clock behind its answer.
+    fn read_late(&mut self, request: u64, reading: Reading);
 
     /// What somebody else wrote into the spool.
     fn noted(&mut self, note: &[u8]);

@@ -143,7 +143,7 @@ impl Streams {
             return;
         };
         if let What::Reading(n, reading) = what {
-            return self.host.readings.told(stream, n, reading);
+            return self.host.read(stream, n, reading);
         }
         if what == What::Closed {
             return self.let_go(stream, program, at);

@@ -29,6 +29,7 @@ mod extension;
 mod final_state;
 mod front;
 mod join;
+mod late;
 mod ledger;
 mod past;
 mod requests;

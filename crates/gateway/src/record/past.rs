@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use hindcast_taplog::Direction;
+use hindcast_taplog::pins::Reading;
 use hindcast_trace::Micros;
 use hindcast_wire::Wires;
 
@@ -86,6 +87,10 @@ impl Sessions for PastSessions {
 
     fn all_told(&mut self, until: Micros) {
         self.server.wire_until(until);
+    }
+
+    fn read_late(&mut self, request: u64, reading: Reading) {
+        self.server.read_late(request, reading);
     }
 
     fn noted(&mut self, note: &[u8]) {

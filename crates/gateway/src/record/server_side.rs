@@ -5,9 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hindcast_taplog::pins::Reading;
 use hindcast_trace::{Micros, Outcome, SessionId, Transaction, TransactionId};
 
 use super::join::{Ended, Joined, Joiner, Record, Seen};
+use super::late::Late;
 use super::ledger::Unasked;
 use super::sink::Sink;
 use crate::http::Witness;
@@ -26,6 +28,7 @@ pub(super) struct Waiting {
 pub(super) struct ServerSide {
     sink: Arc<Sink>,
     joining: Mutex<Joining>,
+    late: Mutex<Late>,
 }
 
 struct Joining {
@@ -56,6 +59,7 @@ impl ServerSide {
                 procedures: HashMap::new(),
                 silent: HashSet::new(),
             }),
+            late: Mutex::default(),
         }
     }
 
@@ -64,8 +68,20 @@ impl ServerSide {
         self.locked().joiner.opened(session, process, at);
     }
 
+    /// A request has read the wall clock behind its answer.
+    pub fn read_late(&self, request: u64, reading: Reading) {
+        let late = self.late.lock();
+        let mut late = late.unwrap_or_else(PoisonError::into_inner);
+        late.told(request, reading);
+    }
+
     /// The wire has told of a transaction; `None`: one that is not recorded.
-    pub fn wired(&self, session: SessionId, seen: Seen, waiting: Option<Waiting>) {
+    pub fn wired(&self, session: SessionId, seen: Seen, mut waiting: Option<Waiting>) {
+        if let Some(waiting) = &mut waiting {
+            let late = self.late.lock();
+            let mut late = late.unwrap_or_else(PoisonError::into_inner);
+            late.keep_with(&mut waiting.transaction);
+        }
         let refused = self.locked().joiner.wired(session, seen, waiting);
         if let Err(Some(waiting)) = refused {
             let mut untold = Untold::default();

@@ -532,6 +532,7 @@ fn to_trace(
         statement_snapshots: Vec::new(),
         rechecked: Vec::new(),
         drawn: Vec::new(),
+        clock: Vec::new(),
         commit_lsn: None,
     }
 }

@@ -117,6 +117,7 @@ impl Written {
             sequence_values: Vec::new(),
             drawn_uuids: Vec::new(),
             drawn: Vec::new(),
+            clock: Vec::new(),
             server_bytes: None,
             client_bytes: None,
             statement_snapshots: Vec::new(),

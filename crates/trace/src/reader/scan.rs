@@ -85,6 +85,7 @@ impl Streamed for Transactions {
             server_bytes: None,
             client_bytes: None,
             statement_snapshots: Vec::new(),
+            clock: Vec::new(),
             ..row
         }
     }

@@ -86,6 +86,9 @@ impl Table for Transactions {
         Column::new("sequence", Kind::UInt32, Packing::Dictionary).of(DRAWN),
         Column::new("value", Kind::Text, Packing::Plain).of(DRAWN),
         Column::new("count", Kind::Int64, Packing::Dictionary).of(DRAWN),
+        Column::new("clock", Kind::Binary, Packing::Plain)
+            .optional()
+            .bulky(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -153,19 +156,14 @@ impl Table for Transactions {
         columns.optional_int(row.commit_lsn.map(|lsn| lsn as i64));
         shred_drawn_uuids(&row.drawn_uuids, columns);
         shred_drawn(&row.drawn, columns);
+        columns.optional_bytes((!row.clock.is_empty()).then_some(&row.clock[..]));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
         let id = Id(columns.int() as u64);
         let session = Id(columns.int() as u64);
         let request = columns.optional_int().map(|request| Id(request as u64));
-        let attribution = columns.word(|word| match word {
-            "comment" => Some(Attribution::Comment),
-            "application_name" => Some(Attribution::ApplicationName),
-            "alone" => Some(Attribution::Alone),
-            "turn" => Some(Attribution::Turn),
-            _ => None,
-        })?;
+        let attribution = columns.word(attribution_of)?;
         let began = columns.int();
         let ended = began.wrapping_add(columns.int());
         let isolation = columns
@@ -223,6 +221,7 @@ impl Table for Transactions {
             commit_lsn: columns.optional_int().map(|lsn| lsn as u64),
             drawn_uuids: assemble_drawn_uuids(columns)?,
             drawn: assemble_drawn(columns)?,
+            clock: columns.optional_bytes().unwrap_or_default(),
         })
     }
 }
@@ -408,6 +407,16 @@ fn drawn_value(function: &[u8], sequence: u32, value: &[u8], count: u64) -> Opti
         b"gen_random_uuid" => DrawnValue::Uuid(DrawnUuid::number(value)?),
         _ => return None,
     })
+}
+
+fn attribution_of(word: &str) -> Option<Attribution> {
+    match word {
+        "comment" => Some(Attribution::Comment),
+        "application_name" => Some(Attribution::ApplicationName),
+        "alone" => Some(Attribution::Alone),
+        "turn" => Some(Attribution::Turn),
+        _ => None,
+    }
 }
 
 fn attribution_word(attribution: Attribution) -> &'static str {

@@ -180,6 +180,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                commit_lsn BIGINT
                drawn_uuids STRUCT("table" UINTEGER, "column" BIGINT, "value" VARCHAR)[]
                drawn STRUCT("statement" UINTEGER, "function" VARCHAR, "sequence" UINTEGER, "value" VARCHAR, count BIGINT)[]
+               clock BLOB
             shapes
                id UINTEGER
                statements VARCHAR[]

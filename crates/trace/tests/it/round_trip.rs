@@ -179,6 +179,7 @@ proptest! {
             transaction.server_bytes = None;
             transaction.client_bytes = None;
             transaction.statement_snapshots = Vec::new();
+            transaction.clock.clear();
         }
         let requests = trace.requests(RequestFilter { lean: true, ..RequestFilter::default() });
         prop_assert_eq!(requests.collect::<Result<Vec<_>, _>>().unwrap(), expected.requests);

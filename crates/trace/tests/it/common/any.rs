@@ -181,6 +181,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         option::of(any::<u64>()),
         vec(drawn_uuid, 0..3),
         vec(drawn(), 0..4),
+        bytes(),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -206,6 +207,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         commit_lsn: rest.6,
         drawn_uuids: rest.7,
         drawn: rest.8,
+        clock: rest.9,
     })
 }
 

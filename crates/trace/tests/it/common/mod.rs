@@ -93,6 +93,7 @@ pub fn transaction(recorder: u16, sequence: u64) -> Transaction {
         sequence_values: Vec::new(),
         drawn_uuids: Vec::new(),
         drawn: Vec::new(),
+        clock: Vec::new(),
         server_bytes: None,
         client_bytes: None,
         statement_snapshots: Vec::new(),
