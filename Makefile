@@ -1,6 +1,6 @@
 # What a newcomer types. Everything else is a script in scripts/ or a cargo command.
 
-.PHONY: help demo test bench suites build install
+.PHONY: help demo test bench suites apps build install
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -20,6 +20,11 @@ bench: ## the figures of docs/results, measured on this machine
 suites: ## other people's test suites, direct and through the recorder: what differs
 	@scripts/setup suites
 	@. scripts/env; cargo build --release --locked -p hindcast-cli -p hindcast-workloads && python3 -m unittest discover -q tests/suites && tests/suites/run $(SUITES)
+
+apps: ## unmodified applications, each recorded, replayed and retroacted: a row of docs/results/applications.md
+	@scripts/setup apps
+	@. scripts/env; cargo build --release --locked -p hindcast-cli -p hindcast-preload && target/release/hindcast extension install && \
+		for app in $(or $(APPS),$(notdir $(wildcard tests/applications/*))); do bench/applications.py $$app --rounds 1 || exit 1; done
 
 build: ## target/release/hindcast
 	@scripts/setup build

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-use hindcast_trace::{ShapeId, Trace};
+use hindcast_trace::{Shape, ShapeId, Trace};
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 use regex::Regex;
 
@@ -32,6 +32,8 @@ pub struct Shapes {
     asking_last: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
     pub targets: HashMap<ShapeId, Vec<String>>,
+    /// It is one statement, which nobody began a transaction for.
+    single: HashSet<ShapeId>,
     /// Hashes of its statements but for those that begin it.
     bodies: HashMap<ShapeId, Vec<u64>>,
     /// Its statements that may be answered otherwise than recorded, and why; with whether the
@@ -63,6 +65,11 @@ impl Shapes {
                 let text = opening.fingerprint.text.clone();
                 shapes.opening_texts.insert(shape.id, text);
             }
+            if let [only] = &statements[..]
+                && only.takes_snapshot
+            {
+                shapes.single.insert(shape.id);
+            }
             let looks = |one: &&(u32, &Statement)| {
                 one.1.takes_snapshot && !one.1.locks.contains(&sql::ADVISORY)
             };
@@ -70,16 +77,7 @@ impl Shapes {
             let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
             shapes.looking.insert(shape.id, looking);
             shapes.bodies.insert(shape.id, body(&shape.statements));
-            for told in [false, true] {
-                let texts = shape.statements.iter();
-                let unpinned: Vec<String> = texts.flat_map(|text| unpinned(text, told)).collect();
-                if !unpinned.is_empty() {
-                    shapes.unpinned.insert((shape.id, told), unpinned);
-                }
-                if statements.iter().any(|one| shows_drawn(one, told)) {
-                    shapes.showing_drawn.insert((shape.id, told));
-                }
-            }
+            shapes.note_drawn(&shape, &statements);
             let inserts = (0..)
                 .zip(&statements)
                 .filter(|one| one.1.inserts_into.is_some());
@@ -168,6 +166,25 @@ impl Shapes {
                 now = &now[1..];
             }
         }
+    }
+
+    /// What its statements draw.
+    fn note_drawn(&mut self, shape: &Shape, statements: &[Statement]) {
+        for told in [false, true] {
+            let texts = shape.statements.iter();
+            let unpinned: Vec<String> = texts.flat_map(|text| unpinned(text, told)).collect();
+            if !unpinned.is_empty() {
+                self.unpinned.insert((shape.id, told), unpinned);
+            }
+            if statements.iter().any(|one| shows_drawn(one, told)) {
+                self.showing_drawn.insert((shape.id, told));
+            }
+        }
+    }
+
+    /// Whether transactions of this shape are statements by themselves.
+    pub fn is_single(&self, shape: ShapeId) -> bool {
+        self.single.contains(&shape)
     }
 
     /// Whether transactions of this shape come and go with connections.

@@ -107,6 +107,8 @@ pub struct Opening {
     pub sets_up: bool,
     /// It is all of its transaction, and only reads.
     pub reads_alone: bool,
+    /// The client has begun its transaction, so more may follow.
+    pub begun: bool,
 }
 
 /// How a transaction ended in the replay.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, Error};
 use hindcast_replay::{RestoreError, Start, restore_with};
-use hindcast_rewind::pins::Pinned;
+use hindcast_rewind::pins::{Pinned, forget_array_type};
 use hindcast_rewind::{Options as RewindOptions, Rewound};
 use hindcast_trace::Trace;
 
@@ -188,9 +188,17 @@ $watch$;
 "#;
 
 /// From here on it is noted which transaction deletes what. This adds triggers, so it comes after
-/// everything that reads the database's own.
-pub async fn watch_deletions(client: &Client) -> Result<(), Error> {
-    client.batch_execute(WATCH).await
+/// everything that reads the database's own. What a superuser alone may do is left out otherwise.
+pub async fn watch_deletions(client: &Client, is_superuser: bool) -> Result<(), Error> {
+    client.batch_execute("BEGIN").await?;
+    client.batch_execute(WATCH).await?;
+    if is_superuser {
+        client
+            .batch_execute("SET LOCAL allow_system_table_mods = on")
+            .await?;
+        forget_array_type(client, "hindcast_watch.deleted").await?;
+    }
+    client.batch_execute("COMMIT").await
 }
 
 /// Ends whatever still runs in the database: a statement that hangs does not notice that its client

@@ -185,7 +185,7 @@ async fn select(
     let migrated = &prepared.migrated;
     let selector =
         Selector::new(trace, &start.plan, wishes, migrated, with_tables, &client).await?;
-    database::watch_deletions(&client)
+    database::watch_deletions(&client, prepared.pinned.active)
         .await
         .map_err(RetroError::Ask)?;
     Ok(selector)

@@ -65,6 +65,7 @@ impl Holder {
                 hash: opening.fingerprint.hash,
                 sets_up: sets_up(opening),
                 reads_alone: is_alone && only_reads(opening),
+                begun: self.transaction.is_some(),
             },
         );
         let changed = self.options.code != Code::Recorded;

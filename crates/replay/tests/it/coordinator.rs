@@ -34,7 +34,7 @@ use hindcast_trace::{
     self as trace, Attribution, Digest, Id, Isolation, Location, Outcome, Record, ShapeId,
     Snapshot, Trace, Writer, WriterOptions, Xid,
 };
-use hindcast_wire::sql::{ADVISORY, Dialect, Script};
+use hindcast_wire::sql::{ADVISORY, Dialect, Script, Statement};
 
 /// A recording on disk, as its lines say.
 #[derive(Default)]
@@ -320,12 +320,15 @@ impl Replay {
         match what {
             "claim" => {
                 let script = Script::of(second.as_bytes(), Dialect::default());
-                let opening = &script.statements[0];
+                let is_opening = |one: &&Statement| one.takes_snapshot;
+                let opening = script.statements.iter().find(is_opening);
+                let opening = opening.expect("it takes a snapshot");
                 let request = first.parse().ok().map(Id);
                 let opening = Opening {
                     hash: opening.fingerprint.hash,
                     sets_up: sets_up(opening),
                     reads_alone: script.statements.len() == 1 && only_reads(opening),
+                    begun: second.starts_with("BEGIN"),
                 };
                 return format!("{:?}", coordinator.claim(request, opening));
             }

@@ -8,16 +8,6 @@ CREATE TABLE IF NOT EXISTS pg_catalog.hindcast_reserved (
     PRIMARY KEY (sequence, first)
 );
 GRANT SELECT ON pg_catalog.hindcast_reserved TO PUBLIC;
--- Drivers list the types that there are when they connect. The table's array type would be one more.
-WITH row_type AS (
-    UPDATE pg_catalog.pg_type SET typarray = 0
-    WHERE oid = (SELECT c.reltype FROM pg_catalog.pg_class c WHERE c.oid = 'pg_catalog.hindcast_reserved'::pg_catalog.regclass)
-    RETURNING oid
-), array_type AS (
-    DELETE FROM pg_catalog.pg_type t USING row_type WHERE t.typelem = row_type.oid RETURNING t.oid
-)
-DELETE FROM pg_catalog.pg_depend d USING array_type
-WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = array_type.oid;
 
 -- The originals, under names of ours.
 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_nextval(regclass) RETURNS bigint

@@ -132,6 +132,9 @@ async fn prepare_within(client: &Client, reserved: Reserved) -> Result<Pinned, P
         .batch_execute(include_str!("functions.sql"))
         .await
         .map_err(failed("replace functions"))?;
+    forget_array_type(client, "pg_catalog.hindcast_reserved")
+        .await
+        .map_err(failed("hide a type"))?;
     let mut pinned = Pinned {
         active: true,
         ..Pinned::default()
@@ -143,6 +146,23 @@ async fn prepare_within(client: &Client, reserved: Reserved) -> Result<Pinned, P
     rewrite_views(client, told, &mut pinned).await?;
     rewrite_functions(client, told, &mut pinned).await?;
     Ok(pinned)
+}
+
+/// Takes from a table of ours the type of its arrays: drivers list the types that there are when
+/// they connect. In a transaction with `allow_system_table_mods`.
+pub async fn forget_array_type(client: &Client, table: &str) -> Result<(), hindcast_pg::Error> {
+    let forget = format!(
+        "WITH row_type AS ( \
+             UPDATE pg_catalog.pg_type SET typarray = 0 \
+             WHERE oid = (SELECT c.reltype FROM pg_catalog.pg_class c WHERE c.oid = {}::pg_catalog.regclass) RETURNING oid \
+         ), array_type AS ( \
+             DELETE FROM pg_catalog.pg_type t USING row_type WHERE t.typelem = row_type.oid RETURNING t.oid \
+         ) \
+         DELETE FROM pg_catalog.pg_depend d USING array_type \
+         WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = array_type.oid",
+        quote_literal(table)
+    );
+    client.batch_execute(&forget).await
 }
 
 /// The sequence of an identity column stays the same object, for recorded values name it by its

@@ -250,6 +250,23 @@ fn after_the_end_nothing_is_compared() {
     );
 }
 
+/// The service keeps settings that it has read, and read this one behind the transaction.
+#[test]
+fn a_read_by_itself_does_not_begin_a_transaction_of_its_client() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 xid 100 sees 100: BEGIN; SELECT a FROM t; INSERT INTO t VALUES ($1); COMMIT
+         tx 1 30..40 sees 101: SELECT s FROM setting",
+        "claim 1 BEGIN; SELECT s FROM setting
+         claim 1 SELECT s FROM setting",
+        expect![[r#"
+            claim 1 BEGIN; SELECT s FROM setting => Run(Tx(0)) +1
+            claim 1 SELECT s FROM setting => Run(Tx(1)) +1
+        "#]],
+    );
+}
+
 #[test]
 fn advisory_locks_are_taken_in_their_order() {
     check(
