@@ -77,7 +77,7 @@ impl Shapes {
             let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
             shapes.looking.insert(shape.id, looking);
             shapes.bodies.insert(shape.id, body(&shape.statements));
-            shapes.note_drawn(&shape, &statements);
+            shapes.note_drawn(shape, &statements);
             let inserts = (0..)
                 .zip(&statements)
                 .filter(|one| one.1.inserts_into.is_some());

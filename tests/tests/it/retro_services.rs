@@ -320,16 +320,13 @@ fn a_service_that_fails_now_and_then_is_reported_request_by_request() {
 /// Items whose stock is not what their orders leave.
 const LOST: &str = "SELECT id FROM item WHERE 1000 - stock <> (SELECT count(*) FROM orders WHERE item_id = item.id)";
 
+const STOCK: &str = "CREATE TABLE item (id int PRIMARY KEY, stock int NOT NULL);
+    CREATE TABLE orders (id serial PRIMARY KEY, item_id int NOT NULL REFERENCES item);
+    CREATE TABLE voucher (id uuid PRIMARY KEY, item_id int NOT NULL REFERENCES item, made timestamptz NOT NULL);
+    INSERT INTO item SELECT id, 1000 FROM generate_series(1, 3) id";
+
 /// A shop whose code is in the stage's folder, and what is asked of it.
-fn stock(name: &str, load: impl FnOnce(String)) -> Stage {
-    let stage = inside_extension::stage(
-        name,
-        "CREATE TABLE item (id int PRIMARY KEY, stock int NOT NULL);
-         CREATE TABLE orders (id serial PRIMARY KEY, item_id int NOT NULL REFERENCES item);
-         CREATE TABLE voucher (id uuid PRIMARY KEY, item_id int NOT NULL REFERENCES item, made timestamptz NOT NULL);
-         INSERT INTO item SELECT id, 1000 FROM generate_series(1, 3) id",
-        &[],
-    );
+fn stock(stage: Stage, load: impl FnOnce(String)) -> Stage {
     let python = inside::python();
     let code = repository("tests/services/stock.py");
     std::fs::copy(code, stage.folder().join("stock.py")).unwrap();
@@ -380,7 +377,8 @@ fn retro_in_place(stage: &Stage, more: &[&str]) -> Finished {
 
 #[test]
 fn orders_that_were_lost_are_lost_in_each_replay_and_none_is_with_a_lock() {
-    let stage = stock("stock", |address| order(&address));
+    let stage = inside_extension::stage("stock", STOCK, &[]);
+    let stage = stock(stage, |address| order(&address));
     assert_ne!(stage.sql(LOST), "", "no order was lost");
     for _ in 0..3 {
         let replayed = inside::replay(&stage, &[]).assert_code(SUCCESS);
@@ -428,7 +426,8 @@ fn orders_that_were_lost_are_lost_in_each_replay_and_none_is_with_a_lock() {
 
 #[test]
 fn what_a_statement_draws_in_the_database_is_named_and_is_no_change_of_the_code() {
-    let stage = stock("vouchers", |address| {
+    // Without the extension: that would tell what was drawn.
+    let stage = stock(Stage::new("vouchers", STOCK), |address| {
         let mut http = Client::new(address);
         for round in 0..9 {
             let voucher = http.send("POST", &format!("/vouchers/{}", 1 + round % 3), None);

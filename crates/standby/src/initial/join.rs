@@ -44,6 +44,13 @@ struct Plan {
     all: Vec<ReplicatedTable>,
 }
 
+/// How long is waited for who reads or writes a table on the backup.
+const PATIENTLY: &str = "SET LOCAL lock_timeout = '10s'";
+/// The same for the whole of a table of which a partition is locked already. Who reads the whole
+/// locks it first and the partition then: that would be a deadlock, for which Postgres ends either
+/// after a second (`deadlock_timeout`).
+const BRIEFLY: &str = "SET LOCAL lock_timeout = '300ms'";
+
 /// Copies the tables as of the snapshot, and makes those that the backup has not.
 pub fn join(
     join: &Join<'_>,
@@ -56,7 +63,9 @@ pub fn join(
     let failed = InitialError::query(Side::Backup, "copy tables that are new");
     watched(&mut session, control, |session| {
         session
-            .execute("BEGIN; SET LOCAL synchronous_commit = local; SET LOCAL lock_timeout = '10s'")
+            .execute(&format!(
+                "BEGIN; SET LOCAL synchronous_commit = local; {PATIENTLY}"
+            ))
             .map_err(&failed)?;
         make_fit(join, &plan, &mut primary, session)?;
         if !plan.all.is_empty() {
@@ -127,7 +136,14 @@ fn make_fit(
     }
     for table in plan.ours.iter().filter(|_| join.make_schema) {
         let statements = reshape::of_empty(primary, session, table)?;
-        dump::execute(session, &statements)?;
+        if !statements.is_empty() {
+            let statements = [
+                &[BRIEFLY.to_owned()],
+                &statements[..],
+                &[PATIENTLY.to_owned()],
+            ];
+            dump::execute(session, &statements.concat())?;
+        }
     }
     schema::must_be_empty(session, &plan.others)?;
     let old = [&plan.ours[..], &plan.others[..]].concat();
