@@ -565,14 +565,18 @@ impl Exchange {
             headers.insert(Traceparent::KEY, value(&traceparent)?);
         }
         if let Some(number) = number {
-            headers.insert(REQUEST_HEADER, value(&format!("{number:016x}"))?);
+            headers.insert(REQUEST_HEADER, numbered(number));
         }
         let connection = capture_connection(&mut request);
         let mut response = self.request(number.unwrap_or(0), &request).await;
         // A service may close a connection just when it is used again. What it has not begun is
-        // sent once more.
+        // sent once more; by another number, since it may have read the first one's beginning.
         let monitor = &self.shared.monitor;
         if response.is_err() && !monitor.with(|c| c.has_begun(self.number)) {
+            if let Some(pins) = &self.inside {
+                let again = numbered(pins.sending(recorded));
+                request.headers_mut().insert(REQUEST_HEADER, again);
+            }
             response = self.anew.request(request).await;
         }
         // Some servers close the connection after a failure without having said so, and what is
@@ -628,6 +632,12 @@ impl Exchange {
             }
         }
     }
+}
+
+/// The number that taps know a request by.
+fn numbered(number: u64) -> HeaderValue {
+    let digits = format!("{number:016x}");
+    HeaderValue::try_from(digits).expect("digits are allowed in a header")
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {
