@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 
 enum { THREADS = 4, MUTEXES = 3, RWLOCKS = 2, SPINLOCKS = 1, LOCKS = MUTEXES + RWLOCKS + SPINLOCKS, STEPS = 60 };
 
@@ -26,8 +27,19 @@ static void release(int lock) {
                                             : pthread_spin_unlock(&spinlock));
 }
 
+/* What a thread acquires when it starts and ends is shared. One that starts when another has ended is behind all that this one did, whatever the locks say: so
+ * all have started before the first lock is taken, and none ends before the last one is. */
+static atomic_int started, done;
+
+static void meet(atomic_int *there) {
+    atomic_fetch_add(there, 1);
+    while (atomic_load(there) < THREADS)
+        sched_yield();
+}
+
 static void *work(void *argument) {
     int me = (int)(intptr_t)argument;
+    meet(&started);
     uint64_t luck = (uint64_t)me + 1;
     for (int step = 0; step < STEPS;) {
         fill(&luck, sizeof luck, luck);
@@ -47,6 +59,7 @@ static void *work(void *argument) {
         if (luck >> 60 < 4)
             sched_yield();
     }
+    meet(&done);
     return NULL;
 }
 
