@@ -129,7 +129,10 @@ pub(super) fn is_of_this_layout(records: &str) -> bool {
 pub(in crate::record) struct Telling {
     sink: Arc<Sink>,
     server: Arc<ServerSide>,
-    /// The last record was of this ring, and so many had been lost then.
+    /// When the recording began.
+    began: Micros,
+    /// The last record was of this ring, and so many had been lost then. Those that are older than
+    /// the recording do not count: nobody may have read the ring for long.
     epoch: Option<i64>,
     lost: u64,
     /// When the server was asked last, and how well its clock was known.
@@ -143,6 +146,7 @@ impl Telling {
         Self {
             sink: Arc::clone(sink),
             server: Arc::clone(server),
+            began: now,
             epoch: None,
             lost: 0,
             asked: now,
@@ -183,7 +187,9 @@ impl Telling {
         while !rest.0.is_empty() {
             let (length, is_ours) = (rest.u32()? as usize, rest.u32()? != 0);
             let read = record(rest.take(length)?, look.clock.offset)?;
-            self.count(look, read.lost);
+            if read.record.ended_at >= self.began {
+                self.count(look, read.lost);
+            }
             // Records come in the order in which room was reserved for them, after the end.
             *until = (*until).max(read.record.ended_at - look.clock.slack());
             if is_ours && read.is_end {
