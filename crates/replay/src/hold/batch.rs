@@ -376,8 +376,11 @@ impl Holder {
         if statement.kind == sql::Kind::RollbackTo {
             open.note_rollback_to();
         }
-        if statement.tries && open.refused.contains(&open.statements()) {
-            own.push(Own::RefuseLock);
+        if statement.tries && open.run().is_some() {
+            own.push(match open.refused.contains(&open.statements()) {
+                true => Own::RefuseLock,
+                false => Own::GrantLock,
+            });
         }
         if !own.is_empty() {
             plan.send_and_settle();

@@ -38,6 +38,8 @@ pub(super) enum Own {
     SessionReadOnly(bool),
     /// The try for an advisory lock that comes next is in vain.
     RefuseLock,
+    /// It was granted.
+    GrantLock,
     /// No statement: a `Sync` of ours behind messages of the client.
     Resync,
 }
@@ -99,7 +101,8 @@ impl Own {
                 "hindcast_read_write",
                 "SET default_transaction_read_only = off",
             ),
-            Self::RefuseLock => ("hindcast_refuse", "SET hindcast_pins.refused = 'on'"),
+            Self::RefuseLock => ("hindcast_refuse", "SET hindcast_pins.try = 'refused'"),
+            Self::GrantLock => ("hindcast_grant", "SET hindcast_pins.try = 'granted'"),
             Self::Resync => unreachable!("a Sync is sent as it is"),
         }
     }

@@ -217,19 +217,9 @@ CREATE OR REPLACE FUNCTION pg_catalog."current_time"() RETURNS timetz
 CREATE OR REPLACE FUNCTION pg_catalog."localtime"() RETURNS time
     LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.time';
 
--- A try for an advisory lock that was in vain when it was recorded is so again: one is, after a setting says so.
-CREATE OR REPLACE FUNCTION pg_catalog.hindcast_refused() RETURNS boolean
-    LANGUAGE plpgsql VOLATILE AS
-$function$
-BEGIN
-    IF pg_catalog.current_setting('hindcast_pins.refused', true) OPERATOR(pg_catalog.=) 'on' THEN
-        PERFORM pg_catalog.set_config('hindcast_pins.refused', '', false);
-        RETURN true;
-    END IF;
-    RETURN false;
-END
-$function$;
--- For each: the original, what asks first, and what is inlined.
+-- A try for an advisory lock ends as it did when it was recorded: the next one does, after a setting says how. One that was
+-- granted waits a while: whoever had the lock gave it back before, and may not have come to that yet.
+-- For each: the original, what looks at the setting, and what is inlined.
 DO $do$
 DECLARE
     v_lock text;
@@ -239,13 +229,35 @@ BEGIN
         -- The arguments, how the original is called that has them, and how they are passed on.
         FOREACH v_key SLICE 1 IN ARRAY ARRAY[['bigint', 'int8', '$1'], ['integer, integer', 'int4', '$1, $2']] LOOP
             EXECUTE pg_catalog.format(
-                'CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_%1$s(%2$s) RETURNS boolean
-                     LANGUAGE internal VOLATILE STRICT AS ''pg_try_advisory_%1$s_%3$s'';
-                 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_%1$s(%2$s) RETURNS boolean
-                     LANGUAGE sql VOLATILE STRICT
-                     AS ''SELECT NOT pg_catalog.hindcast_refused() AND pg_catalog.hindcast_original_try_%1$s(%4$s)'';
-                 CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_%1$s(%2$s) RETURNS boolean
-                     LANGUAGE sql VOLATILE STRICT AS ''SELECT pg_catalog.hindcast_try_%1$s(%4$s)''',
+                $format$
+                CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_try_%1$s(%2$s) RETURNS boolean
+                    LANGUAGE internal VOLATILE STRICT AS 'pg_try_advisory_%1$s_%3$s';
+                CREATE OR REPLACE FUNCTION pg_catalog.hindcast_try_%1$s(%2$s) RETURNS boolean
+                    LANGUAGE plpgsql VOLATILE STRICT AS
+                $function$
+                DECLARE
+                    v_end CONSTANT text := pg_catalog.current_setting('hindcast_pins.try', true);
+                    v_until timestamptz;
+                BEGIN
+                    IF v_end OPERATOR(pg_catalog.<>) '' THEN
+                        PERFORM pg_catalog.set_config('hindcast_pins.try', '', false);
+                        IF v_end OPERATOR(pg_catalog.=) 'refused' THEN
+                            RETURN false;
+                        END IF;
+                        v_until := pg_catalog.hindcast_original_clock_timestamp() OPERATOR(pg_catalog.+) '1 s'::pg_catalog.interval;
+                        WHILE pg_catalog.hindcast_original_clock_timestamp() OPERATOR(pg_catalog.<) v_until LOOP
+                            IF pg_catalog.hindcast_original_try_%1$s(%4$s) THEN
+                                RETURN true;
+                            END IF;
+                            PERFORM pg_catalog.pg_sleep(0.002);
+                        END LOOP;
+                    END IF;
+                    RETURN pg_catalog.hindcast_original_try_%1$s(%4$s);
+                END
+                $function$;
+                CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_%1$s(%2$s) RETURNS boolean
+                    LANGUAGE sql VOLATILE STRICT AS 'SELECT pg_catalog.hindcast_try_%1$s(%4$s)'
+                $format$,
                 v_lock, v_key[1], v_key[2], v_key[3]);
         END LOOP;
     END LOOP;

@@ -493,7 +493,7 @@ async fn clocks_that_run_run_on_from_the_pinned_time() {
 
 /// The next one is, and no other.
 #[tokio::test]
-async fn a_try_for_an_advisory_lock_is_in_vain_again() {
+async fn a_try_for_an_advisory_lock_ends_as_it_did() {
     let db = prepared("", &[]).await;
     for tries in [
         "pg_try_advisory_lock(1)",
@@ -507,13 +507,21 @@ async fn a_try_for_an_advisory_lock_is_in_vain_again() {
     ] {
         let ask = format!("SELECT {tries}");
         assert_eq!(db.ask(&ask).await, "t", "{tries}");
-        db.ask("SET hindcast_pins.refused = 'on'").await;
+        db.ask("SET hindcast_pins.try = 'refused'").await;
         assert_eq!(db.ask(&ask).await, "f", "{tries}");
         assert_eq!(db.ask(&ask).await, "t", "{tries}");
     }
     // Of another session it is in vain by itself, and null is nothing.
     let other = db.cluster.connect("postgres").await.unwrap();
     assert_eq!(ask(&other, "SELECT pg_try_advisory_lock(1)").await, "f");
+    // One that was granted waits until it can be.
+    ask(&other, "SET hindcast_pins.try = 'granted'").await;
+    let granted = ask(&other, "SELECT pg_try_advisory_lock(1)");
+    let given_back = async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        db.ask("SELECT pg_advisory_unlock_all()").await
+    };
+    assert_eq!(tokio::join!(granted, given_back).0, "t");
     assert_eq!(db.ask("SELECT pg_try_advisory_lock(NULL)").await, "NULL");
 }
 
