@@ -232,7 +232,7 @@ impl Coordinator {
             return Claim::Outside;
         };
         self.begun[request.index()] = true;
-        let matching = self.matching(request, opening);
+        let matching = self.matching(request, opening.hash, opening.begun);
         if opening.sets_up && matching.is_none() {
             // A connection was opened in another request than originally.
             return Claim::Outside;
@@ -280,11 +280,11 @@ impl Coordinator {
         }
     }
 
-    /// What was a statement by itself is no transaction that its client began.
-    fn matching(&self, request: Request, opening: Opening) -> Option<Tx> {
+    /// What was a statement by itself is no transaction that its client has `begun`.
+    fn matching(&self, request: Request, opening: u64, begun: bool) -> Option<Tx> {
         let is_single = |tx: Tx| self.shapes.is_single(self.recording.transaction(tx).shape);
         self.unclaimed(request)
-            .find(|&tx| self.opening(tx) == Some(opening.hash) && !(opening.begun && is_single(tx)))
+            .find(|&tx| self.opening(tx) == Some(opening) && !(begun && is_single(tx)))
     }
 
     /// A few statements of the recording that draw or read, in the database, what is not recorded:

@@ -6,7 +6,7 @@
 //! values), goes to a temporary file and is read back when it is needed; requests with their bodies
 //! stay in the trace.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
@@ -432,8 +432,12 @@ fn told_or_shown(told: Vec<Drawn>, shown: Vec<SequenceValue>) -> Vec<Drawn> {
 
 /// UUIDs that results showed, but for those of which the server told.
 fn not_told(mut shown: Vec<DrawnUuid>, told: &[Drawn]) -> Vec<DrawnUuid> {
-    let is_told = |uuid: u128| told.iter().any(|one| one.value == DrawnValue::Uuid(uuid));
-    shown.retain(|one| !is_told(one.value));
+    let uuid = |one: &Drawn| match one.value {
+        DrawnValue::Uuid(uuid) => Some(uuid),
+        _ => None,
+    };
+    let told: HashSet<u128> = told.iter().filter_map(uuid).collect();
+    shown.retain(|one| !told.contains(&one.value));
     shown
 }
 

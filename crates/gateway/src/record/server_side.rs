@@ -28,7 +28,6 @@ pub(super) struct Waiting {
 pub(super) struct ServerSide {
     sink: Arc<Sink>,
     joining: Mutex<Joining>,
-    late: Mutex<Late>,
 }
 
 struct Joining {
@@ -38,6 +37,8 @@ struct Joining {
     procedures: HashMap<SessionId, Procedure>,
     /// Sessions that the wire tells nothing of any more, which was said.
     silent: HashSet<SessionId>,
+    /// What requests have read behind their answers.
+    late: Late,
 }
 
 #[derive(Clone, Copy)]
@@ -58,8 +59,8 @@ impl ServerSide {
                 joiner: Joiner::new(),
                 procedures: HashMap::new(),
                 silent: HashSet::new(),
+                late: Late::default(),
             }),
-            late: Mutex::default(),
         }
     }
 
@@ -70,19 +71,17 @@ impl ServerSide {
 
     /// A request has read the wall clock behind its answer.
     pub fn read_late(&self, request: u64, reading: Reading) {
-        let late = self.late.lock();
-        let mut late = late.unwrap_or_else(PoisonError::into_inner);
-        late.told(request, reading);
+        self.locked().late.told(request, reading);
     }
 
     /// The wire has told of a transaction; `None`: one that is not recorded.
     pub fn wired(&self, session: SessionId, seen: Seen, mut waiting: Option<Waiting>) {
+        let mut joining = self.locked();
         if let Some(waiting) = &mut waiting {
-            let late = self.late.lock();
-            let mut late = late.unwrap_or_else(PoisonError::into_inner);
-            late.keep_with(&mut waiting.transaction);
+            joining.late.keep_with(&mut waiting.transaction);
         }
-        let refused = self.locked().joiner.wired(session, seen, waiting);
+        let refused = joining.joiner.wired(session, seen, waiting);
+        drop(joining);
         if let Err(Some(waiting)) = refused {
             let mut untold = Untold::default();
             self.alone(waiting, &mut untold);

@@ -259,13 +259,13 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
     let mut rechecked = rechecked(notes)?;
     let draws = rest.take(draws.checked_mul(DRAW)?)?.chunks_exact(DRAW);
     let drawn = draws.map(draw).collect::<Option<_>>()?;
-    let mut subxids = Vec::new();
+    let (mut subxids, mut aborted_subxids) = (Vec::new(), Vec::new());
     for _ in 0..subtransactions {
-        subxids.push(subtransaction(xid, rest.take(SUBXID)?)?);
+        match subtransaction(xid, rest.take(SUBXID)?)? {
+            (id, false) => subxids.push(id),
+            (id, true) => aborted_subxids.push(id),
+        }
     }
-    let with = |fate| subxids.iter().filter(move |(_, aborted)| *aborted == fate);
-    let [committed, aborted] =
-        [false, true].map(|fate| with(fate).map(|(id, _)| *id).collect::<Vec<_>>());
     // ENDED_COMMIT to ENDED_ROLLBACK_PREPARED.
     let ended = match ended {
         0 | 4 | 5 => Some(Ended::Committed),
@@ -290,8 +290,8 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
             backend_start: here(backend_start),
             ordinal,
             xid: (xid > 0).then_some(Xid(xid)),
-            subxids: committed,
-            aborted_subxids: aborted,
+            subxids,
+            aborted_subxids,
             isolation,
             now,
             started: here(now),
