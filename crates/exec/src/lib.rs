@@ -7,6 +7,7 @@
 //!   check      what of its imports is covered?                    ┘
 //!   recording  recording.json: what ran, with what, and where
 //!   launch     the same image in both runs, the runtime and two shared pages inside     gdb
+//!   follow     a second process that replays what the first records, and goes on in its place
 //!   watch      passes signals on; in replay looks at the board, leaves nothing running   report
 //!   log        what the runtime wrote                    show
 //! ```
@@ -24,6 +25,7 @@
 pub mod check;
 pub mod elf;
 pub mod error;
+pub mod follow;
 pub mod gdb;
 pub mod keeper;
 pub mod launch;

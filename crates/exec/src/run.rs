@@ -13,6 +13,7 @@ use hindcast_interpose::c::stubbed;
 
 pub use crate::error::ExecError;
 use crate::error::system;
+use crate::follow::{Crew, Notice};
 use crate::gdb::{self, Debugger};
 use crate::keeper::Keeper;
 use crate::launch::{self, Image, Interface, Manner, Stage};
@@ -39,6 +40,10 @@ pub struct RecordOptions {
     /// Files below this folder are read again in replay instead of logged.
     pub reproduce: Option<PathBuf>,
     pub interfaces: Vec<ChosenInterface>,
+    /// Copies of the program that replay the recording while it is written.
+    pub followers: u32,
+    /// Whether the recording is wanted afterwards. If not, what was replayed is forgotten.
+    pub is_kept: bool,
 }
 
 /// A higher interface at which the program is cut, beside libc.
@@ -138,8 +143,12 @@ pub enum Warning {
     Unreadable(String),
 }
 
-/// Records a program. Its output is its own; its end is passed on.
-pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
+/// Records a program. Its output is its own; its end is passed on. `say` is told what happens to
+/// followers.
+pub fn record(
+    options: &RecordOptions,
+    say: &mut dyn FnMut(Notice),
+) -> Result<Recorded, ExecError> {
     let library = runtime::library()?;
     preflight::machine()?;
     let folder = std::env::current_dir().map_err(system("the current folder is gone"))?;
@@ -161,17 +170,26 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, ExecError> {
     let own = keep_interfaces(options, &mut recording)?;
     recording.save(&options.folder)?;
 
-    let stage = Stage::new(&options.folder, recording_config(options), &library, &own)?;
+    let config = recording_config(options);
     let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
-    let pid = launch::start(&image, &stage, Manner::Free)?;
-    let ended = watch::accompany(pid, &signals);
+    let (ended, of_leader, report) = if options.followers == 0 {
+        let stage = Stage::new(&options.folder, config, &library, &own)?;
+        let pid = launch::start(&image, &stage, Manner::Free)?;
+        let ended = watch::accompany(pid, &signals);
+        (ended, ended, Report::take(&stage.board, &image.path))
+    } else {
+        let configs = (config, following_config(options, &recording));
+        let followers = (options.followers, options.is_kept);
+        let mut crew = Crew::new(&options.folder, configs, &library, &own, followers)?;
+        let (ended, of_leader) = crew.run(&image, &options.folder, &signals, say)?;
+        (ended, of_leader, crew.report(&image))
+    };
 
-    recording.ended = Some(ended);
+    recording.ended = Some(of_leader);
     let mut warnings = conclude(&options.folder);
     if let Err(error) = recording.save(&options.folder) {
         warnings.push(Warning::Unreadable(error.to_string()));
     }
-    let report = Report::take(&stage.board, &image.path);
     Ok(Recorded {
         ended,
         report,
@@ -484,11 +502,30 @@ pub fn is_first(name: &str) -> bool {
         .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
 }
 
+/// A replay of what is recorded with these options.
+fn following_config(options: &RecordOptions, recording: &Recording) -> Config {
+    let mut config = replaying_config(recording);
+    config.instructions = options.instructions as u32;
+    config
+}
+
 fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {
+    let mut config = replaying_config(recording);
+    config.waiting = options.waiting as u32;
+    if let Some(at) = options
+        .debugger
+        .as_ref()
+        .and_then(|debugger| debugger.break_at)
+    {
+        (config.break_thread, config.break_event) = (at.thread, at.event);
+    }
+    config
+}
+
+fn replaying_config(recording: &Recording) -> Config {
     let mut config = Config::new(Run::Replay);
     config.order = recording.order as u32;
     config.policy = recording.policy as u32;
-    config.waiting = options.waiting as u32;
     let sqlite3 = recording
         .interfaces
         .iter()
@@ -499,13 +536,6 @@ fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {
         recording.reproduce.as_ref().map(Text::as_path),
         sqlite3,
     );
-    if let Some(at) = options
-        .debugger
-        .as_ref()
-        .and_then(|debugger| debugger.break_at)
-    {
-        (config.break_thread, config.break_event) = (at.thread, at.event);
-    }
     config
 }
 

@@ -108,14 +108,27 @@ impl Signals {
 /// Collects every child that has ended; the status of `main` if it is among them.
 fn reap(main: libc::pid_t) -> (Option<Ended>, bool) {
     let mut of_main = None;
+    let any_left = reap_each(|pid, ended| {
+        if pid == main {
+            of_main = Some(ended);
+        }
+    });
+    (of_main, any_left)
+}
+
+/// Collects every child that has ended. Whether any are left.
+pub(crate) fn reap_each(mut each: impl FnMut(libc::pid_t, Ended)) -> bool {
     loop {
         let mut status = 0;
         // SAFETY: writes one value.
         match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
-            0 => return (of_main, true),
-            -1 => return (of_main, false),
-            pid if pid == main => of_main = Ended::from_status(status).or(of_main),
-            _ => {}
+            0 => return true,
+            -1 => return false,
+            pid => {
+                if let Some(ended) = Ended::from_status(status) {
+                    each(pid, ended);
+                }
+            }
         }
     }
 }
@@ -249,7 +262,7 @@ impl<'a> Supervision<'a> {
 }
 
 /// How often the board is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Waits until `main` and all that it left behind have ended, or until the board says that it is
 /// over. Leaves nothing running.

@@ -49,6 +49,20 @@ impl Slot {
     }
 }
 
+/// What has become of the process that a follower follows.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leader {
+    /// It runs, and its recording grows.
+    Runs = 0,
+    /// It came to its end, as far as its recording says.
+    Ended = 1,
+    /// It was killed: the follower is to go on in its place.
+    Lost = 2,
+    /// The follower has gone on in its place.
+    Replaced = 3,
+}
+
 /// What ended a run that did not end as the program would have.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +109,12 @@ pub struct Board {
     /// Pieces of output so far, of all processes: recording counts them, replay writes them in
     /// that order.
     pub outputs: AtomicU64,
+    /// In a follower: a [`Leader`].
+    pub leader: AtomicU32,
+    /// In a leader: the process that holds its table of descriptors, or zero.
+    pub table: AtomicU32,
+    /// In a follower that has gone on: connections that could not be taken over.
+    pub lost_connections: AtomicU32,
 }
 
 impl Board {
@@ -111,6 +131,19 @@ impl Board {
 
     pub const fn bytes() -> usize {
         size_of::<Self>()
+    }
+
+    pub fn leader(&self) -> Leader {
+        match self.leader.load(Ordering::Acquire) {
+            1 => Leader::Ended,
+            2 => Leader::Lost,
+            3 => Leader::Replaced,
+            _ => Leader::Runs,
+        }
+    }
+
+    pub fn set_leader(&self, leader: Leader) {
+        self.leader.store(leader as u32, Ordering::Release);
     }
 
     /// A slot for a new thread; `None` when there have been too many, which only costs the

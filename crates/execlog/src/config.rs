@@ -20,6 +20,9 @@ pub mod descriptors {
     pub const STDERR: i32 = 965;
     /// Libraries of the user's own interfaces follow from here.
     pub const INTERFACES: i32 = 966;
+    /// Where a leader's descriptors are asked for: the end of whoever holds its table in the leader,
+    /// the other end in a follower.
+    pub const TABLE: i32 = 978;
     /// While recording, the folder of this process image: a program that gives up its privileges
     /// still has it.
     pub const PROCESS: i32 = 979;
@@ -137,6 +140,17 @@ pub mod optimizations {
     pub const REPRODUCE: u32 = 2;
 }
 
+/// Bits of [`Config::follow`].
+pub mod follow {
+    /// The recording is followed while it is written: what is counted in memory otherwise is in the
+    /// log at once, and another process holds the table of descriptors.
+    pub const LEADS: u32 = 1;
+    /// Replay waits for what is not written yet, and goes on by itself when the leader is lost.
+    pub const FOLLOWS: u32 = 2;
+    /// What was replayed is given back to the file system: nobody else reads this recording.
+    pub const DISCARDS: u32 = 4;
+}
+
 /// Bits of [`Config::interfaces`]: the higher interfaces that are built in.
 pub mod interfaces {
     pub const SQLITE3: u32 = 1;
@@ -154,6 +168,7 @@ pub struct Config {
     pub optimizations: u32,
     pub interfaces: u32,
     pub instructions: u32,
+    pub follow: u32,
     /// Device and inode of what standard output and standard error are, to know which bytes replay
     /// writes again.
     pub stdout: FileId,
@@ -192,6 +207,7 @@ impl Config {
             optimizations: 0,
             interfaces: 0,
             instructions: Instructions::default() as u32,
+            follow: 0,
             stdout: FileId::default(),
             stderr: FileId::default(),
             process: Text::from_text("p0"),

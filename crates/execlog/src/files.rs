@@ -16,7 +16,10 @@ pub struct LogHeader {
     /// Bytes of complete events behind this header. Moves only forward, by the thread that writes,
     /// after an event is complete.
     pub committed: AtomicU64,
-    pub reserved: [u64; 4],
+    /// In a recording that is followed: how many events there were when the thread last entered a
+    /// call. So many, and no signal was delivered since the last of them.
+    pub entered: AtomicU64,
+    pub reserved: [u64; 3],
 }
 
 impl LogHeader {
@@ -30,7 +33,8 @@ impl LogHeader {
             thread,
             functions,
             committed: AtomicU64::new(0),
-            reserved: [0; 4],
+            entered: AtomicU64::new(0),
+            reserved: [0; 3],
         }
     }
 }

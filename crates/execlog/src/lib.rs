@@ -36,7 +36,7 @@ pub use files::{LogHeader, ProcessHeader};
 pub use text::Text;
 
 /// The version of every layout in this crate. A recording of another version is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Threads that one process may have over its whole life: a thread's number fits 16 bits of an
 /// owner word.

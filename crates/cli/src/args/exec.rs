@@ -10,11 +10,12 @@ use clap::{ArgGroup, Args, ValueEnum};
 #[derive(Args)]
 #[command(
     override_usage = "hindcast exec --record <DIR> [OPTIONS] -- <PROGRAM> [ARGUMENTS]...\n       \
+                      hindcast exec --follow <N> [--record <DIR>] -- <PROGRAM> [ARGUMENTS]...\n       \
                       hindcast exec --replay <DIR> [OPTIONS]\n       \
                       hindcast exec --show <DIR> [OPTIONS]\n       \
                       hindcast exec --check <PROGRAM>",
     after_help = "Exit codes: the program's own, 128 + n if signal n ended it. Of hindcast itself: 2 the arguments do not fit; 124 replay diverged, or stood still; 125 could not be done.",
-    group = ArgGroup::new("action").required(true)
+    group = ArgGroup::new("action").required(true).multiple(true)
 )]
 pub struct ExecArgs {
     /// Record a program in this folder, which must not exist yet, or be empty
@@ -23,15 +24,29 @@ pub struct ExecArgs {
         value_name = "DIR",
         group = "action",
         requires = "command",
+        conflicts_with_all = ["replay", "show", "check", "become_recorded"],
         help_heading = "What to do"
     )]
     pub record: Option<PathBuf>,
+    /// Run so many more copies of the program that replay what it does while it does it; if it is
+    /// killed, one of them goes on in its place, with its connections
+    #[arg(
+        long,
+        value_name = "N",
+        group = "action",
+        requires = "command",
+        value_parser = clap::value_parser!(u32).range(1..=4),
+        conflicts_with_all = ["replay", "show", "check", "become_recorded"],
+        help_heading = "What to do"
+    )]
+    pub follow: Option<u32>,
     /// Replay the recording in this folder: without its files, its network and its clock, and with
     /// its order of locks
     #[arg(
         long,
         value_name = "DIR",
         group = "action",
+        conflicts_with_all = ["show", "check", "become_recorded"],
         help_heading = "What to do"
     )]
     pub replay: Option<PathBuf>,
@@ -40,6 +55,7 @@ pub struct ExecArgs {
         long,
         value_name = "DIR",
         group = "action",
+        conflicts_with_all = ["check", "become_recorded"],
         help_heading = "What to do"
     )]
     pub show: Option<PathBuf>,
@@ -49,6 +65,7 @@ pub struct ExecArgs {
         long,
         value_name = "PROGRAM",
         group = "action",
+        conflicts_with = "become_recorded",
         help_heading = "What to do"
     )]
     pub check: Option<OsString>,

@@ -16,7 +16,7 @@ use crate::render::exec as render;
 
 pub fn run(args: ExecArgs) -> Result<Exit, CliError> {
     // Every code below 124 is the program's.
-    let done = if args.record.is_some() {
+    let done = if args.record.is_some() || args.follow.is_some() {
         record(args)
     } else if args.replay.is_some() {
         replay(args)
@@ -39,8 +39,29 @@ pub fn run(args: ExecArgs) -> Result<Exit, CliError> {
 }
 
 fn record(args: ExecArgs) -> Result<Exit, CliError> {
+    if args.follow.is_some() && args.optimize.contains(&Optimization::Cache) {
+        return Err(
+            CliError::usage("a follower needs every result at once, cache counts them")
+                .hint("leave out --optimize cache"),
+        );
+    }
+    // A recording that nobody asked for is gone afterwards.
+    let temporary = match args.record {
+        Some(_) => None,
+        None => Some(
+            hindcast_private::temporary_folder(std::env::temp_dir(), "hindcast-follow-")
+                .map_err(|error| CliError::because("no folder for the recording", &error))?,
+        ),
+    };
+    let folder = match (&args.record, &temporary) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(temporary)) => temporary.path().to_owned(),
+        (None, None) => unreachable!("one of them is there"),
+    };
     let options = RecordOptions {
-        folder: args.record.clone().unwrap_or_default(),
+        followers: args.follow.unwrap_or(0),
+        is_kept: temporary.is_none(),
+        folder,
         order: match args.order {
             Order::Edge => config::Order::Edge,
             Order::Relaxed => config::Order::Relaxed,
@@ -69,7 +90,8 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
         command: args.command,
     };
     let recorded =
-        run::record(&options).map_err(|error| cannot("the program was not recorded", &error))?;
+        run::record(&options, &mut |notice| eprint!("{}", render::notice(&notice)))
+            .map_err(|error| cannot("the program was not recorded", &error))?;
     eprint!("{}", render::recorded(&recorded, &options.folder));
     Ok(match recorded.report {
         Some(_) => Exit::ExecutionDiverged,

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use hindcast_exec::check::Checked;
+use hindcast_exec::follow::{Dropped, Notice};
 use hindcast_exec::report::{Awaited, Report, Stall, ThreadView};
 use hindcast_exec::run::{Recorded, Replayed, Warning, is_first};
 use hindcast_exec::show::{Contents, EventLine, ProcessEnd, signal_name};
@@ -21,6 +22,60 @@ pub fn recorded(recorded: &Recorded, folder: &Path) -> String {
     }
     text.push_str(&warnings(&recorded.warnings, folder));
     text
+}
+
+/// What has become of a follower.
+pub fn notice(notice: &Notice) -> String {
+    match notice {
+        Notice::Dropped {
+            follower,
+            why,
+            left,
+        } => {
+            let then = match left {
+                0 => "the program goes on, and nobody follows it any more".to_owned(),
+                left => format!("the program goes on with {left} more"),
+            };
+            let why = match why {
+                Dropped::Ended(ended) => format!("it ended by itself ({})", how(*ended)),
+                Dropped::Reported(report) => match report.kind {
+                    ReportKind::RecordingEnds => format!("recording ended: {}", report.expected),
+                    ReportKind::Unusable => report.actual.clone(),
+                    _ => format!(
+                        "it diverged at {}: expected {}, found {}",
+                        place(report),
+                        report.expected,
+                        report.actual
+                    ),
+                },
+            };
+            format!("Warning: follower {follower} was dropped: {why}\n         {then}\n")
+        }
+        Notice::TookOver {
+            follower,
+            pid,
+            after,
+            leader,
+        } => format!(
+            "Note: the program was ended by {}; follower {follower} (pid {pid}) goes on in its place after {:.1} ms\n      It is not recorded, and nobody follows it. Start it again with --follow when there is time.\n",
+            how(*leader),
+            after.as_secs_f64() * 1000.0
+        ),
+        Notice::NotTakenOver { leader, why } => format!(
+            "Warning: the program was ended by {}, and no follower goes on: {why}\n",
+            how(*leader)
+        ),
+        Notice::LostConnections(count) => format!(
+            "Warning: {count} connections were closed when the follower went on: the program had received from them and been killed before it was told\n"
+        ),
+    }
+}
+
+fn how(ended: Ended) -> String {
+    match ended {
+        Ended::Exited(status) => format!("exit status {status}"),
+        Ended::Signalled(signal) => signal_name(signal).to_string(),
+    }
 }
 
 /// What there is to say about a recording.

@@ -5,9 +5,9 @@ use hindcast_execlog::event::Kind;
 use hindcast_execlog::{Board, Config};
 
 use crate::doors::{signals, trap, vdso};
-use crate::mechanism::{divergence, entry, files, folder, instructions, log};
+use crate::mechanism::{divergence, entry, files, flows, folder, instructions, log, table};
 use crate::state::log::take_room;
-use crate::state::mode::{Mode, mode, set_mode};
+use crate::state::mode::{Mode, follows, leads, mode, set_follow, set_mode};
 use crate::state::recording;
 use crate::state::thread::{self, Current};
 use crate::{raw, syscall};
@@ -45,6 +45,7 @@ fn begin() {
         Run::Record => Mode::Record,
         Run::Replay => Mode::Replay,
     };
+    set_follow(config.follow);
     if let Err(reason) = folder::open(mode) {
         // Nothing was recorded yet, so there is no log to say it in: the launcher notices that the
         // folder is empty.
@@ -60,6 +61,12 @@ fn begin() {
         return;
     }
     set_mode(mode);
+    if leads() {
+        table::hold();
+    }
+    if follows() {
+        flows::start();
+    }
     entry::enter_thread(thread);
     exchange_start_values(thread);
     trap::install();
@@ -93,7 +100,7 @@ fn exchange_start_values(thread: &mut Current) {
                 .append(Kind::Start, &[&bytes, &files::standard_flags()]);
         }
         Mode::Replay => {
-            let event = log::expect_event(thread, Kind::Start as u16);
+            let event = log::expect_first(thread, Kind::Start as u16);
             let (Kind::Start, Some((bytes, flags))) = (
                 Kind::from_number(event.kind).unwrap_or(Kind::None),
                 event.payload.split_first_chunk::<16>(),

@@ -9,7 +9,7 @@ use hindcast_execlog::event::Kind;
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::{files, instructions, log};
 use crate::state::log::take_room;
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, leads, mode};
 use crate::state::recording;
 use crate::state::thread::Current;
 use crate::{probe, raw, syscall};
@@ -77,7 +77,8 @@ fn record_map(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> i
 fn map_again(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> isize {
     let [_, length, protection, flags, ..] = arguments;
     let Some((result, bytes)) = next_mapping(thread, "mmap") else {
-        return -(libc::ENOMEM as isize);
+        // SAFETY: the program's own call.
+        return unsafe { unlogged(libc::SYS_mmap, arguments) };
     };
     if raw::error_of(result).is_some() {
         return result;
@@ -214,7 +215,8 @@ fn remap(thread: &mut Current, arguments: [usize; 6]) -> isize {
         return result;
     }
     let Some((result, _)) = next_mapping(thread, "mremap") else {
-        return -(libc::ENOMEM as isize);
+        // SAFETY: the program's own call.
+        return unsafe { unlogged(libc::SYS_mremap, arguments) };
     };
     if raw::error_of(result).is_some() {
         return result;
@@ -237,6 +239,16 @@ fn remap(thread: &mut Current, arguments: [usize; 6]) -> isize {
     }
 }
 
+/// A call that the log says nothing of, or nothing that makes sense.
+unsafe fn unlogged(number: i64, arguments: [usize; 6]) -> isize {
+    if mode() == Mode::Replay {
+        return -(libc::ENOMEM as isize);
+    }
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the caller's promise.
+    unsafe { raw::syscall6(number, a, b, c, d, e, f) }
+}
+
 /// Begins a mapping event.
 fn log_mapping(thread: &mut Current, result: isize, place: u64, bytes: u64) -> bool {
     let writer = &mut thread.writer;
@@ -249,7 +261,7 @@ fn log_mapping(thread: &mut Current, result: isize, place: u64, bytes: u64) -> b
 
 /// The result and the contents that the next event has.
 fn next_mapping(thread: &mut Current, what: &'static str) -> Option<(isize, &'static [u8])> {
-    let event = log::expect_event(thread, Kind::Mapping as u16);
+    let event = log::expect_event(thread, Kind::Mapping as u16)?;
     if event.kind != Kind::Mapping as u16 {
         divergence::diverged(thread, Some(event), Actual::Step(what));
     }
@@ -303,8 +315,10 @@ fn log_file(thread: &mut Current, result: isize, descriptor: i32, offset: usize,
         },
         (found.st_mtime, found.st_mtime_nsec),
     );
+    // Who follows has forgotten what lies far behind.
     let same = |known: &Known| {
-        known.thread == thread.number
+        !leads()
+            && known.thread == thread.number
             && known.file == file
             && known.changed == changed
             && known.offset <= offset

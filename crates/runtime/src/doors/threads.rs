@@ -329,7 +329,8 @@ fn create(
     if mode() == Mode::Replay {
         return create_again(
             thread, handle, attributes, routine, standard, argument, &wish,
-        );
+        )
+        .unwrap_or_else(|| create_unrecorded(handle, attributes, routine, argument));
     }
     let failed = |thread: &mut Current, code| {
         sync::record_failure(thread, code);
@@ -394,14 +395,14 @@ fn create_again(
     standard: bool,
     argument: *mut c_void,
     wish: &Wish,
-) -> c_int {
+) -> Option<c_int> {
     let step = Step {
         function: "pthread_create",
         object: routine,
     };
-    let event = sync::next_event(thread);
+    let event = sync::next_event(thread)?;
     if event.kind == Kind::Busy as u16 {
-        return sync::failure(thread, step).unwrap_or(libc::EAGAIN);
+        return Some(sync::failure(thread, step).unwrap_or(libc::EAGAIN));
     }
     let created = (event.kind == Kind::Thread as u16)
         .then(|| read_creation(event.payload))
@@ -430,7 +431,7 @@ fn create_again(
             "Replay with at least the memory and the process limits of the recording.",
         );
     }
-    0
+    Some(0)
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -619,11 +620,13 @@ fn end(thread: &mut Current) {
     match mode() {
         Mode::Record => thread.writer.append(Kind::ThreadEnd, &[]),
         Mode::Replay => {
-            let event = sync::next_event(thread);
-            if event.kind != Kind::ThreadEnd as u16 {
-                divergence::diverged(thread, Some(event), Actual::Step("the end of the thread"));
+            if let Some(event) = sync::next_event(thread) {
+                if event.kind != Kind::ThreadEnd as u16 {
+                    let actual = Actual::Step("the end of the thread");
+                    divergence::diverged(thread, Some(event), actual);
+                }
+                thread.reader.advance(&event);
             }
-            thread.reader.advance(&event);
         }
         Mode::Off => {}
     }

@@ -20,11 +20,11 @@ use hindcast_execlog::{Event, board};
 
 use crate::functions::{self, Function};
 use crate::mechanism::divergence::{self, Actual};
-use crate::mechanism::{echo, files, heap, instructions, log, signals, sync};
+use crate::mechanism::{echo, files, flows, follow, heap, instructions, log, signals, sync};
 use crate::raw::{self, errno, set_errno};
 use crate::state::cache::{self, Repeated};
 use crate::state::log::WRITTEN_FROM;
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, follows, leads, mode};
 use crate::state::recording;
 use crate::state::thread::{self, Current, Thread};
 use crate::{probe, syscall};
@@ -72,6 +72,11 @@ pub struct Call<'a> {
     inputs_used: u8,
 }
 
+/// Most that one call receives into the log.
+const RECEIVED_AT_ONCE: usize = 64 << 10;
+/// What lies before that: a long header, the check, the result.
+const RECEIVED_BEFORE: usize = 16;
+
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl<'a> Call<'a> {
@@ -84,6 +89,9 @@ impl<'a> Call<'a> {
     /// For a thread that is in system space already because it trapped.
     #[inline(always)]
     pub fn within(thread: Current<'a>, function: Function) -> Call<'a> {
+        if leads() {
+            thread.writer.enters();
+        }
         Call {
             thread,
             function,
@@ -174,10 +182,16 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn run_kernel(&mut self, mut real: impl FnMut(&Thread) -> isize) -> isize {
         if !self.recording {
-            return match self.next_result() {
-                Ok(result) => result as isize,
-                Err(code) => -(code as isize),
-            };
+            match self.next_result() {
+                Some(Ok(result)) => {
+                    if self.is_followed_in() {
+                        real(&self.thread);
+                    }
+                    return result as isize;
+                }
+                Some(Err(code)) => return -(code as isize),
+                None => return self.run_in_place_of_the_leader(real),
+            }
         }
         let mut result = real(&self.thread);
         while result == -(libc::EINTR as isize) && signals::deliver_and_restart(&mut self.thread) {
@@ -188,6 +202,143 @@ impl<'a> Call<'a> {
             None => self.log_result(Ok(result as i64)),
         }
         result
+    }
+
+    /// Whether a follower makes this call as well, which succeeded: it is about nothing but the
+    /// process itself, and should it go on it is to be what its leader was.
+    #[inline]
+    fn is_followed_in(&self) -> bool {
+        follows()
+            && match self.function {
+                functions::CHDIR
+                | functions::CHROOT
+                | functions::UMASK
+                | functions::SETUID
+                | functions::SETGID
+                | functions::SETREUID
+                | functions::SETREGID
+                | functions::SETRESUID
+                | functions::SETRESGID
+                | functions::SETEUID
+                | functions::SETEGID
+                | functions::SETGROUPS
+                | functions::SETRLIMIT => true,
+                functions::PRLIMIT => self.inputs[0] == 0,
+                _ => false,
+            }
+    }
+
+    /// The call that the log says nothing of, for the leader was lost in it.
+    #[cold]
+    fn run_in_place_of_the_leader(&mut self, mut real: impl FnMut(&Thread) -> isize) -> isize {
+        self.goes_on();
+        let inputs = &self.inputs[..self.inputs_used as usize];
+        if let Some(result) = flows::done(self.function, inputs) {
+            return result;
+        }
+        flows::as_the_first_time(self.function, real(&self.thread))
+    }
+
+    /// From here on this is the call of a process that is not recorded.
+    fn goes_on(&mut self) {
+        self.recording = true;
+        self.dead = true;
+    }
+
+    /// As [`Call::run_kernel`] for a call that receives from a connection into one buffer, which is
+    /// written to the log as [`Call::out`] would. Where the recording is followed the bytes are
+    /// received into the log itself: they are there when the leader is killed in the call.
+    ///
+    /// # Safety
+    /// `memory` has room for `length` bytes.
+    pub unsafe fn run_receiving(
+        &mut self,
+        descriptor: i32,
+        memory: *mut u8,
+        length: usize,
+        mut real: impl FnMut(&Thread, *mut u8, usize) -> isize,
+    ) -> isize {
+        if self.recording {
+            // SAFETY: the caller's promise.
+            return unsafe { self.receive_into_log(memory, length, real) };
+        }
+        let result = match self.next_result() {
+            Some(Ok(result)) => result as isize,
+            Some(Err(code)) => -(code as isize),
+            None => {
+                self.goes_on();
+                // SAFETY: the caller's promise.
+                match unsafe { self.received_by_leader(descriptor, memory, length) } {
+                    Some(received) => received,
+                    None => real(&self.thread, memory, length),
+                }
+            }
+        };
+        if result > 0 {
+            // SAFETY: the kernel has written no more than there was room for.
+            unsafe { self.out(memory, result as usize) };
+        }
+        result
+    }
+
+    unsafe fn receive_into_log(
+        &mut self,
+        memory: *mut u8,
+        length: usize,
+        mut real: impl FnMut(&Thread, *mut u8, usize) -> isize,
+    ) -> isize {
+        let wanted = length.min(RECEIVED_AT_ONCE);
+        loop {
+            let writer = &mut self.thread.writer;
+            let room = (writer.begin(true) && writer.put(&[0; RECEIVED_BEFORE - 8]))
+                .then(|| writer.room(wanted))
+                .flatten();
+            let Some(room) = room else {
+                // Recording has just ended.
+                self.dead = true;
+                return real(&self.thread, memory, length);
+            };
+            let result = real(&self.thread, room, wanted);
+            if result == -(libc::EINTR as isize) && signals::deliver_and_restart(&mut self.thread) {
+                continue;
+            }
+            if result <= 0 {
+                self.log_result(raw::error_of(result).map_or(Ok(result as i64), Err));
+                return result;
+            }
+            // SAFETY: the kernel has written that much, and the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(room, memory, result as usize) };
+            self.long = true;
+            self.flags |= ResultClass::Small as u8;
+            let check = fold(self.check).to_ne_bytes();
+            let writer = &mut self.thread.writer;
+            self.dead = mode() == Mode::Off
+                || !(writer.begin(true)
+                    && writer.put(&check)
+                    && writer.put(&(result as i32).to_ne_bytes())
+                    && writer.skip(result as usize));
+            return result;
+        }
+    }
+
+    /// What the leader had received when it was killed in this call.
+    unsafe fn received_by_leader(
+        &mut self,
+        descriptor: i32,
+        memory: *mut u8,
+        length: usize,
+    ) -> Option<isize> {
+        let bytes = flows::take_received(descriptor)?;
+        let found = (bytes <= length)
+            .then(|| self.thread.reader.behind(RECEIVED_BEFORE, bytes))
+            .flatten();
+        let Some(found) = found else {
+            flows::lost(descriptor);
+            return None;
+        };
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), memory, bytes) };
+        Some(bytes as isize)
     }
 
     /// Runs a function of libc or of another library, or takes its result from the log. `errno` is
@@ -214,20 +365,29 @@ impl<'a> Call<'a> {
             // A call that is only counted called nobody back: what comes next in the log belongs to
             // a later one.
             let is_counted = self.cached && self.thread.cache.repeats(self.function);
-            while let Some(event) = self.thread.reader.peek().filter(|_| !is_counted) {
+            while let Some(event) = follow::peek(&mut self.thread).filter(|_| !is_counted) {
                 match Kind::from_number(event.kind) {
                     Some(Kind::Callback) => replay_callback(self, event),
                     Some(Kind::Signal) => signals::replay_inside(&mut self.thread, event),
                     _ => break,
                 }
             }
-            return match self.next_result() {
-                Ok(result) => result,
-                Err(code) => {
-                    set_errno(code);
-                    failed.unwrap_or(-1)
+            match self.next_result() {
+                Some(Ok(result)) => {
+                    if self.is_followed_in() {
+                        real();
+                    }
+                    return result;
                 }
-            };
+                Some(Err(code)) => {
+                    set_errno(code);
+                    return failed.unwrap_or(-1);
+                }
+                None => {
+                    self.goes_on();
+                    return real();
+                }
+            }
         }
         let events = self
             .events_before
@@ -288,21 +448,22 @@ impl<'a> Call<'a> {
         self.dead = !written;
     }
 
-    /// The next event of the log, which must be this call with these inputs.
+    /// The next event of the log, which must be this call with these inputs. `None`: there is none,
+    /// and the call is to be made.
     #[inline]
-    fn next_result(&mut self) -> Result<i64, i32> {
+    fn next_result(&mut self) -> Option<Result<i64, i32>> {
         if let Some(key) = self.sync_after {
             sync::object(&mut self.thread, key);
         }
         if self.cached
             && let Some(result) = self.thread.cache.replayed(self.function)
         {
-            return result;
+            return Some(result);
         }
-        let mut event = log::expect_event(&mut self.thread, self.function.0);
+        let mut event = log::expect_event(&mut self.thread, self.function.0)?;
         while event.kind == Kind::Signal as u16 {
             signals::replay_inside(&mut self.thread, event);
-            event = log::expect_event(&mut self.thread, self.function.0);
+            event = log::expect_event(&mut self.thread, self.function.0)?;
         }
         let Some((check, result, outs)) = event.call().filter(|_| event.kind == self.function.0)
         else {
@@ -319,7 +480,13 @@ impl<'a> Call<'a> {
             let hits = cache::hits_ahead(&self.thread.reader, self.function);
             self.thread.cache.remember(self.function, result, hits);
         }
-        result
+        if follows()
+            && let Ok(result) = result
+        {
+            let inputs = &self.inputs[..self.inputs_used as usize];
+            flows::told(self.function, inputs, result);
+        }
+        Some(result)
     }
 
     #[cold]
@@ -562,6 +729,9 @@ impl<'a> Call<'a> {
             let mut ticket = 0u64;
             // SAFETY: a value of ours.
             unsafe { self.out_value(&raw mut ticket) };
+            if follows() {
+                return;
+            }
             echo::await_turn(&self.thread, ticket);
             if let Some(target) = files::echo_target(descriptor) {
                 // SAFETY: the caller's promise.

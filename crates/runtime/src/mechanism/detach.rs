@@ -75,6 +75,11 @@ pub fn detach(reason: Reason) {
     }
     recording::with_header(|header| header.reason.set(words.as_str()));
     recording::ended(End::Detached, 0);
+    pass_through();
+}
+
+/// From here on every stub passes through, and the kernel has the program's own settings.
+pub fn pass_through() {
     set_mode(Mode::Off);
     // Other threads may be in replay space and trap once more each; the trap lets them through.
     for thread in thread::all() {

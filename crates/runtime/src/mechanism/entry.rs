@@ -6,9 +6,10 @@ use hindcast_execlog::Board;
 use hindcast_execlog::board::State;
 
 use crate::mechanism::detach::{self, Reason};
+use crate::mechanism::follow::{self, Pause};
 use crate::mechanism::{divergence, folder, heap, instructions, signals, sync};
 use crate::state::log::{Reader, Unreadable, Writer};
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, follows, mode};
 use crate::state::recording::{self, board, config, with_header};
 use crate::state::thread::{self, Current};
 use crate::{raw, syscall};
@@ -39,6 +40,12 @@ fn open_log(thread: &mut Current) {
             }
             with_header(|header| header.threads.fetch_max(number + 1, Ordering::AcqRel));
         }
+        Mode::Replay if follows() => {
+            open_growing(thread);
+            if config().break_thread == u64::from(number) {
+                thread.reader.stop_before(config().break_event);
+            }
+        }
         Mode::Replay => {
             match thread.reader.open(process.as_str(), number) {
                 // The process ended between the creation of the thread and its first step: an empty
@@ -55,6 +62,25 @@ fn open_log(thread: &mut Current) {
             }
         }
         Mode::Off => {}
+    }
+}
+
+/// The leader makes the log of a thread when that begins, which may be in a moment.
+fn open_growing(thread: &mut Current) {
+    let (process, number) = (config().process, thread.number);
+    let mut pause = Pause::new();
+    loop {
+        let runs = follow::leader_runs();
+        match thread.reader.open_growing(number) {
+            Ok(true) => return,
+            Ok(false) if runs => pause.take(),
+            // An empty log: the leader ended before.
+            Ok(false) => return,
+            Err(why) => divergence::unusable(
+                format_args!("{}/t{number}: {why}", process.as_str()),
+                why.hint(),
+            ),
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
 use hindcast_execlog::config::{FileId, descriptors, optimizations};
 
-use crate::state::mode::{Mode, mode};
+use crate::mechanism::flows::{self, Origin};
+use crate::mechanism::follow;
+use crate::state::mode::{Mode, follows, leads, mode};
 use crate::state::recording;
 use crate::state::thread::Current;
 use crate::{raw, syscall};
@@ -64,12 +66,26 @@ impl Known {
 }
 
 pub fn opened(descriptor: i32, kind: Kind) {
+    flows::opened(
+        descriptor,
+        match kind {
+            Kind::Socket => Origin::Made,
+            _ => Origin::Other,
+        },
+    );
     if let Some(known) = known(descriptor) {
         known.flags.store(kind as u8, Ordering::Relaxed);
     }
 }
 
+/// As [`opened`] for a connection that somebody else has made.
+pub fn accepted(descriptor: i32) {
+    opened(descriptor, Kind::Socket);
+    flows::opened(descriptor, Origin::Accepted);
+}
+
 pub fn closed(descriptor: i32) {
+    flows::closed(descriptor);
     if let Some(known) = known(descriptor) {
         known.flags.store(Kind::File as u8, Ordering::Relaxed);
         known.reproduce(0);
@@ -77,6 +93,7 @@ pub fn closed(descriptor: i32) {
 }
 
 pub fn duplicated(from: i32, to: i32) {
+    flows::duplicated(from, to);
     let (Some(source), Some(target)) = (known(from), known(to)) else {
         return;
     };
@@ -109,9 +126,20 @@ pub fn kind(descriptor: i32) -> Kind {
     }
 }
 
+/// Whether a descriptor is of a stream of bytes from outside, in a process that is followed or
+/// follows.
+#[inline]
+pub fn is_followed_connection(descriptor: i32) -> bool {
+    (leads() || follows()) && kind(descriptor) == Kind::Socket
+}
+
 /// Where replay writes again what is written to this descriptor; `None` for all but the original
 /// standard output and error.
 pub fn echo_target(descriptor: i32) -> Option<i32> {
+    // The leader has written it.
+    if follows() {
+        return None;
+    }
     match known(descriptor).map_or(0, |known| known.flags.load(Ordering::Relaxed) & !KIND) {
         ECHO_STDOUT => Some(descriptors::STDOUT),
         ECHO_STDERR => Some(descriptors::STDERR),
@@ -166,8 +194,10 @@ pub fn opened_path(thread: &mut Current, descriptor: i32) {
                 reproduced.store(RECORDED, Ordering::Relaxed);
             }
         }
-        Mode::Replay => {
-            if let Some(event) = thread.reader.peek()
+        Mode::Replay
+            if recording::config().optimizations & optimizations::REPRODUCE != 0 =>
+        {
+            if let Some(event) = follow::peek(thread)
                 && event.kind == hindcast_execlog::Kind::File as u16
                 && let Some((_, path)) = event.payload.split_first_chunk::<4>()
             {

@@ -4,8 +4,9 @@ use hindcast_execlog::ProcessHeader;
 use hindcast_execlog::config::descriptors;
 
 use crate::mechanism::files;
+use crate::mechanism::follow::{self, Pause};
 use crate::state::log::{Path, grow, take_room};
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, follows, mode};
 use crate::state::{recording, thread};
 use crate::{raw, syscall};
 
@@ -18,6 +19,8 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
             libc::O_RDWR | libc::O_CREAT | libc::O_EXCL,
             libc::MAP_SHARED,
         ),
+        // What the leader still writes there is to be seen.
+        _ if follows() => (libc::O_RDONLY, libc::MAP_SHARED),
         _ => (libc::O_RDONLY, libc::MAP_PRIVATE),
     };
     if mode == Mode::Record {
@@ -33,9 +36,13 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
         };
     }
     let path = Path::new(process.as_str(), format_args!("process"));
+    let mut pause = Pause::new();
+    while follows() && follow::leader_runs() && !is_complete(&path) {
+        pause.take();
+    }
     let file = raw::open_at(descriptors::FOLDER, path.as_c_str(), open_flags, 0o600)
         .map_err(ErrorNumber)?;
-    if mode == Mode::Record {
+    if mode == Mode::Record || follows() {
         let folder = Path::new(process.as_str(), format_args!(""));
         let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0)
             .map_err(ErrorNumber)?;
@@ -50,6 +57,8 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
             }
         });
         raw::close(folder);
+    }
+    if mode == Mode::Record {
         if let Err(code) = grow(file, length) {
             raw::close(file);
             forget(&path, process.as_str());
@@ -58,7 +67,13 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
     }
     let address = take_room(length).ok_or(ErrorNumber(libc::ENOMEM))?;
     // SAFETY: room taken just now.
-    let mapped = unsafe { raw::map_file(address, length, map_flags, file, 0) };
+    let mapped = unsafe {
+        if follows() {
+            raw::map_at(address, length, libc::PROT_READ, map_flags, file, 0)
+        } else {
+            raw::map_file(address, length, map_flags, file, 0)
+        }
+    };
     raw::close(file);
     let header = mapped.map_err(ErrorNumber)?.cast::<ProcessHeader>();
     if mode == Mode::Record {
@@ -123,6 +138,37 @@ pub fn hand_over(user: u32) {
     for thread in thread::all() {
         give(Path::new(".", format_args!("t{}", thread.number)).as_c_str());
     }
+}
+
+/// Whether the file is there and has its whole length.
+fn is_complete(path: &Path) -> bool {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: a C string, and room for one `stat`.
+    let result = unsafe {
+        syscall!(
+            libc::SYS_newfstatat,
+            descriptors::FOLDER,
+            path.as_c_str().as_ptr(),
+            found.as_mut_ptr(),
+            0
+        )
+    };
+    // SAFETY: filled in if that succeeded.
+    raw::error_of(result).is_none()
+        && unsafe { found.assume_init() }.st_size as usize >= size_of::<ProcessHeader>()
+}
+
+/// As [`is_recorded`]: a child of the leader's makes its folder a moment after the fork.
+pub fn is_recorded_soon(process: &str) -> bool {
+    const PATIENCE: u32 = 2000;
+    let mut pause = Pause::new();
+    for _ in 0..PATIENCE {
+        if is_recorded(process) || !follows() || !follow::leader_runs() {
+            break;
+        }
+        pause.take();
+    }
+    is_recorded(process)
 }
 
 /// Whether the recording has a folder of this name.

@@ -253,11 +253,14 @@ impl Turns for Current<'_> {
                     function: "malloc",
                     object: object.key() as usize,
                 };
-                if let Outcome::Fails(_) = sync::await_turn(self, step_awaited) {
+                let outcome = sync::await_turn(self, step_awaited);
+                if let Outcome::Fails(_) = outcome {
                     sync::unexpected(self, step_awaited);
                 }
                 lock.with(|()| {
-                    sync::publish(self);
+                    if let Outcome::Acquires = outcome {
+                        sync::publish(self);
+                    }
                     step(self)
                 })
             }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use hindcast_execlog::config::follow;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
@@ -11,6 +13,9 @@ pub enum Mode {
     Record = 1,
     Replay = 2,
 }
+
+/// Bits of [`hindcast_execlog::config::follow`], as long as they hold.
+static FOLLOW: AtomicU8 = AtomicU8::new(0);
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Off as u8);
 
@@ -26,4 +31,25 @@ pub fn mode() -> Mode {
 
 pub fn set_mode(mode: Mode) {
     MODE.store(mode as u8, Ordering::SeqCst);
+}
+
+/// Written at init, and cleared when a follower goes on by itself.
+pub fn set_follow(bits: u32) {
+    FOLLOW.store(bits as u8, Ordering::SeqCst);
+}
+
+/// This process is recorded, and another one follows.
+#[inline(always)]
+pub fn leads() -> bool {
+    u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::LEADS != 0
+}
+
+/// This process replays what another one is still recording.
+#[inline(always)]
+pub fn follows() -> bool {
+    u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::FOLLOWS != 0
+}
+
+pub fn discards() -> bool {
+    u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::DISCARDS != 0
 }

@@ -3,11 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use hindcast_execlog::config::Run;
+use hindcast_execlog::config::{Run, descriptors};
 use hindcast_execlog::files::End;
 use hindcast_execlog::{Board, Config, ProcessHeader};
 
 use super::mode::{Mode, mode};
+use crate::syscall;
 
 /// Where the three lie that the launcher sees. They are mapped for ever.
 struct Recording {
@@ -54,6 +55,23 @@ pub fn config() -> &'static Config {
     unsafe { RECORDING.config.load(Ordering::Acquire).as_ref() }.unwrap_or(&NONE)
 }
 
+/// Whether this is the process that the launcher started, in any of its images.
+pub fn is_first_process() -> bool {
+    config()
+        .process
+        .as_str()
+        .strip_prefix("p0")
+        .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
+}
+
+/// In replay, whether the process that was recorded here still runs.
+pub fn is_recorded_process_alive() -> bool {
+    // SAFETY: mapped for ever; the number is written before the file is known to anybody.
+    let pid = unsafe { RECORDING.header.load(Ordering::Acquire).as_ref() }.map(|header| header.pid);
+    // SAFETY: numbers only; signal zero is none.
+    pid.is_some_and(|pid| unsafe { syscall!(libc::SYS_kill, pid, 0) } == 0)
+}
+
 pub fn replaying() -> bool {
     mode() == Mode::Replay
 }
@@ -76,6 +94,22 @@ pub fn with_header<R>(change: impl FnOnce(&mut ProcessHeader) -> R) -> Option<R>
     let result = change(unsafe { &mut *header });
     RECORDING.busy.store(false, Ordering::Release);
     Some(result)
+}
+
+/// What the runtime finds that is loaded into an image that this process executes: nothing to do.
+pub fn switch_off() {
+    let off = Run::Off as u32;
+    let place = std::mem::offset_of!(Config, run);
+    // SAFETY: a value of this function.
+    unsafe {
+        syscall!(
+            libc::SYS_pwrite64,
+            descriptors::CONFIG,
+            &raw const off,
+            size_of::<u32>(),
+            place
+        )
+    };
 }
 
 /// Notes how the process ended.

@@ -81,6 +81,7 @@ pub unsafe fn accept(running: &mut Call, call: SystemCall) -> isize {
         if result >= 0 {
             address.out(running);
             running.opened(result as i32, Kind::Socket);
+            files::accepted(result as i32);
         }
         result
     }
@@ -127,6 +128,14 @@ pub unsafe fn recvfrom(running: &mut Call, call: SystemCall) -> isize {
     }
     // SAFETY: the program's own call.
     unsafe {
+        if flags as i32 & !libc::MSG_DONTWAIT & !libc::MSG_NOSIGNAL == 0
+            && address == 0
+            && files::is_followed_connection(fd as i32)
+        {
+            return running.run_receiving(fd as i32, buffer as *mut u8, length, |thread, to, most| {
+                thread.blocking6(call.number, [fd, to as usize, most, flags, 0, 0])
+            });
+        }
         let address = Updated::new(address, size);
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if result >= 0 {

@@ -256,7 +256,7 @@ pub fn call_back(call: &mut Call, event: Event<'static>) {
     call.thread.reader.advance(&event);
     // SAFETY: recorded with these arguments, and functions have the same addresses in both runs.
     let result = unsafe { perform(&mut call.thread, program as usize, described) };
-    let returned = log::expect_event(&mut call.thread, Kind::CallbackReturn as u16);
+    let returned = log::expect_first(&mut call.thread, Kind::CallbackReturn as u16);
     if returned.kind != Kind::CallbackReturn as u16 || returned.payload != result.to_ne_bytes() {
         divergence::diverged(
             &call.thread,

@@ -76,6 +76,13 @@ fn replay(
     // SAFETY: the program's mutex, which it holds, as the interface demands.
     unsafe { real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int)(mutex) };
     let result = sync::failure(thread, step).unwrap_or(0);
+    if !holds_mutex(result) {
+        // Of a log that grows it was not known yet.
+        // SAFETY: as above.
+        unsafe { mutex::lock_now(thread, mutex) };
+        return result;
+    }
+    // Where the log says no more, this is a wait that ended for no reason, as waits may.
     sync::pass(thread, step, |thread| {
         // SAFETY: as above.
         unsafe { mutex::lock_now(thread, mutex) };

@@ -50,21 +50,27 @@ unsafe fn record_result(thread: &mut Current, mutex: *mut pthread_mutex_t, resul
     unsafe { record(thread, mutex) };
 }
 
-/// Replay of any function that locks: what the log says, and the lock if it was got.
-fn replay(thread: &mut Current, mutex: *mut pthread_mutex_t, function: &'static str) -> c_int {
+/// Replay of any function that locks: what the log says, and the lock if it was got. `None`: the log
+/// says no more.
+fn replay(
+    thread: &mut Current,
+    mutex: *mut pthread_mutex_t,
+    function: &'static str,
+) -> Option<c_int> {
     let step = Step::new(function, mutex);
     match await_turn(thread, step) {
         Outcome::Acquires => {
             // SAFETY: the program's mutex.
             let result = unsafe { lock_now(thread, mutex) };
             publish(thread);
-            result
+            Some(result)
         }
         Outcome::Fails(libc::EOWNERDEAD) => {
-            replay(thread, mutex, function);
-            libc::EOWNERDEAD
+            replay(thread, mutex, function)?;
+            Some(libc::EOWNERDEAD)
         }
-        Outcome::Fails(code) => code,
+        Outcome::Fails(code) => Some(code),
+        Outcome::GoesOn => None,
     }
 }
 
@@ -95,7 +101,7 @@ fn acquire(
         unsafe { record_result(thread, mutex, result) };
         result
     } else {
-        replay(thread, mutex, function)
+        replay(thread, mutex, function).unwrap_or_else(real)
     };
     signals::leave(thread);
     result

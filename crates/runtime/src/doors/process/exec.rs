@@ -16,8 +16,8 @@ use super::image::Image;
 use super::{fork, image};
 use crate::mechanism::call::Call;
 use crate::mechanism::divergence::{self, Actual};
-use crate::mechanism::{files, folder, instructions, log};
-use crate::state::mode::{Mode, mode};
+use crate::mechanism::{files, folder, follow, instructions, log};
+use crate::state::mode::{Mode, follows, mode};
 use crate::state::recording;
 use crate::state::thread::{Current, Thread};
 use crate::{functions, raw, syscall};
@@ -353,15 +353,28 @@ unsafe fn replay(
         call.finish();
         return result;
     }
+    if mode() == Mode::Off {
+        let plain = Environment::new(environment, without_ours);
+        // SAFETY: the program's own call, in a process that goes on by itself.
+        return unsafe { target.execute(&call.finish(), arguments, plain.address()) };
+    }
     let mut place = Place::new();
     // SAFETY: values of our own.
     unsafe { place.exchange(&mut call) };
     call.finish();
-    let event = log::expect_event(thread, Kind::Exec as u16);
+    let event = log::expect_first(thread, Kind::Exec as u16);
     if event.kind != Kind::Exec as u16 {
         divergence::diverged(thread, Some(event), Actual::Step("exec"));
     }
     thread.reader.advance(&event);
+    let folder = Text::<256>::from_text(std::str::from_utf8(event.payload).unwrap_or_default());
+    while follows()
+        && follow::leader_runs()
+        && !thread.reader.refresh()
+        && !folder::is_recorded(folder.as_str())
+    {
+        raw::pause(std::time::Duration::from_millis(1));
+    }
     if thread
         .reader
         .peek()
@@ -372,7 +385,6 @@ unsafe fn replay(
         call.finish();
         return result;
     }
-    let folder = Text::<256>::from_text(std::str::from_utf8(event.payload).unwrap_or_default());
     if folder.is_empty() || !folder::is_recorded(folder.as_str()) {
         not_recorded(thread);
     }

@@ -22,15 +22,16 @@ pub fn exit(thread: &mut Current, status: i32) -> ! {
             recording::ended(End::Exited, (status & 0xff) as u32);
         }
         Mode::Replay => {
-            let event = log::expect_event(thread, Kind::Exit as u16);
-            if event.kind != Kind::Exit as u16
-                || event.payload.first_chunk() != Some(&status.to_ne_bytes())
-            {
-                divergence::diverged(thread, Some(event), Actual::Step("exit"));
+            if let Some(event) = log::expect_event(thread, Kind::Exit as u16) {
+                if event.kind != Kind::Exit as u16
+                    || event.payload.first_chunk() != Some(&status.to_ne_bytes())
+                {
+                    divergence::diverged(thread, Some(event), Actual::Step("exit"));
+                }
+                thread.reader.advance(&event);
+                thread.at_end.store(true, Ordering::Release);
+                divergence::wait_for_the_others(thread);
             }
-            thread.reader.advance(&event);
-            thread.at_end.store(true, Ordering::Release);
-            divergence::wait_for_the_others(thread);
         }
         Mode::Off => {}
     }

@@ -77,19 +77,28 @@ pub unsafe fn by_number(
         } else {
             Reason::Other("the program made a child that shares its files or other parts of it")
         });
-        // Made again by the program itself, now that nothing traps: a child on another stack must
-        // not return from here. SAFETY: the context of the trap, whose instruction pointer
-        // lies behind `syscall`.
-        unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] -= 2 };
-        return number as isize;
+        // SAFETY: the caller's promise.
+        return unsafe { made_again(number, context) };
     }
     // SAFETY: the caller's promise.
     unsafe {
         match mode() {
-            Mode::Replay => replay(thread, &wanted, vfork, context),
+            Mode::Replay => replay(thread, &wanted, vfork, context)
+                .unwrap_or_else(|| made_again(number, context)),
             _ => record(thread, &wanted, vfork, context),
         }
     }
+}
+
+/// Has the program make the call itself, now that nothing traps: a child on another stack must not
+/// return from here.
+///
+/// # Safety
+/// The context of the trap, whose instruction pointer lies behind `syscall`.
+unsafe fn made_again(number: i64, context: *mut libc::ucontext_t) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] -= 2 };
+    number as isize
 }
 
 impl Wanted {
@@ -158,15 +167,20 @@ unsafe fn record(
     result
 }
 
+/// `None`: the log says nothing of it, and the process goes on by itself.
 unsafe fn replay(
     thread: &mut Current,
     wanted: &Wanted,
     vfork: bool,
     context: *mut libc::ucontext_t,
-) -> isize {
+) -> Option<isize> {
     heap::before_fork(Some(thread));
     foreign::lock_for_fork();
-    let event = log::expect_event(thread, Kind::Fork as u16);
+    let Some(event) = log::expect_event(thread, Kind::Fork as u16) else {
+        heap::after_fork_in_parent();
+        foreign::unlock_after_fork();
+        return None;
+    };
     let (Some((pid, folder)), true) = (
         event.payload.split_first_chunk::<4>(),
         event.kind == Kind::Fork as u16,
@@ -176,13 +190,13 @@ unsafe fn replay(
     thread.reader.advance(&event);
     let pid = i32::from_ne_bytes(*pid);
     let folder = Text::<256>::from_text(std::str::from_utf8(folder).unwrap_or_default());
-    if pid > 0 && folder::is_recorded(folder.as_str()) {
+    if pid > 0 && folder::is_recorded_soon(folder.as_str()) {
         // SAFETY: the caller's promise.
         let result = unsafe { wanted.make(0) };
         if result == 0 {
             // SAFETY: in the child.
             unsafe { enter_child(thread, folder.as_str(), wanted, None, context) };
-            return 0;
+            return Some(0);
         }
         if let Some(code) = raw::error_of(result) {
             divergence::unusable(
@@ -208,7 +222,7 @@ unsafe fn replay(
     }
     heap::after_fork_in_parent();
     foreign::unlock_after_fork();
-    pid as isize
+    Some(pid as isize)
 }
 
 fn child_folder(number: u32) -> Text<256> {

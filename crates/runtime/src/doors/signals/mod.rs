@@ -57,7 +57,7 @@ fn inherit(thread: &mut Current) {
             );
         }
         Mode::Replay => {
-            let event = log::expect_event(thread, Kind::Start as u16);
+            let event = log::expect_first(thread, Kind::Start as u16);
             let Some((first, rest)) = event
                 .payload
                 .split_first_chunk::<8>()

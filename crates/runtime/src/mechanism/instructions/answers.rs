@@ -15,25 +15,21 @@ use crate::state::thread::Current;
 
 /// The time stamp counter and the processor's number.
 pub fn timestamp(thread: Option<&mut Current>) -> (u64, u32) {
-    match (thread, mode()) {
-        (Some(thread), Mode::Replay) => {
-            let payload: [u8; 12] = expect(thread, Kind::Tsc, "rdtsc");
-            let [a, b, c, d, e, f, g, h, processor @ ..] = payload;
-            (
-                u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-                u32::from_ne_bytes(processor),
-            )
-        }
-        (thread, _) => {
-            let now = read_timestamp();
-            if let Some(thread) = thread {
-                thread
-                    .writer
-                    .append(Kind::Tsc, &[&now.0.to_ne_bytes(), &now.1.to_ne_bytes()]);
-            }
-            now
-        }
+    let Some(thread) = thread else {
+        return read_timestamp();
+    };
+    if let Some(payload) = expect::<12>(thread, Kind::Tsc, "rdtsc") {
+        let [a, b, c, d, e, f, g, h, processor @ ..] = payload;
+        return (
+            u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            u32::from_ne_bytes(processor),
+        );
     }
+    let now = read_timestamp();
+    thread
+        .writer
+        .append(Kind::Tsc, &[&now.0.to_ne_bytes(), &now.1.to_ne_bytes()]);
+    now
 }
 
 fn read_timestamp() -> (u64, u32) {
@@ -66,21 +62,19 @@ fn has_rdtscp() -> bool {
 /// A random number, and whether there was one. Only as many bytes of it as the instruction asks for
 /// mean anything.
 pub fn random(thread: Option<&mut Current>, source: Source) -> (u64, bool) {
-    match (thread, mode()) {
-        (Some(thread), Mode::Replay) => {
-            let [a, b, c, d, e, f, g, h, there] = expect(thread, Kind::Random, "rdrand");
-            (u64::from_ne_bytes([a, b, c, d, e, f, g, h]), there != 0)
-        }
-        (thread, _) => {
-            let (value, there) = draw(source);
-            if let Some(thread) = thread {
-                thread
-                    .writer
-                    .append(Kind::Random, &[&value.to_ne_bytes(), &[there]]);
-            }
-            (value, there != 0)
-        }
+    let Some(thread) = thread else {
+        let (value, there) = draw(source);
+        return (value, there != 0);
+    };
+    if let Some(payload) = expect::<9>(thread, Kind::Random, "rdrand") {
+        let [a, b, c, d, e, f, g, h, there] = payload;
+        return (u64::from_ne_bytes([a, b, c, d, e, f, g, h]), there != 0);
     }
+    let (value, there) = draw(source);
+    thread
+        .writer
+        .append(Kind::Random, &[&value.to_ne_bytes(), &[there]]);
+    (value, there != 0)
 }
 
 fn draw(source: Source) -> (u64, u8) {
@@ -125,35 +119,23 @@ pub fn cpuid(thread: Option<&mut Current>, question: [u32; 2]) -> [u32; 4] {
     } else {
         [question[0], 0]
     };
-    match (thread, mode()) {
-        (Some(thread), Mode::Replay) => {
-            let payload: [u8; 24] = expect(thread, Kind::Cpuid, "cpuid");
-            let word = |index: usize| {
-                u32::from_ne_bytes([0, 1, 2, 3].map(|byte| payload[index * 4 + byte]))
-            };
-            if [word(0), word(1)] != question {
-                let event = thread.reader.peek();
-                divergence::diverged(thread, event, Actual::Step("cpuid of another leaf"));
-            }
-            [2, 3, 4, 5].map(word)
+    let ask = || without_surprises(question, read_cpuid(question));
+    let Some(thread) = thread else {
+        return ask();
+    };
+    if let Some(payload) = expect::<24>(thread, Kind::Cpuid, "cpuid") {
+        let word =
+            |index: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| payload[index * 4 + byte]));
+        if [word(0), word(1)] != question {
+            let event = thread.reader.peek();
+            divergence::diverged(thread, event, Actual::Step("cpuid of another leaf"));
         }
-        (thread, _) => {
-            let answer = without_surprises(question, read_cpuid(question));
-            if let Some(thread) = thread {
-                let words = [
-                    question[0],
-                    question[1],
-                    answer[0],
-                    answer[1],
-                    answer[2],
-                    answer[3],
-                ]
-                .map(u32::to_ne_bytes);
-                thread.writer.append(Kind::Cpuid, &[words.as_flattened()]);
-            }
-            answer
-        }
+        return [2, 3, 4, 5].map(word);
     }
+    let [a, b, c, d] = ask();
+    let words = [question[0], question[1], a, b, c, d].map(u32::to_ne_bytes);
+    thread.writer.append(Kind::Cpuid, &[words.as_flattened()]);
+    [a, b, c, d]
 }
 
 fn read_cpuid([leaf, subleaf]: [u32; 2]) -> [u32; 4] {
@@ -184,12 +166,16 @@ fn without_surprises([leaf, subleaf]: [u32; 2], [a, mut b, mut c, d]: [u32; 4]) 
     [a, b, c, d]
 }
 
-fn expect<const N: usize>(thread: &mut Current, kind: Kind, what: &str) -> [u8; N] {
-    let event = log::expect_event(thread, kind as u16);
+/// What the log has for this. `None`: nothing, and the processor is to be asked.
+fn expect<const N: usize>(thread: &mut Current, kind: Kind, what: &str) -> Option<[u8; N]> {
+    if mode() != Mode::Replay {
+        return None;
+    }
+    let event = log::expect_event(thread, kind as u16)?;
     match event.payload.first_chunk::<N>() {
         Some(payload) if event.kind == kind as u16 => {
             thread.reader.advance(&event);
-            *payload
+            Some(*payload)
         }
         _ => divergence::diverged(thread, Some(event), Actual::Step(what)),
     }

@@ -13,6 +13,7 @@ use libc::{PROT_EXEC, PROT_READ};
 use super::find::{Functions, Image};
 use super::settings::way;
 use super::{find, replace};
+use crate::mechanism::follow;
 use crate::mechanism::divergence;
 use crate::raw;
 use crate::state::recording;
@@ -130,7 +131,7 @@ fn take_over(
 
 /// Replaces what was replaced here in the recorded run.
 pub fn replace_as_recorded(thread: &mut Current) {
-    while let Some(event) = thread.reader.peek()
+    while let Some(event) = follow::peek(thread)
         && event.kind == Kind::Replaced as u16
     {
         let (words, _) = event.payload.as_chunks::<8>();

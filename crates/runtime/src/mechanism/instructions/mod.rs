@@ -70,7 +70,7 @@ pub fn start(thread: &mut Current) {
         }
         Mode::Off => return,
         Mode::Replay => {
-            let event = log::expect_event(thread, Kind::Start as u16);
+            let event = log::expect_first(thread, Kind::Start as u16);
             let number = event
                 .payload
                 .first_chunk::<4>()

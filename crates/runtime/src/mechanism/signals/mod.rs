@@ -46,6 +46,7 @@ pub mod timer;
 
 use std::sync::atomic::Ordering;
 
+use crate::mechanism::follow;
 use crate::state::mode::{Mode, mode};
 use crate::state::signals::{ASYNCHRONOUS, Queue};
 use crate::state::thread::Current;
@@ -58,6 +59,7 @@ pub use release::{detached, flush};
 #[inline(always)]
 pub fn at_boundary(thread: &mut Current) {
     thread.signals.boundaries = thread.signals.boundaries.wrapping_add(1);
+    follow::at_boundary(thread);
     match mode() {
         Mode::Record if thread.signals.due.load(Ordering::Relaxed) != 0 => deliver(thread),
         Mode::Replay if delivery::is_next(thread) => delivery::replay_at_boundary(thread),

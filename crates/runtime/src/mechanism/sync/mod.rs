@@ -40,7 +40,7 @@ pub mod turn;
 use hindcast_execlog::board::State;
 use hindcast_execlog::event::Kind;
 
-use crate::mechanism::signals;
+use crate::mechanism::{follow, signals};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current};
 
@@ -77,10 +77,20 @@ pub fn object(thread: &mut Current, key: u64) {
 
 /// Replay: takes the real step when it is this thread's turn. It cannot have failed.
 pub fn pass(thread: &mut Current, step: Step, real: impl FnOnce(&mut Current)) {
+    pass_if_told(thread, step, real);
+}
+
+/// As [`pass`], and says whether the log tells of the step.
+pub fn pass_if_told(thread: &mut Current, step: Step, real: impl FnOnce(&mut Current)) -> bool {
     match await_turn(thread, step) {
         Outcome::Acquires => {
             real(thread);
             publish(thread);
+            true
+        }
+        Outcome::GoesOn => {
+            real(thread);
+            false
         }
         Outcome::Fails(_) => unexpected(thread, step),
     }
@@ -111,6 +121,7 @@ pub fn attempt(
             result
         }
         Outcome::Fails(code) => code,
+        Outcome::GoesOn => real(thread),
     }
 }
 
@@ -154,11 +165,7 @@ const CLAIM: i32 = -2;
 
 /// Replay: whether the next event is this thread's claim on the object. Consumes it if so.
 pub fn claim(thread: &mut Current, object: usize) -> bool {
-    let Some(event) = thread
-        .reader
-        .peek()
-        .filter(|event| event.kind == Kind::Busy as u16)
-    else {
+    let Some(event) = follow::peek(thread).filter(|event| event.kind == Kind::Busy as u16) else {
         return false;
     };
     let claims = event
@@ -184,7 +191,7 @@ pub fn await_turn(thread: &mut Current, step: Step) -> Outcome {
 /// Replay: whether the next acquisition failed when it was recorded, and with which code. Consumes
 /// it if so.
 pub fn failure(thread: &mut Current, step: Step) -> Option<i32> {
-    let event = next_event(thread);
+    let event = next_event(thread)?;
     if event.kind != Kind::Busy as u16 {
         return None;
     }

@@ -33,22 +33,23 @@ pub enum Outcome {
     Acquires,
     /// It failed with this code.
     Fails(i32),
+    /// The log says no more, and the process goes on by itself: take the real step.
+    GoesOn,
 }
 
 /// The next event of the log that is not a signal. Signals that were delivered inside the step are
-/// delivered again.
-pub fn next_event(thread: &mut Current) -> Event<'static> {
+/// delivered again. `None`: see [`log::expect_event`].
+pub fn next_event(thread: &mut Current) -> Option<Event<'static>> {
     loop {
-        let Some(event) = thread
-            .reader
-            .peek()
-            .filter(|event| event.kind != Kind::Ended as u16)
-        else {
-            thread.show(State::Running, Kind::Edge as u16);
-            return log::expect_event(thread, Kind::Relaxed as u16);
+        let event = match thread.reader.peek() {
+            Some(event) if event.kind != Kind::Ended as u16 => event,
+            _ => {
+                thread.show(State::Running, Kind::Edge as u16);
+                log::expect_event(thread, Kind::Relaxed as u16)?
+            }
         };
         if event.kind != Kind::Signal as u16 {
-            return event;
+            return Some(event);
         }
         signals::replay_inside(thread, event);
     }

@@ -30,6 +30,8 @@ use hindcast_execlog::{THREADS_MAX, Text};
 
 use super::step::{Outcome, Step, next_event, unexpected};
 use crate::mechanism::divergence::{self, Actual};
+use crate::mechanism::{follow, going_on};
+use crate::state::mode::{Mode, mode};
 use crate::state::sync::unpack;
 use crate::state::thread::{self, Current, Thread};
 use crate::{raw, syscall};
@@ -146,7 +148,9 @@ static USES_TICKETS: AtomicU8 = AtomicU8::new(0);
 /// Waits for what the next event of the log says, which is not a run of relaxed acquisitions (or
 /// signals come before it).
 pub fn await_logged(thread: &mut Current, step: Step) -> Outcome {
-    let event = next_event(thread);
+    let Some(event) = next_event(thread) else {
+        return Outcome::GoesOn;
+    };
     if event.kind == Kind::Relaxed as u16 {
         if !thread.reader.take_relaxed() {
             unexpected(thread, step);
@@ -190,6 +194,9 @@ pub fn await_logged(thread: &mut Current, step: Step) -> Outcome {
             return Outcome::Fails(i32::from_ne_bytes(*code));
         }
         _ => unexpected(thread, step),
+    }
+    if mode() == Mode::Off {
+        return Outcome::GoesOn;
     }
     thread.reader.advance(&event);
     Outcome::Acquires
@@ -246,6 +253,9 @@ fn wait_long(thread: &mut Current, turn: &'static Turn, number: u64, word: u64, 
                     if backoffs % 1024 == 0 {
                         show(thread, word, number);
                         look(thread, turn, number, word, step, &mut 0);
+                        if mode() == Mode::Off {
+                            return;
+                        }
                     }
                 }
                 _ if sleeping_is_better(mine) => {
@@ -296,7 +306,7 @@ fn sleep(thread: &mut Current, turn: &'static Turn, number: u64, word: u64, step
         let wakes = turn.wakes.load(Ordering::SeqCst);
         want(turn, number);
         fence_everywhere();
-        if turn.reached(number) {
+        if turn.reached(number) || mode() == Mode::Off {
             break;
         }
         if futex_wait(&turn.wakes, wakes) == -(libc::ETIMEDOUT as isize) {
@@ -357,6 +367,9 @@ fn look(thread: &mut Current, turn: &Turn, number: u64, word: u64, step: Step, c
     }
     if other.at_end.load(Ordering::Acquire) && !turn.reached(number) {
         // Killed, or left, before the other thread's acquisition was logged.
+        if follow::is_leader_lost() {
+            return going_on::go_on(thread, Kind::Edge as u16);
+        }
         divergence::recording_ends(thread, Kind::Edge as u16);
     }
     *circles = if closes_circle(thread.number) {

@@ -1,4 +1,4 @@
-//! Reading a thread's log in replay.
+//! Reading a thread's log in replay, which may still be growing.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -6,12 +6,20 @@ use hindcast_execlog::event::Kind;
 use hindcast_execlog::{Event, LogHeader, VERSION};
 
 use super::{Path, take_room};
+use crate::state::mode::discards;
 use crate::{functions, raw, syscall};
 use hindcast_execlog::config::descriptors;
 
-/// The reading end of a log: the whole file, mapped, and a position in it.
+/// The reading end of a log: a part of the file, mapped, and a position in it. Positions are bytes
+/// behind the header.
+///
+/// Of a log that is complete the part is all of it. One that grows is looked at through a window
+/// that moves forward, and what is complete in it is known up to the last [`Reader::refresh`].
 pub struct Reader {
+    /// Complete events.
     log: &'static [u8],
+    /// The position of the first byte of `log`.
+    base: usize,
     /// Atomic because other threads look at how far this one is; only its own moves it.
     offset: AtomicUsize,
     events: AtomicU64,
@@ -19,7 +27,40 @@ pub struct Reader {
     relaxed: u32,
     /// The debugger stops before this event; `u64::MAX`: before none.
     break_at: u64,
+    growing: Option<Growing>,
 }
+
+/// What is known of a log that somebody writes.
+struct Growing {
+    header: &'static LogHeader,
+    window: Window,
+    /// The one before, of which an event may still be in use.
+    before: Option<Window>,
+    thread: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Window {
+    address: usize,
+    length: usize,
+}
+
+impl Growing {
+    fn committed(&self) -> usize {
+        self.header.committed.load(Ordering::Acquire) as usize
+    }
+}
+
+impl Window {
+    fn unmap(self) {
+        // SAFETY: a mapping of this reader's, of which nothing is used any more.
+        unsafe { syscall!(libc::SYS_munmap, self.address, self.length) };
+    }
+}
+
+const PAGE: usize = 4096;
+/// How much of a growing log is mapped, unless one event is longer.
+const WINDOW: usize = 64 << 20;
 
 /// Why a log cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +101,12 @@ impl Reader {
     pub const fn closed() -> Self {
         Reader {
             log: &[],
+            base: 0,
             offset: AtomicUsize::new(0),
             events: AtomicU64::new(0),
             relaxed: 0,
             break_at: u64::MAX,
+            growing: None,
         }
     }
 
@@ -96,6 +139,139 @@ impl Reader {
         Ok(())
     }
 
+    /// As [`Reader::open`] for a log that grows. `Ok(false)`: it is not there yet.
+    pub fn open_growing(&mut self, thread: u32) -> Result<bool, Unreadable> {
+        let file = match open_log(thread, libc::O_RDONLY) {
+            Err(libc::ENOENT) => return Ok(false),
+            opened => opened.map_err(Unreadable::Missing)?,
+        };
+        let there = length_of(file).is_ok_and(|length| length >= PAGE);
+        let mapped = if there {
+            map_window(file, 0, PAGE, None).map(Some)
+        } else {
+            Ok(None)
+        };
+        raw::close(file);
+        let Some(page) = mapped.map_err(Unreadable::Missing)? else {
+            return Ok(false);
+        };
+        // SAFETY: the page is mapped for ever, and every bit pattern is a header.
+        let header = unsafe { &*(page.address as *const LogHeader) };
+        if header.magic != LogHeader::MAGIC {
+            page.unmap();
+            return Ok(false);
+        }
+        if header.version != VERSION || header.functions != functions::TABLE_HASH {
+            return Err(Unreadable::OtherVersion);
+        }
+        *self = Reader {
+            growing: Some(Growing {
+                header,
+                window: Window {
+                    address: 0,
+                    length: 0,
+                },
+                before: None,
+                thread,
+            }),
+            ..Reader::closed()
+        };
+        self.refresh();
+        Ok(true)
+    }
+
+    /// Looks at how far a growing log is complete. Whether there is something to consume.
+    pub fn refresh(&mut self) -> bool {
+        for longer in [false, true] {
+            if let Some(committed) = self.growing.as_ref().map(Growing::committed)
+                && committed > self.base + self.log.len()
+            {
+                self.show_up_to(committed);
+                if self.peek().is_none() {
+                    self.move_window(longer.then_some(LogHeader::BYTES + committed));
+                    self.show_up_to(committed);
+                }
+            }
+            if self.peek().is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn show_up_to(&mut self, committed: usize) {
+        let Some(Growing { window, .. }) = &self.growing else {
+            return;
+        };
+        let begin = LogHeader::BYTES + self.base;
+        let first = begin & !(PAGE - 1);
+        let end = (LogHeader::BYTES + committed).min(first + window.length);
+        // SAFETY: mapped, and in the file: what is complete lies before its end. Bytes of complete
+        // events change in one place alone, which `count_of` reads.
+        self.log = unsafe {
+            std::slice::from_raw_parts(
+                (window.address + begin - first) as *const u8,
+                end.saturating_sub(begin),
+            )
+        };
+    }
+
+    /// Maps the log from where the reader stands on, to `end` of the file if that is further than a
+    /// window reaches.
+    #[cold]
+    fn move_window(&mut self, end: Option<usize>) {
+        let offset = self.offset.load(Ordering::Relaxed);
+        let first = (LogHeader::BYTES + offset) & !(PAGE - 1);
+        let Some(growing) = &mut self.growing else {
+            return;
+        };
+        let flags = if discards() {
+            libc::O_RDWR
+        } else {
+            libc::O_RDONLY
+        };
+        let Ok(file) = open_log(growing.thread, flags) else {
+            return;
+        };
+        let length = end.map_or(WINDOW, |end| (end - first).max(WINDOW));
+        if let Ok(window) = map_window(file, first, length, growing.before.take()) {
+            growing.before = (growing.window.length != 0).then_some(growing.window);
+            growing.window = window;
+            self.base = offset;
+            self.log = &[];
+            if discards() && first > PAGE {
+                discard(file, first);
+            }
+        }
+        raw::close(file);
+    }
+
+    /// Whether the thread that writes a growing log has come past this point without a signal: it
+    /// has entered another call, or the log goes on.
+    pub fn is_passed(&self) -> bool {
+        self.growing.as_ref().is_none_or(|growing| {
+            growing.header.entered.load(Ordering::Acquire) >= self.events()
+        })
+    }
+
+    /// What a thread that was killed in a call had written behind the last complete event: `length`
+    /// bytes after the first `skipped`.
+    pub fn behind(&self, skipped: usize, length: usize) -> Option<&'static [u8]> {
+        let growing = self.growing.as_ref()?;
+        let start = LogHeader::BYTES + growing.committed() + skipped;
+        let first = start & !(PAGE - 1);
+        let file = open_log(growing.thread, libc::O_RDONLY).ok()?;
+        let in_file = length_of(file).is_ok_and(|end| end >= start + length);
+        let mapped = in_file
+            .then(|| map_window(file, first, start + length - first, None).ok())
+            .flatten();
+        raw::close(file);
+        // SAFETY: mapped for ever, and nobody writes to it any more.
+        Some(unsafe {
+            std::slice::from_raw_parts((mapped?.address + start - first) as *const u8, length)
+        })
+    }
+
     /// Has the debugger stop just before the event of this number.
     pub fn stop_before(&mut self, event: u64) {
         self.break_at = event;
@@ -112,21 +288,34 @@ impl Reader {
         self.events.load(Ordering::Relaxed)
     }
 
+    /// For other threads, too.
     pub fn is_at_end(&self) -> bool {
-        self.peek().is_none()
+        match &self.growing {
+            None => self.peek().is_none(),
+            Some(growing) => {
+                self.offset.load(Ordering::Relaxed) >= growing.committed()
+            }
+        }
     }
 
     /// The next event, without consuming it.
     #[inline]
     pub fn peek(&self) -> Option<Event<'static>> {
-        Event::at(self.log, self.offset.load(Ordering::Relaxed))
+        let event = Event::at(self.log, self.offset.load(Ordering::Relaxed) - self.base)?;
+        // The run of a growing log is over when something comes behind it.
+        if self.relaxed != 0 && count_of(&event).is_some_and(|count| self.relaxed >= count) {
+            return Event::at(self.log, event.end);
+        }
+        Some(event)
     }
 
     /// Consumes the event that `peek` gave.
     #[inline]
     pub fn advance(&mut self, event: &Event<'static>) {
-        self.offset.store(event.end, Ordering::Release);
-        *self.events.get_mut() += 1;
+        let skipped = self.base + event.offset != self.offset.load(Ordering::Relaxed);
+        self.offset
+            .store(self.base + event.end, Ordering::Release);
+        *self.events.get_mut() += 1 + u64::from(skipped);
         self.relaxed = 0;
         if self.stops_here() {
             self.stop_before_acquisition();
@@ -135,7 +324,8 @@ impl Reader {
 
     /// The events from here on.
     pub fn ahead(&self) -> hindcast_execlog::Events<'static> {
-        hindcast_execlog::Events::from_offset(self.log, self.offset.load(Ordering::Relaxed))
+        let offset = self.offset.load(Ordering::Relaxed) - self.base;
+        hindcast_execlog::Events::from_offset(self.log, offset)
     }
 
     /// A call stops when it asks for its event, with the program's stack above it. An acquisition
@@ -150,8 +340,10 @@ impl Reader {
     }
 
     /// Bytes of the log by their position.
-    pub fn bytes(&self, offset: usize, length: usize) -> Option<&'static [u8]> {
-        self.log.get(offset..)?.get(..length)
+    pub fn bytes(&self, position: usize, length: usize) -> Option<&'static [u8]> {
+        self.log
+            .get(position.checked_sub(self.base)?..)?
+            .get(..length)
     }
 
     /// Consumes one acquisition of a run of relaxed ones, if that is what comes next.
@@ -160,29 +352,84 @@ impl Reader {
         let Some(event) = self.peek() else {
             return false;
         };
-        if event.kind != Kind::Relaxed as u16 {
-            return false;
-        }
-        let Some(count) = event.payload.first_chunk::<4>() else {
+        let Some(count) = count_of(&event) else {
             return false;
         };
+        if self.base + event.offset != self.offset.load(Ordering::Relaxed) {
+            // The run before is over, and this is the next one.
+            self.offset
+                .store(self.base + event.offset, Ordering::Release);
+            *self.events.get_mut() += 1;
+            self.relaxed = 0;
+        }
         self.relaxed += 1;
-        if self.relaxed >= u32::from_ne_bytes(*count) {
+        if self.relaxed >= count && self.growing.is_none() {
             self.advance(&event);
         }
         true
     }
 }
 
-fn map(file: i32) -> Result<&'static [u8], i32> {
+/// How many acquisitions a run of relaxed ones has. The one that a log ends with may be growing.
+#[inline]
+fn count_of(event: &Event<'static>) -> Option<u32> {
+    if event.kind != Kind::Relaxed as u16 || event.payload.len() < 4 {
+        return None;
+    }
+    // SAFETY: four bytes of a mapped log, at a multiple of four.
+    Some(unsafe { event.payload.as_ptr().cast::<u32>().read_volatile() })
+}
+
+/// Gives the room of a growing log behind its header and before `end` back.
+fn discard(file: i32, end: usize) {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: a descriptor and numbers. Where the file system cannot, the log stays.
+    unsafe { syscall!(libc::SYS_fallocate, file, mode, PAGE, end - PAGE) };
+}
+
+/// Opens a growing log of this process. The process may be another user by now than the one that
+/// may look into the recording.
+fn open_log(thread: u32, flags: i32) -> Result<i32, i32> {
+    let path = Path::new(".", format_args!("t{thread}"));
+    raw::open_at(descriptors::PROCESS, path.as_c_str(), flags, 0)
+}
+
+/// Maps a part of a log, in place of a window that is not used any more if that is as long.
+fn map_window(
+    file: i32,
+    first: usize,
+    length: usize,
+    unused: Option<Window>,
+) -> Result<Window, i32> {
+    let length = length.next_multiple_of(PAGE);
+    let address = match unused {
+        Some(unused) if unused.length == length => unused.address,
+        unused => {
+            if let Some(unused) = unused {
+                unused.unmap();
+            }
+            take_room(length).ok_or(libc::ENOMEM)?
+        }
+    };
+    // SAFETY: room taken just now, or that of a window of which nothing is used. It may reach
+    // beyond the end of the file, where nothing is read.
+    unsafe { raw::map_at(address, length, libc::PROT_READ, libc::MAP_SHARED, file, first) }?;
+    Ok(Window { address, length })
+}
+
+fn length_of(file: i32) -> Result<usize, i32> {
     let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: room for one `stat`.
     let result = unsafe { syscall!(libc::SYS_fstat, file, found.as_mut_ptr()) };
-    if let Some(code) = raw::error_of(result) {
-        return Err(code);
+    match raw::error_of(result) {
+        Some(code) => Err(code),
+        // SAFETY: filled in.
+        None => Ok(unsafe { found.assume_init() }.st_size as usize),
     }
-    // SAFETY: filled in.
-    let length = unsafe { found.assume_init() }.st_size as usize;
+}
+
+fn map(file: i32) -> Result<&'static [u8], i32> {
+    let length = length_of(file)?;
     if length == 0 {
         return Ok(&[]);
     }

@@ -269,6 +269,27 @@ impl Writer {
         true
     }
 
+    /// Room for `length` bytes behind what was put, where somebody else may write.
+    pub fn room(&mut self, length: usize) -> Option<*mut u8> {
+        self.ensure(length).then(|| self.at(self.cursor))
+    }
+
+    /// Bytes that are there already belong to the event.
+    pub fn skip(&mut self, length: usize) -> bool {
+        let there = self.ensure(length);
+        self.cursor += length;
+        there
+    }
+
+    /// In a recording that is followed: the thread enters a call.
+    #[inline]
+    pub fn enters(&self) {
+        if !self.header.is_null() {
+            // SAFETY: the header page is mapped while the log is open.
+            unsafe { (*self.header).entered.store(self.events, Ordering::Release) };
+        }
+    }
+
     /// As [`Writer::put_memory`], past the window.
     ///
     /// # Safety

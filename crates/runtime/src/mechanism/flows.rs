@@ -1,0 +1,344 @@
+//! What the kernel did for a leader in the moment that it was killed, and no log tells.
+//!
+//! A call that was killed in the kernel has had its effect: bytes were sent, or taken out of a
+//! socket, a connection was accepted. The follower that goes on would do it once more. So it keeps
+//! count of what the log says of each connection, and when it goes on it compares with what the
+//! kernel has counted:
+//!
+//! ```text
+//!   sent      the log says 120, the kernel has 150    the next write has written 30 already
+//!   received  the log says 800, the kernel has 864    the next read has its 64 bytes from where the
+//!                                                     leader had them put: behind its log
+//!   a socket that no log opens                        what the next accept returns
+//! ```
+//!
+//! **What this does not see**: connections that are not TCP, whose bytes the kernel does not count;
+//! calls that receive into several buffers; descriptors that were duplicated. Where bytes are known
+//! to be lost the connection is closed, so that the client sees it and does not wait.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+
+use crate::functions::{self, Function};
+use crate::state::mode::follows;
+use crate::state::recording;
+use crate::{raw, syscall};
+
+/// Descriptors with numbers below this are counted.
+const COUNTED: usize = 1 << 16;
+
+/// How a descriptor came to be, as far as it matters here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Origin {
+    /// Not open.
+    None = 0,
+    /// Not a connection whose bytes are counted.
+    Other = 1,
+    Accepted = 2,
+    /// A socket that the program may connect.
+    Made = 3,
+}
+
+/// One descriptor. While following: bytes that the log tells of. After going on: bytes that it does
+/// not tell of.
+struct Flow {
+    origin: AtomicU8,
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+static FLOWS: [Flow; COUNTED] = [const {
+    Flow {
+        origin: AtomicU8::new(0),
+        received: AtomicU64::new(0),
+        sent: AtomicU64::new(0),
+    }
+}; COUNTED];
+
+/// A connection that the leader had accepted and no log tells of; negative: none.
+static ACCEPTED: AtomicI32 = AtomicI32::new(-1);
+/// There is something to be found in `FLOWS` that no log tells of.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+fn flow(descriptor: i32) -> Option<&'static Flow> {
+    FLOWS.get(usize::try_from(descriptor).ok()?)
+}
+
+impl Flow {
+    fn origin(&self) -> Origin {
+        match self.origin.load(Ordering::Relaxed) {
+            0 => Origin::None,
+            2 => Origin::Accepted,
+            3 => Origin::Made,
+            _ => Origin::Other,
+        }
+    }
+
+    fn set(&self, origin: Origin) {
+        self.origin.store(origin as u8, Ordering::Relaxed);
+        self.received.store(0, Ordering::Relaxed);
+        self.sent.store(0, Ordering::Relaxed);
+    }
+
+    fn is_counted(&self) -> bool {
+        matches!(self.origin(), Origin::Accepted | Origin::Made)
+    }
+}
+
+// ---- While following ----
+
+/// The standard descriptors, and what else the program inherits.
+pub fn start() {
+    for descriptor in 0..COUNTED as i32 / 64 {
+        // SAFETY: numbers only.
+        let result = unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_GETFD) };
+        if raw::error_of(result).is_none() {
+            opened(descriptor, Origin::Other);
+        }
+    }
+}
+
+pub fn opened(descriptor: i32, origin: Origin) {
+    if follows()
+        && let Some(flow) = flow(descriptor)
+    {
+        flow.set(origin);
+    }
+}
+
+pub fn closed(descriptor: i32) {
+    opened(descriptor, Origin::None);
+}
+
+/// Two numbers of one connection: neither is counted any more.
+pub fn duplicated(from: i32, to: i32) {
+    opened(from, Origin::Other);
+    opened(to, Origin::Other);
+}
+
+/// Which way bytes go in a call, and through which descriptor.
+enum Way {
+    In(i32),
+    Out(i32),
+}
+
+fn way(function: Function, inputs: &[u64]) -> Option<Way> {
+    let first = *inputs.first()? as i32;
+    Some(match function {
+        functions::READ | functions::READV | functions::RECVFROM | functions::RECVMSG => {
+            Way::In(first)
+        }
+        functions::WRITE | functions::WRITEV | functions::SENDTO | functions::SENDMSG => {
+            Way::Out(first)
+        }
+        functions::SENDFILE => Way::Out(*inputs.get(1)? as i32),
+        _ => return None,
+    })
+}
+
+/// Whether a call leaves what it reads where it is, or moves bytes that its result does not count.
+fn is_uncounted(function: Function, inputs: &[u64]) -> bool {
+    let flags = match function {
+        functions::RECVFROM => inputs.get(2),
+        functions::RECVMSG => inputs.get(1),
+        _ => None,
+    };
+    flags.is_some_and(|flags| *flags as i32 & (libc::MSG_PEEK | libc::MSG_TRUNC) != 0)
+}
+
+/// The log says that this call has had this result.
+pub fn told(function: Function, inputs: &[u64], result: i64) {
+    if let functions::SENDMMSG | functions::RECVMMSG | functions::SPLICE = function {
+        for descriptor in inputs {
+            if let Some(flow) = flow(*descriptor as i32).filter(|flow| flow.is_counted()) {
+                flow.set(Origin::Other);
+            }
+        }
+        return;
+    }
+    let bytes = u64::try_from(result).unwrap_or(0);
+    let (Some(way), false) = (way(function, inputs), is_uncounted(function, inputs)) else {
+        return;
+    };
+    let (Way::In(descriptor) | Way::Out(descriptor)) = way;
+    if let Some(flow) = flow(descriptor) {
+        let count = match way {
+            Way::In(_) => &flow.received,
+            Way::Out(_) => &flow.sent,
+        };
+        count.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+// ---- Going on ----
+
+/// A descriptor of the leader's has become this process's. One that no log opens is kept for the
+/// next accept if it is a connection, else closed.
+pub fn taken_over(descriptor: i32) {
+    if flow(descriptor).is_none_or(|flow| flow.origin() != Origin::None) {
+        return;
+    }
+    let is_connection = Counted::of(descriptor).is_some_and(|counted| counted.is_connected());
+    if !is_connection || ACCEPTED.swap(descriptor, Ordering::AcqRel) >= 0 {
+        raw::close(descriptor);
+    }
+}
+
+/// Compares with what the kernel has counted.
+pub fn settle() {
+    for (descriptor, flow) in FLOWS.iter().enumerate() {
+        if !flow.is_counted() {
+            continue;
+        }
+        let counted = Counted::of(descriptor as i32).filter(Counted::is_connected);
+        let made = u64::from(flow.origin() == Origin::Made);
+        let (received, sent) = counted.map_or((0, 0), |counted| {
+            (counted.received(), counted.sent().saturating_sub(made))
+        });
+        for (count, real) in [(&flow.received, received), (&flow.sent, sent)] {
+            let untold = real.saturating_sub(count.load(Ordering::Relaxed));
+            count.store(untold, Ordering::Relaxed);
+            if untold != 0 {
+                UNTOLD.store(true, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Bytes that were taken out of the socket for the leader and are in no log. Once.
+pub fn take_received(descriptor: i32) -> Option<usize> {
+    take(&flow(descriptor)?.received)
+}
+
+fn take(count: &AtomicU64) -> Option<usize> {
+    if !UNTOLD.load(Ordering::Acquire) {
+        return None;
+    }
+    match count.swap(0, Ordering::Relaxed) {
+        0 => None,
+        bytes => Some(bytes as usize),
+    }
+}
+
+/// What came of the call that a thread of the leader was killed in, if it is known to have been
+/// made: the result. Bytes that were received must be asked for before.
+pub fn done(function: Function, inputs: &[u64]) -> Option<isize> {
+    match way(function, inputs) {
+        Some(Way::Out(descriptor)) => take(&flow(descriptor)?.sent).map(|bytes| bytes as isize),
+        Some(Way::In(descriptor)) => {
+            take_received(descriptor)?;
+            lost(descriptor);
+            None
+        }
+        None if matches!(function, functions::ACCEPT | functions::ACCEPT4) => {
+            let accepted = ACCEPTED.swap(-1, Ordering::AcqRel);
+            (accepted >= 0).then_some(accepted as isize)
+        }
+        // What a log does not open, but closes next: the follower had it for closed already.
+        None if function == functions::CLOSE => {
+            let closed = *inputs.first()? as i32;
+            let _ = ACCEPTED.compare_exchange(closed, -1, Ordering::AcqRel, Ordering::Relaxed);
+            None
+        }
+        None => None,
+    }
+}
+
+/// Bytes of this connection are gone: whoever is at the other end shall see it end.
+pub fn lost(descriptor: i32) {
+    if let Some(board) = recording::board() {
+        board.lost_connections.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: numbers only.
+    unsafe { syscall!(libc::SYS_shutdown, descriptor, libc::SHUT_RDWR) };
+}
+
+/// What a call says that was made twice: the result that it had the first time.
+pub fn as_the_first_time(function: Function, result: isize) -> isize {
+    let repeated = match function {
+        functions::EPOLL_CTL => matches!(-result as i32, libc::EEXIST | libc::ENOENT),
+        functions::CLOSE => -result as i32 == libc::EBADF,
+        functions::BIND => -result as i32 == libc::EINVAL,
+        functions::SHUTDOWN => -result as i32 == libc::ENOTCONN,
+        functions::CONNECT => -result as i32 == libc::EISCONN,
+        _ => false,
+    };
+    if repeated { 0 } else { result }
+}
+
+/// What the kernel counts of a TCP connection.
+struct Counted {
+    state: u8,
+    acknowledged: u64,
+    arrived: u64,
+    /// Written and not acknowledged; arrived and not read.
+    queued: i32,
+    unread: i32,
+}
+
+/// States of a connection: see `tcp_states.h`.
+const SYN_SENT: u8 = 2;
+const SYN_RECEIVED: u8 = 3;
+const FIN_WAIT_1: u8 = 4;
+const FIN_WAIT_2: u8 = 5;
+const TIME_WAIT: u8 = 6;
+const CLOSED: u8 = 7;
+const CLOSE_WAIT: u8 = 8;
+const LAST_ACK: u8 = 9;
+const LISTEN: u8 = 10;
+const CLOSING: u8 = 11;
+
+impl Counted {
+    fn of(descriptor: i32) -> Option<Counted> {
+        // `struct tcp_info` up to `tcpi_bytes_received`.
+        const LENGTH: usize = 136;
+        let (mut information, mut length) = ([0u64; LENGTH / 8], LENGTH as u32);
+        // SAFETY: room for as much as is asked for.
+        let result = unsafe {
+            syscall!(
+                libc::SYS_getsockopt,
+                descriptor,
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                information.as_mut_ptr(),
+                &raw mut length
+            )
+        };
+        if raw::error_of(result).is_some() || (length as usize) < LENGTH {
+            return None;
+        }
+        let queue = |request: u64| {
+            let mut bytes = 0i32;
+            // SAFETY: room for one number.
+            unsafe { syscall!(libc::SYS_ioctl, descriptor, request, &raw mut bytes) };
+            bytes
+        };
+        Some(Counted {
+            state: information[0] as u8,
+            acknowledged: information[120 / 8],
+            arrived: information[128 / 8],
+            queued: queue(libc::TIOCOUTQ),
+            unread: queue(libc::FIONREAD),
+        })
+    }
+
+    fn is_connected(&self) -> bool {
+        !matches!(
+            self.state,
+            SYN_SENT | SYN_RECEIVED | CLOSED | LISTEN | TIME_WAIT
+        )
+    }
+
+    /// Bytes that were read. The end of what the other side sends counts as one that arrives.
+    fn received(&self) -> u64 {
+        let end = matches!(self.state, CLOSE_WAIT | LAST_ACK | CLOSING);
+        self.arrived
+            .saturating_sub(self.unread as u64 + u64::from(end))
+    }
+
+    /// Bytes that were written. The end of what this side sends counts as one.
+    fn sent(&self) -> u64 {
+        let end = matches!(self.state, FIN_WAIT_1 | FIN_WAIT_2 | LAST_ACK | CLOSING);
+        (self.acknowledged + self.queued as u64).saturating_sub(end.into())
+    }
+}

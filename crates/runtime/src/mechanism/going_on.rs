@@ -1,0 +1,156 @@
+//! A follower whose leader was killed goes on in its place.
+//!
+//! Each thread replays to the end of its log and stops there, in the call that the log says nothing
+//! of. When all have come so far, one of them takes over the leader's descriptors ([`table`]), asks
+//! the kernel what it had already done for the leader that no log tells ([`flows`]), and lets the
+//! program go: stubs pass through from then on, and each thread makes its call for real.
+
+use std::ffi::CStr;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hindcast_execlog::Text;
+use hindcast_execlog::board::{Leader, State};
+
+use super::{detach, divergence, files, flows, table};
+use crate::mechanism::signals::kernel;
+use crate::{raw, syscall};
+use crate::state::mode::{Mode, mode, set_follow};
+use crate::state::recording;
+use crate::state::thread::Current;
+
+/// The thread's log is at its end, and the leader is lost. Returns when this process runs in its
+/// place.
+#[cold]
+pub fn go_on(thread: &mut Current, doing: u16) {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    thread.enter_system();
+    thread.at_end.store(true, Ordering::Release);
+    thread.show(State::Ended, doing);
+    if mode() == Mode::Replay {
+        divergence::wait_for_the_others(thread);
+        if !TAKEN.swap(true, Ordering::AcqRel) {
+            take_over();
+        }
+    }
+    while mode() == Mode::Replay {
+        raw::pause(std::time::Duration::from_micros(100));
+    }
+    kernel::apply_mask(thread.signals.blocked);
+}
+
+fn take_over() {
+    if let Err(why) = table::take_over(flows::taken_over) {
+        divergence::unusable(
+            format_args!("the leader's descriptors cannot be taken over: {why}"),
+            "The program ends with its leader.",
+        );
+    }
+    flows::settle();
+    (0..files::TRACKED as i32)
+        .filter(|descriptor| files::kind(*descriptor) == files::Kind::Poll)
+        .for_each(report_again);
+    set_follow(0);
+    // What the program executes from now on is not replayed.
+    recording::switch_off();
+    detach::pass_through();
+    if let Some(board) = recording::board() {
+        board.set_leader(Leader::Replaced);
+    }
+}
+
+/// What an epoll set reports once when it comes (`EPOLLET`) the leader may have been told last. Set
+/// again, it is reported again if it still holds.
+fn report_again(set: i32) {
+    let mut path = Text::<64>::new();
+    let _ = write!(path, "/proc/self/fdinfo/{set}\0");
+    let Ok(path) = CStr::from_bytes_until_nul(path.as_str().as_bytes()) else {
+        return;
+    };
+    let Ok(file) = raw::open_at(libc::AT_FDCWD, path, libc::O_RDONLY, 0) else {
+        return;
+    };
+    let mut lines = Lines::new(file);
+    while let Some(line) = lines.next() {
+        if let Some((member, mut event)) = watched(line) {
+            // SAFETY: numbers, and one event.
+            unsafe {
+                syscall!(
+                    libc::SYS_epoll_ctl,
+                    set,
+                    libc::EPOLL_CTL_MOD,
+                    member,
+                    &raw mut event
+                )
+            };
+        }
+    }
+    raw::close(file);
+}
+
+/// A line of an epoll set in `/proc`: `tfd:        8 events:       19 data:                8 pos:0 …`.
+/// `None` for another line, and for what is switched off after it was reported once.
+fn watched(line: &str) -> Option<(i32, libc::epoll_event)> {
+    let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+    let member = words.next()?.parse().ok()?;
+    let hexadecimal = |word: Option<&str>| u64::from_str_radix(word?, 16).ok();
+    let (_, events) = (words.next()?, hexadecimal(words.next())? as u32);
+    let (_, data) = (words.next()?, hexadecimal(words.next())?);
+    let is_once = events & libc::EPOLLONESHOT as u32 != 0;
+    let event = libc::epoll_event { events, u64: data };
+    (!is_once).then_some((member, event))
+}
+
+/// The lines of a small file, read piece by piece.
+struct Lines {
+    file: i32,
+    bytes: [u8; 4096],
+    length: usize,
+    at: usize,
+}
+
+impl Lines {
+    fn new(file: i32) -> Lines {
+        Lines {
+            file,
+            bytes: [0; 4096],
+            length: 0,
+            at: 0,
+        }
+    }
+
+    fn next(&mut self) -> Option<&str> {
+        let end = |lines: &Lines| {
+            let rest = &lines.bytes[lines.at..lines.length];
+            rest.iter().position(|byte| *byte == b'\n')
+        };
+        if end(self).is_none() {
+            self.bytes.copy_within(self.at..self.length, 0);
+            (self.length, self.at) = (self.length - self.at, 0);
+            let room = &mut self.bytes[self.length..];
+            // SAFETY: room of that size.
+            let read = unsafe { syscall!(libc::SYS_read, self.file, room.as_mut_ptr(), room.len()) };
+            self.length += usize::try_from(read).unwrap_or(0);
+        }
+        let end = end(self)?;
+        let line = &self.bytes[self.at..self.at + end];
+        self.at += end + 1;
+        std::str::from_utf8(line).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_an_epoll_set_says_what_is_watched() {
+        let line = "tfd:        8 events: 80000019 data:     7f00deadbeef  pos:0 ino:1f6 sdev:8";
+        let (member, event) = watched(line).unwrap();
+        assert_eq!(member, 8);
+        assert_eq!({ event.events }, 0x8000_0019);
+        assert_eq!({ event.u64 }, 0x7f00_dead_beef);
+        assert!(watched("flags:\t02").is_none());
+        assert!(watched("tfd: 8 events: 40000001 data: 8 pos:0").is_none());
+    }
+}

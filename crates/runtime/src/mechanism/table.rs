@@ -1,0 +1,275 @@
+//! The leader's table of descriptors, and how a follower gets it.
+//!
+//! A process of our own shares the table with the leader (`CLONE_FILES`). It does nothing; but when
+//! the leader is killed the table is still there, with every file, socket and connection as the
+//! leader left it: numbers, flags, offsets, what lies in buffers. The follower that goes on asks for
+//! all of it over a socket.
+//!
+//! While the leader runs, this process makes no descriptor: that would be one of the leader's.
+
+use std::ffi::c_void;
+
+use hindcast_execlog::config::descriptors;
+
+use super::files;
+use crate::state::recording;
+use crate::{raw, syscall};
+
+/// What comes with each descriptor. The last message has none, and the number -1.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Entry {
+    number: i32,
+    flags: i32,
+}
+
+const ASK: u8 = b'?';
+
+/// Room for the control data of one descriptor.
+#[repr(C, align(8))]
+struct Control([u8; 24]);
+
+const CONTROL_LENGTH: usize = size_of::<libc::cmsghdr>() + 4;
+
+/// In a leader, before the program opens anything: makes the process that holds the table. That of
+/// an image before this one has another table, and ends.
+pub fn hold() {
+    let Some(board) = recording::board().filter(|_| recording::is_first_process()) else {
+        return;
+    };
+    let before = board.table.load(std::sync::atomic::Ordering::Acquire);
+    // A sibling of the leader: not a child that the program could wait for.
+    let flags = libc::CLONE_FILES | libc::CLONE_PARENT;
+    // SAFETY: as a fork, in a process with one thread; the child makes system calls only.
+    let pid = unsafe { syscall!(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    if pid == 0 {
+        serve();
+    }
+    if before != 0 {
+        // SAFETY: numbers only. It was made by an earlier image of this process.
+        unsafe { syscall!(libc::SYS_kill, before, libc::SIGKILL) };
+    }
+    if pid > 0 {
+        board
+            .table
+            .store(pid as u32, std::sync::atomic::Ordering::Release);
+    } else {
+        recording::warn(format_args!(
+            "no process can be made that holds the descriptors: a follower cannot take over"
+        ));
+    }
+}
+
+fn serve() -> ! {
+    // SAFETY: settings of this process. It ends with the launcher, in no terminal's group, and
+    // signals are for others.
+    unsafe {
+        syscall!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        syscall!(
+            libc::SYS_prctl,
+            libc::PR_SET_NAME,
+            c"hindcast-table".as_ptr()
+        );
+        syscall!(libc::SYS_setsid);
+    }
+    crate::mechanism::signals::kernel::set_mask(u64::MAX);
+    let mut asked = 0u8;
+    // SAFETY: room for one byte.
+    let received = unsafe {
+        syscall!(
+            libc::SYS_read,
+            descriptors::TABLE,
+            &raw mut asked,
+            1
+        )
+    };
+    if received == 1 && asked == ASK {
+        give_all();
+    }
+    raw::exit_process(0)
+}
+
+/// Sends every descriptor of the program's that there is.
+fn give_all() {
+    let folder = raw::open_at(libc::AT_FDCWD, c"/proc/self/fd", libc::O_DIRECTORY, 0);
+    let Ok(folder) = folder else {
+        return;
+    };
+    let mut buffer = [0u64; 1024];
+    loop {
+        // SAFETY: the kernel writes at most as much as there is room for.
+        let read = unsafe {
+            syscall!(
+                libc::SYS_getdents64,
+                folder,
+                buffer.as_mut_ptr(),
+                size_of_val(&buffer)
+            )
+        };
+        if read <= 0 {
+            break;
+        }
+        let mut at = 0;
+        while at < read as usize {
+            // SAFETY: entries as the kernel has formed them, each with its length.
+            let (length, name) = unsafe {
+                let entry = buffer.as_ptr().cast::<u8>().add(at);
+                let length = entry.add(16).cast::<u16>().read_unaligned();
+                (length, std::ffi::CStr::from_ptr(entry.add(19).cast()))
+            };
+            at += usize::from(length);
+            let number = name.to_str().ok().and_then(|name| name.parse::<i32>().ok());
+            if let Some(number) = number
+                && number != folder
+                && !files::is_protected(number)
+            {
+                give(number);
+            }
+        }
+    }
+    raw::close(folder);
+    send(
+        Entry {
+            number: -1,
+            flags: 0,
+        },
+        None,
+    );
+}
+
+fn give(number: i32) {
+    // SAFETY: numbers only.
+    let flags = unsafe { syscall!(libc::SYS_fcntl, number, libc::F_GETFD) };
+    if raw::error_of(flags).is_none() {
+        let entry = Entry {
+            number,
+            flags: flags as i32,
+        };
+        send(entry, Some(number));
+    }
+}
+
+fn send(mut entry: Entry, descriptor: Option<i32>) {
+    let mut control = Control([0; 24]);
+    let mut vector = libc::iovec {
+        iov_base: (&raw mut entry).cast::<c_void>(),
+        iov_len: size_of::<Entry>(),
+    };
+    // SAFETY: a message of values of this function; the control data has room for its header and
+    // one number.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        if let Some(descriptor) = descriptor {
+            let header = control.0.as_mut_ptr().cast::<libc::cmsghdr>();
+            (*header).cmsg_len = CONTROL_LENGTH;
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            header.add(1).cast::<i32>().write(descriptor);
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = size_of::<Control>();
+        }
+        syscall!(
+            libc::SYS_sendmsg,
+            descriptors::TABLE,
+            &raw const message,
+            libc::MSG_NOSIGNAL
+        );
+    }
+}
+
+/// The next descriptor, and what it is to become. `None`: there are no more.
+fn receive() -> Result<Option<(Entry, i32)>, &'static str> {
+    let mut entry = Entry {
+        number: -1,
+        flags: 0,
+    };
+    let mut control = Control([0; 24]);
+    let mut vector = libc::iovec {
+        iov_base: (&raw mut entry).cast::<c_void>(),
+        iov_len: size_of::<Entry>(),
+    };
+    // SAFETY: a message of values of this function, with their lengths.
+    let (received, descriptor) = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = size_of::<Control>();
+        let received = syscall!(libc::SYS_recvmsg, descriptors::TABLE, &raw mut message, 0);
+        let header = control.0.as_ptr().cast::<libc::cmsghdr>();
+        let has_one = message.msg_controllen >= CONTROL_LENGTH
+            && (*header).cmsg_type == libc::SCM_RIGHTS
+            && (*header).cmsg_level == libc::SOL_SOCKET;
+        (received, has_one.then(|| header.add(1).cast::<i32>().read()))
+    };
+    match (received as usize == size_of::<Entry>(), descriptor) {
+        (false, _) => Err("whoever held them is gone"),
+        (true, Some(descriptor)) => Ok(Some((entry, descriptor))),
+        (true, None) if entry.number < 0 => Ok(None),
+        (true, None) => Err("there is no room for more open files"),
+    }
+}
+
+/// In a follower that goes on: makes the leader's descriptors its own. What was opened by a call
+/// that no log tells is shown to `unknown`.
+pub fn take_over(unknown: impl FnMut(i32)) -> Result<(), &'static str> {
+    let limit = limit_of_files(None);
+    let raised = libc::rlimit {
+        rlim_cur: limit.rlim_max,
+        ..limit
+    };
+    limit_of_files(Some(&raised));
+    let taken = take_each(unknown);
+    limit_of_files(Some(&limit));
+    taken
+}
+
+fn take_each(mut unknown: impl FnMut(i32)) -> Result<(), &'static str> {
+    let ask = ASK;
+    // SAFETY: one byte of this function.
+    let asked = unsafe { syscall!(libc::SYS_write, descriptors::TABLE, &raw const ask, 1) };
+    if asked != 1 {
+        return Err("whoever held them is gone");
+    }
+    while let Some((entry, descriptor)) = receive()? {
+        let flags = if entry.flags & libc::FD_CLOEXEC != 0 {
+            libc::O_CLOEXEC
+        } else {
+            0
+        };
+        if descriptor == entry.number {
+            // SAFETY: numbers only.
+            unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_SETFD, entry.flags) };
+        } else {
+            // SAFETY: in this process the number was nothing but a number until now.
+            let result = unsafe { syscall!(libc::SYS_dup3, descriptor, entry.number, flags) };
+            raw::close(descriptor);
+            if raw::error_of(result).is_some() {
+                return Err("the limit on open files is lower than the leader's");
+            }
+        }
+        unknown(entry.number);
+    }
+    Ok(())
+}
+
+/// The limit on open files before this, which may change it.
+fn limit_of_files(wanted: Option<&libc::rlimit>) -> libc::rlimit {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: reads one limit, or none, and writes one.
+    unsafe {
+        syscall!(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            wanted.map_or(std::ptr::null(), std::ptr::from_ref),
+            &raw mut limit
+        )
+    };
+    limit
+}
