@@ -299,7 +299,7 @@ fn prepare(
 ) -> Option<*mut Thread> {
     let mut state = thread::create(number)?;
     state.signals.inherit(&thread.signals);
-    state.sync.known.learn(thread.number, thread.acquired);
+    state.sync.known.learn(thread.number, thread.acquired());
     let life = Life::of(number);
     life.standard.store(standard, Ordering::Relaxed);
     life.argument.store(argument, Ordering::Relaxed);

@@ -811,7 +811,7 @@ impl<'a> Call<'a> {
         if self.opened[0] >= 0 {
             self.order_numbers();
         }
-        if self.timed {
+        if self.timed || self.tells_the_time() {
             self.order_time();
         }
         self.thread
@@ -821,8 +821,8 @@ impl<'a> Call<'a> {
     ///
     /// What threads do because time has passed is in an order, too: from the end of a sleep or of a
     /// wait that ran out until the next wait. Programs keep a clock in a variable that one
-    /// thread moves once in a while and others read when they wake up, without a lock. In
-    /// replay nobody sleeps, and they would run out of step.
+    /// thread moves once in a while, when it has asked what time it is, and others read without a
+    /// lock.
     #[inline(always)]
     pub fn blocks(&mut self) {
         self.thread.show(board::State::Blocked, self.function.0);
@@ -830,7 +830,7 @@ impl<'a> Call<'a> {
         if thread::are_several() {
             if self.thread.woken_by_time {
                 self.thread.woken_by_time = false;
-                sync::object(&mut self.thread, sync::TIME_KEY);
+                sync::moment(&mut self.thread);
             }
             self.timed = self.waits_for_time();
         }
@@ -850,9 +850,19 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether a thread that time has woken knows what time it is now.
+    #[inline(always)]
+    fn tells_the_time(&self) -> bool {
+        self.thread.woken_by_time
+            && matches!(
+                self.function,
+                functions::CLOCK_GETTIME | functions::GETTIMEOFDAY | functions::TIME
+            )
+    }
+
     #[cold]
     fn order_time(&mut self) {
-        sync::object(&mut self.thread, sync::TIME_KEY);
+        sync::moment(&mut self.thread);
         self.thread.woken_by_time = true;
     }
 }

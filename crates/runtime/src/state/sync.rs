@@ -19,6 +19,8 @@ pub struct ThreadSync {
     /// Recording: the last acquisitions of other threads that are known to lie before this
     /// thread's next one.
     pub known: Known,
+    /// Recording: the last moment that lies before this thread's next acquisition.
+    pub moment: u64,
     /// What `pthread_once` is about to run.
     pub once: Current,
     /// Replay: how waiting went so far.
@@ -34,6 +36,7 @@ impl ThreadSync {
             quick: Quick::Alone,
             tag: pack(number, 0),
             known: Known::new(),
+            moment: 0,
             once: Current::new(),
             waits: History::new(),
         }

@@ -4,7 +4,7 @@ use std::arch::{asm, global_asm};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use hindcast_execlog::config::addresses;
 use hindcast_execlog::{THREADS_MAX, board};
@@ -37,8 +37,8 @@ pub struct Thread {
     pub selector: AtomicU8,
     /// The thread's number in its process: its log's name, the high part of its owner words.
     pub number: u32,
-    /// Acquisitions so far: the low part of its owner words.
-    pub acquired: u64,
+    /// Acquisitions so far: the low part of its owner words. Other threads look at it.
+    acquired: AtomicU64,
     pub writer: Writer,
     pub reader: Reader,
     pub heap: ThreadHeap,
@@ -244,6 +244,17 @@ impl Thread {
         unsafe { raw::blocking6(number, arguments, &self.signals.due) }
     }
 
+    #[inline(always)]
+    pub fn acquired(&self) -> u64 {
+        self.acquired.load(Ordering::Relaxed)
+    }
+
+    /// The acquisition of this number is in the log.
+    #[inline(always)]
+    pub fn has_acquired(&self, number: u64) {
+        self.acquired.store(number, Ordering::Release);
+    }
+
     /// The thread's logical time: events of its log that were written or consumed.
     pub fn event(&self) -> u64 {
         match mode() {
@@ -284,7 +295,7 @@ pub fn create(number: u32) -> Option<Current<'static>> {
         thread.write(Thread {
             selector: AtomicU8::new(SYSTEM),
             number,
-            acquired: 0,
+            acquired: AtomicU64::new(0),
             writer: Writer::closed(),
             reader: Reader::closed(),
             heap: ThreadHeap::new(),

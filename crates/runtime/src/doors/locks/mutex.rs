@@ -142,16 +142,17 @@ unsafe fn lock_quickly<const RELAXED: bool>(
             return lock(mutex);
         }
         let owner = (&raw mut (*known).links).cast::<u64>();
-        let acquisition = thread.acquired + 1;
+        let acquisition = thread.acquired() + 1;
         let word = thread.sync.tag | acquisition;
         let same = !(RELAXED && *owner == 0) && is_same_owner(*owner, word);
-        if !same || !thread.writer.bump_relaxed_in_place() {
+        let is_known = RELAXED || order::is_moment_known(&thread);
+        if !same || !is_known || !thread.writer.bump_relaxed_in_place() {
             return log_slowly(thread, known);
         }
         if RELAXED {
             turn::count(thread.number, acquisition);
         }
-        thread.acquired = acquisition;
+        thread.has_acquired(acquisition);
         *owner = word;
     }
     end_quickly(thread)

@@ -47,15 +47,28 @@ use crate::state::thread::{self, Current};
 pub(crate) use real::{Slot as RealSlot, real};
 pub use step::{Outcome, Step, next_event, unexpected};
 
-/// What orders those whom time has woken. No address, and no descriptor's key.
-pub const TIME_KEY: u64 = 1 << 62 | 1 << 60;
 
 /// Recording: a thread was joined, so what it acquired lies before all that follows.
 pub fn record_joined(thread: &mut Current, number: Option<u32>) {
     if let Some(joined) = number.and_then(thread::by_number) {
-        thread.sync.known.learn(joined.number, joined.acquired);
+        thread.sync.known.learn(joined.number, joined.acquired());
     }
     order::record_alone(thread);
+}
+
+/// A moment of a thread that runs because time has passed: see [`order::record_moment`].
+pub fn moment(thread: &mut Current) {
+    match mode() {
+        Mode::Record => order::record_moment(thread),
+        Mode::Replay => {
+            let step = Step {
+                function: "a thread that time has woken",
+                object: 0,
+            };
+            pass(thread, step, |_| {});
+        }
+        Mode::Off => {}
+    }
 }
 
 /// An acquisition of a resource that is not one of pthread's: a pipe, a `FILE`, a key of an
@@ -224,8 +237,9 @@ pub fn failure_if(
 /// Replay: the acquisition has happened, whoever waits for it may go on.
 #[inline(always)]
 pub fn publish(thread: &mut Current) {
-    thread.acquired += 1;
-    turn::publish(thread.number, thread.acquired);
+    let acquisition = thread.acquired() + 1;
+    thread.has_acquired(acquisition);
+    turn::publish(thread.number, acquisition);
 }
 
 /// Recording: a real step that may sleep for long. Signals that arrive meanwhile are delivered in
@@ -241,7 +255,7 @@ pub fn waiting<R>(thread: &mut Current, real: impl FnOnce() -> R) -> R {
 pub fn before_wait(thread: &mut Current) {
     if thread.woken_by_time {
         thread.woken_by_time = false;
-        object(thread, TIME_KEY);
+        moment(thread);
     }
 }
 
@@ -249,7 +263,7 @@ pub fn before_wait(thread: &mut Current) {
 #[cold]
 pub fn after_timeout(thread: &mut Current) {
     if thread::are_several() {
-        object(thread, TIME_KEY);
+        moment(thread);
         thread.woken_by_time = true;
     }
 }

@@ -27,7 +27,7 @@ use hindcast_execlog::event::Kind;
 use super::owners::{Cell, Owners};
 use super::turn;
 use crate::state::sync::{Known, THREAD_SHIFT, pack, unpack};
-use crate::state::thread::{self, Current};
+use crate::state::thread::{self, Current, Thread};
 
 static OWNERS: Owners<{ 1 << 16 }> = Owners::new();
 static TICKETS: AtomicU64 = AtomicU64::new(0);
@@ -56,13 +56,13 @@ pub enum Sharing {
 pub unsafe fn record_inline(thread: &mut Current, owner: *mut u64) {
     // SAFETY: the caller's promise: nobody else reads or writes the word while the object is held.
     let previous = unsafe { owner.read() };
-    let acquisition = thread.acquired + 1;
-    if thread.sync.is_edge && previous >> THREAD_SHIFT == u64::from(thread.number) {
+    let acquisition = thread.acquired() + 1;
+    if is_after_own(thread, previous) {
         thread.writer.bump_relaxed();
     } else {
         log(thread, previous, acquisition);
     }
-    thread.acquired = acquisition;
+    thread.has_acquired(acquisition);
     // SAFETY: as above.
     unsafe { owner.write(pack(thread.number, acquisition)) };
 }
@@ -70,7 +70,7 @@ pub unsafe fn record_inline(thread: &mut Current, owner: *mut u64) {
 #[inline]
 pub fn record_in_table(thread: &mut Current, key: u64, sharing: Sharing) {
     let Cell { owner, alone } = OWNERS.cell(key);
-    let acquisition = thread.acquired + 1;
+    let acquisition = thread.acquired() + 1;
     let mine = pack(thread.number, acquisition);
     let exclusive = alone && sharing == Sharing::Exclusive;
     // The owner word of what others may hold at the same time must be taken over in one step. The
@@ -82,38 +82,118 @@ pub fn record_in_table(thread: &mut Current, key: u64, sharing: Sharing) {
         Sharing::Shared | Sharing::Exclusive if !exclusive => owner.swap(mine, Ordering::AcqRel),
         _ => owner.load(Ordering::Acquire),
     };
-    if thread.sync.is_edge && previous >> THREAD_SHIFT == u64::from(thread.number) {
+    if is_after_own(thread, previous) {
         thread.writer.bump_relaxed();
     } else {
         log(thread, previous, acquisition);
     }
-    thread.acquired = acquisition;
+    thread.has_acquired(acquisition);
     if exclusive {
         owner.store(mine, Ordering::Release);
     }
 }
 
+/// Order of edges: whether an acquisition comes after nothing but what this thread did itself.
+#[inline(always)]
+fn is_after_own(thread: &Thread, previous: u64) -> bool {
+    thread.sync.is_edge
+        && previous >> THREAD_SHIFT == u64::from(thread.number)
+        && is_moment_known(thread)
+}
+
+/// The last moment.
+static MOMENT: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the last moment lies before this thread's acquisitions anyway.
+#[inline(always)]
+pub fn is_moment_known(thread: &Thread) -> bool {
+    MOMENT.load(Ordering::Acquire) == thread.sync.moment
+}
+
+/// Logs a moment of a thread that runs because time has passed. It comes after every acquisition
+/// that there has been, of any object, and the next acquisition of any other thread comes after it.
+///
+/// So what such a thread writes without a lock, between two moments that lie close to each other,
+/// has its place among what the others do with locks. Nothing else orders a clock that one thread
+/// keeps in a variable and all others read.
+pub fn record_moment(thread: &mut Current) {
+    if thread.sync.order != Order::Edge {
+        return record_in_table(thread, MOMENTS, Sharing::Shared);
+    }
+    let acquisition = thread.acquired() + 1;
+    let mine = pack(thread.number, acquisition);
+    let previous = OWNERS.cell(MOMENTS).owner.swap(mine, Ordering::AcqRel);
+    let mut words = [0; CLOCK_MAX];
+    let mut used = 0;
+    let me = thread.number;
+    let others = thread::all()
+        .filter(|other| other.number != me && !other.ended.load(Ordering::Relaxed));
+    let reached = others.map(|other| pack(other.number, other.acquired()));
+    for word in reached.chain([previous]) {
+        let (owner, number) = unpack(word);
+        if used < CLOCK_MAX
+            && number != 0
+            && owner != me
+            && !is_before_fork(owner)
+            && !thread.sync.known.covers(word)
+        {
+            words[used] = word;
+            used += 1;
+        }
+    }
+    log_words(thread, &words[..used]);
+    thread.has_acquired(acquisition);
+    thread.sync.moment = mine;
+    MOMENT.store(mine, Ordering::Release);
+}
+
+/// The key of moments in the table. No address, and no descriptor's key.
+const MOMENTS: u64 = 1 << 62 | 1 << 60;
+/// Threads beyond these have no place at a moment.
+const CLOCK_MAX: usize = 256;
+
+/// Logs an acquisition that comes after all of these.
+fn log_words(thread: &mut Current, words: &[u64]) {
+    match words {
+        [] => thread.writer.bump_relaxed(),
+        [word] => thread.writer.append(Kind::Edge, &[&word.to_ne_bytes()]),
+        words => {
+            let count = (words.len() as u32).to_ne_bytes();
+            // SAFETY: numbers as bytes.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) };
+            thread.writer.append(Kind::Clock, &[&count, bytes]);
+        }
+    }
+}
+
 /// Logs an acquisition of something that only this thread ever has.
 pub fn record_alone(thread: &mut Current) {
-    let acquisition = thread.acquired + 1;
-    log(thread, pack(thread.number, thread.acquired), acquisition);
-    thread.acquired = acquisition;
+    let acquisition = thread.acquired() + 1;
+    log(thread, pack(thread.number, acquisition - 1), acquisition);
+    thread.has_acquired(acquisition);
 }
 
 /// Logs an acquisition that came after `previous`, by the order that was chosen.
 fn log(thread: &mut Current, previous: u64, acquisition: u64) {
     match thread.sync.order {
         Order::Edge => {
-            let (owner, _) = unpack(previous);
-            let behind = previous == 0
-                || owner == thread.number
-                || is_before_fork(owner)
-                || thread.sync.known.covers(previous);
-            if behind {
-                thread.writer.bump_relaxed();
-            } else {
-                thread.writer.append(Kind::Edge, &[&previous.to_ne_bytes()]);
+            let moment = MOMENT.load(Ordering::Acquire);
+            let mut words = [0; 2];
+            let mut used = 0;
+            for word in [moment, previous] {
+                let (owner, _) = unpack(word);
+                let behind = word == 0
+                    || owner == thread.number
+                    || is_before_fork(owner)
+                    || thread.sync.known.covers(word);
+                if !behind {
+                    words[used] = word;
+                    used += 1;
+                }
             }
+            thread.sync.moment = moment;
+            log_words(thread, &words[..used]);
         }
         Order::Relaxed => {
             // As in the paper, the first acquisition of an object counts as a change of owner.
