@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hindcast_execlog::ProcessHeader;
 use hindcast_execlog::board::Leader;
 use hindcast_execlog::config::{Config, descriptors, follow};
 use hindcast_execlog::files::End;
+use hindcast_execlog::{Board, ProcessHeader};
 
 use crate::error::{ExecError, system};
 use crate::launch::{self, Image, Interface, Manner, Stage};
@@ -47,7 +47,7 @@ pub enum Notice {
         leader: Ended,
     },
     /// The program was killed, and no follower could go on.
-    NotTakenOver { leader: Ended, why: String },
+    NotTakenOver { leader: Ended, why: Dropped },
     /// Connections of the leader whose bytes are lost: they were closed.
     LostConnections(u32),
 }
@@ -56,6 +56,8 @@ pub enum Notice {
 pub enum Dropped {
     Reported(Box<Report>),
     Ended(Ended),
+    /// It did not come to the end of the recording in this time.
+    TooSlow(Duration),
 }
 
 struct Follower {
@@ -68,6 +70,7 @@ struct Follower {
 pub struct Crew {
     leader: Stage,
     followers: Vec<Stage>,
+    is_kept: bool,
 }
 
 impl Crew {
@@ -99,6 +102,7 @@ impl Crew {
         Ok(Crew {
             leader,
             followers: all,
+            is_kept,
         })
     }
 
@@ -115,6 +119,10 @@ impl Crew {
         signals: &Signals,
         say: &mut dyn FnMut(Notice),
     ) -> Result<(Ended, Ended), ExecError> {
+        if !self.is_kept {
+            let own = std::process::id();
+            self.leader.board.launcher.store(own, Ordering::Relaxed);
+        }
         let leader = launch::start(image, &self.leader, Manner::Free)?;
         let mut watched = Watched {
             program: image.path.clone(),
@@ -126,22 +134,24 @@ impl Crew {
             let pid = launch::start(image, &stage, Manner::Bound)?;
             watched.followers.push(Follower { number, pid, stage });
         }
-        let of_leader = watched.wait(signals, say);
+        let of_leader = watched.wait(&self.leader.board, signals, say);
         if watched.followers.is_empty() || !is_lost(folder, of_leader) {
             watched.let_followers_end(signals, say);
             return Ok((of_leader, of_leader));
         }
-        match watched.replace(of_leader, signals, say) {
-            Some(follower) => {
-                let ended = watch::accompany(follower.pid, signals);
-                let lost = follower.stage.board.lost_connections.load(Ordering::Relaxed);
-                if lost != 0 {
-                    say(Notice::LostConnections(lost));
-                }
-                Ok((ended, of_leader))
-            }
-            None => Ok((of_leader, of_leader)),
+        let Some((follower, ended)) = watched.replace(of_leader, signals, say) else {
+            return Ok((of_leader, of_leader));
+        };
+        let ended = ended.unwrap_or_else(|| watch::accompany(follower.pid, signals));
+        let lost = follower
+            .stage
+            .board
+            .lost_connections
+            .load(Ordering::Relaxed);
+        if lost != 0 {
+            say(Notice::LostConnections(lost));
         }
+        Ok((ended, of_leader))
     }
 }
 
@@ -155,9 +165,12 @@ struct Watched {
 
 impl Watched {
     /// Waits until the leader has ended, and tells of followers that do before.
-    fn wait(&mut self, signals: &Signals, say: &mut dyn FnMut(Notice)) -> Ended {
+    fn wait(&mut self, leader: &Board, signals: &Signals, say: &mut dyn FnMut(Notice)) -> Ended {
         loop {
             self.look(say);
+            if self.followers.is_empty() {
+                leader.set_leader(Leader::Ended);
+            }
             if let Some(ended) = self.ended {
                 return ended;
             }
@@ -227,40 +240,50 @@ impl Watched {
                 break;
             }
         }
-        self.followers.drain(..).for_each(|follower| end(follower.pid));
+        self.followers
+            .drain(..)
+            .for_each(|follower| end(follower.pid));
     }
 
-    /// Has the follower that is furthest go on in the leader's place; ends the others.
+    /// Has the follower that is furthest go on in the leader's place; ends the others. How it ended,
+    /// if it has by then.
     fn replace(
         &mut self,
         leader: Ended,
         signals: &Signals,
         say: &mut dyn FnMut(Notice),
-    ) -> Option<Follower> {
+    ) -> Option<(Follower, Option<Ended>)> {
         let begun = Instant::now();
         self.followers
             .sort_by_key(|follower| std::cmp::Reverse(follower.events()));
         for other in self.followers.drain(1..) {
             end(other.pid);
         }
-        let chosen = self.followers.first()?;
-        let (number, pid) = (chosen.number, chosen.pid as u32);
-        chosen.stage.board.set_leader(Leader::Lost);
+        let chosen = self.followers.pop()?;
+        let board = &chosen.stage.board;
+        board.set_leader(Leader::Lost);
+        let mut ended = None;
         loop {
-            let chosen = self.followers.first()?;
-            if chosen.stage.board.leader() == Leader::Replaced {
+            // Before the board is looked at: what it wrote before it ended is there then.
+            watch::reap_each(|pid, how| {
+                if pid == chosen.pid {
+                    ended = Some(how);
+                }
+            });
+            if board.leader() == Leader::Replaced {
                 break;
             }
-            if begun.elapsed() > PATIENCE {
-                let why = format!("it did not come to the end of the recording in {PATIENCE:?}");
+            let why = match (Report::take(board, &self.program), ended) {
+                (Some(report), _) => Some(Dropped::Reported(Box::new(report))),
+                (None, Some(how)) => Some(Dropped::Ended(how)),
+                (None, None) if begun.elapsed() > PATIENCE => Some(Dropped::TooSlow(PATIENCE)),
+                (None, None) => None,
+            };
+            if let Some(why) = why {
+                if ended.is_none() {
+                    end(chosen.pid);
+                }
                 say(Notice::NotTakenOver { leader, why });
-                end(self.followers.remove(0).pid);
-                return None;
-            }
-            let mut dropped = None;
-            self.look(&mut |notice| dropped = Some(notice));
-            if let Some(notice) = dropped {
-                say(notice);
                 return None;
             }
             // Soon: clients wait. A signal that comes now is for whoever goes on.
@@ -268,19 +291,18 @@ impl Watched {
                 number,
                 typed: false,
             } = signals.next(Duration::from_millis(1))
-                && let Some(chosen) = self.followers.first()
             {
                 // SAFETY: it has not been reaped, so the number is still its own.
                 unsafe { libc::kill(chosen.pid, number) };
             }
         }
         say(Notice::TookOver {
-            follower: number,
-            pid,
+            follower: chosen.number,
+            pid: chosen.pid as u32,
             after: begun.elapsed(),
             leader,
         });
-        self.followers.pop()
+        Some((chosen, ended))
     }
 }
 
@@ -333,10 +355,7 @@ fn ends() -> std::io::Result<(OwnedFd, OwnedFd)> {
     unsafe {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         match libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) {
-            0 => Ok((
-                OwnedFd::from_raw_fd(ends[0]),
-                OwnedFd::from_raw_fd(ends[1]),
-            )),
+            0 => Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))),
             _ => Err(std::io::Error::last_os_error()),
         }
     }

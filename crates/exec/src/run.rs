@@ -145,10 +145,7 @@ pub enum Warning {
 
 /// Records a program. Its output is its own; its end is passed on. `say` is told what happens to
 /// followers.
-pub fn record(
-    options: &RecordOptions,
-    say: &mut dyn FnMut(Notice),
-) -> Result<Recorded, ExecError> {
+pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Recorded, ExecError> {
     let library = runtime::library()?;
     preflight::machine()?;
     let folder = std::env::current_dir().map_err(system("the current folder is gone"))?;

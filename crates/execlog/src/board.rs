@@ -55,7 +55,7 @@ impl Slot {
 pub enum Leader {
     /// It runs, and its recording grows.
     Runs = 0,
-    /// It came to its end, as far as its recording says.
+    /// It came to its end, as far as its recording says; in a leader: nobody follows any more.
     Ended = 1,
     /// It was killed: the follower is to go on in its place.
     Lost = 2,
@@ -113,6 +113,9 @@ pub struct Board {
     pub leader: AtomicU32,
     /// In a leader: the process that holds its table of descriptors, or zero.
     pub table: AtomicU32,
+    /// In a leader whose recording is for followers alone: the launcher. Without it, or when `leader`
+    /// says [`Leader::Ended`], nobody reads the recording.
+    pub launcher: AtomicU32,
     /// In a follower that has gone on: connections that could not be taken over.
     pub lost_connections: AtomicU32,
 }

@@ -8,6 +8,7 @@ mod cgi;
 mod cli;
 mod encrypted;
 mod examples;
+mod exec_follow;
 mod exec_interfaces;
 mod exec_locks;
 mod exec_orders;

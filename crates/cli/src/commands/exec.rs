@@ -89,9 +89,10 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
         interfaces: interfaces(&args.interfaces)?,
         command: args.command,
     };
-    let recorded =
-        run::record(&options, &mut |notice| eprint!("{}", render::notice(&notice)))
-            .map_err(|error| cannot("the program was not recorded", &error))?;
+    let recorded = run::record(&options, &mut |notice| {
+        eprint!("{}", render::notice(&notice))
+    })
+    .map_err(|error| cannot("the program was not recorded", &error))?;
     eprint!("{}", render::recorded(&recorded, &options.folder));
     Ok(match recorded.report {
         Some(_) => Exit::ExecutionDiverged,

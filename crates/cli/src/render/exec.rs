@@ -36,20 +36,10 @@ pub fn notice(notice: &Notice) -> String {
                 0 => "the program goes on, and nobody follows it any more".to_owned(),
                 left => format!("the program goes on with {left} more"),
             };
-            let why = match why {
-                Dropped::Ended(ended) => format!("it ended by itself ({})", how(*ended)),
-                Dropped::Reported(report) => match report.kind {
-                    ReportKind::RecordingEnds => format!("recording ended: {}", report.expected),
-                    ReportKind::Unusable => report.actual.clone(),
-                    _ => format!(
-                        "it diverged at {}: expected {}, found {}",
-                        place(report),
-                        report.expected,
-                        report.actual
-                    ),
-                },
-            };
-            format!("Warning: follower {follower} was dropped: {why}\n         {then}\n")
+            format!(
+                "Warning: follower {follower} was dropped: {}\n         {then}\n",
+                reason(why)
+            )
         }
         Notice::TookOver {
             follower,
@@ -62,12 +52,33 @@ pub fn notice(notice: &Notice) -> String {
             after.as_secs_f64() * 1000.0
         ),
         Notice::NotTakenOver { leader, why } => format!(
-            "Warning: the program was ended by {}, and no follower goes on: {why}\n",
-            how(*leader)
+            "Warning: the program was ended by {}, and no follower goes on: {}\n",
+            how(*leader),
+            reason(why)
         ),
         Notice::LostConnections(count) => format!(
             "Warning: {count} connections were closed when the follower went on: the program had received from them and been killed before it was told\n"
         ),
+    }
+}
+
+fn reason(why: &Dropped) -> String {
+    match why {
+        Dropped::Ended(ended) => format!("it ended by itself ({})", how(*ended)),
+        Dropped::TooSlow(patience) => format!(
+            "it was not at the end of the recording after {} s",
+            patience.as_secs()
+        ),
+        Dropped::Reported(report) => match report.kind {
+            ReportKind::RecordingEnds => format!("recording ended: {}", report.expected),
+            ReportKind::Unusable => report.actual.clone(),
+            _ => format!(
+                "it diverged at {}: expected {}, found {}",
+                place(report),
+                report.expected,
+                report.actual
+            ),
+        },
     }
 }
 

@@ -20,7 +20,8 @@ use hindcast_execlog::{Event, board};
 
 use crate::functions::{self, Function};
 use crate::mechanism::divergence::{self, Actual};
-use crate::mechanism::{echo, files, flows, follow, heap, instructions, log, signals, sync};
+use crate::mechanism::flows::{self, Origin};
+use crate::mechanism::{echo, files, follow, heap, instructions, log, signals, sync};
 use crate::raw::{self, errno, set_errno};
 use crate::state::cache::{self, Repeated};
 use crate::state::log::WRITTEN_FROM;
@@ -59,6 +60,7 @@ pub struct Call<'a> {
     sync_after: Option<u64>,
     /// Descriptors that the program got from this call; -1: none.
     opened: [i32; 2],
+    origin: Origin,
     /// The call may end because time has passed; once it has a result: it did.
     timed: bool,
     /// A status that is not logged again while it stays the same.
@@ -102,6 +104,7 @@ impl<'a> Call<'a> {
             flags: 0,
             sync_after: None,
             opened: [-1; 2],
+            origin: Origin::Other,
             timed: false,
             cached: false,
             events_before: None,
@@ -752,13 +755,25 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn opened(&mut self, descriptor: i32, kind: files::Kind) {
         files::opened(descriptor, kind);
+        flows::opens(descriptor);
         self.opened[0] = descriptor;
+        if kind == files::Kind::Socket {
+            self.origin = Origin::Made;
+        }
+    }
+
+    /// As [`Call::opened`] for a connection that somebody else has made.
+    pub fn accepted(&mut self, descriptor: i32) {
+        self.opened(descriptor, files::Kind::Socket);
+        self.origin = Origin::Accepted;
     }
 
     /// The call gives the program both ends of something inside the process, or twice the same
     /// descriptor where they are one.
     pub fn opened_internal(&mut self, one: i32, other: i32) {
         files::opened_internal(one, other);
+        flows::opens(one);
+        flows::opens(other);
         self.opened = [one, other];
     }
 
@@ -782,12 +797,15 @@ impl<'a> Call<'a> {
     /// After the event of the call: who had these numbers before has closed them.
     #[cold]
     fn order_numbers(&mut self) {
+        let [one, other] = self.opened;
         if thread::are_several() {
-            let [one, other] = self.opened;
             sync::object(&mut self.thread, files::number_key(one));
             if other >= 0 && other != one {
                 sync::object(&mut self.thread, files::number_key(other));
             }
+        }
+        for number in [one, other] {
+            flows::opened(number, self.origin);
         }
     }
 

@@ -28,6 +28,9 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Reason::LogCannotGrow {
+                code: libc::ECANCELED,
+            } => write!(formatter, "nobody follows the program any more"),
             Reason::LogCannotGrow { code: libc::ENOSPC } => {
                 write!(formatter, "the disk with the recording is full")
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
 use hindcast_execlog::config::{FileId, descriptors, optimizations};
 
-use crate::mechanism::flows::{self, Origin};
+use crate::mechanism::flows;
 use crate::mechanism::follow;
 use crate::state::mode::{Mode, follows, leads, mode};
 use crate::state::recording;
@@ -66,26 +66,13 @@ impl Known {
 }
 
 pub fn opened(descriptor: i32, kind: Kind) {
-    flows::opened(
-        descriptor,
-        match kind {
-            Kind::Socket => Origin::Made,
-            _ => Origin::Other,
-        },
-    );
     if let Some(known) = known(descriptor) {
         known.flags.store(kind as u8, Ordering::Relaxed);
     }
 }
 
-/// As [`opened`] for a connection that somebody else has made.
-pub fn accepted(descriptor: i32) {
-    opened(descriptor, Kind::Socket);
-    flows::opened(descriptor, Origin::Accepted);
-}
-
 pub fn closed(descriptor: i32) {
-    flows::closed(descriptor);
+    flows::closes(descriptor);
     if let Some(known) = known(descriptor) {
         known.flags.store(Kind::File as u8, Ordering::Relaxed);
         known.reproduce(0);
@@ -194,9 +181,7 @@ pub fn opened_path(thread: &mut Current, descriptor: i32) {
                 reproduced.store(RECORDED, Ordering::Relaxed);
             }
         }
-        Mode::Replay
-            if recording::config().optimizations & optimizations::REPRODUCE != 0 =>
-        {
+        Mode::Replay if recording::config().optimizations & optimizations::REPRODUCE != 0 => {
             if let Some(event) = follow::peek(thread)
                 && event.kind == hindcast_execlog::Kind::File as u16
                 && let Some((_, path)) = event.payload.split_first_chunk::<4>()

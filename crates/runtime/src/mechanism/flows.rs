@@ -37,12 +37,19 @@ pub enum Origin {
     Accepted = 2,
     /// A socket that the program may connect.
     Made = 3,
+    /// A thread is about to close it, and no log tells yet that it has.
+    Closing = 4,
 }
 
 /// One descriptor. While following: bytes that the log tells of. After going on: bytes that it does
 /// not tell of.
 struct Flow {
     origin: AtomicU8,
+    /// The leader had it open when it was killed.
+    taken: AtomicBool,
+    /// Threads that were given the number, and have to wait until the one that had it before has
+    /// closed it.
+    opening: AtomicU8,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -50,6 +57,8 @@ struct Flow {
 static FLOWS: [Flow; COUNTED] = [const {
     Flow {
         origin: AtomicU8::new(0),
+        taken: AtomicBool::new(false),
+        opening: AtomicU8::new(0),
         received: AtomicU64::new(0),
         sent: AtomicU64::new(0),
     }
@@ -70,6 +79,7 @@ impl Flow {
             0 => Origin::None,
             2 => Origin::Accepted,
             3 => Origin::Made,
+            4 => Origin::Closing,
             _ => Origin::Other,
         }
     }
@@ -93,27 +103,52 @@ pub fn start() {
         // SAFETY: numbers only.
         let result = unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_GETFD) };
         if raw::error_of(result).is_none() {
-            opened(descriptor, Origin::Other);
+            inherited(descriptor);
         }
     }
 }
 
+/// The log says that a number was given out; in this process another thread may have it still.
+pub fn opens(descriptor: i32) {
+    if follows()
+        && let Some(flow) = flow(descriptor)
+    {
+        flow.opening.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// After [`opens`]: now it is.
 pub fn opened(descriptor: i32, origin: Origin) {
     if follows()
         && let Some(flow) = flow(descriptor)
     {
+        flow.opening.fetch_sub(1, Ordering::Relaxed);
         flow.set(origin);
     }
 }
 
-pub fn closed(descriptor: i32) {
-    opened(descriptor, Origin::None);
+/// A descriptor that came from elsewhere.
+pub fn inherited(descriptor: i32) {
+    if follows()
+        && let Some(flow) = flow(descriptor)
+    {
+        flow.set(Origin::Other);
+    }
+}
+
+/// A thread is about to close it. What was counted stays until it has.
+pub fn closes(descriptor: i32) {
+    if follows()
+        && let Some(flow) = flow(descriptor)
+    {
+        flow.origin.store(Origin::Closing as u8, Ordering::Relaxed);
+    }
 }
 
 /// Two numbers of one connection: neither is counted any more.
 pub fn duplicated(from: i32, to: i32) {
-    opened(from, Origin::Other);
-    opened(to, Origin::Other);
+    inherited(from);
+    inherited(to);
 }
 
 /// Which way bytes go in a call, and through which descriptor.
@@ -148,6 +183,15 @@ fn is_uncounted(function: Function, inputs: &[u64]) -> bool {
 
 /// The log says that this call has had this result.
 pub fn told(function: Function, inputs: &[u64], result: i64) {
+    if function == functions::CLOSE {
+        // Another thread may have been given the number in the meantime.
+        if let Some(flow) = inputs.first().and_then(|closed| flow(*closed as i32))
+            && flow.origin() == Origin::Closing
+        {
+            flow.set(Origin::None);
+        }
+        return;
+    }
     if let functions::SENDMMSG | functions::RECVMMSG | functions::SPLICE = function {
         for descriptor in inputs {
             if let Some(flow) = flow(*descriptor as i32).filter(|flow| flow.is_counted()) {
@@ -175,10 +219,25 @@ pub fn told(function: Function, inputs: &[u64], result: i64) {
 /// A descriptor of the leader's has become this process's. One that no log opens is kept for the
 /// next accept if it is a connection, else closed.
 pub fn taken_over(descriptor: i32) {
-    if flow(descriptor).is_none_or(|flow| flow.origin() != Origin::None) {
+    let Some(flow) = flow(descriptor) else {
+        return;
+    };
+    let counted = Counted::of(descriptor).filter(Counted::is_connected);
+    let is_told = match flow.origin() {
+        _ if flow.opening.load(Ordering::Relaxed) != 0 => true,
+        Origin::None => false,
+        // Closed, and another has the number: less went through it than the log tells of.
+        Origin::Closing => counted.as_ref().is_none_or(|counted| {
+            counted.received() >= flow.received.load(Ordering::Relaxed)
+                && counted.sent() >= flow.sent.load(Ordering::Relaxed)
+        }),
+        _ => true,
+    };
+    flow.taken.store(is_told, Ordering::Relaxed);
+    if is_told {
         return;
     }
-    let is_connection = Counted::of(descriptor).is_some_and(|counted| counted.is_connected());
+    let is_connection = counted.is_some();
     if !is_connection || ACCEPTED.swap(descriptor, Ordering::AcqRel) >= 0 {
         raw::close(descriptor);
     }
@@ -234,11 +293,13 @@ pub fn done(function: Function, inputs: &[u64]) -> Option<isize> {
             let accepted = ACCEPTED.swap(-1, Ordering::AcqRel);
             (accepted >= 0).then_some(accepted as isize)
         }
-        // What a log does not open, but closes next: the follower had it for closed already.
+        // The leader had closed it, and may have opened another under that number.
         None if function == functions::CLOSE => {
-            let closed = *inputs.first()? as i32;
-            let _ = ACCEPTED.compare_exchange(closed, -1, Ordering::AcqRel, Ordering::Relaxed);
-            None
+            let flow = flow(*inputs.first()? as i32)?;
+            let is_closed = !flow.taken.load(Ordering::Relaxed)
+                || flow.opening.load(Ordering::Relaxed) != 0
+                || flow.origin() != Origin::Closing;
+            is_closed.then_some(0)
         }
         None => None,
     }
@@ -257,7 +318,6 @@ pub fn lost(descriptor: i32) {
 pub fn as_the_first_time(function: Function, result: isize) -> isize {
     let repeated = match function {
         functions::EPOLL_CTL => matches!(-result as i32, libc::EEXIST | libc::ENOENT),
-        functions::CLOSE => -result as i32 == libc::EBADF,
         functions::BIND => -result as i32 == libc::EINVAL,
         functions::SHUTDOWN => -result as i32 == libc::ENOTCONN,
         functions::CONNECT => -result as i32 == libc::EISCONN,

@@ -70,10 +70,7 @@ fn wait_until_passed(thread: &mut Current) {
     loop {
         let leader = leader();
         let is_passed = thread.reader.is_passed();
-        if thread.reader.refresh()
-            || is_passed
-            || leader != Leader::Runs
-        {
+        if thread.reader.refresh() || is_passed || leader != Leader::Runs {
             return;
         }
         pause.take();

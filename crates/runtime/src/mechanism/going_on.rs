@@ -14,10 +14,10 @@ use hindcast_execlog::board::{Leader, State};
 
 use super::{detach, divergence, files, flows, table};
 use crate::mechanism::signals::kernel;
-use crate::{raw, syscall};
 use crate::state::mode::{Mode, mode, set_follow};
 use crate::state::recording;
 use crate::state::thread::Current;
+use crate::{raw, syscall};
 
 /// The thread's log is at its end, and the leader is lost. Returns when this process runs in its
 /// place.
@@ -129,7 +129,8 @@ impl Lines {
             (self.length, self.at) = (self.length - self.at, 0);
             let room = &mut self.bytes[self.length..];
             // SAFETY: room of that size.
-            let read = unsafe { syscall!(libc::SYS_read, self.file, room.as_mut_ptr(), room.len()) };
+            let read =
+                unsafe { syscall!(libc::SYS_read, self.file, room.as_mut_ptr(), room.len()) };
             self.length += usize::try_from(read).unwrap_or(0);
         }
         let end = end(self)?;

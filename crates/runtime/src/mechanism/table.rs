@@ -75,14 +75,7 @@ fn serve() -> ! {
     crate::mechanism::signals::kernel::set_mask(u64::MAX);
     let mut asked = 0u8;
     // SAFETY: room for one byte.
-    let received = unsafe {
-        syscall!(
-            libc::SYS_read,
-            descriptors::TABLE,
-            &raw mut asked,
-            1
-        )
-    };
+    let received = unsafe { syscall!(libc::SYS_read, descriptors::TABLE, &raw mut asked, 1) };
     if received == 1 && asked == ASK {
         give_all();
     }
@@ -202,7 +195,10 @@ fn receive() -> Result<Option<(Entry, i32)>, &'static str> {
         let has_one = message.msg_controllen >= CONTROL_LENGTH
             && (*header).cmsg_type == libc::SCM_RIGHTS
             && (*header).cmsg_level == libc::SOL_SOCKET;
-        (received, has_one.then(|| header.add(1).cast::<i32>().read()))
+        (
+            received,
+            has_one.then(|| header.add(1).cast::<i32>().read()),
+        )
     };
     match (received as usize == size_of::<Entry>(), descriptor) {
         (false, _) => Err("whoever held them is gone"),

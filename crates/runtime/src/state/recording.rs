@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use hindcast_execlog::board::Leader;
 use hindcast_execlog::config::{Run, descriptors};
 use hindcast_execlog::files::End;
 use hindcast_execlog::{Board, Config, ProcessHeader};
@@ -53,6 +54,18 @@ pub fn config() -> &'static Config {
     static NONE: std::sync::LazyLock<Config> = std::sync::LazyLock::new(|| Config::new(Run::Off));
     // SAFETY: set once, changed only in a forked child before it has a second thread.
     unsafe { RECORDING.config.load(Ordering::Acquire).as_ref() }.unwrap_or(&NONE)
+}
+
+/// Whether nobody will read what this process records: it was for followers, and there are none.
+pub fn is_for_nobody() -> bool {
+    let Some(board) = board() else {
+        return false;
+    };
+    let launcher = board.launcher.load(Ordering::Relaxed);
+    // SAFETY: numbers only; signal zero is none.
+    launcher != 0
+        && (board.leader() == Leader::Ended
+            || unsafe { syscall!(libc::SYS_kill, launcher, 0) } == -(libc::ESRCH as isize))
 }
 
 /// Whether this is the process that the launcher started, in any of its images.

@@ -20,9 +20,12 @@ pub unsafe fn read(running: &mut Call, call: SystemCall) -> isize {
     // SAFETY: the program's own call.
     unsafe {
         if files::is_followed_connection(fd as i32) {
-            return running.run_receiving(fd as i32, buffer as *mut u8, count, |thread, to, most| {
-                thread.blocking6(call.number, [fd, to as usize, most, 0, 0, 0])
-            });
+            return running.run_receiving(
+                fd as i32,
+                buffer as *mut u8,
+                count,
+                |thread, to, most| thread.blocking6(call.number, [fd, to as usize, most, 0, 0, 0]),
+            );
         }
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if result > 0 {

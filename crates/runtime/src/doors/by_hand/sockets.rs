@@ -6,6 +6,7 @@ use super::system_call::SystemCall;
 use super::transfers::echo_vector;
 use crate::mechanism::call::Call;
 use crate::mechanism::files::{self, Kind};
+use crate::mechanism::flows;
 use crate::probe;
 
 pub unsafe fn socketpair(running: &mut Call, call: SystemCall) -> isize {
@@ -80,8 +81,7 @@ pub unsafe fn accept(running: &mut Call, call: SystemCall) -> isize {
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if result >= 0 {
             address.out(running);
-            running.opened(result as i32, Kind::Socket);
-            files::accepted(result as i32);
+            running.accepted(result as i32);
         }
         result
     }
@@ -132,9 +132,14 @@ pub unsafe fn recvfrom(running: &mut Call, call: SystemCall) -> isize {
             && address == 0
             && files::is_followed_connection(fd as i32)
         {
-            return running.run_receiving(fd as i32, buffer as *mut u8, length, |thread, to, most| {
-                thread.blocking6(call.number, [fd, to as usize, most, flags, 0, 0])
-            });
+            return running.run_receiving(
+                fd as i32,
+                buffer as *mut u8,
+                length,
+                |thread, to, most| {
+                    thread.blocking6(call.number, [fd, to as usize, most, flags, 0, 0])
+                },
+            );
         }
         let address = Updated::new(address, size);
         let result = running.run_kernel(|thread| call.run_blocking(thread));
@@ -271,13 +276,9 @@ unsafe fn note_descriptors(message: &libc::msghdr) {
                 let bytes =
                     ((*control).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
                 for index in 0..bytes / 4 {
-                    files::opened(
-                        libc::CMSG_DATA(control)
-                            .cast::<i32>()
-                            .add(index)
-                            .read_unaligned(),
-                        Kind::Other,
-                    );
+                    let number = libc::CMSG_DATA(control).cast::<i32>().add(index);
+                    files::opened(number.read_unaligned(), Kind::Other);
+                    flows::inherited(number.read_unaligned());
                 }
             }
             control = libc::CMSG_NXTHDR(message, control);

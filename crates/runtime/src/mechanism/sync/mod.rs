@@ -47,7 +47,6 @@ use crate::state::thread::{self, Current};
 pub(crate) use real::{Slot as RealSlot, real};
 pub use step::{Outcome, Step, next_event, unexpected};
 
-
 /// Recording: a thread was joined, so what it acquired lies before all that follows.
 pub fn record_joined(thread: &mut Current, number: Option<u32>) {
     if let Some(joined) = number.and_then(thread::by_number) {

@@ -126,8 +126,8 @@ pub fn record_moment(thread: &mut Current) {
     let mut words = [0; CLOCK_MAX];
     let mut used = 0;
     let me = thread.number;
-    let others = thread::all()
-        .filter(|other| other.number != me && !other.ended.load(Ordering::Relaxed));
+    let others =
+        thread::all().filter(|other| other.number != me && !other.ended.load(Ordering::Relaxed));
     let reached = others.map(|other| pack(other.number, other.acquired()));
     for word in reached.chain([previous]) {
         let (owner, number) = unpack(word);

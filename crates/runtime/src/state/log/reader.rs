@@ -249,9 +249,9 @@ impl Reader {
     /// Whether the thread that writes a growing log has come past this point without a signal: it
     /// has entered another call, or the log goes on.
     pub fn is_passed(&self) -> bool {
-        self.growing.as_ref().is_none_or(|growing| {
-            growing.header.entered.load(Ordering::Acquire) >= self.events()
-        })
+        self.growing
+            .as_ref()
+            .is_none_or(|growing| growing.header.entered.load(Ordering::Acquire) >= self.events())
     }
 
     /// What a thread that was killed in a call had written behind the last complete event: `length`
@@ -292,9 +292,7 @@ impl Reader {
     pub fn is_at_end(&self) -> bool {
         match &self.growing {
             None => self.peek().is_none(),
-            Some(growing) => {
-                self.offset.load(Ordering::Relaxed) >= growing.committed()
-            }
+            Some(growing) => self.offset.load(Ordering::Relaxed) >= growing.committed(),
         }
     }
 
@@ -313,8 +311,7 @@ impl Reader {
     #[inline]
     pub fn advance(&mut self, event: &Event<'static>) {
         let skipped = self.base + event.offset != self.offset.load(Ordering::Relaxed);
-        self.offset
-            .store(self.base + event.end, Ordering::Release);
+        self.offset.store(self.base + event.end, Ordering::Release);
         *self.events.get_mut() += 1 + u64::from(skipped);
         self.relaxed = 0;
         if self.stops_here() {
@@ -413,7 +410,16 @@ fn map_window(
     };
     // SAFETY: room taken just now, or that of a window of which nothing is used. It may reach
     // beyond the end of the file, where nothing is read.
-    unsafe { raw::map_at(address, length, libc::PROT_READ, libc::MAP_SHARED, file, first) }?;
+    unsafe {
+        raw::map_at(
+            address,
+            length,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file,
+            first,
+        )
+    }?;
     Ok(Window { address, length })
 }
 

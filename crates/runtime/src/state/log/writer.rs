@@ -10,6 +10,7 @@ use hindcast_execlog::LogHeader;
 use hindcast_execlog::event::{self, Kind};
 
 use super::{Path, WRITER_BYTES, WRITERS, take_room};
+use crate::state::recording;
 use crate::{functions, raw, syscall};
 use hindcast_execlog::config::descriptors;
 
@@ -201,7 +202,12 @@ impl Writer {
     #[cold]
     fn make_room(&mut self, bytes: usize) -> bool {
         let needed = self.cursor - self.event_start + bytes + PAGE;
-        match self.map(needed.max(WINDOW)) {
+        let mapped = if recording::is_for_nobody() {
+            Err(libc::ECANCELED)
+        } else {
+            self.map(needed.max(WINDOW))
+        };
+        match mapped {
             Ok(()) => true,
             Err(code) => {
                 (self.full)(code);

@@ -1,0 +1,352 @@
+//! Followers: copies of a program that replay what it does while it does it, and go on in its place
+//! when it is killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hindcast_tests::exec::outcome::run;
+use hindcast_tests::exec::{Outcome, Program, Scene, programs, strays};
+use hindcast_tests::{Process, wait_for};
+
+use crate::exec_servers::{Cache, lighttpd, memcached, page, redis};
+
+/// The program that a followed recording began with, and the first that follows it.
+fn leader_and_follower(server: &Process) -> (u32, u32) {
+    let named = |name: &str| {
+        strays::family(server.pid())
+            .into_iter()
+            .skip(1)
+            .filter(|pid| {
+                std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                    .is_ok_and(|found| found.trim() == name)
+            })
+            .collect::<Vec<_>>()
+    };
+    let holder = wait_for("the process that holds the descriptors", || {
+        named("hindcast-table").first().copied()
+    });
+    let mut programs: Vec<u32> = strays::family(server.pid());
+    programs.retain(|pid| *pid != server.pid() && *pid != holder);
+    programs.sort_unstable();
+    assert_eq!(
+        programs.len(),
+        2,
+        "the program and its follower: {programs:?}"
+    );
+    (programs[0], programs[1])
+}
+
+fn start(scene: &Scene, program: &Program, port: u16) -> Process {
+    let program = program.clone().options(["--follow", "1"]);
+    let mut server = scene.start_recording(&program);
+    server.wait_until_it_listens(port);
+    server
+}
+
+fn kill(pid: u32) {
+    run(Command::new("kill").args(["-KILL", &pid.to_string()]));
+}
+
+/// Clients that check each answer, on one connection each, until they are told to stop.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    fn start<C: Client>(port: u16) -> Clients {
+        let (stop, asked) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let threads = (0..6)
+            .map(|number| {
+                let (stop, asked) = (stop.clone(), asked.clone());
+                std::thread::spawn(move || {
+                    let mut client = C::connect(port, number);
+                    for round in 0.. {
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        client.ask(round);
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        Clients {
+            stop,
+            asked,
+            threads,
+        }
+    }
+
+    fn wait_for_more(&self, answers: u64) {
+        let before = self.asked.load(Ordering::Relaxed);
+        wait_for("answers", || {
+            let finished = self.threads.iter().any(JoinHandle::is_finished);
+            (finished || self.asked.load(Ordering::Relaxed) >= before + answers).then_some(())
+        });
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread
+                .join()
+                .expect("every answer is right, on one connection");
+        }
+    }
+}
+
+trait Client: Sized {
+    fn connect(port: u16, number: usize) -> Self;
+    fn ask(&mut self, round: u64);
+}
+
+/// Counts, and keeps values that only it writes.
+struct OfMemcached(Cache, usize, u64);
+
+impl Client for OfMemcached {
+    fn connect(port: u16, number: usize) -> Self {
+        let mut cache = Cache::connect(port);
+        cache.set(&format!("count-{number}"), b"0");
+        OfMemcached(cache, number, 0)
+    }
+
+    fn ask(&mut self, round: u64) {
+        let OfMemcached(cache, number, count) = self;
+        let value = vec![b'a' + *number as u8; 10 + (round * 37 % 3000) as usize];
+        let key = format!("own-{number}-{}", round % 20);
+        cache.set(&key, &value);
+        assert_eq!(cache.get(&key), Some(value));
+        *count += 1;
+        cache.say(format!("incr count-{number} 1\r\n").as_bytes());
+        assert_eq!(cache.line(), count.to_string());
+    }
+}
+
+/// Counts: an answer that comes twice, or never, is noticed by the next.
+struct OfRedis(BufReader<TcpStream>, usize, u64);
+
+impl Client for OfRedis {
+    fn connect(port: u16, number: usize) -> Self {
+        OfRedis(BufReader::new(connected(port)), number, 0)
+    }
+
+    fn ask(&mut self, round: u64) {
+        let OfRedis(stream, number, count) = self;
+        *count += 1;
+        let append = "x".repeat((round * 31 % 900) as usize);
+        let asked = format!("INCR count-{number}\r\nECHO <{append}>\r\n");
+        stream
+            .get_mut()
+            .write_all(asked.as_bytes())
+            .expect("it is there");
+        let mut answers = String::new();
+        for _ in 0..3 {
+            stream.read_line(&mut answers).expect("it answers");
+        }
+        let expected = format!(":{count}\r\n${}\r\n<{append}>\r\n", append.len() + 2);
+        assert_eq!(answers, expected);
+    }
+}
+
+/// Asks for pages on a connection that is kept.
+struct OfLighttpd(BufReader<TcpStream>);
+
+impl Client for OfLighttpd {
+    fn connect(port: u16, _: usize) -> Self {
+        OfLighttpd(BufReader::new(connected(port)))
+    }
+
+    fn ask(&mut self, round: u64) {
+        let number = (round % 8) as usize;
+        let asked = format!("GET /pages/{number}.html HTTP/1.1\r\nHost: here\r\n\r\n");
+        self.0
+            .get_mut()
+            .write_all(asked.as_bytes())
+            .expect("it is there");
+        let (mut line, mut length) = (String::new(), 0);
+        while line != "\r\n" {
+            line.clear();
+            assert_ne!(self.0.read_line(&mut line).expect("it answers"), 0);
+            if let Some(given) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = given.trim().parse().expect("a number");
+            }
+        }
+        let mut body = vec![0; length];
+        std::io::Read::read_exact(&mut self.0, &mut body).expect("the page comes");
+        assert!(body == page(number), "{} bytes", body.len());
+    }
+}
+
+fn connected(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let patience = Some(Duration::from_secs(30));
+    stream.set_read_timeout(patience).expect("a positive time");
+    stream.set_nodelay(true).expect("it is TCP");
+    stream
+}
+
+/// Kills the program under load, as often as `rounds` says, each time after other work.
+fn campaign<C: Client>(rounds: u64, make: impl Fn(u64) -> (Scene, Program, u16)) {
+    for round in 0..rounds {
+        let (scene, program, port) = make(round);
+        let server = start(&scene, &program, port);
+        let (leader, follower) = leader_and_follower(&server);
+        let clients = Clients::start::<C>(port);
+        clients.wait_for_more(100 + round * 97);
+        kill(leader);
+        clients.wait_for_more(300);
+        clients.end();
+        run(Command::new("kill").args(["-TERM", &follower.to_string()]));
+        Outcome::of_end(server).assert_said(&["ended by SIGKILL", "goes on in its place"]);
+    }
+}
+
+#[test]
+fn redis_is_killed_and_no_client_notices() {
+    campaign::<OfRedis>(10, |round| {
+        redis(Scene::new(&format!("follow-redis-{round}")), &[])
+    });
+}
+
+#[test]
+fn memcached_with_four_threads_is_killed_and_no_client_notices() {
+    campaign::<OfMemcached>(10, |round| {
+        memcached(Scene::new(&format!("follow-memcached-{round}")), &[])
+    });
+}
+
+#[test]
+fn lighttpd_is_killed_and_no_client_notices() {
+    campaign::<OfLighttpd>(10, |round| {
+        let (scene, program, port) = lighttpd(Scene::new(&format!("follow-lighttpd-{round}")));
+        let work = scene.work().display().to_string();
+        let configuration = format!(
+            "server.document-root = \"{work}\"\nserver.port = {port}\nserver.bind = \"127.0.0.1\"\nserver.max-keep-alive-requests = 100000\n"
+        );
+        (scene.file("lighttpd.conf", configuration), program, port)
+    });
+}
+
+/// It is what its leader was: not the user that the launcher is.
+#[test]
+fn a_follower_that_goes_on_is_the_user_that_its_leader_was() {
+    let (scene, program, port) = memcached(Scene::new("follow-user"), &["-u", "nobody"]);
+    let server = start(&scene, &program, port);
+    let (leader, follower) = leader_and_follower(&server);
+    let mut cache = Cache::connect(port);
+    cache.set("key", b"value");
+    let user = |pid: u32| {
+        std::fs::metadata(format!("/proc/{pid}"))
+            .expect("it runs")
+            .uid()
+    };
+    let nobody = user(leader);
+    assert_ne!(nobody, 0);
+    kill(leader);
+    assert_eq!(cache.get("key").as_deref(), Some(&b"value"[..]));
+    assert_eq!(user(follower), nobody);
+    run(Command::new("kill").args(["-TERM", &follower.to_string()]));
+    Outcome::of_end(server).assert_said(&["goes on in its place"]);
+}
+
+/// The program ends as it would alone, and so does its follower.
+#[test]
+fn a_followed_program_ends_as_it_would_and_replays() {
+    let scene = Scene::new("follow-end");
+    let program = Program::new("sh")
+        .args(["-c", "echo one; ls / > /dev/null; echo two; exit 3"])
+        .options(["--follow", "2"]);
+    let recorded = scene.record(&program);
+    recorded.assert_code(3);
+    assert_eq!(recorded.text().matches("two").count(), 1, "{recorded:?}");
+    assert!(!recorded.text().contains("dropped"), "{recorded:?}");
+    scene.assert_replays(&recorded);
+}
+
+#[test]
+fn a_follower_that_is_killed_is_named_and_the_program_goes_on() {
+    let (scene, program, port) = memcached(Scene::new("follow-dropped"), &[]);
+    let server = start(&scene, &program, port);
+    let (leader, follower) = leader_and_follower(&server);
+    let mut cache = Cache::connect(port);
+    cache.set("key", b"value");
+    kill(follower);
+    wait_for("the follower to be reaped", || {
+        (!strays::family(server.pid()).contains(&follower)).then_some(())
+    });
+    assert_eq!(cache.get("key").as_deref(), Some(&b"value"[..]));
+    run(Command::new("kill").args(["-TERM", &leader.to_string()]));
+    let recorded = Outcome::of_end(server);
+    recorded.assert_said(&["follower 1 was dropped", "nobody follows it any more"]);
+    scene.replay().assert_code(recorded.code());
+}
+
+/// What the leader saw and its follower did not is a fault of the leader's alone.
+#[test]
+fn a_fault_that_does_not_happen_again_is_survived() {
+    let scene = Scene::new("follow-fault").file("switch", vec![b'0'; 4096]);
+    let program = Program::new(programs::compiled("follow_fault"))
+        .args(["port", "switch"])
+        .options(["--follow", "1"]);
+    let server = scene.start_recording(&program);
+    let port = wait_for("the port", || {
+        let port = std::fs::read_to_string(scene.work().join("port")).ok()?;
+        port.trim().parse::<u16>().ok()
+    });
+    leader_and_follower(&server);
+    let mut stream = BufReader::new(connected(port));
+    let ask = |stream: &mut BufReader<TcpStream>| {
+        stream.get_mut().write_all(b"?").expect("it is there");
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("it answers");
+        line.trim().to_owned()
+    };
+    assert_eq!([ask(&mut stream), ask(&mut stream)], ["1", "2"]);
+    let mut switch = std::fs::OpenOptions::new()
+        .write(true)
+        .open(scene.work().join("switch"))
+        .expect("it is there");
+    switch.write_all(b"1").expect("it can be written");
+    assert_eq!([ask(&mut stream), ask(&mut stream)], ["3", "4"]);
+    drop(stream);
+    let ended = Outcome::of_end(server);
+    ended.assert_said(&["ended by SIGSEGV", "goes on in its place"]);
+    assert!(ended.text().contains("4 lines"), "{}", ended.text());
+    ended.assert_code(0);
+}
+
+/// The same fault in both: the program ends as it would.
+#[test]
+fn a_fault_that_happens_again_ends_the_program() {
+    let scene = Scene::new("follow-same-fault");
+    let program = Program::new("sh")
+        .args(["-c", "kill -SEGV $$"])
+        .options(["--follow", "1"]);
+    scene.record(&program).assert_code(139);
+}
+
+#[test]
+fn what_a_follower_cannot_have_is_refused_at_once() {
+    let scene = Scene::new("follow-refused");
+    let cached = Program::new("true").options(["--follow", "1", "--optimize", "cache"]);
+    let outcome = scene.record(&cached);
+    let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(
+        said.contains("a follower needs every result at once"),
+        "{said}"
+    );
+    outcome.assert_code(2);
+    let many = Program::new("true").options(["--follow", "9"]);
+    scene.record(&many).assert_code(2);
+}
