@@ -13,11 +13,11 @@ import time
 
 from common import ROOT, machine, middle
 
-from . import programs
+from . import followers, programs
 from .runs import ORDERS, WAITING, Bench, Failed, Program, hindcast, need
 
 ROUNDS = 2
-PARTS = ("locks", "programs", "waiting", "layers", "annotations", "blocks")
+PARTS = ("locks", "programs", "waiting", "layers", "annotations", "blocks", "followers")
 # What the paper on relaxed total order has for recording and replaying on average (section 5.3), and the aim for single servers.
 AIMS = {"record": 1.153, "replay": 1.317, "server": 1.10}
 
@@ -210,6 +210,13 @@ def blocks_part(bench, given):
 {table}"""
 
 
+def followers_part(bench, given):
+    # As it comes: with its housekeeping threads.
+    memcached = programs.memcached(bench, given.scale)
+    memcached.command = [word for word in memcached.command if word not in ("-o", "no_lru_maintainer,no_lru_crawler")]
+    return followers.part(bench, given, [programs.redis(bench, given.scale), memcached], Table)
+
+
 def launch(bench, given):
     """What starting and ending takes, which `bench` keeps."""
     program = Program("true", [need("true")])
@@ -271,7 +278,7 @@ def figure(given):
         launching = launch(bench, given)
         made = {
             "locks": locks_part, "programs": lambda bench, given: programs_part(bench, given, means), "waiting": waiting_part,
-            "layers": layers_part, "annotations": annotations_part, "blocks": blocks_part,
+            "layers": layers_part, "annotations": annotations_part, "blocks": blocks_part, "followers": followers_part,
         }  # fmt: skip
         for part in PARTS:
             if part in parts:

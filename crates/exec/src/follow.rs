@@ -1,9 +1,9 @@
 //! Followers: second copies of a recorded program that replay its recording while it is written.
 //!
 //! ```text
-//!   program (the leader) ── writes ──→ DIR ── is read by ──→ follower: the same program, in replay
-//!        │                                                         │
-//!        └── shares its descriptors with a process of ours ──→ takes them when the leader is killed
+//!   program (the leader) ─ writes ─→ DIR ─ is read by ─→ follower: the same program, in replay
+//!        │                                                    │
+//!        └─ shares its descriptors with a process of ours ─→ takes them when the leader is killed
 //! ```
 //!
 //! The leader knows nothing of it. A follower that diverges is dropped and the leader goes on; a
@@ -245,8 +245,8 @@ impl Watched {
             .for_each(|follower| end(follower.pid));
     }
 
-    /// Has the follower that is furthest go on in the leader's place; ends the others. How it ended,
-    /// if it has by then.
+    /// Has the follower that is furthest go on in the leader's place; ends the others. How it
+    /// ended, if it has by then.
     fn replace(
         &mut self,
         leader: Ended,
@@ -286,7 +286,7 @@ impl Watched {
                 say(Notice::NotTakenOver { leader, why });
                 return None;
             }
-            // Soon: clients wait. A signal that comes now is for whoever goes on.
+            // Soon: clients wait. A signal that comes now is for the follower.
             if let Event::Signal {
                 number,
                 typed: false,

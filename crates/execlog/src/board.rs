@@ -113,8 +113,8 @@ pub struct Board {
     pub leader: AtomicU32,
     /// In a leader: the process that holds its table of descriptors, or zero.
     pub table: AtomicU32,
-    /// In a leader whose recording is for followers alone: the launcher. Without it, or when `leader`
-    /// says [`Leader::Ended`], nobody reads the recording.
+    /// In a leader whose recording is for followers alone: the launcher. Without it, or when
+    /// `leader` says [`Leader::Ended`], nobody reads the recording.
     pub launcher: AtomicU32,
     /// In a follower that has gone on: connections that could not be taken over.
     pub lost_connections: AtomicU32,

@@ -20,8 +20,8 @@ pub mod descriptors {
     pub const STDERR: i32 = 965;
     /// Libraries of the user's own interfaces follow from here.
     pub const INTERFACES: i32 = 966;
-    /// Where a leader's descriptors are asked for: the end of whoever holds its table in the leader,
-    /// the other end in a follower.
+    /// Where a leader's descriptors are asked for. In the leader the end of the process that holds
+    /// its table; in a follower the other end.
     pub const TABLE: i32 = 978;
     /// While recording, the folder of this process image: a program that gives up its privileges
     /// still has it.

@@ -293,6 +293,24 @@ struct Known {
     place: u64,
 }
 
+impl Known {
+    /// What this part lies in and was logged before. A follower has forgotten what lies far back.
+    fn known_as(&self) -> Option<Known> {
+        let contains = |known: &&Known| {
+            !leads()
+                && known.thread == self.thread
+                && known.file == self.file
+                && known.changed == self.changed
+                && known.offset <= self.offset
+                && self.offset + self.length <= known.offset + known.length
+        };
+        let all = KNOWN
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        all.0.iter().flatten().find(contains).copied()
+    }
+}
+
 const KNOWN_MAX: usize = 64;
 static KNOWN: Mutex<([Option<Known>; KNOWN_MAX], usize)> = Mutex::new(([None; KNOWN_MAX], 0));
 
@@ -315,23 +333,15 @@ fn log_file(thread: &mut Current, result: isize, descriptor: i32, offset: usize,
         },
         (found.st_mtime, found.st_mtime_nsec),
     );
-    // Who follows has forgotten what lies far behind.
-    let same = |known: &Known| {
-        !leads()
-            && known.thread == thread.number
-            && known.file == file
-            && known.changed == changed
-            && known.offset <= offset
-            && offset + wanted <= known.offset + known.length
+    let wanted_part = Known {
+        thread: thread.number,
+        file,
+        changed,
+        offset,
+        length: wanted,
+        place: 0,
     };
-    let known = KNOWN
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .0
-        .iter()
-        .flatten()
-        .find(|known| same(known))
-        .copied();
+    let known = wanted_part.known_as();
     if let Some(known) = known {
         log_mapping(
             thread,
@@ -360,12 +370,8 @@ fn log_file(thread: &mut Current, result: isize, descriptor: i32, offset: usize,
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
             let next = known.1;
             known.0[next % KNOWN_MAX] = Some(Known {
-                thread: thread.number,
-                file,
-                changed,
-                offset,
-                length: wanted,
                 place,
+                ..wanted_part
             });
             known.1 = next + 1;
         }

@@ -12,6 +12,8 @@
 //! Between `enter` and `leave` the thread is in system space. At the end of `leave` it is back in
 //! replay space and gets the signals that arrived meanwhile.
 
+mod followed;
+
 use std::ffi::c_char;
 
 use hindcast_execlog::config::optimizations;
@@ -73,11 +75,6 @@ pub struct Call<'a> {
     inputs: [u64; INPUTS_KEPT],
     inputs_used: u8,
 }
-
-/// Most that one call receives into the log.
-const RECEIVED_AT_ONCE: usize = 64 << 10;
-/// What lies before that: a long header, the check, the result.
-const RECEIVED_BEFORE: usize = 16;
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -205,143 +202,6 @@ impl<'a> Call<'a> {
             None => self.log_result(Ok(result as i64)),
         }
         result
-    }
-
-    /// Whether a follower makes this call as well, which succeeded: it is about nothing but the
-    /// process itself, and should it go on it is to be what its leader was.
-    #[inline]
-    fn is_followed_in(&self) -> bool {
-        follows()
-            && match self.function {
-                functions::CHDIR
-                | functions::CHROOT
-                | functions::UMASK
-                | functions::SETUID
-                | functions::SETGID
-                | functions::SETREUID
-                | functions::SETREGID
-                | functions::SETRESUID
-                | functions::SETRESGID
-                | functions::SETEUID
-                | functions::SETEGID
-                | functions::SETGROUPS
-                | functions::SETRLIMIT => true,
-                functions::PRLIMIT => self.inputs[0] == 0,
-                _ => false,
-            }
-    }
-
-    /// The call that the log says nothing of, for the leader was lost in it.
-    #[cold]
-    fn run_in_place_of_the_leader(&mut self, mut real: impl FnMut(&Thread) -> isize) -> isize {
-        self.goes_on();
-        let inputs = &self.inputs[..self.inputs_used as usize];
-        if let Some(result) = flows::done(self.function, inputs) {
-            return result;
-        }
-        flows::as_the_first_time(self.function, real(&self.thread))
-    }
-
-    /// From here on this is the call of a process that is not recorded.
-    fn goes_on(&mut self) {
-        self.recording = true;
-        self.dead = true;
-    }
-
-    /// As [`Call::run_kernel`] for a call that receives from a connection into one buffer, which is
-    /// written to the log as [`Call::out`] would. Where the recording is followed the bytes are
-    /// received into the log itself: they are there when the leader is killed in the call.
-    ///
-    /// # Safety
-    /// `memory` has room for `length` bytes.
-    pub unsafe fn run_receiving(
-        &mut self,
-        descriptor: i32,
-        memory: *mut u8,
-        length: usize,
-        mut real: impl FnMut(&Thread, *mut u8, usize) -> isize,
-    ) -> isize {
-        if self.recording {
-            // SAFETY: the caller's promise.
-            return unsafe { self.receive_into_log(memory, length, real) };
-        }
-        let result = match self.next_result() {
-            Some(Ok(result)) => result as isize,
-            Some(Err(code)) => -(code as isize),
-            None => {
-                self.goes_on();
-                // SAFETY: the caller's promise.
-                match unsafe { self.received_by_leader(descriptor, memory, length) } {
-                    Some(received) => received,
-                    None => real(&self.thread, memory, length),
-                }
-            }
-        };
-        if result > 0 {
-            // SAFETY: the kernel has written no more than there was room for.
-            unsafe { self.out(memory, result as usize) };
-        }
-        result
-    }
-
-    unsafe fn receive_into_log(
-        &mut self,
-        memory: *mut u8,
-        length: usize,
-        mut real: impl FnMut(&Thread, *mut u8, usize) -> isize,
-    ) -> isize {
-        let wanted = length.min(RECEIVED_AT_ONCE);
-        loop {
-            let writer = &mut self.thread.writer;
-            let room = (writer.begin(true) && writer.put(&[0; RECEIVED_BEFORE - 8]))
-                .then(|| writer.room(wanted))
-                .flatten();
-            let Some(room) = room else {
-                // Recording has just ended.
-                self.dead = true;
-                return real(&self.thread, memory, length);
-            };
-            let result = real(&self.thread, room, wanted);
-            if result == -(libc::EINTR as isize) && signals::deliver_and_restart(&mut self.thread) {
-                continue;
-            }
-            if result <= 0 {
-                self.log_result(raw::error_of(result).map_or(Ok(result as i64), Err));
-                return result;
-            }
-            // SAFETY: the kernel has written that much, and the caller's promise.
-            unsafe { std::ptr::copy_nonoverlapping(room, memory, result as usize) };
-            self.long = true;
-            self.flags |= ResultClass::Small as u8;
-            let check = fold(self.check).to_ne_bytes();
-            let writer = &mut self.thread.writer;
-            self.dead = mode() == Mode::Off
-                || !(writer.begin(true)
-                    && writer.put(&check)
-                    && writer.put(&(result as i32).to_ne_bytes())
-                    && writer.skip(result as usize));
-            return result;
-        }
-    }
-
-    /// What the leader had received when it was killed in this call.
-    unsafe fn received_by_leader(
-        &mut self,
-        descriptor: i32,
-        memory: *mut u8,
-        length: usize,
-    ) -> Option<isize> {
-        let bytes = flows::take_received(descriptor)?;
-        let found = (bytes <= length)
-            .then(|| self.thread.reader.behind(RECEIVED_BEFORE, bytes))
-            .flatten();
-        let Some(found) = found else {
-            flows::lost(descriptor);
-            return None;
-        };
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), memory, bytes) };
-        Some(bytes as isize)
     }
 
     /// Runs a function of libc or of another library, or takes its result from the log. `errno` is

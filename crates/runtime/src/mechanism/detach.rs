@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hindcast_execlog::event::Kind;
 use hindcast_execlog::files::End;
 
-use crate::mechanism::{instructions, signals};
+use crate::mechanism::instructions::replace;
+use crate::mechanism::signals;
 use crate::state::mode::{Mode, mode, set_mode};
 use crate::state::{recording, thread};
 
@@ -88,6 +89,6 @@ pub fn pass_through() {
     for thread in thread::all() {
         thread.enter_system();
     }
-    instructions::restore();
+    replace::restore();
     signals::detached();
 }

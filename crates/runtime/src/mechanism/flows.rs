@@ -6,10 +6,10 @@
 //! kernel has counted:
 //!
 //! ```text
-//!   sent      the log says 120, the kernel has 150    the next write has written 30 already
-//!   received  the log says 800, the kernel has 864    the next read has its 64 bytes from where the
-//!                                                     leader had them put: behind its log
-//!   a socket that no log opens                        what the next accept returns
+//!   sent      the log says 120, the kernel 150    the next write has written 30 already
+//!   received  the log says 800, the kernel 864    the next read has its 64 bytes from where
+//!                                                 the leader had them put: behind its log
+//!   a socket that no log opens                    what the next accept returns
 //! ```
 //!
 //! **What this does not see**: connections that are not TCP, whose bytes the kernel does not count;
@@ -305,7 +305,7 @@ pub fn done(function: Function, inputs: &[u64]) -> Option<isize> {
     }
 }
 
-/// Bytes of this connection are gone: whoever is at the other end shall see it end.
+/// Bytes of this connection are gone: the other end shall see that it ends.
 pub fn lost(descriptor: i32) {
     if let Some(board) = recording::board() {
         board.lost_connections.fetch_add(1, Ordering::Relaxed);

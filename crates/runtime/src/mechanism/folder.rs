@@ -43,27 +43,14 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
     let file = raw::open_at(descriptors::FOLDER, path.as_c_str(), open_flags, 0o600)
         .map_err(ErrorNumber)?;
     if mode == Mode::Record || follows() {
-        let folder = Path::new(process.as_str(), format_args!(""));
-        let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0)
-            .map_err(ErrorNumber)?;
-        files::allowing_ours(|| {
-            files::put_at(folder, descriptors::PROCESS, libc::O_CLOEXEC);
-            // What is said of all numbers of ours must be true of each: none of them can become the
-            // program's.
-            for number in descriptors::LIBRARY..descriptors::END {
-                if files::identity(number).is_none() {
-                    files::put_at(folder, number, libc::O_CLOEXEC);
-                }
-            }
-        });
-        raw::close(folder);
+        keep_open(process.as_str())?;
     }
-    if mode == Mode::Record {
-        if let Err(code) = grow(file, length) {
-            raw::close(file);
-            forget(&path, process.as_str());
-            return Err(ErrorNumber(code));
-        }
+    if mode == Mode::Record
+        && let Err(code) = grow(file, length)
+    {
+        raw::close(file);
+        forget(&path, process.as_str());
+        return Err(ErrorNumber(code));
     }
     let address = take_room(length).ok_or(ErrorNumber(libc::ENOMEM))?;
     // SAFETY: room taken just now.
@@ -83,6 +70,25 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
         unsafe { header.write(ProcessHeader::new(pid, recording::config().parent.as_str())) };
     }
     recording::set_header(header);
+    Ok(())
+}
+
+/// Keeps this process's folder open, and takes every number of ours.
+fn keep_open(process: &str) -> Result<(), ErrorNumber> {
+    let folder = Path::new(process, format_args!(""));
+    let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0)
+        .map_err(ErrorNumber)?;
+    files::allowing_ours(|| {
+        files::put_at(folder, descriptors::PROCESS, libc::O_CLOEXEC);
+        // What is said of all numbers of ours must be true of each: none of them can become the
+        // program's.
+        for number in descriptors::LIBRARY..descriptors::END {
+            if files::identity(number).is_none() {
+                files::put_at(folder, number, libc::O_CLOEXEC);
+            }
+        }
+    });
+    raw::close(folder);
     Ok(())
 }
 

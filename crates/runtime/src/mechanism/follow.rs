@@ -1,13 +1,13 @@
 //! Replay of a recording that is still being written: waiting for what comes next.
 //!
 //! A follower is a replay that is never further than its leader. Where the log of a thread has
-//! nothing more to say, the thread waits until it has, or until the launcher says on the board what
-//! has become of the leader. What a log cannot say at once it says a little later: a signal that was
-//! delivered at the end of a call is the next event, so a follower does not go on from there before
-//! the leader has ([`at_boundary`]).
+//! nothing more to say, the thread waits until it has, or until the launcher says on the board
+//! what has become of the leader. What a log cannot say at once it says a little later: a signal
+//! that was delivered at the end of a call is the next event, so a follower does not go on from
+//! there before the leader has ([`at_boundary`]).
 //!
-//! Waiting costs the leader nothing: nobody wakes a follower, it looks. The longer there was nothing
-//! the less often.
+//! Waiting costs the leader nothing: nobody wakes a follower, it looks. The longer there was
+//! nothing the less often.
 
 use std::time::Duration;
 

@@ -88,8 +88,8 @@ fn report_again(set: i32) {
     raw::close(file);
 }
 
-/// A line of an epoll set in `/proc`: `tfd:        8 events:       19 data:                8 pos:0 …`.
-/// `None` for another line, and for what is switched off after it was reported once.
+/// A line of an epoll set in `/proc`: `tfd: 8 events: 19 data: 8 pos:0 …`. `None` for another line,
+/// and for what is switched off after it was reported once.
 fn watched(line: &str) -> Option<(i32, libc::epoll_event)> {
     let mut words = line.strip_prefix("tfd:")?.split_whitespace();
     let member = words.next()?.parse().ok()?;

@@ -1,9 +1,9 @@
 //! The leader's table of descriptors, and how a follower gets it.
 //!
-//! A process of our own shares the table with the leader (`CLONE_FILES`). It does nothing; but when
-//! the leader is killed the table is still there, with every file, socket and connection as the
-//! leader left it: numbers, flags, offsets, what lies in buffers. The follower that goes on asks for
-//! all of it over a socket.
+//! A process of our own shares the table with the leader (`CLONE_FILES`). It does nothing; but
+//! when the leader is killed the table is still there, with every file, socket and connection as
+//! the leader left it: numbers, flags, offsets, what lies in buffers. The follower that goes on
+//! asks for all of it over a socket.
 //!
 //! While the leader runs, this process makes no descriptor: that would be one of the leader's.
 
@@ -201,7 +201,7 @@ fn receive() -> Result<Option<(Entry, i32)>, &'static str> {
         )
     };
     match (received as usize == size_of::<Entry>(), descriptor) {
-        (false, _) => Err("whoever held them is gone"),
+        (false, _) => Err("the process that held them is gone"),
         (true, Some(descriptor)) => Ok(Some((entry, descriptor))),
         (true, None) if entry.number < 0 => Ok(None),
         (true, None) => Err("there is no room for more open files"),
@@ -227,7 +227,7 @@ fn take_each(mut unknown: impl FnMut(i32)) -> Result<(), &'static str> {
     // SAFETY: one byte of this function.
     let asked = unsafe { syscall!(libc::SYS_write, descriptors::TABLE, &raw const ask, 1) };
     if asked != 1 {
-        return Err("whoever held them is gone");
+        return Err("the process that held them is gone");
     }
     while let Some((entry, descriptor)) = receive()? {
         let flags = if entry.flags & libc::FD_CLOEXEC != 0 {

@@ -50,8 +50,8 @@ unsafe fn record_result(thread: &mut Current, mutex: *mut pthread_mutex_t, resul
     unsafe { record(thread, mutex) };
 }
 
-/// Replay of any function that locks: what the log says, and the lock if it was got. `None`: the log
-/// says no more.
+/// Replay of any function that locks: what the log says, and the lock if it was got. `None`: the
+/// log says no more.
 fn replay(
     thread: &mut Current,
     mutex: *mut pthread_mutex_t,

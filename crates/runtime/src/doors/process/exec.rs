@@ -368,13 +368,7 @@ unsafe fn replay(
     }
     thread.reader.advance(&event);
     let folder = Text::<256>::from_text(std::str::from_utf8(event.payload).unwrap_or_default());
-    while follows()
-        && follow::leader_runs()
-        && !thread.reader.refresh()
-        && !folder::is_recorded(folder.as_str())
-    {
-        raw::pause(std::time::Duration::from_millis(1));
-    }
+    await_next_image(thread, folder.as_str());
     if thread
         .reader
         .peek()
@@ -416,6 +410,17 @@ unsafe fn replay(
         ),
         "Replay needs the programs that were recorded, at the same paths.",
     )
+}
+
+/// A leader's next image makes its folder, or the log says that there is none, a moment later.
+fn await_next_image(thread: &mut Current, folder: &str) {
+    while follows()
+        && follow::leader_runs()
+        && !thread.reader.refresh()
+        && !folder::is_recorded(folder)
+    {
+        raw::pause(std::time::Duration::from_millis(1));
+    }
 }
 
 /// The next image was not recorded. A child ends here without a word: its parent knows from its log

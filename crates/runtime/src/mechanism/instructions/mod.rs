@@ -28,8 +28,8 @@ mod answers;
 mod code;
 mod decode;
 mod find;
-mod replace;
-mod settings;
+pub mod replace;
+pub mod settings;
 
 use std::sync::atomic::Ordering;
 
@@ -38,10 +38,9 @@ use hindcast_execlog::event::Kind;
 
 pub use self::code::{made, mapped, replace_as_recorded};
 use self::decode::Instruction;
-pub use self::replace::restore;
+pub use self::settings::disarm;
 use self::settings::{
-    PR_TSC_ENABLE, PR_TSC_SIGSEGV, cpuid_faults, set_cpuid, set_timestamp, set_way,
-    timestamp_faults, way,
+    PR_TSC_SIGSEGV, cpuid_faults, set_cpuid, set_timestamp, set_way, timestamp_faults, way,
 };
 use crate::mechanism::{divergence, log};
 use crate::state::mode::{Mode, mode};
@@ -147,13 +146,6 @@ pub fn loads_code(thread: &mut Current) {
             thread.asking.traps = set_cpuid(false);
         }
     }
-}
-
-/// Lets the instructions run again in the calling thread: before `execve`, and after a detach. A
-/// thread that faults after a detach comes here by itself.
-pub fn disarm() {
-    set_timestamp(PR_TSC_ENABLE);
-    set_cpuid(true);
 }
 
 /// As the processor numbers them.

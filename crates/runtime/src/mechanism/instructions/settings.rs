@@ -47,3 +47,10 @@ pub fn cpuid_faults() -> bool {
     // SAFETY: no memory is involved.
     unsafe { syscall!(libc::SYS_arch_prctl, ARCH_GET_CPUID, 0) == 0 }
 }
+
+/// Lets the instructions run again in the calling thread: before `execve`, and after a detach. A
+/// thread that faults after a detach comes here by itself.
+pub fn disarm() {
+    set_timestamp(PR_TSC_ENABLE);
+    set_cpuid(true);
+}

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::kernel;
 use super::timer::{OURS, send, unwatch};
-use crate::mechanism::instructions;
+use crate::mechanism::instructions::settings;
 use crate::state::signals::{self, ASYNCHRONOUS, KernelAction, SIGNALS, is_fault};
 use crate::state::thread;
 use crate::syscall;
@@ -42,7 +42,7 @@ fn restart_after_ours() {
 
 /// Sends what is queued for the calling thread again, now that recording is over.
 pub fn flush() {
-    instructions::disarm();
+    settings::disarm();
     // SAFETY: what is under way in the thread rests in the call that led here, or was interrupted.
     let Some(mut thread) = (unsafe { thread::current() }) else {
         return;
