@@ -32,11 +32,15 @@ def running(bench, program, way):
     child = bench._start([*before, *program.command], program.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         wait_for(program.name, lambda: listens(program.port) or child.poll() is not None)
+        if child.poll() is not None:
+            raise Failed(f"{program.name}, {way}: {bench._stderr()}")
         yield child, min(children(child.pid)) if before else child.pid
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+        # What the launcher had started ends with it, a little later.
+        wait_for(f"the end of {program.name}", lambda: not listens(program.port))
         for argument in before:
             if isinstance(argument, pathlib.Path):
                 bench.forget(argument)
