@@ -44,6 +44,12 @@ programs! {
     sync_threads
 }
 
+/// Threads that end by `pthread_exit`, for which libc loads a library, while others are joined.
+#[test]
+fn threads() {
+    check("threads");
+}
+
 #[test]
 fn every_program_of_locks_has_a_test() {
     let there: BTreeSet<String> = programs::names()

@@ -36,6 +36,14 @@ impl Found {
         }
     }
 
+    /// Looks now, if that was not done yet. What is not there may never be asked for.
+    pub fn find_now(&self, look: impl FnOnce() -> *mut c_void) {
+        if self.function.load(Ordering::Relaxed).is_null() {
+            let function = thread::in_system_space(look);
+            self.function.store(function, Ordering::Relaxed);
+        }
+    }
+
     #[cold]
     fn find(&self, name: &CStr, look: impl FnOnce() -> *mut c_void) -> *mut c_void {
         let function = thread::in_system_space(look);

@@ -38,6 +38,7 @@ pub use hidden::release_commands;
 
 /// The process is about to have a second thread. Called by the first, in both runs.
 pub fn second_thread(thread: &mut Current) {
+    sync::find_all();
     sync::mutex::second_thread(thread);
     foreign::start();
 }

@@ -44,7 +44,7 @@ use crate::mechanism::{follow, signals};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current};
 
-pub(crate) use real::{Slot as RealSlot, real};
+pub(crate) use real::{Slot as RealSlot, find_all, real};
 pub use step::{Outcome, Step, next_event, unexpected};
 
 /// Recording: a thread was joined, so what it acquired lies before all that follows.

@@ -27,6 +27,11 @@ impl Slot {
         self.found.get(self.name, || self.look())
     }
 
+    /// Looks now, if it was not looked for yet. Not every libc has every function.
+    fn find(&self) {
+        self.found.find_now(|| self.look());
+    }
+
     fn look(&self) -> *mut c_void {
         // SAFETY: C strings.
         unsafe {
@@ -47,6 +52,28 @@ impl Slot {
     }
 }
 
+unsafe extern "C" {
+    /// The section into which [`real!`] puts every slot there is: its begin and its end.
+    static __start_hindcast_functions_of_libc: usize;
+    static __stop_hindcast_functions_of_libc: usize;
+}
+
+/// Finds all of them, before the process has a second thread. To look one up takes the loader's
+/// lock, which a thread that loads a library holds while it waits for its turn, maybe for the one
+/// that looks.
+pub fn find_all() {
+    let (first, end) = (
+        (&raw const __start_hindcast_functions_of_libc).cast::<&Slot>(),
+        (&raw const __stop_hindcast_functions_of_libc).cast::<&Slot>(),
+    );
+    // SAFETY: the linker has put them one behind the other.
+    let count = unsafe { end.offset_from_unsigned(first) };
+    for index in 0..count {
+        // SAFETY: as above.
+        unsafe { *first.add(index) }.find();
+    }
+}
+
 /// `real!(pthread_join: fn(pthread_t, *mut *mut c_void) -> c_int)`: libc's function of the name.
 /// `real!(pthread_cond_wait @ c"GLIBC_2.3.2": fn(…) -> …)`: that of a version.
 macro_rules! real {
@@ -64,6 +91,9 @@ macro_rules! real {
             },
             $version,
         );
+        #[used]
+        #[unsafe(link_section = "hindcast_functions_of_libc")]
+        static LISTED: &$crate::mechanism::sync::RealSlot = &SLOT;
         // SAFETY: the function of this name has this type.
         #[allow(unused_unsafe)]
         let function = unsafe {
