@@ -50,6 +50,23 @@ impl Report {
     }
 }
 
+impl Report {
+    /// A thread computes what it computed when its process was killed.
+    pub fn of_computing(thread: &ThreadView) -> Report {
+        Report {
+            kind: ReportKind::RecordingEnds,
+            process: thread.process.clone(),
+            pid: thread.pid,
+            thread: thread.thread,
+            event: thread.event,
+            expected: "the process was killed while it computed".into(),
+            actual: "whatever it computed".into(),
+            site: Vec::new(),
+            hint: String::new(),
+        }
+    }
+}
+
 /// `file+0xoffset` with the name of the function there, if the runtime, which sees exported names
 /// only, has not found it.
 fn symbolised(line: &str, program: &Path) -> String {
@@ -81,6 +98,8 @@ pub struct ThreadView {
     /// Events replayed: it has been where it is since then.
     pub event: u64,
     pub awaits: Option<Awaited>,
+    /// Its log says no more, and it computes.
+    pub is_at_end: bool,
 }
 
 /// Whose acquisition a thread waits for.
@@ -124,6 +143,7 @@ fn view(slot: &Slot) -> Option<ThreadView> {
         doing: crate::log::name(slot.function.load(Ordering::Relaxed) as u16),
         event: slot.event.load(Ordering::Relaxed),
         awaits,
+        is_at_end: slot.at_end.load(Ordering::Relaxed) != 0,
     })
 }
 
@@ -156,8 +176,14 @@ pub enum Progress {
     Moving,
     /// Somebody computes: that may take its time.
     Computing,
+    /// All of them compute what they computed when they were killed: nobody knows how far they were.
+    AtEnd(ThreadView),
     Stalled(Stall),
 }
+
+/// How long threads may compute behind the ends of their logs. The process that was recorded was
+/// killed meanwhile.
+const AT_END: Duration = Duration::from_secs(2);
 
 impl StallWatch {
     pub fn new(timeout: Duration, now: Instant) -> Self {
@@ -185,6 +211,13 @@ impl StallWatch {
             return Progress::Moving;
         }
         let still_for = now.duration_since(self.since);
+        let at_end = || threads.iter().all(|view| view.is_at_end);
+        if still_for >= AT_END
+            && at_end()
+            && let Some(first) = threads.first()
+        {
+            return Progress::AtEnd(first.clone());
+        }
         if still_for < self.timeout {
             return Progress::Moving;
         }
@@ -223,6 +256,7 @@ mod tests {
             doing: "edge",
             event,
             awaits: None,
+            is_at_end: false,
         }
     }
 
@@ -245,6 +279,25 @@ mod tests {
             watch.look(waiting(6), at(20), idle),
             Progress::Stalled(stalled)
         );
+    }
+
+    #[test]
+    fn threads_that_compute_behind_the_ends_of_their_logs_are_not_waited_for() {
+        let begun = Instant::now();
+        let mut watch = StallWatch::new(Duration::from_secs(10), begun);
+        let at_end = |thread| ThreadView {
+            is_at_end: true,
+            ..view(thread, State::Running, 3)
+        };
+        let later = |seconds| begun + Duration::from_secs(seconds);
+        let both = || vec![at_end(0), at_end(1)];
+        assert_eq!(watch.look(both(), begun, |_| true), Progress::Moving);
+        assert_eq!(watch.look(both(), later(1), |_| true), Progress::Moving);
+        let one = || vec![at_end(0), view(1, State::Running, 3)];
+        let told = watch.look(one(), later(60), |_| true);
+        assert_eq!(told, Progress::Computing, "one of them has events left");
+        let told = watch.look(both(), later(60), |_| true);
+        assert_eq!(told, Progress::AtEnd(at_end(0)));
     }
 
     #[test]

@@ -256,6 +256,10 @@ impl<'a> Supervision<'a> {
             .look(report::threads(self.board), Instant::now(), report::runs)
         {
             Progress::Stalled(stall) => Some(Outcome::Stalled(stall)),
+            Progress::AtEnd(thread) => {
+                self.ends.push(Report::of_computing(&thread));
+                Some(Outcome::Ended(Ended::Signalled(libc::SIGKILL)))
+            }
             Progress::Moving | Progress::Computing => None,
         }
     }

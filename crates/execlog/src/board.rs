@@ -34,6 +34,8 @@ pub struct Slot {
     pub event: AtomicU64,
     pub awaited_thread: AtomicU64,
     pub awaited_acquisition: AtomicU64,
+    /// 1 once its log says no more, while it has not asked for more.
+    pub at_end: AtomicU32,
     pub process: Text<256>,
 }
 

@@ -126,6 +126,7 @@ const ELSEWHERE: &[&str] = &[
     "after_detach",
     "cancel",
     "coherent",
+    "compute",
     "deepbind",
     "dlopen",
     "fetch",

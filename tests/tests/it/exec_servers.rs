@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use hindcast_tests::exec::outcome::run;
-use hindcast_tests::exec::{Outcome, Program, Recorded, Scene, strays};
+use hindcast_tests::exec::{Outcome, Program, Recorded, Scene, programs, strays};
 use hindcast_tests::stage::free_port;
 use hindcast_tests::{Process, wait_for};
 
@@ -472,4 +472,27 @@ fn a_memcached_that_is_killed_under_load_replays_too() {
         }
         load_the_cache(port);
     });
+}
+
+/// Nobody knows how far it was, so it is not computed again for ever.
+#[test]
+fn a_program_that_is_killed_while_it_computes_replays_to_there() {
+    let scene = Scene::new("compute-killed");
+    let program = Program::new(programs::compiled("compute"));
+    let server = scene.start_recording(&program);
+    let victim = wait_for("the program", || {
+        let family = strays::family(server.pid());
+        family.get(1).copied()
+    });
+    // Until it has written its line and computes.
+    wait_for("its line", || {
+        let logs = Recorded::in_folder(scene.recording()).logs();
+        let log = std::fs::read(logs.get("p0/t0")?).ok()?;
+        log.windows(5).any(|bytes| bytes == b"begin").then_some(())
+    });
+    run(Command::new("kill").args(["-KILL", &victim.to_string()]));
+    Outcome::of_end(server).assert_code(137);
+    let replayed = scene.replay();
+    replayed.assert_said(&["recording ends", "killed while it computed"]);
+    replayed.assert_code(137);
 }

@@ -263,6 +263,15 @@ impl Thread {
         }
     }
 
+    /// Replay: tells the launcher that the log says no more. Until the thread asks for more it
+    /// computes, as it did when the process was killed.
+    #[cold]
+    pub fn has_nothing_left(&self) {
+        if let Some(slot) = self.slot {
+            slot.at_end.store(1, Ordering::Relaxed);
+        }
+    }
+
     /// Tells the launcher what the thread is doing.
     pub fn show(&self, state: board::State, function: u16) {
         if let Some(slot) = self.slot {

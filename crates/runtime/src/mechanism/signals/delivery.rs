@@ -297,13 +297,24 @@ pub fn die(signal: i32) -> ! {
 
 // ---- Replay ----
 
-/// Whether the log may have a delivery here.
+/// What the log has next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Upcoming {
+    /// A delivery, perhaps here.
+    Delivery,
+    Other,
+    Nothing,
+}
+
 #[inline(always)]
-pub fn is_next(thread: &Thread) -> bool {
-    thread
-        .reader
-        .peek()
-        .is_some_and(|event| event.kind == Kind::Signal as u16 || event.kind == Kind::Fatal as u16)
+pub fn comes_next(thread: &Thread) -> Upcoming {
+    match thread.reader.peek() {
+        None => Upcoming::Nothing,
+        Some(event) if event.kind == Kind::Signal as u16 || event.kind == Kind::Fatal as u16 => {
+            Upcoming::Delivery
+        }
+        Some(_) => Upcoming::Other,
+    }
 }
 
 /// Delivers what was delivered at this boundary.
@@ -443,7 +454,7 @@ unsafe extern "C" fn run_handler(request: *mut Request) {
         write_mask(context, *blocked);
         kernel::apply_mask(thread.signals.blocked);
         thread.enter_replay();
-        if mode() == Mode::Replay && is_next(thread) {
+        if mode() == Mode::Replay && comes_next(thread) == Upcoming::Delivery {
             replay_at_boundary(thread);
         }
         let handler: extern "C" fn(i32, *mut u8, *mut libc::ucontext_t) =

@@ -47,10 +47,11 @@ pub mod timer;
 use std::sync::atomic::Ordering;
 
 use crate::mechanism::follow;
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, follows, mode};
 use crate::state::signals::{ASYNCHRONOUS, Queue};
 use crate::state::thread::Current;
 
+use delivery::Upcoming;
 pub use delivery::{deliver, deliver_and_restart, replay_fatal, replay_inside};
 pub use release::{detached, flush};
 
@@ -62,7 +63,11 @@ pub fn at_boundary(thread: &mut Current) {
     follow::at_boundary(thread);
     match mode() {
         Mode::Record if thread.signals.due.load(Ordering::Relaxed) != 0 => deliver(thread),
-        Mode::Replay if delivery::is_next(thread) => delivery::replay_at_boundary(thread),
+        Mode::Replay => match delivery::comes_next(thread) {
+            Upcoming::Delivery => delivery::replay_at_boundary(thread),
+            Upcoming::Nothing if !follows() => thread.has_nothing_left(),
+            _ => {}
+        },
         _ => {}
     }
 }
