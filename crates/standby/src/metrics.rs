@@ -36,6 +36,7 @@ const METRICS: &[Metric<Status>] = metrics! {
     slot_safe_bytes gauge "WAL that may be written until the primary removes what the slot needs; +Inf without a limit." = |status| safe_bytes(&status.retention);
     slot_wal_status gauge "wal_status of the slot: 0 reserved, 1 extended, 2 unreserved, 3 lost, -1 unknown." = |status| wal_status(status.retention.wal_status);
     missing_tables gauge "Tables of the primary that are wanted and not replicated, or not yet." = |status| status.missing_tables.len() as f64;
+    left_out_tables gauge "Tables of the primary that are not wanted, or cannot be followed." = |status| status.left_out.len() as f64;
     reconnects_total counter "Times that one of the servers was lost." = |status| status.reconnects as f64;
 };
 

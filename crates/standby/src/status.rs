@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hindcast_pg::Lsn;
 
+use crate::source::compared::LeftOut;
 use crate::target::TargetStatus;
 
 /// Shared between the thread that follows and those that watch and stop it.
@@ -93,6 +94,8 @@ pub struct Status {
     pub reconnects: u64,
     /// Tables of the primary that are wanted, and not there yet.
     pub missing_tables: Vec<String>,
+    /// Tables of the primary that are not wanted, or cannot be followed.
+    pub left_out: Vec<LeftOut>,
     /// What somebody should know, each of them once.
     pub notices: Vec<String>,
 }

@@ -67,7 +67,11 @@ pub struct FollowArgs {
     #[arg(long = "table", value_name = "PATTERN")]
     pub tables: Vec<String>,
     /// Leave out these tables; may be given more than once
-    #[arg(long = "exclude-table", value_name = "PATTERN")]
+    #[arg(
+        long = "exclude-table",
+        visible_alias = "exclude",
+        value_name = "PATTERN"
+    )]
     pub exclude_tables: Vec<String>,
     /// The backup has the tables already: do not copy the schema
     #[arg(long, conflicts_with = "memory")]

@@ -1,9 +1,11 @@
 //! What a standby looks like: a line a second for people, an object a second for programs.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
 use hindcast_standby::promote::{Like, PromoteReport};
 use hindcast_standby::run::{BackupStatus, Ended};
+use hindcast_standby::source::compared::LeftOut;
 use hindcast_standby::status::{State, Status};
 use serde_json::json;
 
@@ -40,8 +42,8 @@ pub struct Shown {
     quiet: u32,
 }
 
-/// Without a terminal, how many seconds pass between lines when all is well. That a server is
-/// waited for is said once, and again only if the reason is another.
+/// Without a terminal, how many seconds pass between lines of a copy. All else is said once, as a
+/// log should have it; that a server is waited for, again if the reason is another.
 const QUIET_SECONDS: u32 = 10;
 
 impl Shown {
@@ -73,16 +75,26 @@ impl Shown {
             self.last.replace(line);
             return;
         }
+        if self.is_due(status, &line) {
+            println!("{line}");
+        }
+    }
+
+    /// Whether a log should have this line.
+    fn is_due(&mut self, status: &Status, line: &str) -> bool {
         self.quiet += 1;
+        let state = || line.split(' ').next().unwrap_or_default().to_owned();
         let (what, again) = match &status.state {
             State::Waiting { reason, .. } => (format!("Waiting    {reason}"), false),
-            _ => (line.split(' ').next().unwrap_or_default().to_owned(), true),
+            State::Copying(_) => (state(), true),
+            _ => (state(), false),
         };
-        if again && self.quiet >= QUIET_SECONDS || what != *self.last.borrow() {
-            println!("{line}");
+        let due = again && self.quiet >= QUIET_SECONDS || what != *self.last.borrow();
+        if due {
             self.quiet = 0;
             self.last.replace(what);
         }
+        due
     }
 
     fn end_line(&self) {
@@ -165,6 +177,7 @@ fn as_json(status: &Status) -> serde_json::Value {
         "pending_bytes": target.pending_bytes,
         "reconnects": status.reconnects,
         "missing_tables": status.missing_tables,
+        "left_out_tables": left_out_json(&status.left_out),
         "slot_wal_status": status.retention.wal_status.name(),
         "slot_kept_bytes": status.retention.kept_bytes,
         "slot_safe_bytes": status.retention.safe_bytes,
@@ -207,6 +220,7 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
             "primary_lsn": status.primary_end.map(|lsn| lsn.to_string()),
             "behind_bytes": status.behind(),
             "missing_tables": status.missing_tables,
+            "left_out_tables": left_out_json(&status.left_out),
         });
         println!("{object}");
         return;
@@ -231,6 +245,23 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
     if let Some(missing) = status.missing_tables.as_ref().filter(|it| !it.is_empty()) {
         println!("  missing  {}", missing.join(", "));
     }
+    print_left_out(&status.left_out);
+}
+
+/// A line per reason.
+fn print_left_out(left_out: &[LeftOut]) {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for LeftOut { table, why } in left_out {
+        by_reason.entry(why).or_default().push(table);
+    }
+    for (why, tables) in by_reason {
+        println!("  left out {}: {why}", tables.join(", "));
+    }
+}
+
+fn left_out_json(left_out: &[LeftOut]) -> serde_json::Value {
+    let one = |LeftOut { table, why }: &LeftOut| json!({ "table": table, "why": why });
+    left_out.iter().map(one).collect()
 }
 
 /// What promotion did, and what is left to do.
@@ -255,6 +286,7 @@ pub fn promoted(report: &PromoteReport, as_json: bool) {
         (None, Some(why)) => println!("  missing  unknown, the primary was not asked: {why}"),
         (None, None) => println!("  missing  unknown"),
     }
+    print_left_out(&report.left_out);
     if report.compared > 0 {
         println!(
             "  compared {}, all rows the same",
@@ -322,6 +354,7 @@ fn promoted_json(report: &PromoteReport) -> serde_json::Value {
         "missing": report.missing.map(|missing| json!({
             "transactions": missing.transactions, "changes": missing.changes, "more": missing.more,
         })),
+        "left_out_tables": left_out_json(&report.left_out),
         "tables_compared": report.compared,
         "sequences": sequences,
         "sequences_left": report.sequences.left,
@@ -338,4 +371,34 @@ fn cpu_seconds() -> Option<f64> {
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     // USER_HZ is 100 on every Linux.
     Some((ticks()? + ticks()?) / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use hindcast_standby::status::CopyProgress;
+
+    use super::*;
+
+    #[test]
+    fn a_log_has_a_line_for_each_change_of_state() {
+        let mut shown = Shown::new(false, false);
+        let mut said = |state: State, seconds: usize| {
+            let status = Status {
+                state,
+                ..Status::default()
+            };
+            let due = |_: &usize| shown.is_due(&status, &line(&status));
+            (0..seconds).filter(due).count()
+        };
+        let waiting = |attempt, reason: &str| State::Waiting {
+            reason: reason.to_owned(),
+            attempt,
+        };
+        assert_eq!(said(State::Copying(CopyProgress::default()), 30), 3);
+        assert_eq!(said(State::Following, 1000), 1);
+        assert_eq!(said(waiting(1, "it is down"), 50), 1);
+        assert_eq!(said(waiting(2, "it is down"), 50), 0);
+        assert_eq!(said(waiting(3, "it starts"), 50), 1);
+        assert_eq!(said(State::Following, 1000), 1);
+    }
 }

@@ -32,7 +32,8 @@ use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Lsn, quote_identifier
 use crate::backup::schema;
 use crate::initial::Side;
 use crate::initial::state::{self, Stored, stored, try_lock, withdraw};
-use crate::source::{Names, SlotError, compared, session, slot};
+use crate::source::compared::{self, LeftOut};
+use crate::source::{Names, SlotError, session, slot};
 
 pub use error::PromoteError;
 pub use primary::Missing;
@@ -74,6 +75,8 @@ pub struct PromoteReport {
     pub without_primary: Option<String>,
     /// What the primary had that the backup has not; `None` if that cannot be known.
     pub missing: Option<Missing>,
+    /// Tables of the primary that the backup was not to have, or could not have.
+    pub left_out: Vec<LeftOut>,
     /// Tables whose rows were compared, and are the same.
     pub compared: usize,
     pub sequences: Sequences,
@@ -134,7 +137,7 @@ pub fn promote(options: &PromoteOptions) -> Result<PromoteReport, PromoteError> 
         }
     }
     if let Some(primary) = &mut primary {
-        must_have_all_tables(primary, &mut backup, &names)?;
+        report.left_out = must_have_all_tables(primary, &mut backup, &names)?;
         look_for_missing(primary, &known, options, wanted, &mut report)?;
         if options.check {
             report.compared = compare(primary, options, &known, &report)?;
@@ -218,22 +221,24 @@ fn connect_primary(
 }
 
 /// A table that was made since, or changed in a way that the log does not tell, is missing whatever
-/// position of the log the backup has.
+/// position of the log the backup has. Says what is not there and need not be.
 fn must_have_all_tables(
     primary: &mut Primary,
     backup: &mut Connection,
     names: &Names,
-) -> Result<(), PromoteError> {
+) -> Result<Vec<LeftOut>, PromoteError> {
     let failed = |side| PromoteError::query(side, "see its tables");
     // A follower of an older version has not said which are wanted.
     let filter = state::filter(backup, &names.slot).map_err(failed(Side::Backup))?;
-    let Some(filter) = filter else { return Ok(()) };
+    let Some(filter) = filter else {
+        return Ok(Vec::new());
+    };
     let there = state::tables(backup, &names.slot).map_err(failed(Side::Backup))?;
-    let missing = compared::compare(&mut primary.connection, names, &filter, &there)
-        .map_err(failed(Side::Primary))?
-        .lacking();
+    let compared = compared::compare(&mut primary.connection, names, &filter, &there)
+        .map_err(failed(Side::Primary))?;
+    let missing = compared.lacking();
     match missing.is_empty() {
-        true => Ok(()),
+        true => Ok(compared.left_out),
         false => Err(PromoteError::Tables { tables: missing }),
     }
 }

@@ -80,23 +80,26 @@ impl<'a> Joining<'a> {
             return false;
         }
         self.look_at = now + LOOK_EVERY;
-        let Ok(compared) = self.compare() else {
+        let Ok(mut compared) = self.compare() else {
             return false;
         };
         let without_identity: Vec<_> = compared
             .missing
             .iter()
-            .filter(|table| table.identity == 'n')
+            .filter(|table| !table.may_be_published())
             .map(|table| {
-                format!("{table} is not replicated: it has no primary key or other replica identity. Give it one, or say --exclude-table {table}")
+                format!("{table} is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted, which the primary would refuse. Give it one, or say --exclude-table {table}")
             })
             .collect();
         control.note(&without_identity);
-        control.update(|status| status.missing_tables = compared.lacking());
+        control.update(|status| {
+            status.missing_tables = compared.lacking();
+            status.left_out = std::mem::take(&mut compared.left_out);
+        });
         self.altered = compared.altered.iter().map(|table| table.oid).collect();
         let may_be_tried = |table: &ReplicatedTable| {
             let refused = self.refused.get(&table.oid);
-            table.identity != 'n' && refused.is_none_or(|until| now >= *until)
+            table.may_be_published() && refused.is_none_or(|until| now >= *until)
         };
         let tables = compared.missing.into_iter().chain(compared.altered);
         self.tables = tables.filter(may_be_tried).collect();
@@ -301,6 +304,12 @@ impl<'a> Joining<'a> {
             format!("{table} {why}")
         });
         control.note(&joined.collect::<Vec<_>>());
+        let bare = tables.iter().filter(|table| !table.has_identity());
+        control.note(
+            &bare
+                .map(ReplicatedTable::without_identity)
+                .collect::<Vec<_>>(),
+        );
         Ok(())
     }
 }

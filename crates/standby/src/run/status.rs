@@ -5,7 +5,8 @@ use hindcast_pg::{Connection, DatabaseUrl, Lsn};
 use super::StandbyError;
 use crate::backup::schema;
 use crate::initial::{Hold, InitialError, Side, state};
-use crate::source::{Names, compared, session};
+use crate::source::compared::{self, LeftOut};
+use crate::source::{Names, session};
 
 /// As of when it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct BackupStatus {
     /// Tables of the primary that are wanted and not there; `None` if it was not asked, or nobody
     /// has said which are wanted.
     pub missing_tables: Option<Vec<String>>,
+    /// Tables that it is not to have, or cannot have, as far as that is known.
+    pub left_out: Vec<LeftOut>,
 }
 
 impl BackupStatus {
@@ -46,7 +49,7 @@ pub fn status(
     let Some(stored) = state::stored(&mut backup, &names.slot).map_err(failed)? else {
         return Ok(None);
     };
-    let (mut primary_end, mut missing_tables) = (None, None);
+    let (mut primary_end, mut missing_tables, mut left_out) = (None, None, Vec::new());
     if let Some(from) = from {
         let mut primary = connect(from, Side::Primary)?;
         let failed = InitialError::query(Side::Primary, "see how far it is");
@@ -65,6 +68,7 @@ pub fn status(
             let compared =
                 compared::compare(&mut primary, &names, &filter, &there).map_err(&failed)?;
             missing_tables = Some(compared.lacking());
+            left_out = compared.left_out;
         }
     }
     Ok(Some(BackupStatus {
@@ -75,6 +79,7 @@ pub fn status(
         applied: stored.applied,
         primary_end,
         missing_tables,
+        left_out,
     }))
 }
 

@@ -62,9 +62,10 @@ pub enum PreflightError {
     Senders(u64),
     #[error("the server of --from is itself a standby in recovery")]
     Recovery,
-    /// Publishing these would make their next UPDATE or DELETE fail on the primary.
+    /// Publishing these would make their next UPDATE or DELETE fail on the primary, and there were
+    /// some.
     #[error(
-        "{} no primary key or other replica identity that the log could use to say which row of {} was changed",
+        "{} no primary key or other replica identity that the log could use to say which row of {} was changed, and rows were updated or deleted",
         without(tables),
         them(tables)
     )]
@@ -240,6 +241,8 @@ pub fn preflight(
         true => notices.extend(leave_out_new(&mut found, &published)),
         false => {
             check_tables(filter, &found)?;
+            let bare = found.tables.iter().filter(|table| !table.has_identity());
+            notices.extend(bare.map(ReplicatedTable::without_identity));
             if !superuser {
                 check_reading(&mut connection, &role, &found)?;
                 let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
@@ -280,7 +283,7 @@ fn may_replicate(url: &DatabaseUrl, role: &str, senders: u64) -> Result<(), Pref
 }
 
 /// An update of a table without an identity fails once it is published: not here, on the primary,
-/// for its users.
+/// for its users. One whose rows are only inserted is published, as everybody publishes it.
 fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightError> {
     let unmatched = filter.without_match(found);
     if !unmatched.is_empty() {
@@ -290,8 +293,8 @@ fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightErr
     if found.tables.is_empty() {
         return Err(PreflightError::NoTables);
     }
-    let without = |table: &&ReplicatedTable| table.identity == 'n';
-    let tables: Vec<_> = found.tables.iter().filter(without).collect();
+    let refused = |table: &&ReplicatedTable| !table.may_be_published();
+    let tables: Vec<_> = found.tables.iter().filter(refused).collect();
     match tables.is_empty() {
         true => Ok(()),
         false => Err(PreflightError::NoIdentity {
@@ -301,22 +304,19 @@ fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightErr
 }
 
 /// For a standby that is there already: tables without an identity are no reason to stop, as long
-/// as they are never published.
+/// as they are not published against their users.
 fn leave_out_new(found: &mut Tables, published: &HashSet<u32>) -> Vec<String> {
     let mut notices = Vec::new();
     found.tables.retain(|table| {
         let is_published = published.contains(&table.oid);
-        match (table.identity, is_published) {
-            ('n', true) => notices.push(format!(
-                "the primary refuses to update or delete rows of {table}, since it has lost its primary key: ALTER TABLE {} REPLICA IDENTITY FULL",
-                table.in_sql()
-            )),
-            ('n', false) => notices.push(format!(
-                "{table} is not replicated: it has no primary key or other replica identity"
+        match (table.has_identity(), is_published) {
+            (false, true) => notices.push(table.without_identity()),
+            (false, false) if !table.may_be_published() => notices.push(format!(
+                "{table} is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted"
             )),
             _ => {}
         }
-        table.identity != 'n' || is_published
+        is_published || table.may_be_published()
     });
     notices
 }
