@@ -21,6 +21,12 @@ pub enum StandbyAction {
     /// Stop following, copy sequences, check, and hand over: the backup becomes a database of its
     /// own
     Promote(PromoteArgs),
+    /// Let primary and backup change places: keep users from writing to the primary, wait until the
+    /// backup has everything, compare, promote it, and make the old primary its backup
+    Switchover(SwitchoverArgs),
+    /// Keep users from writing to a database, such as a primary that was down and is back: new
+    /// sessions only read, and those that are there are ended
+    Fence(FenceArgs),
     /// What a backup says about its standby: how far it is, and whether anybody follows
     Status(StatusArgs),
     /// Remove slot and publication from the primary, so that it keeps no WAL for a standby that is
@@ -133,6 +139,42 @@ pub struct PromoteArgs {
     pub check: bool,
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct SwitchoverArgs {
+    /// The primary, which becomes the backup
+    #[arg(long, value_name = "URL")]
+    pub from: DatabaseUrl,
+    /// The backup, which becomes the primary
+    #[arg(long, value_name = "URL")]
+    pub to: DatabaseUrl,
+    #[arg(long, value_name = "NAME", default_value = "standby")]
+    pub name: String,
+    /// Do not compare the rows of both
+    #[arg(long)]
+    pub no_check: bool,
+    /// Do not make the old primary a backup of the new one
+    #[arg(long)]
+    pub no_back: bool,
+    /// Take back what a switchover began that was killed
+    #[arg(long)]
+    pub abort: bool,
+    /// How long each wait may take without progress
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span)]
+    pub patience: Duration,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct FenceArgs {
+    /// The database
+    #[arg(long, value_name = "URL")]
+    pub from: DatabaseUrl,
+    /// Let users write again
+    #[arg(long)]
+    pub lift: bool,
 }
 
 #[derive(Args)]

@@ -7,15 +7,18 @@ use std::time::Duration;
 use hindcast_memory::serve::Door;
 use hindcast_memory::{MemoryOptions, Mode, to_memory};
 use hindcast_pg::scram::Verifier;
-use hindcast_standby::promote::PromoteOptions;
+use hindcast_standby::fence::{self, FenceError};
+use hindcast_standby::promote::{Missing, PromoteOptions};
 use hindcast_standby::run::{self, BackupOptions, Ended, Granularity, Options};
 use hindcast_standby::source::TableFilter;
 use hindcast_standby::status::Control;
+use hindcast_standby::switchover::{self, SwitchoverError, SwitchoverOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::metrics;
 use crate::args::{
-    self, DropArgs, FollowArgs, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
+    self, DropArgs, FenceArgs, FollowArgs, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
+    SwitchoverArgs,
 };
 use crate::error::{CliError, Exit};
 use crate::render::standby as render;
@@ -29,6 +32,8 @@ pub async fn run(args: StandbyArgs) -> Result<Exit, CliError> {
     match (args.action, args.follow) {
         (None, Some(args)) => follow(args).await,
         (Some(StandbyAction::Promote(args)), _) => blocking(move || promote(&args)).await,
+        (Some(StandbyAction::Switchover(args)), _) => blocking(move || switchover(&args)).await,
+        (Some(StandbyAction::Fence(args)), _) => blocking(move || fence(&args)).await,
         (Some(StandbyAction::Status(args)), _) => blocking(move || status(&args)).await,
         (Some(StandbyAction::Drop(args)), _) => blocking(move || drop_slot(&args)).await,
         (None, None) => Err(CliError::usage("which primary, and which backup?")
@@ -217,6 +222,49 @@ fn promote(args: &PromoteArgs) -> Result<Exit, CliError> {
         true => Exit::Missing,
         false => Exit::Success,
     })
+}
+
+fn switchover(args: &SwitchoverArgs) -> Result<Exit, CliError> {
+    let options = SwitchoverOptions {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        name: args.name.clone(),
+        check: !args.no_check,
+        back: !args.no_back,
+        patience: args.patience,
+    };
+    let failed = |error: SwitchoverError| {
+        let hint = error.hint();
+        let error = CliError::because(error.to_string(), &error.cause);
+        error.hint(hint)
+    };
+    if args.abort {
+        switchover::abort(&options).map_err(failed)?;
+        render::aborted(args.json);
+        return Ok(Exit::Success);
+    }
+    let mut step = |step| render::step(step, args.json);
+    let report = switchover::switchover(&options, &mut step).map_err(failed)?;
+    render::switched(&report, args);
+    Ok(match report.missing == Some(Missing::default()) {
+        true => Exit::Success,
+        false => Exit::Missing,
+    })
+}
+
+fn fence(args: &FenceArgs) -> Result<Exit, CliError> {
+    let failed = |error: FenceError| {
+        let hint = error.hint();
+        CliError::because("the database was not fenced", &error).hint(hint)
+    };
+    if args.lift {
+        fence::lift(&args.from).map_err(failed)?;
+        println!("New sessions may write. Those that are there read until they end.");
+        return Ok(Exit::Success);
+    }
+    let ended = fence::fence(&args.from, PromoteOptions::PATIENCE).map_err(failed)?;
+    println!("New sessions only read; {ended} that were there have ended.");
+    Ok(Exit::Success)
 }
 
 fn status(args: &StatusArgs) -> Result<Exit, CliError> {

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
-use hindcast_standby::promote::{Like, PromoteReport};
+use hindcast_standby::promote::{Like, Missing, PromoteReport};
 use hindcast_standby::run::{BackupStatus, Ended};
 use hindcast_standby::source::compared::LeftOut;
 use hindcast_standby::status::{State, Status};
+use hindcast_standby::switchover::{Step, SwitchoverReport};
 use serde_json::json;
 
 use super::format::{bytes, count, duration, thousands};
-use crate::args::FollowArgs;
+use crate::args::{FollowArgs, SwitchoverArgs};
 
 pub fn announce(args: &FollowArgs) {
     if args.json {
@@ -221,6 +222,8 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
             "behind_bytes": status.behind(),
             "missing_tables": status.missing_tables,
             "left_out_tables": left_out_json(&status.left_out),
+            "switchover_since": status.switchover,
+            "fenced": status.fenced,
         });
         println!("{object}");
         return;
@@ -235,6 +238,14 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
     println!("{} of {}", status.slot, status.source);
     println!("  state    {}, {followed}", status.state);
     println!("  applied  {}", lsn(status.applied));
+    if let Some(since) = &status.switchover {
+        println!(
+            "  switchover under way since {since}: run `hindcast standby switchover` again to go on, or with --abort to take it back"
+        );
+    }
+    if status.fenced {
+        println!("  fenced   it was the primary: its users only read until it is promoted");
+    }
     if status.primary_end.is_some() {
         println!(
             "  primary  {}, {} ahead",
@@ -262,6 +273,81 @@ fn print_left_out(left_out: &[LeftOut]) {
 fn left_out_json(left_out: &[LeftOut]) -> serde_json::Value {
     let one = |LeftOut { table, why }: &LeftOut| json!({ "table": table, "why": why });
     left_out.iter().map(one).collect()
+}
+
+/// A step of a switchover, as soon as it is done.
+pub fn step(step: Step, as_json: bool) {
+    let (name, text) = match step {
+        Step::Noted => (
+            "noted",
+            "from here on, a run that is killed can be run again".to_owned(),
+        ),
+        Step::Fenced { ended } => (
+            "fenced",
+            format!(
+                "the primary's users only read; {} ended",
+                count(ended as u64, "session")
+            ),
+        ),
+        Step::Drained { at, compared } => (
+            "drained",
+            match compared {
+                0 => format!("the backup has everything up to {at}"),
+                some => format!(
+                    "the backup has everything up to {at}; {} compared, all rows the same",
+                    count(some as u64, "table")
+                ),
+            },
+        ),
+        Step::WayBack { at } => (
+            "way back",
+            format!("the backup keeps its log from {at} on for the old primary"),
+        ),
+        Step::Promoted => ("promoted", "the backup is the one to write to".to_owned()),
+    };
+    match as_json {
+        true => println!("{}", json!({ "step": name, "what": text })),
+        false => println!("  {name:<8} {text}"),
+    }
+    let _ = std::io::stdout().flush();
+}
+
+/// How a switchover ended.
+pub fn switched(report: &SwitchoverReport, args: &SwitchoverArgs) {
+    if args.json {
+        let missing = report.missing.map(missing_json);
+        let promotion = report.promotion.as_ref().map(promoted_json);
+        println!(
+            "{}",
+            json!({ "step": "done", "missing": missing, "back": report.back, "promotion": promotion })
+        );
+        return;
+    }
+    match &report.promotion {
+        Some(promotion) => promoted(promotion, false),
+        None => println!("The backup was promoted by an earlier run; the rest is done now."),
+    }
+    if report.promotion.is_none() && report.missing.is_none_or(|it| it != Default::default()) {
+        println!("What the old primary has that the new one lacks, its slot still has.");
+    }
+    if report.back {
+        println!(
+            "The old primary only reads, and can follow: hindcast standby --from '{}' --to '{}' --name {}",
+            args.to, args.from, args.name
+        );
+    } else {
+        println!(
+            "The old primary only reads: `hindcast standby fence --lift` lets its users write."
+        );
+    }
+}
+
+/// Everything was taken back.
+pub fn aborted(as_json: bool) {
+    match as_json {
+        true => println!("{}", json!({ "step": "aborted" })),
+        false => println!("Taken back: the primary takes writes, and the backup follows it."),
+    }
 }
 
 /// What promotion did, and what is left to do.
@@ -331,6 +417,10 @@ pub fn promoted(report: &PromoteReport, as_json: bool) {
     }
 }
 
+fn missing_json(missing: Missing) -> serde_json::Value {
+    json!({ "transactions": missing.transactions, "changes": missing.changes, "more": missing.more })
+}
+
 fn promoted_json(report: &PromoteReport) -> serde_json::Value {
     let sequences: Vec<_> = report
         .sequences
@@ -351,9 +441,7 @@ fn promoted_json(report: &PromoteReport) -> serde_json::Value {
         "follower_stopped": report.follower_stopped,
         "without_primary": report.without_primary,
         "complete": !report.is_incomplete(),
-        "missing": report.missing.map(|missing| json!({
-            "transactions": missing.transactions, "changes": missing.changes, "more": missing.more,
-        })),
+        "missing": report.missing.map(missing_json),
         "left_out_tables": left_out_json(&report.left_out),
         "tables_compared": report.compared,
         "sequences": sequences,

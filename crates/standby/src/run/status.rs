@@ -27,6 +27,10 @@ pub struct BackupStatus {
     pub missing_tables: Option<Vec<String>>,
     /// Tables that it is not to have, or cannot have, as far as that is known.
     pub left_out: Vec<LeftOut>,
+    /// Since when a switchover to it is under way.
+    pub switchover: Option<String>,
+    /// It was the primary before, and its users only read.
+    pub fenced: bool,
 }
 
 impl BackupStatus {
@@ -80,6 +84,8 @@ pub fn status(
         primary_end,
         missing_tables,
         left_out,
+        switchover: stored.switchover,
+        fenced: stored.fenced,
     }))
 }
 
