@@ -74,11 +74,12 @@ SELECT setrole::regrole FROM pg_catalog.pg_db_role_setting, pg_catalog.unnest(se
    AND setting ~* '^default_transaction_read_only=(off|false|no|0|f|n)' ORDER BY 1";
 
 /// Sessions that may have begun before the fence, but for our own, and those that write nothing.
+/// What a role may not see of another's session is null, and then it is taken for one of them.
 const OTHERS: &str = "\
 SELECT pid, coalesce(usename, ''), coalesce(application_name, '') FROM pg_catalog.pg_stat_activity \
  WHERE datname = current_database() AND pid <> pg_catalog.pg_backend_pid() AND application_name NOT LIKE 'hindcast %' \
-   AND backend_type NOT IN ('walsender', 'parallel worker', 'autovacuum worker', 'autovacuum launcher', 'logical replication launcher') \
-   AND backend_start < ";
+   AND coalesce(backend_type, '') NOT IN ('walsender', 'parallel worker', 'autovacuum worker', 'autovacuum launcher', 'logical replication launcher') \
+   AND coalesce(backend_start, '-infinity') < ";
 
 /// Fences a database, such as that of a primary which was down and is back: says how many sessions
 /// were ended.
@@ -140,9 +141,7 @@ pub fn raise(session: &mut Connection, patience: Duration) -> Result<usize, Fenc
         }
         let name = |row: &Row| format!("{} ({} {})", row.string(0), row.string(1), row.string(2));
         if Instant::now() > deadline {
-            return Err(FenceError::Stays(
-                rows.iter().map(|row| name(&row)).collect(),
-            ));
+            return Err(FenceError::Stays(rows.iter().map(name).collect()));
         }
         for row in rows.iter() {
             let pid = row.string(0);

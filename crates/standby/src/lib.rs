@@ -7,8 +7,8 @@
 //!
 //! The follower is one for all targets: it decodes the log ([`pgoutput`]), feeds a
 //! [`target::Target`] in commit order ([`follow`]), and acknowledges what the target has made
-//! durable. [`backup`] is the target on another Postgres, [`promote`] makes such a backup a database
-//! of its own, and [`switchover`] lets the two change places.
+//! durable. [`backup`] is the target on another Postgres, [`promote`] makes such a backup a
+//! database of its own, and [`switchover`] lets the two change places.
 //!
 //! **What this crate does not do**: it writes nothing to the primary but slot and publication,
 //! unless that is to become the backup in a switchover, and it serves no reads: a backup's readers

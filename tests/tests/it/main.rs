@@ -38,6 +38,7 @@ mod see;
 mod standby;
 mod standby_checker;
 mod standby_faults;
+mod standby_switchover;
 mod standby_tables;
 mod standby_types;
 mod tls;

@@ -406,7 +406,8 @@ pub fn promoted(report: &PromoteReport, as_json: bool) {
         println!(
             "{}, run there, or it keeps its WAL for ever:",
             match report.without_primary {
-                Some(_) => "Should the primary come back",
+                Some(_) =>
+                    "Should the primary come back, keep its users from writing: `hindcast standby fence --from URL`. What it has that the backup lacks is in its slot. When nobody needs that any more",
                 None =>
                     "Slot and publication are left on the primary. When nobody needs them any more",
             }
@@ -441,6 +442,7 @@ fn promoted_json(report: &PromoteReport) -> serde_json::Value {
         "follower_stopped": report.follower_stopped,
         "without_primary": report.without_primary,
         "complete": !report.is_incomplete(),
+        "torn": report.torn,
         "missing": report.missing.map(missing_json),
         "left_out_tables": left_out_json(&report.left_out),
         "tables_compared": report.compared,

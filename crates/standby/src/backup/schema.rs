@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! hindcast.standby           one row per slot: whose backup this is, and what it is doing.
-//!                            `switchover_at`: it is about to become the primary, and if `way_back`,
-//!                            the primary its backup. `fenced_at`: it was the primary, and its users
-//!                            only read
+//!                            `switchover_at`: it is about to become the primary, and, if
+//!                            `way_back`, the primary its backup. `fenced_at`: it was the primary,
+//!                            and its users only read
 //! hindcast.standby_tables    what the initial copy of a slot copies, and what was copied later,
 //!                            which the log is for from `joined_at` on: the greatest position as
 //!                            long as nothing is copied. `shape` is what the primary's catalog said

@@ -81,6 +81,8 @@ pub struct PromoteReport {
     /// Tables whose rows were compared, and are the same.
     pub compared: usize,
     pub sequences: Sequences,
+    /// The latest transactions may be there in part.
+    pub torn: bool,
     /// Removed from the primary.
     pub dropped: Vec<String>,
     /// SQL to run on the primary, should it come back, or once what is missing was looked at: until
@@ -92,9 +94,9 @@ pub struct PromoteReport {
 
 impl PromoteReport {
     /// The primary was asked, and has committed something that the backup has not, or could not
-    /// tell.
+    /// tell; or the backup shows by itself that something is missing.
     pub fn is_incomplete(&self) -> bool {
-        self.without_primary.is_none() && self.missing != Some(Missing::default())
+        self.torn || self.without_primary.is_none() && self.missing != Some(Missing::default())
     }
 }
 
@@ -150,7 +152,10 @@ impl<'a> Ready<'a> {
             let text = "its workers stopped at different epochs: the latest transactions may be there in part";
             match &primary {
                 Some(_) => return Err(PromoteError::Uneven),
-                None => report.findings.push(text.to_owned()),
+                None => {
+                    report.torn = true;
+                    report.findings.push(text.to_owned());
+                }
             }
         }
         if let Some(primary) = &mut primary {

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use hindcast_pg::{
-    ConnectError, ConnectOptions, Connection, DatabaseUrl, Error, quote_identifier, quote_literal,
+    ConnectError, ConnectOptions, Connection, DatabaseUrl, Error, Row, quote_identifier,
+    quote_literal,
 };
 
 use super::session::session;
@@ -208,18 +209,10 @@ pub fn preflight(
         return Err(PreflightError::WalLevel(row.string(0)));
     }
     let (superuser, slot_exists) = (row.is_true(5), row.is_true(12));
-    let (slots, slots_used): (u64, u64) = (row.parse(6)?, row.parse(7)?);
-    if !slot_exists && slots_used >= slots {
-        return Err(PreflightError::Slots(slots));
-    }
-    let (senders, senders_used): (u64, u64) = (row.parse(8)?, row.parse(9)?);
-    if senders_used >= senders {
-        return Err(PreflightError::Senders(senders));
-    }
+    let senders = must_have_room(row, slot_exists)?;
     if !row.is_true(4) {
         may_replicate(url, &role, senders)?;
     }
-    let may_create = row.is_true(11);
     let primary = Primary {
         version,
         system_identifier: row.string(2),
@@ -244,17 +237,14 @@ pub fn preflight(
             let bare = found.tables.iter().filter(|table| !table.has_identity());
             notices.extend(bare.map(ReplicatedTable::without_identity));
             if !superuser {
-                check_reading(&mut connection, &role, &found)?;
-                let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
-                let ready = found.tables.iter().all(is_published);
-                if !ready && !may_create {
-                    let database = primary.database;
-                    return Err(PreflightError::Create { role, database });
-                }
-                // Somebody may have made it for us: then it does not matter what the role may.
-                if !ready {
-                    check_owner(&mut connection, &role, slot, &found)?;
-                }
+                check_rights(
+                    &mut connection,
+                    &role,
+                    slot,
+                    &found,
+                    &published,
+                    row.is_true(11),
+                )?;
             }
         }
     }
@@ -263,6 +253,19 @@ pub fn preflight(
         tables: found.tables,
         ..primary
     })
+}
+
+/// For a slot, and for a session that reads it; says how many of these there may be.
+fn must_have_room(row: &Row, slot_exists: bool) -> Result<u64, PreflightError> {
+    let (slots, slots_used): (u64, u64) = (row.parse(6)?, row.parse(7)?);
+    if !slot_exists && slots_used >= slots {
+        return Err(PreflightError::Slots(slots));
+    }
+    let (senders, senders_used): (u64, u64) = (row.parse(8)?, row.parse(9)?);
+    if senders_used >= senders {
+        return Err(PreflightError::Senders(senders));
+    }
+    Ok(senders)
 }
 
 /// Whether a role may replicate that does not have the attribute: hosts give that right in ways of
@@ -319,6 +322,31 @@ fn leave_out_new(found: &mut Tables, published: &HashSet<u32>) -> Vec<String> {
         is_published || table.may_be_published()
     });
     notices
+}
+
+/// What a role may not do that is no superuser.
+fn check_rights(
+    connection: &mut Connection,
+    role: &str,
+    slot: &str,
+    found: &Tables,
+    published: &HashSet<u32>,
+    may_create: bool,
+) -> Result<(), PreflightError> {
+    check_reading(connection, role, found)?;
+    let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
+    // Somebody may have made it for us: then it does not matter what the role may.
+    if found.tables.iter().all(is_published) {
+        return Ok(());
+    }
+    if !may_create {
+        let rows = connection.query("SELECT current_database()")?;
+        return Err(PreflightError::Create {
+            role: role.to_owned(),
+            database: rows.first().map(|row| row.string(0)).unwrap_or_default(),
+        });
+    }
+    check_owner(connection, role, slot, found)
 }
 
 fn check_reading(

@@ -397,6 +397,12 @@ fn what_is_no_backup_or_not_of_this_primary_is_not_promoted() {
         promote(&options(&pair)),
         Err(PromoteError::Uneven)
     ));
+    // Where the primary cannot be asked, it is all there is, and something is missing.
+    let report = promoted(&PromoteOptions {
+        from: None,
+        ..options(&pair)
+    });
+    assert!(report.torn && report.is_incomplete());
 }
 
 #[test]

@@ -318,6 +318,19 @@ fn what_is_in_the_way_is_told_and_the_primary_goes_on() {
     let mut misnamed = options(&pair);
     misnamed.name = "another".to_owned();
     assert!(switchover(&misnamed, &mut |_| {}).is_err());
+    // A role that may not end the sessions of others.
+    pair.primary("CREATE ROLE owns_it LOGIN; ALTER DATABASE in_the_way OWNER TO owns_it");
+    let mut other = pair.connect(&pair.primary_url);
+    let mut owner = pair.primary_url.clone();
+    owner.user = Some("owns_it".to_owned());
+    let error = fence::fence(&owner, Duration::from_secs(20)).unwrap_err();
+    assert!(
+        error.hint().contains("pg_signal_backend"),
+        "{error}: {}",
+        error.hint()
+    );
+    other.execute("SELECT 1").unwrap();
+    fence::lift(&owner).unwrap();
     // With all that out of the way.
     let alone = SwitchoverOptions {
         back: false,
