@@ -49,7 +49,9 @@ impl Control {
     }
 
     pub fn update(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.lock());
+        let mut status = self.lock();
+        change(&mut status);
+        status.updated = Some(Instant::now());
     }
 
     /// Sleeps, but not past a stop. True when it is time to stop.
@@ -81,6 +83,8 @@ impl Control {
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     pub state: State,
+    /// When it was changed last: many times a second while the log is followed.
+    pub updated: Option<Instant>,
     /// The primary's end of WAL, as it last said.
     pub primary_end: Lsn,
     pub received: Lsn,

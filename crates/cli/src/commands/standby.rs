@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hindcast_memory::serve::Door;
 use hindcast_memory::{MemoryOptions, Mode, to_memory};
@@ -16,6 +16,7 @@ use hindcast_standby::switchover::{self, SwitchoverError, SwitchoverOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::metrics;
+use super::notify::Supervisor;
 use crate::args::{
     self, DropArgs, FenceArgs, FollowArgs, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
     SwitchoverArgs,
@@ -57,6 +58,8 @@ async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     };
 
     render::announce(&args);
+    let mut supervisor = Supervisor::of_this_process();
+    supervisor.ready();
     let mut ticks = tokio::time::interval(STATUS_EVERY);
     ticks.tick().await;
     let mut shown = render::Shown::new(args.json, args.memory);
@@ -69,10 +72,15 @@ async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     loop {
         tokio::select! {
             ended = &mut work => {
+                supervisor.stopping();
                 shown.show(&control.status());
                 return conclude(ended, &shown);
             }
-            _ = ticks.tick() => shown.show(&control.status()),
+            _ = ticks.tick() => {
+                let status = control.status();
+                supervisor.show(&status, &render::line(&status), Instant::now());
+                shown.show(&status);
+            }
             _ = interrupt.recv() => stop(&control),
             _ = terminate.recv() => stop(&control),
         }

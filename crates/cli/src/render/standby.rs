@@ -125,7 +125,8 @@ impl Shown {
     }
 }
 
-fn line(status: &Status) -> String {
+/// What it does, in a line.
+pub fn line(status: &Status) -> String {
     match &status.state {
         State::Starting => "Starting".to_owned(),
         State::Copying(progress) => format!(
