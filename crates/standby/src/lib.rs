@@ -21,6 +21,7 @@
 //! standby that is killed at any moment goes on from where its target is.
 
 pub mod backup;
+pub mod check;
 pub mod fence;
 pub mod follow;
 pub mod initial;

@@ -100,8 +100,23 @@ pub struct Status {
     pub missing_tables: Vec<String>,
     /// Tables of the primary that are not wanted, or cannot be followed.
     pub left_out: Vec<LeftOut>,
+    /// `None` if nothing is compared.
+    pub check: Option<CheckStatus>,
     /// What somebody should know, each of them once.
     pub notices: Vec<String>,
+}
+
+/// What was compared with the primary while the log was followed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckStatus {
+    /// When all tables were through last, in µs since 1970, and the position of the last of them.
+    pub complete: Option<(i64, Lsn)>,
+    /// Rows compared, that differed, and that were repaired or copied again.
+    pub rows: u64,
+    pub differed: u64,
+    pub repaired: u64,
+    /// Tables that could not be compared, and why.
+    pub passed_over: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -36,6 +36,7 @@ mod retro_services;
 mod roles;
 mod see;
 mod standby;
+mod standby_check;
 mod standby_checker;
 mod standby_faults;
 mod standby_switchover;

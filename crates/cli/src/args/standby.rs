@@ -82,6 +82,13 @@ pub struct FollowArgs {
     /// The backup has the tables already: do not copy the schema
     #[arg(long, conflicts_with = "memory")]
     pub no_schema: bool,
+    /// Compare the rows of the backup with the primary's all the time, at one position of the log,
+    /// and repair what differs; reads at most so much a second of each, e.g. 2MB
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "memory")]
+    pub check_rate: Option<u64>,
+    /// Until more is compared; following stops for a moment each time
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span, requires = "check_rate")]
+    pub check_period: Duration,
     /// Receive large transactions while they are still running; they wait in files until they
     /// commit
     #[arg(long)]

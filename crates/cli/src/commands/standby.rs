@@ -9,7 +9,7 @@ use hindcast_memory::{MemoryOptions, Mode, to_memory};
 use hindcast_pg::scram::Verifier;
 use hindcast_standby::fence::{self, FenceError};
 use hindcast_standby::promote::{Missing, PromoteOptions};
-use hindcast_standby::run::{self, BackupOptions, Ended, Granularity, Options};
+use hindcast_standby::run::{self, BackupOptions, Check, Ended, Granularity, Options};
 use hindcast_standby::source::TableFilter;
 use hindcast_standby::status::Control;
 use hindcast_standby::switchover::{self, SwitchoverError, SwitchoverOptions};
@@ -132,6 +132,10 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
                 epoch_rows: args.epoch_rows as usize,
                 epoch_interval: Duration::from_millis(args.epoch_ms),
                 schema: !args.no_schema,
+                check: args.check_rate.map(|bytes_per_second| Check {
+                    bytes_per_second,
+                    period: args.check_period,
+                }),
             };
             Ok(Box::new(move |control| {
                 run::to_backup(&options, control)

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use hindcast_standby::promote::{Like, Missing, PromoteReport};
 use hindcast_standby::run::{BackupStatus, Ended};
 use hindcast_standby::source::compared::LeftOut;
-use hindcast_standby::status::{State, Status};
+use hindcast_standby::status::{CheckStatus, State, Status};
 use hindcast_standby::switchover::{Step, SwitchoverReport};
 use serde_json::json;
 
@@ -180,6 +180,7 @@ fn as_json(status: &Status) -> serde_json::Value {
         "reconnects": status.reconnects,
         "missing_tables": status.missing_tables,
         "left_out_tables": left_out_json(&status.left_out),
+        "check": status.check.as_ref().map(check_json),
         "slot_wal_status": status.retention.wal_status.name(),
         "slot_kept_bytes": status.retention.kept_bytes,
         "slot_safe_bytes": status.retention.safe_bytes,
@@ -223,6 +224,9 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
             "behind_bytes": status.behind(),
             "missing_tables": status.missing_tables,
             "left_out_tables": left_out_json(&status.left_out),
+            "checked": status.checked.as_ref().map(|(when, differed, repaired)| {
+                json!({ "when": when, "differed": differed, "repaired": repaired })
+            }),
             "switchover_since": status.switchover,
             "fenced": status.fenced,
         });
@@ -239,6 +243,9 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
     println!("{} of {}", status.slot, status.source);
     println!("  state    {}, {followed}", status.state);
     println!("  applied  {}", lsn(status.applied));
+    if let Some((when, differed, repaired)) = &status.checked {
+        println!("  checked  {when}: {differed} rows differed, {repaired} were repaired");
+    }
     if let Some(since) = &status.switchover {
         println!(
             "  switchover under way since {since}: run `hindcast standby switchover` again to go on, or with --abort to take it back"
@@ -269,6 +276,17 @@ fn print_left_out(left_out: &[LeftOut]) {
     for (why, tables) in by_reason {
         println!("  left out {}: {why}", tables.join(", "));
     }
+}
+
+fn check_json(check: &CheckStatus) -> serde_json::Value {
+    json!({
+        "complete_at": check.complete.map(|(micros, _)| micros as f64 / 1e6),
+        "complete_lsn": check.complete.map(|(_, at)| at.to_string()),
+        "rows": check.rows,
+        "differed": check.differed,
+        "repaired": check.repaired,
+        "passed_over": check.passed_over,
+    })
 }
 
 fn left_out_json(left_out: &[LeftOut]) -> serde_json::Value {

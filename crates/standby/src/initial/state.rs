@@ -246,6 +246,11 @@ pub struct Stored {
     pub switchover: Option<String>,
     /// That switchover makes, or has made, what the old primary is to follow.
     pub way_back: bool,
+    /// When all tables were compared last with the primary, and up to where: for people.
+    pub checked: Option<String>,
+    /// How many rows have differed since it was followed last, and were repaired.
+    pub differed: u64,
+    pub repaired: u64,
     /// Its users are kept from writing to it, as it was the primary before.
     pub fenced: bool,
 }
@@ -259,7 +264,9 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
     let rows = backup.query(&format!(
         "SELECT publication, source, system_identifier, source_database, state, stopped_at, p.applied, coalesce(p.even, true), \
                 pg_catalog.to_jsonb(s) ->> 'switchover_at', pg_catalog.to_jsonb(s) ->> 'fenced_at' IS NOT NULL, \
-                coalesce((pg_catalog.to_jsonb(s) ->> 'way_back')::boolean, false) \
+                coalesce((pg_catalog.to_jsonb(s) ->> 'way_back')::boolean, false), \
+                (pg_catalog.to_jsonb(s) ->> 'checked_at') || ', up to ' || (pg_catalog.to_jsonb(s) ->> 'checked_lsn'), \
+                coalesce((pg_catalog.to_jsonb(s) ->> 'check_differed')::bigint, 0), coalesce((pg_catalog.to_jsonb(s) ->> 'check_repaired')::bigint, 0) \
            FROM hindcast.standby s, \
                 LATERAL (SELECT min(w.end_lsn) AS applied, min(w.epoch) = max(w.epoch) AS even \
                    FROM (SELECT DISTINCT ON (worker) worker, epoch, end_lsn FROM hindcast.standby_progress p \
@@ -288,6 +295,9 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
         switchover: row.text(8).map(str::to_owned),
         fenced: row.is_true(9),
         way_back: row.is_true(10),
+        checked: row.text(11).map(str::to_owned),
+        differed: row.parse(12)?,
+        repaired: row.parse(13)?,
     }))
 }
 

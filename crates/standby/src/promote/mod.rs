@@ -19,8 +19,8 @@
 //! The invariant: until the one transaction that says `promoted` the backup can go on being a
 //! standby, and after it never again.
 
-mod checks;
 mod error;
+mod findings;
 mod primary;
 mod sequences;
 
@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Lsn, quote_identifier, quote_literal};
 
 use crate::backup::schema;
+use crate::check::digest;
 use crate::fence;
 use crate::initial::Side;
 use crate::initial::state::{self, Stored, stored, try_lock, withdraw};
@@ -507,19 +508,20 @@ fn compare(
     for (schema, table) in &tables {
         let name = format!("{schema}.{table}");
         let failed = |side| PromoteError::query(side, "compare the rows of a table");
-        let columns = checks::columns(&mut primary.connection, schema, table)
+        let columns = digest::columns(&mut primary.connection, schema, table)
             .map_err(failed(Side::Primary))?;
         let Some(columns) = columns else {
             differing.push(format!("{name} is gone from the primary"));
             continue;
         };
+        let quoted = format!("{}.{}", quote_identifier(schema), quote_identifier(table));
         let (ours, theirs) = std::thread::scope(|scope| {
             let theirs = scope.spawn(|| {
-                checks::digest(&mut primary.connection, schema, table, &columns)
+                digest::digest(&mut primary.connection, &quoted, &columns, "true")
                     .map_err(failed(Side::Primary))
             });
-            let ours =
-                checks::digest(&mut backup, schema, table, &columns).map_err(failed(Side::Backup));
+            let ours = digest::digest(&mut backup, &quoted, &columns, "true")
+                .map_err(failed(Side::Backup));
             (ours, theirs.join().expect("comparing does not panic"))
         });
         let (ours, theirs) = (ours?, theirs?);
@@ -632,5 +634,5 @@ fn clean_primary(
 fn find(options: &PromoteOptions) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     // As its new users will find it: nothing is set for this session.
     let mut session = Connection::connect(&options.to, &ConnectOptions::named("hindcast promote"))?;
-    Ok(checks::findings(&mut session)?)
+    Ok(findings::findings(&mut session)?)
 }

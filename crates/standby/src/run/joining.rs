@@ -41,7 +41,8 @@ pub(super) struct Joining<'a> {
     refused: HashMap<u32, Instant>,
     /// The tables whose rows the backup has.
     copied: Copied,
-    /// Schema and name of tables that the log does not fit any more, and why.
+    /// Schema and name of tables that the log does not fit any more, or that hold other rows than
+    /// the primary's, and why.
     unfit: HashMap<TableName, String>,
     /// What did not fit last, and how often that was so.
     mended: Option<(TableName, String, u32)>,
@@ -181,11 +182,21 @@ impl<'a> Joining<'a> {
             )]),
             Adapted::Name | Adapted::Gone => return Err(error),
             Adapted::No => {
-                self.unfit.insert(name, what.clone());
+                self.unfit
+                    .insert(name, format!("was changed on the primary ({what})"));
                 self.look_at = Instant::now();
             }
         }
         Ok(())
+    }
+
+    /// A table holds other rows than the primary's: it is copied again by the next
+    /// [`Joining::join`].
+    pub fn copy_again(&mut self, table: &ReplicatedTable) {
+        let name = (table.schema.clone(), table.name.clone());
+        let why = "held other rows than the primary's".to_owned();
+        self.unfit.insert(name, why);
+        self.look_at = Instant::now();
     }
 
     /// Copies what was found. Nobody may follow meanwhile.
@@ -297,7 +308,7 @@ impl<'a> Joining<'a> {
         let joined = tables.iter().map(|table| {
             let name = (table.schema.clone(), table.name.clone());
             let why = match (self.unfit.remove(&name), self.copied.contains_key(&name)) {
-                (Some(what), _) => format!("was changed on the primary ({what}), and was copied again"),
+                (Some(what), _) => format!("{what}, and was copied again"),
                 (None, true) => "was changed on the primary in a way that the log does not tell, and was copied again".to_owned(),
                 (None, false) => "is new on the primary, and is replicated from now on".to_owned(),
             };

@@ -27,6 +27,9 @@ pub struct BackupStatus {
     pub missing_tables: Option<Vec<String>>,
     /// Tables that it is not to have, or cannot have, as far as that is known.
     pub left_out: Vec<LeftOut>,
+    /// When all its tables were compared with the primary's last, for people, and how many rows
+    /// have differed and were repaired; `None` if they were not.
+    pub checked: Option<(String, u64, u64)>,
     /// Since when a switchover to it is under way.
     pub switchover: Option<String>,
     /// It was the primary before, and its users only read.
@@ -84,6 +87,7 @@ pub fn status(
         primary_end,
         missing_tables,
         left_out,
+        checked: (stored.checked).map(|when| (when, stored.differed, stored.repaired)),
         switchover: stored.switchover,
         fenced: stored.fenced,
     }))

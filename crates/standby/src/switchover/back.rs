@@ -129,6 +129,7 @@ pub(super) fn drain(
         epoch_rows: 20_000,
         epoch_interval: std::time::Duration::from_millis(10),
         schema: true,
+        check: None,
     };
     to_backup(&options, &Control::default())?;
     Ok(())

@@ -161,6 +161,7 @@ fn a_standby_that_runs_ends_when_its_backup_is_promoted() {
         epoch_rows: 1000,
         epoch_interval: Duration::from_millis(10),
         schema: true,
+        check: None,
     };
     let control = Control::default();
     std::thread::scope(|scope| {

@@ -58,6 +58,7 @@ fn following(
         epoch_rows: 1000,
         epoch_interval: Duration::from_millis(10),
         schema: true,
+        check: None,
     }
 }
 
