@@ -100,6 +100,13 @@ pub struct FollowArgs {
     /// nothing is served beyond this machine
     #[arg(long, value_name = "FILE", requires = "serve")]
     pub serve_password_file: Option<PathBuf>,
+    /// Certificate (PEM) with which reads of the memory are encrypted: only encrypted connections
+    /// are accepted then
+    #[arg(long, value_name = "FILE", requires_all = ["serve", "serve_tls_key"])]
+    pub serve_tls_cert: Option<PathBuf>,
+    /// Private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "serve_tls_cert")]
+    pub serve_tls_key: Option<PathBuf>,
     /// How long past states can be read AS OF, e.g. 30s or 5m
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = span, conflicts_with = "to")]
     pub retention: Duration,

@@ -1,11 +1,12 @@
 //! `hindcast standby`
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hindcast_memory::serve::Door;
 use hindcast_memory::{MemoryOptions, Mode, to_memory};
+use hindcast_pg::ServerIdentity;
 use hindcast_pg::scram::Verifier;
 use hindcast_standby::fence::{self, FenceError};
 use hindcast_standby::promote::{Missing, PromoteOptions};
@@ -143,6 +144,16 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
             }))
         }
         None => {
+            let certificate = args.serve_tls_cert.zip(args.serve_tls_key);
+            let serve = Door {
+                address: args.serve.unwrap_or_default(),
+                password: args
+                    .serve_password_file
+                    .as_deref()
+                    .map(password)
+                    .transpose()?,
+                identity: certificate.map(identity).transpose()?,
+            };
             let options = MemoryOptions {
                 common: options,
                 mode: match args.granularity {
@@ -150,14 +161,7 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
                     args::Granularity::Transaction => Mode::Transaction,
                     args::Granularity::Single => Mode::Single,
                 },
-                serve: Door {
-                    address: args.serve.unwrap_or_default(),
-                    password: args
-                        .serve_password_file
-                        .as_deref()
-                        .map(password)
-                        .transpose()?,
-                },
+                serve,
                 retention: args.retention,
                 memory_max: args.memory_max,
             };
@@ -191,6 +195,15 @@ fn password(path: &Path) -> Result<Verifier, CliError> {
         ))),
         line => Ok(Verifier::parse(line).unwrap_or_else(|| Verifier::of_password(line))),
     }
+}
+
+/// What clients are shown, and connections are encrypted with.
+fn identity((certificate, key): (PathBuf, PathBuf)) -> Result<ServerIdentity, CliError> {
+    ServerIdentity::load(&certificate, &key).map_err(|error| {
+        let mut failed = CliError::because("connections cannot be encrypted", &error);
+        failed.exit = Exit::Usage;
+        failed.hint("--serve-tls-cert and --serve-tls-key name files in PEM that belong together")
+    })
 }
 
 fn conclude(
