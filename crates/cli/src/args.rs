@@ -19,7 +19,8 @@ pub use exec::ExecArgs;
 pub use extension::{CheckArgs, ExtensionAction, InstallArgs};
 pub use see::SeeArgs;
 pub use standby::{
-    DropArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
+    DropArgs, FenceArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs,
+    StatusArgs, SwitchoverArgs,
 };
 
 /// Time travel for services that keep their state in Postgres.

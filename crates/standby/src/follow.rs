@@ -118,7 +118,15 @@ pub fn follow<L: Log, T: Target>(
     let mut place = Place::default();
     control.update(|status| status.state = State::Following);
     loop {
-        take_in(log, target, until, &mut place, &mut lag)?;
+        let taken = take_in(log, target, until, &mut place, &mut lag);
+        if let Err(FollowError::Log(_)) = &taken
+            && !place.inside
+        {
+            // The primary may be gone for good: what has come of it should be there. If this fails,
+            // too, it is sent again, or it is lost with the primary.
+            let _ = target.drain();
+        }
+        taken?;
         let now = Instant::now();
         target.tick(now).map_err(FollowError::Target)?;
         let all_visible = !place.inside && target.visible() >= target.received();
@@ -464,5 +472,55 @@ mod tests {
             Ended::Stopped
         );
         assert_eq!(log.acknowledged.last().unwrap().durable, Lsn(35));
+    }
+
+    /// One that is lost when all is said.
+    struct Lost(Scripted);
+
+    impl Log for Lost {
+        type Error = std::io::Error;
+
+        fn next(&mut self, deadline: Instant) -> Result<Option<Event<'_>>, Self::Error> {
+            match self.0.next(deadline) {
+                Ok(Some(Event::Nothing) | None) => Err(std::io::ErrorKind::ConnectionReset.into()),
+                Ok(event) => Ok(event),
+            }
+        }
+
+        fn acknowledge(&mut self, _: Acknowledgement) -> Result<(), Self::Error> {
+            Ok(())
+        }
+
+        fn primary_end(&self) -> Lsn {
+            self.0.primary_end()
+        }
+
+        fn read_to(&self) -> Lsn {
+            self.0.read_to()
+        }
+
+        fn clock_offset(&self) -> i64 {
+            0
+        }
+
+        fn retention(&self) -> Retention {
+            Retention::default()
+        }
+    }
+
+    #[test]
+    fn what_a_primary_has_sent_before_it_was_lost_is_kept() {
+        for (cut, drained) in [(0, true), (1, false)] {
+            let (mut log, mut target) = (Lost(Scripted::new(3, 9_000)), Slow::default());
+            for _ in 0..cut {
+                // Its last transaction is not complete.
+                let commit = log.0.events.len() - 2;
+                log.0.events.remove(commit);
+            }
+            let control = Control::default();
+            let ended = follow(&mut log, &mut target, &control, None, || Ok(Wish::GoOn));
+            assert!(matches!(ended, Err(FollowError::Log(_))));
+            assert_eq!(target.drained, drained);
+        }
     }
 }

@@ -7,11 +7,12 @@
 //!
 //! The follower is one for all targets: it decodes the log ([`pgoutput`]), feeds a
 //! [`target::Target`] in commit order ([`follow`]), and acknowledges what the target has made
-//! durable. [`backup`] is the target on another Postgres, and [`promote`] makes such a backup a
-//! database of its own.
+//! durable. [`backup`] is the target on another Postgres, [`promote`] makes such a backup a
+//! database of its own, and [`switchover`] lets the two change places.
 //!
-//! **What this crate does not do**: it writes nothing to the primary but slot and publication, and
-//! it serves no reads: a backup's readers ask that Postgres.
+//! **What this crate does not do**: it writes nothing to the primary but slot and publication,
+//! unless that is to become the backup in a switchover, and it serves no reads: a backup's readers
+//! ask that Postgres.
 //!
 //! **Where to start reading**: [`run::to_backup`] goes through everything once; [`target`] and
 //! [`follow`] are the seam between the log and what follows it.
@@ -20,6 +21,8 @@
 //! standby that is killed at any moment goes on from where its target is.
 
 pub mod backup;
+pub mod check;
+pub mod fence;
 pub mod follow;
 pub mod initial;
 pub mod metrics;
@@ -28,4 +31,5 @@ pub mod promote;
 pub mod run;
 pub mod source;
 pub mod status;
+pub mod switchover;
 pub mod target;

@@ -36,6 +36,11 @@ const METRICS: &[Metric<Status>] = metrics! {
     slot_safe_bytes gauge "WAL that may be written until the primary removes what the slot needs; +Inf without a limit." = |status| safe_bytes(&status.retention);
     slot_wal_status gauge "wal_status of the slot: 0 reserved, 1 extended, 2 unreserved, 3 lost, -1 unknown." = |status| wal_status(status.retention.wal_status);
     missing_tables gauge "Tables of the primary that are wanted and not replicated, or not yet." = |status| status.missing_tables.len() as f64;
+    left_out_tables gauge "Tables of the primary that are not wanted, or cannot be followed." = |status| status.left_out.len() as f64;
+    check_complete_timestamp_seconds gauge "When all tables were compared with the primary's last; NaN if never." = |status| checked_at(status);
+    check_rows_total counter "Rows compared with the primary's." = |status| status.check.as_ref().map_or(0.0, |check| check.rows as f64);
+    check_differed_total counter "Rows that were not the primary's." = |status| status.check.as_ref().map_or(0.0, |check| check.differed as f64);
+    check_repaired_total counter "Rows that were given the primary's values." = |status| status.check.as_ref().map_or(0.0, |check| check.repaired as f64);
     reconnects_total counter "Times that one of the servers was lost." = |status| status.reconnects as f64;
 };
 
@@ -51,6 +56,11 @@ fn safe_bytes(retention: &Retention) -> f64 {
         (None, Some(_)) => f64::INFINITY,
         (None, None) => f64::NAN,
     }
+}
+
+fn checked_at(status: &Status) -> f64 {
+    let complete = status.check.as_ref().and_then(|check| check.complete);
+    complete.map_or(f64::NAN, |(micros, _)| micros as f64 / 1e6)
 }
 
 fn wal_status(status: WalStatus) -> f64 {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hindcast_pg::Lsn;
 
+use crate::source::compared::LeftOut;
 use crate::target::TargetStatus;
 
 /// Shared between the thread that follows and those that watch and stop it.
@@ -48,7 +49,9 @@ impl Control {
     }
 
     pub fn update(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.lock());
+        let mut status = self.lock();
+        change(&mut status);
+        status.updated = Some(Instant::now());
     }
 
     /// Sleeps, but not past a stop. True when it is time to stop.
@@ -80,6 +83,8 @@ impl Control {
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     pub state: State,
+    /// When it was changed last: many times a second while the log is followed.
+    pub updated: Option<Instant>,
     /// The primary's end of WAL, as it last said.
     pub primary_end: Lsn,
     pub received: Lsn,
@@ -93,8 +98,25 @@ pub struct Status {
     pub reconnects: u64,
     /// Tables of the primary that are wanted, and not there yet.
     pub missing_tables: Vec<String>,
+    /// Tables of the primary that are not wanted, or cannot be followed.
+    pub left_out: Vec<LeftOut>,
+    /// `None` if nothing is compared.
+    pub check: Option<CheckStatus>,
     /// What somebody should know, each of them once.
     pub notices: Vec<String>,
+}
+
+/// What was compared with the primary while the log was followed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckStatus {
+    /// When all tables were through last, in µs since 1970, and the position of the last of them.
+    pub complete: Option<(i64, Lsn)>,
+    /// Rows compared, that differed, and that were repaired or copied again.
+    pub rows: u64,
+    pub differed: u64,
+    pub repaired: u64,
+    /// Tables that could not be compared, and why.
+    pub passed_over: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

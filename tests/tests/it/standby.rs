@@ -92,7 +92,7 @@ fn only_the_tables_that_are_wanted_are_followed() {
         "public.*",
         "--exclude-table",
         "keyless",
-        "--exclude-table",
+        "--exclude",
         "public.cust*",
     ]);
     pair.wait_until_it_has_all(&mut follower);
@@ -107,7 +107,25 @@ fn only_the_tables_that_are_wanted_are_followed() {
             "{table} was followed"
         );
     }
-    follower.interrupt().assert_code(0);
+    // What is left out is said while it follows, when one asks, and at the end.
+    let left_out = ["customer", "keyless"].map(|table| format!("public.{table}"));
+    follower.wait_for_report("a report of what is left out", |report| {
+        let tables = report["left_out_tables"].as_array();
+        tables.is_some_and(|tables| {
+            let names = tables
+                .iter()
+                .map(|it| it["table"].as_str().unwrap_or_default());
+            names.eq(["logs.big", &left_out[0], &left_out[1]])
+        })
+    });
+    let (from, to) = (pair.primary_url(), pair.backup_url());
+    let status = ["status", "--to", &to, "--from", &from, "--name", "filtered"];
+    let line = "left out logs.big, public.customer, public.keyless: not wanted by --table and --exclude-table";
+    for finished in [pair.run(&status), pair.promote(&["--check"])] {
+        let said = finished.assert_code(0).stdout;
+        assert!(said.contains(line), "{said}");
+    }
+    follower.wait().assert_code(0);
     let finished = pair.run(&[
         "--from",
         &pair.primary_url(),

@@ -537,7 +537,8 @@ fn wal_level_replica_is_refused() {
 fn tables_whose_rows_cannot_be_told_apart_are_refused() {
     let pair = Pair::shared(
         "keyless",
-        "CREATE TABLE keyless (a int); CREATE TABLE nothing (id int PRIMARY KEY); ALTER TABLE nothing REPLICA IDENTITY NOTHING",
+        "CREATE TABLE keyless (a int); CREATE TABLE nothing (id int PRIMARY KEY); ALTER TABLE nothing REPLICA IDENTITY NOTHING; \
+         INSERT INTO nothing VALUES (1); UPDATE nothing SET id = 2; INSERT INTO keyless VALUES (1); DELETE FROM keyless",
     );
     refused(
         &pair,

@@ -80,6 +80,62 @@ fn tables_that_appear_are_copied_and_followed() {
     pair.assert_equal();
 }
 
+/// What `pgbench` makes and does without options: `pgbench_history` has no key.
+#[test]
+fn tables_whose_rows_are_only_inserted_need_no_key() {
+    let pair = Pair::shared("pgbench", "CREATE TABLE log (at int, what text)");
+    let pgbench = |arguments: &[&str]| {
+        let status =
+            std::process::Command::new(pair.servers().primary.binaries().program("pgbench"))
+                .args(arguments)
+                .arg(pair.primary_url())
+                .output()
+                .expect("pgbench can be run");
+        assert!(
+            status.status.success(),
+            "{}",
+            String::from_utf8_lossy(&status.stderr)
+        );
+    };
+    pgbench(&["-i"]);
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    pgbench(&["-c", "2", "-t", "150"]);
+    pair.primary("INSERT INTO log SELECT 1, 'the same' FROM generate_series(1, 1000)");
+    pair.wait_until_equal(&mut follower);
+    assert_eq!(pair.backup("SELECT count(*) FROM pgbench_history"), "300");
+
+    // Those that appear, too.
+    pair.primary("CREATE TABLE new_log (at int); INSERT INTO new_log VALUES (1), (1)");
+    wait_for("the table to be copied", || {
+        (pair.backup("SELECT to_regclass('new_log') IS NOT NULL") == "t").then_some(())
+    });
+    pair.primary("INSERT INTO new_log VALUES (1)");
+    pair.wait_until_equal(&mut follower);
+
+    // The primary refuses what the log could not say, until it can.
+    let update = "UPDATE log SET at = 2";
+    let refused = pair
+        .servers()
+        .primary
+        .sql(&pair.database, update)
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("replica identity"),
+        "{refused}"
+    );
+    pair.primary("ALTER TABLE log REPLICA IDENTITY FULL");
+    pair.primary(&format!("{update}; INSERT INTO log VALUES (2, 'the same')"));
+    pair.primary("TRUNCATE pgbench_history");
+    pair.wait_until_equal(&mut follower);
+    pair.promote(&["--check"]).assert_code(0);
+    let said = follower.wait().assert_code(0).stderr;
+    for table in ["pgbench_history", "log", "new_log"] {
+        let note = format!("public.{table} has no primary key or other replica identity");
+        assert!(said.contains(&note), "{said}");
+    }
+}
+
 #[test]
 fn a_table_that_was_made_anew_is_copied_anew() {
     let pair = Pair::shared("made-anew", MEASURES);
@@ -100,8 +156,10 @@ fn a_backup_that_lacks_a_table_is_not_promoted() {
     let pair = Pair::shared("lacking", MEASURES);
     let mut follower = pair.follow(&[]);
     pair.wait_until_equal(&mut follower);
-    // Its changes cannot be logged as they are.
-    pair.primary("CREATE TABLE keyless (a int); INSERT INTO keyless VALUES (1)");
+    // Changes like these cannot be logged.
+    pair.primary(
+        "CREATE TABLE keyless (a int); INSERT INTO keyless VALUES (0); UPDATE keyless SET a = 1",
+    );
     follower.wait_for_report("the table to be missed", |report| {
         report["missing_tables"] == serde_json::json!(["public.keyless"])
     });

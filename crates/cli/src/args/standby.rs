@@ -21,6 +21,12 @@ pub enum StandbyAction {
     /// Stop following, copy sequences, check, and hand over: the backup becomes a database of its
     /// own
     Promote(PromoteArgs),
+    /// Let primary and backup change places: keep users from writing to the primary, wait until the
+    /// backup has everything, compare, promote it, and make the old primary its backup
+    Switchover(SwitchoverArgs),
+    /// Keep users from writing to a database, such as a primary that was down and is back: new
+    /// sessions only read, and those that are there are ended
+    Fence(FenceArgs),
     /// What a backup says about its standby: how far it is, and whether anybody follows
     Status(StatusArgs),
     /// Remove slot and publication from the primary, so that it keeps no WAL for a standby that is
@@ -67,11 +73,22 @@ pub struct FollowArgs {
     #[arg(long = "table", value_name = "PATTERN")]
     pub tables: Vec<String>,
     /// Leave out these tables; may be given more than once
-    #[arg(long = "exclude-table", value_name = "PATTERN")]
+    #[arg(
+        long = "exclude-table",
+        visible_alias = "exclude",
+        value_name = "PATTERN"
+    )]
     pub exclude_tables: Vec<String>,
     /// The backup has the tables already: do not copy the schema
     #[arg(long, conflicts_with = "memory")]
     pub no_schema: bool,
+    /// Compare the rows of the backup with the primary's all the time, at one position of the log,
+    /// and repair what differs; reads at most so much a second of each, e.g. 2MB
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "memory")]
+    pub check_rate: Option<u64>,
+    /// Until more is compared; following stops for a moment each time
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span, requires = "check_rate")]
+    pub check_period: Duration,
     /// Receive large transactions while they are still running; they wait in files until they
     /// commit
     #[arg(long)]
@@ -83,6 +100,13 @@ pub struct FollowArgs {
     /// nothing is served beyond this machine
     #[arg(long, value_name = "FILE", requires = "serve")]
     pub serve_password_file: Option<PathBuf>,
+    /// Certificate (PEM) with which reads of the memory are encrypted: only encrypted connections
+    /// are accepted then
+    #[arg(long, value_name = "FILE", requires_all = ["serve", "serve_tls_key"])]
+    pub serve_tls_cert: Option<PathBuf>,
+    /// Private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "serve_tls_cert")]
+    pub serve_tls_key: Option<PathBuf>,
     /// How long past states can be read AS OF, e.g. 30s or 5m
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = span, conflicts_with = "to")]
     pub retention: Duration,
@@ -129,6 +153,42 @@ pub struct PromoteArgs {
     pub check: bool,
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct SwitchoverArgs {
+    /// The primary, which becomes the backup
+    #[arg(long, value_name = "URL")]
+    pub from: DatabaseUrl,
+    /// The backup, which becomes the primary
+    #[arg(long, value_name = "URL")]
+    pub to: DatabaseUrl,
+    #[arg(long, value_name = "NAME", default_value = "standby")]
+    pub name: String,
+    /// Do not compare the rows of both
+    #[arg(long)]
+    pub no_check: bool,
+    /// Do not make the old primary a backup of the new one
+    #[arg(long)]
+    pub no_back: bool,
+    /// Take back what a switchover began that was killed
+    #[arg(long)]
+    pub abort: bool,
+    /// How long each wait may take without progress
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span)]
+    pub patience: Duration,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct FenceArgs {
+    /// The database
+    #[arg(long, value_name = "URL")]
+    pub from: DatabaseUrl,
+    /// Let users write again
+    #[arg(long)]
+    pub lift: bool,
 }
 
 #[derive(Args)]

@@ -8,6 +8,7 @@ pub mod key;
 mod launch;
 pub mod ls;
 mod metrics;
+mod notify;
 pub mod prune;
 pub mod record;
 pub mod recover;

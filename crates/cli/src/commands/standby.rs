@@ -1,21 +1,26 @@
 //! `hindcast standby`
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use hindcast_memory::serve::Door;
 use hindcast_memory::{MemoryOptions, Mode, to_memory};
+use hindcast_pg::ServerIdentity;
 use hindcast_pg::scram::Verifier;
-use hindcast_standby::promote::PromoteOptions;
-use hindcast_standby::run::{self, BackupOptions, Ended, Granularity, Options};
+use hindcast_standby::fence::{self, FenceError};
+use hindcast_standby::promote::{Missing, PromoteOptions};
+use hindcast_standby::run::{self, BackupOptions, Check, Ended, Granularity, Options};
 use hindcast_standby::source::TableFilter;
 use hindcast_standby::status::Control;
+use hindcast_standby::switchover::{self, SwitchoverError, SwitchoverOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::metrics;
+use super::notify::Supervisor;
 use crate::args::{
-    self, DropArgs, FollowArgs, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
+    self, DropArgs, FenceArgs, FollowArgs, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
+    SwitchoverArgs,
 };
 use crate::error::{CliError, Exit};
 use crate::render::standby as render;
@@ -29,6 +34,8 @@ pub async fn run(args: StandbyArgs) -> Result<Exit, CliError> {
     match (args.action, args.follow) {
         (None, Some(args)) => follow(args).await,
         (Some(StandbyAction::Promote(args)), _) => blocking(move || promote(&args)).await,
+        (Some(StandbyAction::Switchover(args)), _) => blocking(move || switchover(&args)).await,
+        (Some(StandbyAction::Fence(args)), _) => blocking(move || fence(&args)).await,
         (Some(StandbyAction::Status(args)), _) => blocking(move || status(&args)).await,
         (Some(StandbyAction::Drop(args)), _) => blocking(move || drop_slot(&args)).await,
         (None, None) => Err(CliError::usage("which primary, and which backup?")
@@ -52,6 +59,8 @@ async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     };
 
     render::announce(&args);
+    let mut supervisor = Supervisor::of_this_process();
+    supervisor.ready();
     let mut ticks = tokio::time::interval(STATUS_EVERY);
     ticks.tick().await;
     let mut shown = render::Shown::new(args.json, args.memory);
@@ -64,10 +73,15 @@ async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     loop {
         tokio::select! {
             ended = &mut work => {
+                supervisor.stopping();
                 shown.show(&control.status());
                 return conclude(ended, &shown);
             }
-            _ = ticks.tick() => shown.show(&control.status()),
+            _ = ticks.tick() => {
+                let status = control.status();
+                supervisor.show(&status, &render::line(&status), Instant::now());
+                shown.show(&status);
+            }
             _ = interrupt.recv() => stop(&control),
             _ = terminate.recv() => stop(&control),
         }
@@ -119,6 +133,10 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
                 epoch_rows: args.epoch_rows as usize,
                 epoch_interval: Duration::from_millis(args.epoch_ms),
                 schema: !args.no_schema,
+                check: args.check_rate.map(|bytes_per_second| Check {
+                    bytes_per_second,
+                    period: args.check_period,
+                }),
             };
             Ok(Box::new(move |control| {
                 run::to_backup(&options, control)
@@ -126,6 +144,16 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
             }))
         }
         None => {
+            let certificate = args.serve_tls_cert.zip(args.serve_tls_key);
+            let serve = Door {
+                address: args.serve.unwrap_or_default(),
+                password: args
+                    .serve_password_file
+                    .as_deref()
+                    .map(password)
+                    .transpose()?,
+                identity: certificate.map(identity).transpose()?,
+            };
             let options = MemoryOptions {
                 common: options,
                 mode: match args.granularity {
@@ -133,14 +161,7 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
                     args::Granularity::Transaction => Mode::Transaction,
                     args::Granularity::Single => Mode::Single,
                 },
-                serve: Door {
-                    address: args.serve.unwrap_or_default(),
-                    password: args
-                        .serve_password_file
-                        .as_deref()
-                        .map(password)
-                        .transpose()?,
-                },
+                serve,
                 retention: args.retention,
                 memory_max: args.memory_max,
             };
@@ -174,6 +195,15 @@ fn password(path: &Path) -> Result<Verifier, CliError> {
         ))),
         line => Ok(Verifier::parse(line).unwrap_or_else(|| Verifier::of_password(line))),
     }
+}
+
+/// What clients are shown, and connections are encrypted with.
+fn identity((certificate, key): (PathBuf, PathBuf)) -> Result<ServerIdentity, CliError> {
+    ServerIdentity::load(&certificate, &key).map_err(|error| {
+        let mut failed = CliError::because("connections cannot be encrypted", &error);
+        failed.exit = Exit::Usage;
+        failed.hint("--serve-tls-cert and --serve-tls-key name files in PEM that belong together")
+    })
 }
 
 fn conclude(
@@ -217,6 +247,49 @@ fn promote(args: &PromoteArgs) -> Result<Exit, CliError> {
         true => Exit::Missing,
         false => Exit::Success,
     })
+}
+
+fn switchover(args: &SwitchoverArgs) -> Result<Exit, CliError> {
+    let options = SwitchoverOptions {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        name: args.name.clone(),
+        check: !args.no_check,
+        back: !args.no_back,
+        patience: args.patience,
+    };
+    let failed = |error: SwitchoverError| {
+        let hint = error.hint();
+        let error = CliError::because(error.to_string(), &error.cause);
+        error.hint(hint)
+    };
+    if args.abort {
+        switchover::abort(&options).map_err(failed)?;
+        render::aborted(args.json);
+        return Ok(Exit::Success);
+    }
+    let mut step = |step| render::step(step, args.json);
+    let report = switchover::switchover(&options, &mut step).map_err(failed)?;
+    render::switched(&report, args);
+    Ok(match report.missing == Some(Missing::default()) {
+        true => Exit::Success,
+        false => Exit::Missing,
+    })
+}
+
+fn fence(args: &FenceArgs) -> Result<Exit, CliError> {
+    let failed = |error: FenceError| {
+        let hint = error.hint();
+        CliError::because("the database was not fenced", &error).hint(hint)
+    };
+    if args.lift {
+        fence::lift(&args.from).map_err(failed)?;
+        println!("New sessions may write. Those that are there read until they end.");
+        return Ok(Exit::Success);
+    }
+    let ended = fence::fence(&args.from, PromoteOptions::PATIENCE).map_err(failed)?;
+    println!("New sessions only read; {ended} that were there have ended.");
+    Ok(Exit::Success)
 }
 
 fn status(args: &StatusArgs) -> Result<Exit, CliError> {

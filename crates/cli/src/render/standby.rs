@@ -1,14 +1,17 @@
 //! What a standby looks like: a line a second for people, an object a second for programs.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
-use hindcast_standby::promote::{Like, PromoteReport};
+use hindcast_standby::promote::{Like, Missing, PromoteReport};
 use hindcast_standby::run::{BackupStatus, Ended};
-use hindcast_standby::status::{State, Status};
+use hindcast_standby::source::compared::LeftOut;
+use hindcast_standby::status::{CheckStatus, State, Status};
+use hindcast_standby::switchover::{Step, SwitchoverReport};
 use serde_json::json;
 
 use super::format::{bytes, count, duration, thousands};
-use crate::args::FollowArgs;
+use crate::args::{FollowArgs, SwitchoverArgs};
 
 pub fn announce(args: &FollowArgs) {
     if args.json {
@@ -40,8 +43,8 @@ pub struct Shown {
     quiet: u32,
 }
 
-/// Without a terminal, how many seconds pass between lines when all is well. That a server is
-/// waited for is said once, and again only if the reason is another.
+/// Without a terminal, how many seconds pass between lines of a copy. All else is said once, as a
+/// log should have it; that a server is waited for, again if the reason is another.
 const QUIET_SECONDS: u32 = 10;
 
 impl Shown {
@@ -73,16 +76,26 @@ impl Shown {
             self.last.replace(line);
             return;
         }
+        if self.is_due(status, &line) {
+            println!("{line}");
+        }
+    }
+
+    /// Whether a log should have this line.
+    fn is_due(&mut self, status: &Status, line: &str) -> bool {
         self.quiet += 1;
+        let state = || line.split(' ').next().unwrap_or_default().to_owned();
         let (what, again) = match &status.state {
             State::Waiting { reason, .. } => (format!("Waiting    {reason}"), false),
-            _ => (line.split(' ').next().unwrap_or_default().to_owned(), true),
+            State::Copying(_) => (state(), true),
+            _ => (state(), false),
         };
-        if again && self.quiet >= QUIET_SECONDS || what != *self.last.borrow() {
-            println!("{line}");
+        let due = again && self.quiet >= QUIET_SECONDS || what != *self.last.borrow();
+        if due {
             self.quiet = 0;
             self.last.replace(what);
         }
+        due
     }
 
     fn end_line(&self) {
@@ -112,7 +125,8 @@ impl Shown {
     }
 }
 
-fn line(status: &Status) -> String {
+/// What it does, in a line.
+pub fn line(status: &Status) -> String {
     match &status.state {
         State::Starting => "Starting".to_owned(),
         State::Copying(progress) => format!(
@@ -165,6 +179,8 @@ fn as_json(status: &Status) -> serde_json::Value {
         "pending_bytes": target.pending_bytes,
         "reconnects": status.reconnects,
         "missing_tables": status.missing_tables,
+        "left_out_tables": left_out_json(&status.left_out),
+        "check": status.check.as_ref().map(check_json),
         "slot_wal_status": status.retention.wal_status.name(),
         "slot_kept_bytes": status.retention.kept_bytes,
         "slot_safe_bytes": status.retention.safe_bytes,
@@ -207,6 +223,12 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
             "primary_lsn": status.primary_end.map(|lsn| lsn.to_string()),
             "behind_bytes": status.behind(),
             "missing_tables": status.missing_tables,
+            "left_out_tables": left_out_json(&status.left_out),
+            "checked": status.checked.as_ref().map(|(when, differed, repaired)| {
+                json!({ "when": when, "differed": differed, "repaired": repaired })
+            }),
+            "switchover_since": status.switchover,
+            "fenced": status.fenced,
         });
         println!("{object}");
         return;
@@ -221,6 +243,17 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
     println!("{} of {}", status.slot, status.source);
     println!("  state    {}, {followed}", status.state);
     println!("  applied  {}", lsn(status.applied));
+    if let Some((when, differed, repaired)) = &status.checked {
+        println!("  checked  {when}: {differed} rows differed, {repaired} were repaired");
+    }
+    if let Some(since) = &status.switchover {
+        println!(
+            "  switchover under way since {since}: run `hindcast standby switchover` again to go on, or with --abort to take it back"
+        );
+    }
+    if status.fenced {
+        println!("  fenced   it was the primary: its users only read until it is promoted");
+    }
     if status.primary_end.is_some() {
         println!(
             "  primary  {}, {} ahead",
@@ -230,6 +263,109 @@ pub fn status(status: Option<&BackupStatus>, as_json: bool) {
     }
     if let Some(missing) = status.missing_tables.as_ref().filter(|it| !it.is_empty()) {
         println!("  missing  {}", missing.join(", "));
+    }
+    print_left_out(&status.left_out);
+}
+
+/// A line per reason.
+fn print_left_out(left_out: &[LeftOut]) {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for LeftOut { table, why } in left_out {
+        by_reason.entry(why).or_default().push(table);
+    }
+    for (why, tables) in by_reason {
+        println!("  left out {}: {why}", tables.join(", "));
+    }
+}
+
+fn check_json(check: &CheckStatus) -> serde_json::Value {
+    json!({
+        "complete_at": check.complete.map(|(micros, _)| micros as f64 / 1e6),
+        "complete_lsn": check.complete.map(|(_, at)| at.to_string()),
+        "rows": check.rows,
+        "differed": check.differed,
+        "repaired": check.repaired,
+        "passed_over": check.passed_over,
+    })
+}
+
+fn left_out_json(left_out: &[LeftOut]) -> serde_json::Value {
+    let one = |LeftOut { table, why }: &LeftOut| json!({ "table": table, "why": why });
+    left_out.iter().map(one).collect()
+}
+
+/// A step of a switchover, as soon as it is done.
+pub fn step(step: Step, as_json: bool) {
+    let (name, text) = match step {
+        Step::Noted => (
+            "noted",
+            "from here on, a run that is killed can be run again".to_owned(),
+        ),
+        Step::Fenced { ended } => (
+            "fenced",
+            format!(
+                "the primary's users only read; {} ended",
+                count(ended as u64, "session")
+            ),
+        ),
+        Step::Drained { at, compared } => (
+            "drained",
+            match compared {
+                0 => format!("the backup has everything up to {at}"),
+                some => format!(
+                    "the backup has everything up to {at}; {} compared, all rows the same",
+                    count(some as u64, "table")
+                ),
+            },
+        ),
+        Step::WayBack { at } => (
+            "way back",
+            format!("the backup keeps its log from {at} on for the old primary"),
+        ),
+        Step::Promoted => ("promoted", "the backup is the one to write to".to_owned()),
+    };
+    match as_json {
+        true => println!("{}", json!({ "step": name, "what": text })),
+        false => println!("  {name:<8} {text}"),
+    }
+    let _ = std::io::stdout().flush();
+}
+
+/// How a switchover ended.
+pub fn switched(report: &SwitchoverReport, args: &SwitchoverArgs) {
+    if args.json {
+        let missing = report.missing.map(missing_json);
+        let promotion = report.promotion.as_ref().map(promoted_json);
+        println!(
+            "{}",
+            json!({ "step": "done", "missing": missing, "back": report.back, "promotion": promotion })
+        );
+        return;
+    }
+    match &report.promotion {
+        Some(promotion) => promoted(promotion, false),
+        None => println!("The backup was promoted by an earlier run; the rest is done now."),
+    }
+    if report.promotion.is_none() && report.missing.is_none_or(|it| it != Default::default()) {
+        println!("What the old primary has that the new one lacks, its slot still has.");
+    }
+    if report.back {
+        println!(
+            "The old primary only reads, and can follow: hindcast standby --from '{}' --to '{}' --name {}",
+            args.to, args.from, args.name
+        );
+    } else {
+        println!(
+            "The old primary only reads: `hindcast standby fence --lift` lets its users write."
+        );
+    }
+}
+
+/// Everything was taken back.
+pub fn aborted(as_json: bool) {
+    match as_json {
+        true => println!("{}", json!({ "step": "aborted" })),
+        false => println!("Taken back: the primary takes writes, and the backup follows it."),
     }
 }
 
@@ -255,6 +391,7 @@ pub fn promoted(report: &PromoteReport, as_json: bool) {
         (None, Some(why)) => println!("  missing  unknown, the primary was not asked: {why}"),
         (None, None) => println!("  missing  unknown"),
     }
+    print_left_out(&report.left_out);
     if report.compared > 0 {
         println!(
             "  compared {}, all rows the same",
@@ -288,7 +425,8 @@ pub fn promoted(report: &PromoteReport, as_json: bool) {
         println!(
             "{}, run there, or it keeps its WAL for ever:",
             match report.without_primary {
-                Some(_) => "Should the primary come back",
+                Some(_) =>
+                    "Should the primary come back, keep its users from writing: `hindcast standby fence --from URL`. What it has that the backup lacks is in its slot. When nobody needs that any more",
                 None =>
                     "Slot and publication are left on the primary. When nobody needs them any more",
             }
@@ -297,6 +435,10 @@ pub fn promoted(report: &PromoteReport, as_json: bool) {
             println!("  {statement};");
         }
     }
+}
+
+fn missing_json(missing: Missing) -> serde_json::Value {
+    json!({ "transactions": missing.transactions, "changes": missing.changes, "more": missing.more })
 }
 
 fn promoted_json(report: &PromoteReport) -> serde_json::Value {
@@ -319,9 +461,9 @@ fn promoted_json(report: &PromoteReport) -> serde_json::Value {
         "follower_stopped": report.follower_stopped,
         "without_primary": report.without_primary,
         "complete": !report.is_incomplete(),
-        "missing": report.missing.map(|missing| json!({
-            "transactions": missing.transactions, "changes": missing.changes, "more": missing.more,
-        })),
+        "torn": report.torn,
+        "missing": report.missing.map(missing_json),
+        "left_out_tables": left_out_json(&report.left_out),
         "tables_compared": report.compared,
         "sequences": sequences,
         "sequences_left": report.sequences.left,
@@ -338,4 +480,34 @@ fn cpu_seconds() -> Option<f64> {
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     // USER_HZ is 100 on every Linux.
     Some((ticks()? + ticks()?) / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use hindcast_standby::status::CopyProgress;
+
+    use super::*;
+
+    #[test]
+    fn a_log_has_a_line_for_each_change_of_state() {
+        let mut shown = Shown::new(false, false);
+        let mut said = |state: State, seconds: usize| {
+            let status = Status {
+                state,
+                ..Status::default()
+            };
+            let due = |_: &usize| shown.is_due(&status, &line(&status));
+            (0..seconds).filter(due).count()
+        };
+        let waiting = |attempt, reason: &str| State::Waiting {
+            reason: reason.to_owned(),
+            attempt,
+        };
+        assert_eq!(said(State::Copying(CopyProgress::default()), 30), 3);
+        assert_eq!(said(State::Following, 1000), 1);
+        assert_eq!(said(waiting(1, "it is down"), 50), 1);
+        assert_eq!(said(waiting(2, "it is down"), 50), 0);
+        assert_eq!(said(waiting(3, "it starts"), 50), 1);
+        assert_eq!(said(State::Following, 1000), 1);
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hindcast_wire::frame::{self, Direction, Frame, FrameError};
+use rustls::{ServerConfig, ServerConnection};
 
 /// What is written at once, and read at once.
 const PART_BYTES: usize = 64 << 10;
@@ -44,6 +45,8 @@ impl From<io::Error> for LinkError {
 pub struct Link {
     /// One file descriptor, with the list of sessions: there may be hundreds.
     stream: Arc<TcpStream>,
+    /// Once the client has asked for encryption, and got it.
+    tls: Option<Box<ServerConnection>>,
     input: BytesMut,
     /// Messages are built here, and written when it is much or when the client waits for them.
     pub out: BytesMut,
@@ -56,10 +59,28 @@ impl Link {
         stream.set_write_timeout(Some(WRITE_PATIENCE))?;
         Ok(Self {
             stream,
+            tls: None,
             input: BytesMut::new(),
             out: BytesMut::new(),
             part: vec![0; PART_BYTES / 4].into_boxed_slice(),
         })
+    }
+
+    /// Encrypts all that follows.
+    pub fn encrypt(&mut self, config: Arc<ServerConfig>) -> Result<(), LinkError> {
+        // Somebody in between may have put it there, to be taken for what the client said.
+        if !self.input.is_empty() {
+            let what = "received unencrypted data after the request for encryption";
+            return Err(LinkError::Garbage(what.to_owned()));
+        }
+        let tls = ServerConnection::new(config);
+        let tls = tls.map_err(|error| LinkError::Garbage(error.to_string()))?;
+        self.tls = Some(Box::new(tls));
+        Ok(())
+    }
+
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// How long reading may wait; `None`: for ever.
@@ -98,7 +119,12 @@ impl Link {
 
     fn fill(&mut self) -> Result<(), LinkError> {
         loop {
-            match (&*self.stream).read(&mut self.part) {
+            let mut socket = &*self.stream;
+            let read = match &mut self.tls {
+                Some(tls) => rustls::Stream::new(&mut **tls, &mut socket).read(&mut self.part),
+                None => socket.read(&mut self.part),
+            };
+            match read {
                 Ok(0) => return Err(LinkError::Closed),
                 Ok(count) => {
                     self.input.extend_from_slice(&self.part[..count]);
@@ -112,7 +138,15 @@ impl Link {
 
     /// Writes what was built.
     pub fn flush(&mut self) -> io::Result<()> {
-        (&*self.stream).write_all(&self.out)?;
+        let mut socket = &*self.stream;
+        match &mut self.tls {
+            Some(tls) => {
+                let mut stream = rustls::Stream::new(&mut **tls, &mut socket);
+                stream.write_all(&self.out)?;
+                stream.flush()?;
+            }
+            None => socket.write_all(&self.out)?,
+        }
         self.out.clear();
         if self.out.capacity() > 2 * PART_BYTES {
             // A long value made it grow.
@@ -131,6 +165,10 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            let _ = tls.write_tls(&mut &*self.stream);
+        }
         // The registry may hold the socket too, and the client is to see the end now. If it is gone
         // already, so much the better.
         let _ = self.stream.shutdown(Shutdown::Both);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hindcast_pg::ListenAddress;
 use hindcast_pg::scram::Verifier;
+use hindcast_pg::{ListenAddress, ServerIdentity};
 use hindcast_store::Store;
 use socket2::{SockRef, TcpKeepalive};
 
@@ -69,6 +69,8 @@ pub struct Door {
     pub address: String,
     /// `None`: everybody who can reach it, which only the loopback interface permits.
     pub password: Option<Verifier>,
+    /// With it, only encrypted connections are accepted.
+    pub identity: Option<ServerIdentity>,
 }
 
 impl Door {
@@ -77,6 +79,7 @@ impl Door {
         Self {
             address: address.to_owned(),
             password: None,
+            identity: None,
         }
     }
 
@@ -134,6 +137,7 @@ impl Server {
             database,
             server_version,
             password: door.password.clone(),
+            tls: door.identity.as_ref().map(|it| Arc::clone(&it.config)),
             stopping: AtomicBool::new(false),
             sessions: Mutex::default(),
         });

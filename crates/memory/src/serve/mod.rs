@@ -14,9 +14,9 @@
 //! - [`sql`] understands and executes statements.
 //!
 //! Clients log in with SCRAM-SHA-256 where there is a password ([`Door`]). On the loopback
-//! interface there need not be one; beyond it nothing is served without. It does not encrypt. It
-//! knows no roles: the password is for every user's name, and who has it reads everything. It does
-//! not write, and has no functions, cursors or `COPY`.
+//! interface there need not be one; beyond it nothing is served without. With a certificate only
+//! encrypted connections are accepted. It knows no roles: the password is for every user's name,
+//! and who has it reads everything. It does not write, and has no functions, cursors or `COPY`.
 //!
 //! The one invariant: **a statement reads one snapshot**. Outside a transaction block that is the
 //! newest one (or the one that `AS OF` names), inside a block the one that the block's first read

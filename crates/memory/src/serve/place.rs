@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_pg::scram::Verifier;
 use hindcast_store::Store;
+use rustls::ServerConfig;
 
 use crate::catalog::Catalog;
 
@@ -21,6 +22,8 @@ pub(super) struct Shared {
     pub server_version: String,
     /// What clients must know.
     pub password: Option<Verifier>,
+    /// With what connections are encrypted; all of them, if there is something.
+    pub tls: Option<Arc<ServerConfig>>,
     pub stopping: AtomicBool,
     pub sessions: Mutex<HashMap<u32, Entry>>,
 }

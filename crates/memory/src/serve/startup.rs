@@ -1,5 +1,6 @@
 //! How a connection becomes a session.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -44,8 +45,13 @@ pub fn startup(link: &mut Link, place: &Place) -> Option<Settings> {
         })?;
         match code {
             SSL_REQUEST | GSSENC_REQUEST => {
-                link.out.put_u8(b'N');
+                let tls = place.shared.tls.as_ref();
+                let tls = tls.filter(|_| code == SSL_REQUEST && !link.is_encrypted());
+                link.out.put_u8(if tls.is_some() { b'S' } else { b'N' });
                 link.flush().ok()?;
+                if let Some(config) = tls {
+                    link.encrypt(Arc::clone(config)).ok()?;
+                }
             }
             CANCEL_REQUEST => {
                 let process = packet.get(8..12)?.try_into().map(u32::from_be_bytes).ok()?;
@@ -53,7 +59,8 @@ pub fn startup(link: &mut Link, place: &Place) -> Option<Settings> {
                 return None;
             }
             _ => {
-                let settings = match session(link, place, &packet) {
+                let permitted = must_be_encrypted(link, place);
+                let settings = match permitted.and_then(|()| session(link, place, &packet)) {
                     Ok(settings) => settings,
                     Err(error) => {
                         refuse(link, &error);
@@ -67,6 +74,17 @@ pub fn startup(link: &mut Link, place: &Place) -> Option<Settings> {
         }
     }
     None
+}
+
+/// Before anything is said that others should not hear.
+fn must_be_encrypted(link: &Link, place: &Place) -> Result<(), SqlError> {
+    match place.shared.tls.is_none() || link.is_encrypted() {
+        true => Ok(()),
+        false => Err(
+            SqlError::new("28000", "connections are accepted encrypted only")
+                .hint("connect with sslmode=require"),
+        ),
+    }
 }
 
 fn session(link: &mut Link, place: &Place, packet: &[u8]) -> Result<Settings, SqlError> {

@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use hindcast_cluster::Binaries;
 use hindcast_memory::serve::Door;
 use hindcast_pg::scram::Verifier;
-use hindcast_pg::{ConnectOptions, Connection};
+use hindcast_pg::{ConnectOptions, Connection, ServerIdentity};
 use hindcast_wire::message::frontend;
 use tokio_postgres::types::{FromSql, Type};
 
@@ -95,6 +95,73 @@ fn only_who_knows_the_password_reads() {
         answer.contains("expected SASL response") && !answer.contains("owner"),
         "{answer}"
     );
+}
+
+#[test]
+fn with_a_certificate_nothing_is_said_in_the_clear() {
+    let mut standby = Standby::behind(&Door {
+        password: Some(Verifier::of_password("secret")),
+        identity: Some(ServerIdentity::generated()),
+        ..Door::open("127.0.0.1:0")
+    });
+    for id in 1..=3000 {
+        standby.put(id, "7.25");
+    }
+    standby.commit(2000);
+    let address = standby.server.address();
+    let psql = |mode: &str, password: &str| {
+        let output = Command::new(Binaries::find().unwrap().program("psql"))
+            .args(["-w", "-X", "-A", "-t"])
+            .args([
+                "-c",
+                "SELECT sum(balance) FROM account",
+                "-c",
+                "SELECT * FROM account",
+            ])
+            .arg(format!(
+                "postgres://ann:{password}@{address}/shop?sslmode={mode}"
+            ))
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    for mode in ["prefer", "require"] {
+        let said = psql(mode, "secret");
+        assert!(said.starts_with("21750.00\n"), "{said}");
+        // More than a record of TLS, or its buffers, can hold.
+        assert_eq!(said.lines().count(), 3001, "{mode}");
+    }
+    assert!(psql("require", "wrong").contains("password authentication failed"));
+    let said = psql("disable", "secret");
+    assert!(
+        said.contains("encrypted only") && !said.contains("21750"),
+        "{said}"
+    );
+    // Our own client, and a certificate of nobody whom it knows.
+    let connect = |mode: &str| {
+        let url = format!("postgres://ann:secret@{address}/shop?sslmode={mode}");
+        Connection::connect(&url.parse().unwrap(), &ConnectOptions::named("test"))
+    };
+    assert_eq!(
+        one(
+            &mut connect("require").unwrap(),
+            "SELECT count(*) FROM account"
+        ),
+        "3000"
+    );
+    assert!(connect("verify-full&sslrootcert=system").is_err());
+
+    // Words that came before encryption are not taken for the client's.
+    let mut bytes = BytesMut::new();
+    bytes.extend_from_slice(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
+    frontend::query(&mut bytes, b"SELECT * FROM account");
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&bytes).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"S");
+    standby.wait_until_nobody_is_there();
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl Fixture {
             ],
             primary_key: vec!["id".to_owned()],
             identity: 'd',
+            changed: 0,
             rows_estimate: 0,
             bytes: 0,
             pages: 0,

@@ -1,7 +1,10 @@
 //! The tables that a backup keeps about its standby, in a schema of their own.
 //!
 //! ```text
-//! hindcast.standby           one row per slot: whose backup this is, and what it is doing
+//! hindcast.standby           one row per slot: whose backup this is, and what it is doing.
+//!                            `switchover_at`: it is about to become the primary, and, if
+//!                            `way_back`, the primary its backup. `fenced_at`: it was the primary,
+//!                            and its users only read
 //! hindcast.standby_tables    what the initial copy of a slot copies, and what was copied later,
 //!                            which the log is for from `joined_at` on: the greatest position as
 //!                            long as nothing is copied. `shape` is what the primary's catalog said
@@ -59,6 +62,10 @@ DO $do$ BEGIN \
   IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'hindcast.standby_tables'::regclass AND attname = 'joined_at') THEN \
     ALTER TABLE hindcast.standby_tables ADD COLUMN joined_at pg_lsn, ADD COLUMN shape text; \
     ALTER TABLE hindcast.standby ADD COLUMN included text[], ADD COLUMN excluded text[]; \
+  END IF; \
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'hindcast.standby'::regclass AND attname = 'switchover_at') THEN \
+    ALTER TABLE hindcast.standby ADD COLUMN switchover_at timestamptz, ADD COLUMN way_back boolean, ADD COLUMN fenced_at timestamptz, \
+      ADD COLUMN checked_at timestamptz, ADD COLUMN checked_lsn pg_lsn, ADD COLUMN check_differed bigint, ADD COLUMN check_repaired bigint; \
   END IF; \
   IF pg_catalog.to_regclass('hindcast.standby_state') IS NULL THEN \
     CREATE VIEW hindcast.standby_state AS \

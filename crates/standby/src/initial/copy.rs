@@ -123,7 +123,7 @@ pub(super) fn as_of(
 
 /// A session on the backup in which rows are what they were on the primary: no triggers, no foreign
 /// keys. What it commits need not be on disk before the copy is complete.
-pub(super) fn writing(url: &DatabaseUrl) -> Result<Connection, InitialError> {
+pub(crate) fn writing(url: &DatabaseUrl) -> Result<Connection, InitialError> {
     let mut session = Connection::connect(url, &reading().set("synchronous_commit", "off"))
         .map_err(InitialError::connect(Side::Backup))?;
     session

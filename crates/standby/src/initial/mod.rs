@@ -27,6 +27,7 @@ mod schema;
 pub mod state;
 mod workers;
 
+pub(crate) use copy::writing;
 pub use copy::{BackupCopy, to_backup};
 pub use error::{InitialError, Side, Unfit};
 pub use join::{Join, join};

@@ -220,6 +220,7 @@ mod tests {
                 .collect(),
             primary_key: key.iter().map(|&name| name.to_owned()).collect(),
             identity: 'd',
+            changed: 0,
             rows_estimate: 0,
             bytes: 0,
             pages: 0,

@@ -180,6 +180,7 @@ impl Hold {
     pub fn take(backup: &DatabaseUrl, slot: &str) -> Result<Option<Self>, InitialError> {
         let failed = InitialError::query(Side::Backup, "see whether anybody follows into it");
         let options = ConnectOptions::named("hindcast standby")
+            .set("default_transaction_read_only", "off")
             .set("idle_session_timeout", "0")
             .set("statement_timeout", "0");
         let mut session =
@@ -241,6 +242,17 @@ pub struct Stored {
     pub applied: Option<Lsn>,
     /// All workers are at the same epoch. If not, the backup's state is none that the primary had.
     pub even: bool,
+    /// Since when a switchover to it is under way.
+    pub switchover: Option<String>,
+    /// That switchover makes, or has made, what the old primary is to follow.
+    pub way_back: bool,
+    /// When all tables were compared last with the primary, and up to where: for people.
+    pub checked: Option<String>,
+    /// How many rows have differed since it was followed last, and were repaired.
+    pub differed: u64,
+    pub repaired: u64,
+    /// Its users are kept from writing to it, as it was the primary before.
+    pub fenced: bool,
 }
 
 /// What a backup says about a slot; `None` if it does not know it.
@@ -250,7 +262,11 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
         return Ok(None);
     }
     let rows = backup.query(&format!(
-        "SELECT publication, source, system_identifier, source_database, state, stopped_at, p.applied, coalesce(p.even, true) \
+        "SELECT publication, source, system_identifier, source_database, state, stopped_at, p.applied, coalesce(p.even, true), \
+                pg_catalog.to_jsonb(s) ->> 'switchover_at', pg_catalog.to_jsonb(s) ->> 'fenced_at' IS NOT NULL, \
+                coalesce((pg_catalog.to_jsonb(s) ->> 'way_back')::boolean, false), \
+                (pg_catalog.to_jsonb(s) ->> 'checked_at') || ', up to ' || (pg_catalog.to_jsonb(s) ->> 'checked_lsn'), \
+                coalesce((pg_catalog.to_jsonb(s) ->> 'check_differed')::bigint, 0), coalesce((pg_catalog.to_jsonb(s) ->> 'check_repaired')::bigint, 0) \
            FROM hindcast.standby s, \
                 LATERAL (SELECT min(w.end_lsn) AS applied, min(w.epoch) = max(w.epoch) AS even \
                    FROM (SELECT DISTINCT ON (worker) worker, epoch, end_lsn FROM hindcast.standby_progress p \
@@ -276,6 +292,12 @@ pub fn stored(backup: &mut Connection, slot: &str) -> Result<Option<Stored>, Err
         stopped_at: lsn(5)?,
         applied: lsn(6)?,
         even: row.is_true(7),
+        switchover: row.text(8).map(str::to_owned),
+        fenced: row.is_true(9),
+        way_back: row.is_true(10),
+        checked: row.text(11).map(str::to_owned),
+        differed: row.parse(12)?,
+        repaired: row.parse(13)?,
     }))
 }
 
@@ -472,7 +494,7 @@ pub fn filter(backup: &mut Connection, slot: &str) -> Result<Option<TableFilter>
 }
 
 /// Part of the transaction that makes the tables, or that found them fit.
-pub(super) fn copying(
+pub(crate) fn copying(
     identity: &Identity,
     schema_made: bool,
     tables: &[ReplicatedTable],
@@ -499,7 +521,7 @@ pub(super) fn copying(
 }
 
 /// Part of the transaction that ends the copy. Affects one row, or the copy is not ours any more.
-pub(super) fn following(slot: &str, consistent_point: Lsn) -> String {
+pub(crate) fn following(slot: &str, consistent_point: Lsn) -> String {
     let slot = quote_literal(slot);
     format!(
         "INSERT INTO hindcast.standby_progress (slot, worker, workers, epoch, commit_lsn, end_lsn, commit_time) \

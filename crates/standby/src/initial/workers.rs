@@ -424,6 +424,7 @@ mod tests {
             columns: Vec::new(),
             primary_key: Vec::new(),
             identity: 'd',
+            changed: 0,
             rows_estimate: 0,
             bytes,
             pages: 0,

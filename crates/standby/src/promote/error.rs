@@ -46,6 +46,10 @@ pub enum PromoteError {
         "the backup's workers stopped at different epochs: what it shows now is no state that the primary had"
     )]
     Uneven,
+    #[error("the primary is gone: {0}")]
+    Gone(String),
+    #[error("somebody still writes to the primary: {}", findings.join("; "))]
+    StillWritten { findings: Vec<String> },
     /// The primary's list of today has more tables than the backup.
     #[error("the backup lacks tables of the primary: {}", tables.join(", "))]
     Tables { tables: Vec<String> },
@@ -92,6 +96,8 @@ impl PromoteError {
                 "`hindcast standby` copies tables that are new while it follows, and says why if it cannot: start it again and promote while it runs; or leave them out (--exclude-table {}); or promote without --from, and they are lost",
                 tables.first().map_or("NAME", String::as_str)
             ),
+            Self::Gone(_) => "a backup takes over from a primary that is gone with `hindcast standby promote`".to_owned(),
+            Self::StillWritten { .. } => "look for a session that sets default_transaction_read_only = off itself".to_owned(),
             Self::Uneven => "start `hindcast standby` again, with which they get even, and promote while it runs".to_owned(),
             Self::Differs { moving: true, .. } => {
                 "stop whoever writes to the primary, start `hindcast standby` again, and promote then".to_owned()

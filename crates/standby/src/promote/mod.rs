@@ -19,8 +19,8 @@
 //! The invariant: until the one transaction that says `promoted` the backup can go on being a
 //! standby, and after it never again.
 
-mod checks;
 mod error;
+mod findings;
 mod primary;
 mod sequences;
 
@@ -30,9 +30,12 @@ use std::time::{Duration, Instant};
 use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Lsn, quote_identifier, quote_literal};
 
 use crate::backup::schema;
+use crate::check::digest;
+use crate::fence;
 use crate::initial::Side;
 use crate::initial::state::{self, Stored, stored, try_lock, withdraw};
-use crate::source::{Names, SlotError, compared, session, slot};
+use crate::source::compared::{self, LeftOut};
+use crate::source::{Names, SlotError, session, slot};
 
 pub use error::PromoteError;
 pub use primary::Missing;
@@ -74,9 +77,13 @@ pub struct PromoteReport {
     pub without_primary: Option<String>,
     /// What the primary had that the backup has not; `None` if that cannot be known.
     pub missing: Option<Missing>,
+    /// Tables of the primary that the backup was not to have, or could not have.
+    pub left_out: Vec<LeftOut>,
     /// Tables whose rows were compared, and are the same.
     pub compared: usize,
     pub sequences: Sequences,
+    /// The latest transactions may be there in part.
+    pub torn: bool,
     /// Removed from the primary.
     pub dropped: Vec<String>,
     /// SQL to run on the primary, should it come back, or once what is missing was looked at: until
@@ -88,71 +95,182 @@ pub struct PromoteReport {
 
 impl PromoteReport {
     /// The primary was asked, and has committed something that the backup has not, or could not
-    /// tell.
+    /// tell; or the backup shows by itself that something is missing.
     pub fn is_incomplete(&self) -> bool {
-        self.without_primary.is_none() && self.missing != Some(Missing::default())
+        self.torn || self.without_primary.is_none() && self.missing != Some(Missing::default())
     }
 }
 
 /// Promotes a backup.
 pub fn promote(options: &PromoteOptions) -> Result<PromoteReport, PromoteError> {
-    let names = Names::new(&options.name)?;
-    let mut backup = connect_backup(options)?;
-    let known = known(&mut backup, &names)?;
-    // Whoever made the backup may have been an older version.
-    schema::create(&mut backup).map_err(PromoteError::query(
-        Side::Backup,
-        "see what it is a backup of",
-    ))?;
-    let mut report = PromoteReport {
-        slot: known.slot.clone(),
-        source: known.source.clone(),
-        ..PromoteReport::default()
-    };
-    let mut primary = connect_primary(options, &known, &mut report)?;
-    // Before anybody is asked to stop, who may have to copy them.
-    if let Some(primary) = &mut primary {
-        must_have_all_tables(primary, &mut backup, &names)?;
-    }
-    let wanted = match &mut primary {
-        Some(primary) if options.wait => Some(primary.end()?),
-        _ => None,
-    };
-    // Is dropped before `backup`, whose session will have the lock: a follower that finds nobody at
-    // it must not find the request.
-    let request = Request::make(&options.to, &names.slot, wanted)?;
-    report.follower_stopped = wait_for_follower(&mut backup, options, &names, wanted)?;
-    let known = self::known(&mut backup, &names)?;
-    report.applied = known.applied.max(known.stopped_at).unwrap_or_default();
+    Ready::make(options)?.hand_over(|| {})
+}
 
-    if !known.even {
-        let text =
-            "its workers stopped at different epochs: the latest transactions may be there in part";
-        match &primary {
-            Some(_) => return Err(PromoteError::Uneven),
-            None => report.findings.push(text.to_owned()),
+/// A backup that can be promoted: nobody follows any more, and what was to be compared is the same.
+/// Dropped, it is a standby as before, and a follower that made way goes on.
+pub(crate) struct Ready<'a> {
+    options: &'a PromoteOptions,
+    names: Names,
+    // Is dropped before `backup`, whose session has the lock: a follower that finds nobody at it
+    // must not find the request.
+    request: Request,
+    backup: Connection,
+    primary: Option<Primary>,
+    known: Stored,
+    pub report: PromoteReport,
+}
+
+impl<'a> Ready<'a> {
+    /// Makes the one who follows stop, and looks whether all is there.
+    pub fn make(options: &'a PromoteOptions) -> Result<Self, PromoteError> {
+        let names = Names::new(&options.name)?;
+        let mut backup = connect_backup(options)?;
+        let known = known(&mut backup, &names)?;
+        // Whoever made the backup may have been an older version.
+        schema::create(&mut backup).map_err(PromoteError::query(
+            Side::Backup,
+            "see what it is a backup of",
+        ))?;
+        let mut report = PromoteReport {
+            slot: known.slot.clone(),
+            source: known.source.clone(),
+            ..PromoteReport::default()
+        };
+        let mut primary = connect_primary(options, &known, &mut report)?;
+        // Before anybody is asked to stop, who may have to copy them.
+        if let Some(primary) = &mut primary {
+            must_have_all_tables(primary, &mut backup, &names)?;
+        }
+        let wanted = match &mut primary {
+            Some(primary) if options.wait => Some(primary.end()?),
+            _ => None,
+        };
+        let request = Request::make(&options.to, &names.slot, wanted)?;
+        report.follower_stopped = wait_for_follower(&mut backup, options, &names, wanted)?;
+        let known = self::known(&mut backup, &names)?;
+        report.applied = known.applied.max(known.stopped_at).unwrap_or_default();
+        if !known.even {
+            let text = "its workers stopped at different epochs: the latest transactions may be there in part";
+            match &primary {
+                Some(_) => return Err(PromoteError::Uneven),
+                None => {
+                    report.torn = true;
+                    report.findings.push(text.to_owned());
+                }
+            }
+        }
+        if let Some(primary) = &mut primary {
+            report.left_out = must_have_all_tables(primary, &mut backup, &names)?;
+            look_for_missing(primary, &known, options, wanted, &mut report)?;
+            if options.check {
+                report.compared = compare(primary, options, &known, &report)?;
+            }
+        }
+        Ok(Self {
+            options,
+            names,
+            request,
+            backup,
+            primary,
+            known,
+            report,
+        })
+    }
+
+    /// Makes it a database of its own. `done` is called when it is, and before what is left on the
+    /// primary is cleaned up.
+    pub fn hand_over(mut self, done: impl FnOnce()) -> Result<PromoteReport, PromoteError> {
+        let mut report = self.report;
+        report.sequences = sequences_of(&mut self.backup, self.primary.as_mut())?;
+        hand_over(&mut self.backup, &self.known, &report)?;
+        self.request.fulfilled();
+        done();
+
+        // From here on it is promoted, whatever happens: what goes wrong is told, not an error.
+        let done_with = match &mut self.primary {
+            Some(primary) => look_again(primary, &self.known, &mut report),
+            None => false,
+        };
+        clean_primary(done_with, self.options, &self.names, &mut report);
+        match find(self.options) {
+            Ok(findings) => report.findings.extend(findings),
+            Err(error) => report
+                .findings
+                .push(format!("the checks could not be made: {error}")),
+        }
+        Ok(report)
+    }
+}
+
+/// Where the log of a primary ends that can be read from a slot.
+pub(crate) fn end_of(primary: &DatabaseUrl) -> Result<Lsn, PromoteError> {
+    match Primary::connect(primary)? {
+        Ok(mut primary) => primary.end(),
+        Err(reason) => Err(PromoteError::Gone(reason)),
+    }
+}
+
+/// Removes what a promotion left on the primary that ended before it could; says what is missing in
+/// the backup, and leaves the slot if that is anything.
+pub(crate) fn clean_after(
+    from: &DatabaseUrl,
+    backup: &mut Connection,
+    names: &Names,
+) -> Result<Option<Missing>, PromoteError> {
+    let failed = PromoteError::query(Side::Backup, "see what it was a backup of");
+    let Some(known) = stored(backup, &names.slot).map_err(failed)? else {
+        return Ok(None);
+    };
+    let mut primary = match Primary::connect(from)? {
+        Ok(primary) => primary,
+        Err(reason) => return Err(PromoteError::Gone(reason)),
+    };
+    let missing = match primary.wait_until_free(&known.slot, PromoteOptions::PATIENCE)? {
+        Ok(()) => {
+            let applied = known.applied.max(known.stopped_at).unwrap_or_default();
+            Some(primary.missing(&known, applied)?)
+        }
+        // It goes when all was looked at, and nothing is missing.
+        Err(primary::GONE) => Some(Missing::default()),
+        Err(_) => None,
+    };
+    if missing.is_none_or(|missing| missing == Missing::default()) {
+        slot::remove(from, names)?;
+    }
+    Ok(missing)
+}
+
+/// What was committed on the primary after it was looked at, and before it was over. Says whether
+/// nobody needs its slot any more.
+fn look_again(primary: &mut Primary, known: &Stored, report: &mut PromoteReport) -> bool {
+    match report.missing {
+        // The slot could not be read before.
+        None => return true,
+        Some(missing) if missing != Missing::default() => return false,
+        Some(_) => {}
+    }
+    match primary.missing(known, report.applied) {
+        Ok(missing) => {
+            report.missing = Some(missing);
+            if missing == Missing::default() {
+                return true;
+            }
+            report.findings.push(format!(
+                "the primary has {} that came while the backup was promoted: somebody still writes to it",
+                match missing.transactions {
+                    1 => "a transaction".to_owned(),
+                    more => format!("{more} transactions"),
+                }
+            ));
+        }
+        Err(error) => {
+            report.missing = None;
+            report.findings.push(format!(
+                "whether the primary has committed anything since cannot be seen: {error}"
+            ));
         }
     }
-    if let Some(primary) = &mut primary {
-        must_have_all_tables(primary, &mut backup, &names)?;
-        look_for_missing(primary, &known, options, wanted, &mut report)?;
-        if options.check {
-            report.compared = compare(primary, options, &known, &report)?;
-        }
-    }
-    report.sequences = sequences_of(&mut backup, primary.as_mut())?;
-    hand_over(&mut backup, &known, &report)?;
-    request.fulfilled();
-
-    // From here on it is promoted, whatever happens: what goes wrong is told, not an error.
-    clean_primary(primary, options, &names, &mut report);
-    match find(options) {
-        Ok(findings) => report.findings.extend(findings),
-        Err(error) => report
-            .findings
-            .push(format!("the checks could not be made: {error}")),
-    }
-    Ok(report)
+    false
 }
 
 fn connect_backup(options: &PromoteOptions) -> Result<Connection, PromoteError> {
@@ -169,7 +287,7 @@ fn connect_backup(options: &PromoteOptions) -> Result<Connection, PromoteError> 
 }
 
 /// What the backup says about itself, if that is fit to be promoted.
-fn known(backup: &mut Connection, names: &Names) -> Result<Stored, PromoteError> {
+pub(crate) fn known(backup: &mut Connection, names: &Names) -> Result<Stored, PromoteError> {
     let failed = PromoteError::query(Side::Backup, "see what it is a backup of");
     match stored(backup, &names.slot).map_err(&failed)? {
         None => {
@@ -218,22 +336,24 @@ fn connect_primary(
 }
 
 /// A table that was made since, or changed in a way that the log does not tell, is missing whatever
-/// position of the log the backup has.
+/// position of the log the backup has. Says what is not there and need not be.
 fn must_have_all_tables(
     primary: &mut Primary,
     backup: &mut Connection,
     names: &Names,
-) -> Result<(), PromoteError> {
+) -> Result<Vec<LeftOut>, PromoteError> {
     let failed = |side| PromoteError::query(side, "see its tables");
     // A follower of an older version has not said which are wanted.
     let filter = state::filter(backup, &names.slot).map_err(failed(Side::Backup))?;
-    let Some(filter) = filter else { return Ok(()) };
+    let Some(filter) = filter else {
+        return Ok(Vec::new());
+    };
     let there = state::tables(backup, &names.slot).map_err(failed(Side::Backup))?;
-    let missing = compared::compare(&mut primary.connection, names, &filter, &there)
-        .map_err(failed(Side::Primary))?
-        .lacking();
+    let compared = compared::compare(&mut primary.connection, names, &filter, &there)
+        .map_err(failed(Side::Primary))?;
+    let missing = compared.lacking();
     match missing.is_empty() {
-        true => Ok(()),
+        true => Ok(compared.left_out),
         false => Err(PromoteError::Tables { tables: missing }),
     }
 }
@@ -388,19 +508,20 @@ fn compare(
     for (schema, table) in &tables {
         let name = format!("{schema}.{table}");
         let failed = |side| PromoteError::query(side, "compare the rows of a table");
-        let columns = checks::columns(&mut primary.connection, schema, table)
+        let columns = digest::columns(&mut primary.connection, schema, table)
             .map_err(failed(Side::Primary))?;
         let Some(columns) = columns else {
             differing.push(format!("{name} is gone from the primary"));
             continue;
         };
+        let quoted = format!("{}.{}", quote_identifier(schema), quote_identifier(table));
         let (ours, theirs) = std::thread::scope(|scope| {
             let theirs = scope.spawn(|| {
-                checks::digest(&mut primary.connection, schema, table, &columns)
+                digest::digest(&mut primary.connection, &quoted, &columns, "true")
                     .map_err(failed(Side::Primary))
             });
-            let ours =
-                checks::digest(&mut backup, schema, table, &columns).map_err(failed(Side::Backup));
+            let ours = digest::digest(&mut backup, &quoted, &columns, "true")
+                .map_err(failed(Side::Backup));
             (ours, theirs.join().expect("comparing does not panic"))
         });
         let (ours, theirs) = (ours?, theirs?);
@@ -458,11 +579,15 @@ fn hand_over(
         pipeline.run_sql(&sql);
     }
     pipeline.run_sql(&format!(
-        "UPDATE hindcast.standby SET state = 'promoted', promoted_at = now(), stopped_at = '{}' WHERE slot = {}",
+        "UPDATE hindcast.standby SET state = 'promoted', promoted_at = now(), fenced_at = NULL, stopped_at = '{}' WHERE slot = {}",
         report.applied,
         quote_literal(&known.slot)
     ));
     pipeline.run_sql(&format!("DO {}", quote_literal(FORGET_SNAPSHOTS)));
+    // It was the primary before, and its users were kept from writing to it.
+    if known.fenced {
+        pipeline.run_sql(fence::LOWER);
+    }
     pipeline.run_sql("COMMIT");
     pipeline.finish().map(drop).map_err(failed)
 }
@@ -470,7 +595,7 @@ fn hand_over(
 /// Slot and publication are of no use any more, and the slot would keep WAL for ever. Unless
 /// something is missing: then the slot is where it can still be read.
 fn clean_primary(
-    primary: Option<Primary>,
+    done_with: bool,
     options: &PromoteOptions,
     names: &Names,
     report: &mut PromoteReport,
@@ -485,10 +610,7 @@ fn clean_primary(
             quote_identifier(&names.publication)
         ),
     ];
-    let missing = report
-        .missing
-        .is_some_and(|missing| missing.transactions > 0);
-    let (Some(_), Some(url), false) = (primary, &options.from, missing) else {
+    let (Some(url), true) = (&options.from, done_with) else {
         report.to_drop_later = later;
         return;
     };
@@ -512,5 +634,5 @@ fn clean_primary(
 fn find(options: &PromoteOptions) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     // As its new users will find it: nothing is set for this session.
     let mut session = Connection::connect(&options.to, &ConnectOptions::named("hindcast promote"))?;
-    Ok(checks::findings(&mut session)?)
+    Ok(findings::findings(&mut session)?)
 }

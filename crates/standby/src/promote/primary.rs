@@ -14,6 +14,9 @@ use crate::source::session;
 /// How many rows of the log are looked at: enough to tell nothing from something.
 const LOOK_AT: u32 = 1000;
 
+/// What is said of a slot that is not there.
+pub(super) const GONE: &str = "is gone from the primary";
+
 pub(super) struct Primary {
     pub connection: Connection,
 }
@@ -103,7 +106,7 @@ impl Primary {
                 .query(&sql)
                 .map_err(PromoteError::query(Side::Primary, "look at the slot"))?;
             match rows.first() {
-                None => return Ok(Err("is gone from the primary")),
+                None => return Ok(Err(GONE)),
                 Some(row) if row.is_true(1) => {
                     return Ok(Err("has lost WAL that it needed (max_slot_wal_keep_size)"));
                 }

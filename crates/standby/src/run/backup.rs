@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use hindcast_pg::Lsn;
 
+use super::checking::Checking;
 use super::joining::Joining;
 use super::open::{connect, open};
 use super::promotion;
@@ -26,11 +27,14 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, StandbyError> {
     let names = Names::new(&options.common.name)?;
     let mut retry = Retry::default();
-    let mut joining = Joining::new(options, &names);
+    let mut beside = Beside {
+        joining: Joining::new(options, &names),
+        checking: Checking::new(options, &names),
+    };
     let mut cut_before = None;
     let ended = loop {
         let error = match once(
-            &mut joining,
+            &mut beside,
             options,
             &names,
             control,
@@ -52,7 +56,7 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
                 cut_before = error.lsn();
             }
             error => {
-                let Err(error) = joining.mend(error, control) else {
+                let Err(error) = beside.joining.mend(error, control) else {
                     continue;
                 };
                 if !retry.may_help(&error) {
@@ -81,10 +85,16 @@ fn is_promoted(options: &BackupOptions, names: &Names) -> bool {
         .is_some_and(|stored| stored.state == "promoted")
 }
 
+/// What is done beside following, which stops for it.
+struct Beside<'a> {
+    joining: Joining<'a>,
+    checking: Checking<'a>,
+}
+
 /// From looking at both servers to the first loss of one of them. `None`: a promotion that it made
 /// way for failed, or tables have joined, and it is to follow as before.
 fn once(
-    joining: &mut Joining<'_>,
+    beside: &mut Beside<'_>,
     options: &BackupOptions,
     names: &Names,
     control: &Control,
@@ -106,47 +116,92 @@ fn once(
         .map_err(InitialError::query(Side::Backup, "note what is wanted"))?;
     drop(connection);
 
+    let Beside { joining, .. } = beside;
     if joining.look(control) {
         joining.join(control, cut_before)?;
     }
+    // Following stops for a moment where rows are compared.
+    let stop = loop {
+        match follow_once(
+            beside, options, names, control, retry, &mut hold, cut_before,
+        )? {
+            Stop::ToCheck if !control.is_stopping() => {
+                for table in beside.checking.begin(control, cut_before)? {
+                    beside.joining.copy_again(&table);
+                }
+            }
+            stop => break stop,
+        }
+    };
+    match stop {
+        Stop::ToJoin if !control.is_stopping() => {
+            beside.joining.join(control, cut_before)?;
+            Ok(None)
+        }
+        Stop::ToPromote => {
+            hold.stopped(control.status().visible)
+                .map_err(BackupError::Lost)?;
+            let mut connection = connect(&options.to, Side::Backup)?;
+            Ok(promotion::await_end(&mut connection, &names.slot, control)?)
+        }
+        Stop::ToJoin | Stop::ToCheck | Stop::Stopped => Ok(Some(Ended::Stopped)),
+        Stop::Reached => Ok(Some(Ended::Reached)),
+    }
+}
+
+/// Why following stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Stopped,
+    Reached,
+    ToPromote,
+    ToJoin,
+    ToCheck,
+}
+
+/// Follows until there is something else to do.
+fn follow_once(
+    beside: &mut Beside<'_>,
+    options: &BackupOptions,
+    names: &Names,
+    control: &Control,
+    retry: &mut Retry,
+    hold: &mut Hold,
+    cut_before: Option<Lsn>,
+) -> Result<Stop, StandbyError> {
     let (mut log, mut backup) = open(options, names, cut_before)?;
     retry.follows(backup.resume_point());
-
     let mut ask_at = Instant::now();
-    let mut promoting = false;
-    let mut to_join = false;
-    let ended = follow(&mut log, &mut backup, control, common.until, || {
+    let mut stop = None;
+    let until = options.common.until;
+    let ended = follow(&mut log, &mut backup, control, until, || {
         if Instant::now() < ask_at {
             return Ok(Wish::GoOn);
         }
         ask_at = Instant::now() + ASK_EVERY;
-        let request = hold.stop_requested().map_err(BackupError::Lost)?;
-        promoting |= request.is_some();
-        if let Some(request) = request {
+        if let Some(request) = hold.stop_requested().map_err(BackupError::Lost)? {
+            if stop != Some(Stop::ToJoin) {
+                stop = Some(Stop::ToPromote);
+            }
             return Ok(Wish::EndAt(request.at));
         }
-        to_join = to_join || joining.look(control);
-        Ok(match to_join {
-            true => Wish::EndAt(None),
-            false => Wish::GoOn,
+        if stop.is_none() && beside.joining.look(control) {
+            stop = Some(Stop::ToJoin);
+        }
+        if stop.is_none() && beside.checking.is_due(control) {
+            stop = Some(Stop::ToCheck);
+        }
+        Ok(match stop {
+            Some(_) => Wish::EndAt(None),
+            None => Wish::GoOn,
         })
     })?;
-    let applied = control.status().visible;
     // The slot is free for the next one only when the primary knows that we are gone.
     log.finish();
     drop(backup);
-    if to_join && !control.is_stopping() {
-        joining.join(control, cut_before)?;
-        return Ok(None);
-    }
-    if promoting {
-        hold.stopped(applied).map_err(BackupError::Lost)?;
-        let mut connection = connect(&options.to, Side::Backup)?;
-        return Ok(promotion::await_end(&mut connection, &names.slot, control)?);
-    }
-    Ok(Some(match ended {
-        follow::Ended::Stopped => Ended::Stopped,
-        follow::Ended::Reached => Ended::Reached,
+    Ok(stop.unwrap_or(match ended {
+        follow::Ended::Stopped => Stop::Stopped,
+        follow::Ended::Reached => Stop::Reached,
     }))
 }
 

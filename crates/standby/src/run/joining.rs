@@ -41,7 +41,8 @@ pub(super) struct Joining<'a> {
     refused: HashMap<u32, Instant>,
     /// The tables whose rows the backup has.
     copied: Copied,
-    /// Schema and name of tables that the log does not fit any more, and why.
+    /// Schema and name of tables that the log does not fit any more, or that hold other rows than
+    /// the primary's, and why.
     unfit: HashMap<TableName, String>,
     /// What did not fit last, and how often that was so.
     mended: Option<(TableName, String, u32)>,
@@ -80,23 +81,26 @@ impl<'a> Joining<'a> {
             return false;
         }
         self.look_at = now + LOOK_EVERY;
-        let Ok(compared) = self.compare() else {
+        let Ok(mut compared) = self.compare() else {
             return false;
         };
         let without_identity: Vec<_> = compared
             .missing
             .iter()
-            .filter(|table| table.identity == 'n')
+            .filter(|table| !table.may_be_published())
             .map(|table| {
-                format!("{table} is not replicated: it has no primary key or other replica identity. Give it one, or say --exclude-table {table}")
+                format!("{table} is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted, which the primary would refuse. Give it one, or say --exclude-table {table}")
             })
             .collect();
         control.note(&without_identity);
-        control.update(|status| status.missing_tables = compared.lacking());
+        control.update(|status| {
+            status.missing_tables = compared.lacking();
+            status.left_out = std::mem::take(&mut compared.left_out);
+        });
         self.altered = compared.altered.iter().map(|table| table.oid).collect();
         let may_be_tried = |table: &ReplicatedTable| {
             let refused = self.refused.get(&table.oid);
-            table.identity != 'n' && refused.is_none_or(|until| now >= *until)
+            table.may_be_published() && refused.is_none_or(|until| now >= *until)
         };
         let tables = compared.missing.into_iter().chain(compared.altered);
         self.tables = tables.filter(may_be_tried).collect();
@@ -178,11 +182,21 @@ impl<'a> Joining<'a> {
             )]),
             Adapted::Name | Adapted::Gone => return Err(error),
             Adapted::No => {
-                self.unfit.insert(name, what.clone());
+                self.unfit
+                    .insert(name, format!("was changed on the primary ({what})"));
                 self.look_at = Instant::now();
             }
         }
         Ok(())
+    }
+
+    /// A table holds other rows than the primary's: it is copied again by the next
+    /// [`Joining::join`].
+    pub fn copy_again(&mut self, table: &ReplicatedTable) {
+        let name = (table.schema.clone(), table.name.clone());
+        let why = "held other rows than the primary's".to_owned();
+        self.unfit.insert(name, why);
+        self.look_at = Instant::now();
     }
 
     /// Copies what was found. Nobody may follow meanwhile.
@@ -294,13 +308,19 @@ impl<'a> Joining<'a> {
         let joined = tables.iter().map(|table| {
             let name = (table.schema.clone(), table.name.clone());
             let why = match (self.unfit.remove(&name), self.copied.contains_key(&name)) {
-                (Some(what), _) => format!("was changed on the primary ({what}), and was copied again"),
+                (Some(what), _) => format!("{what}, and was copied again"),
                 (None, true) => "was changed on the primary in a way that the log does not tell, and was copied again".to_owned(),
                 (None, false) => "is new on the primary, and is replicated from now on".to_owned(),
             };
             format!("{table} {why}")
         });
         control.note(&joined.collect::<Vec<_>>());
+        let bare = tables.iter().filter(|table| !table.has_identity());
+        control.note(
+            &bare
+                .map(ReplicatedTable::without_identity)
+                .collect::<Vec<_>>(),
+        );
         Ok(())
     }
 }

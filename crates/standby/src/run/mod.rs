@@ -7,6 +7,7 @@
 //! ```
 
 mod backup;
+mod checking;
 mod error;
 mod joining;
 mod open;
@@ -52,6 +53,17 @@ pub struct BackupOptions {
     pub epoch_interval: Duration,
     /// Bring the schema along if the backup has none of the tables.
     pub schema: bool,
+    /// Compare the rows of both all the time, while the log is followed.
+    pub check: Option<Check>,
+}
+
+/// How much of both sides is compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// Of each side, on average.
+    pub bytes_per_second: u64,
+    /// How long it is until more is compared. Following stops for a moment each time.
+    pub period: Duration,
 }
 
 /// Why a standby ended without an error.

@@ -5,7 +5,8 @@ use hindcast_pg::{Connection, DatabaseUrl, Lsn};
 use super::StandbyError;
 use crate::backup::schema;
 use crate::initial::{Hold, InitialError, Side, state};
-use crate::source::{Names, compared, session};
+use crate::source::compared::{self, LeftOut};
+use crate::source::{Names, session};
 
 /// As of when it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,15 @@ pub struct BackupStatus {
     /// Tables of the primary that are wanted and not there; `None` if it was not asked, or nobody
     /// has said which are wanted.
     pub missing_tables: Option<Vec<String>>,
+    /// Tables that it is not to have, or cannot have, as far as that is known.
+    pub left_out: Vec<LeftOut>,
+    /// When all its tables were compared with the primary's last, for people, and how many rows
+    /// have differed and were repaired; `None` if they were not.
+    pub checked: Option<(String, u64, u64)>,
+    /// Since when a switchover to it is under way.
+    pub switchover: Option<String>,
+    /// It was the primary before, and its users only read.
+    pub fenced: bool,
 }
 
 impl BackupStatus {
@@ -46,7 +56,7 @@ pub fn status(
     let Some(stored) = state::stored(&mut backup, &names.slot).map_err(failed)? else {
         return Ok(None);
     };
-    let (mut primary_end, mut missing_tables) = (None, None);
+    let (mut primary_end, mut missing_tables, mut left_out) = (None, None, Vec::new());
     if let Some(from) = from {
         let mut primary = connect(from, Side::Primary)?;
         let failed = InitialError::query(Side::Primary, "see how far it is");
@@ -65,6 +75,7 @@ pub fn status(
             let compared =
                 compared::compare(&mut primary, &names, &filter, &there).map_err(&failed)?;
             missing_tables = Some(compared.lacking());
+            left_out = compared.left_out;
         }
     }
     Ok(Some(BackupStatus {
@@ -75,6 +86,10 @@ pub fn status(
         applied: stored.applied,
         primary_end,
         missing_tables,
+        left_out,
+        checked: (stored.checked).map(|when| (when, stored.differed, stored.repaired)),
+        switchover: stored.switchover,
+        fenced: stored.fenced,
     }))
 }
 

@@ -28,7 +28,19 @@ pub struct Compared {
     pub reshaped: Vec<ReplicatedTable>,
     /// They are as they were.
     pub same: Vec<ReplicatedTable>,
+    /// Tables that are not followed, and should not be, or cannot.
+    pub left_out: Vec<LeftOut>,
 }
+
+/// A table of the primary that a backup is not to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    pub table: String,
+    pub why: &'static str,
+}
+
+/// Why most of them are left out.
+const UNWANTED: &str = "not wanted by --table and --exclude-table";
 
 /// The name that a table had when it was copied, if it is there under another one.
 pub fn former_name<'a>(copied: &'a Copied, table: &ReplicatedTable) -> Option<&'a TableName> {
@@ -60,7 +72,18 @@ pub fn compare(
 ) -> Result<Compared, Error> {
     let published = published(primary, &names.publication)?;
     let mut compared = Compared::default();
-    for table in tables(primary, filter)?.tables {
+    let found = tables(primary, filter)?;
+    let left_out = |table, why| LeftOut { table, why };
+    for (oid, schema, name) in found.unwanted {
+        let table = format!("{schema}.{name}");
+        // What is not wanted any more, and was, is followed all the same.
+        if !copied.contains_key(&(schema, name)) || !published.contains(&oid) {
+            compared.left_out.push(left_out(table, UNWANTED));
+        }
+    }
+    let impossible = found.left_out.into_iter();
+    (compared.left_out).extend(impossible.map(|(table, why)| left_out(table, why)));
+    for table in found.tables {
         let name = (table.schema.clone(), table.name.clone());
         let former = former_name(copied, &table);
         let before = copied.get(former.unwrap_or(&name));

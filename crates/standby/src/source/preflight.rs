@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use hindcast_pg::{
-    ConnectError, ConnectOptions, Connection, DatabaseUrl, Error, quote_identifier, quote_literal,
+    ConnectError, ConnectOptions, Connection, DatabaseUrl, Error, Row, quote_identifier,
+    quote_literal,
 };
 
 use super::session::session;
@@ -62,9 +63,10 @@ pub enum PreflightError {
     Senders(u64),
     #[error("the server of --from is itself a standby in recovery")]
     Recovery,
-    /// Publishing these would make their next UPDATE or DELETE fail on the primary.
+    /// Publishing these would make their next UPDATE or DELETE fail on the primary, and there were
+    /// some.
     #[error(
-        "{} no primary key or other replica identity that the log could use to say which row of {} was changed",
+        "{} no primary key or other replica identity that the log could use to say which row of {} was changed, and rows were updated or deleted",
         without(tables),
         them(tables)
     )]
@@ -207,18 +209,10 @@ pub fn preflight(
         return Err(PreflightError::WalLevel(row.string(0)));
     }
     let (superuser, slot_exists) = (row.is_true(5), row.is_true(12));
-    let (slots, slots_used): (u64, u64) = (row.parse(6)?, row.parse(7)?);
-    if !slot_exists && slots_used >= slots {
-        return Err(PreflightError::Slots(slots));
-    }
-    let (senders, senders_used): (u64, u64) = (row.parse(8)?, row.parse(9)?);
-    if senders_used >= senders {
-        return Err(PreflightError::Senders(senders));
-    }
+    let senders = must_have_room(row, slot_exists)?;
     if !row.is_true(4) {
         may_replicate(url, &role, senders)?;
     }
-    let may_create = row.is_true(11);
     let primary = Primary {
         version,
         system_identifier: row.string(2),
@@ -240,18 +234,17 @@ pub fn preflight(
         true => notices.extend(leave_out_new(&mut found, &published)),
         false => {
             check_tables(filter, &found)?;
+            let bare = found.tables.iter().filter(|table| !table.has_identity());
+            notices.extend(bare.map(ReplicatedTable::without_identity));
             if !superuser {
-                check_reading(&mut connection, &role, &found)?;
-                let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
-                let ready = found.tables.iter().all(is_published);
-                if !ready && !may_create {
-                    let database = primary.database;
-                    return Err(PreflightError::Create { role, database });
-                }
-                // Somebody may have made it for us: then it does not matter what the role may.
-                if !ready {
-                    check_owner(&mut connection, &role, slot, &found)?;
-                }
+                check_rights(
+                    &mut connection,
+                    &role,
+                    slot,
+                    &found,
+                    &published,
+                    row.is_true(11),
+                )?;
             }
         }
     }
@@ -260,6 +253,19 @@ pub fn preflight(
         tables: found.tables,
         ..primary
     })
+}
+
+/// For a slot, and for a session that reads it; says how many of these there may be.
+fn must_have_room(row: &Row, slot_exists: bool) -> Result<u64, PreflightError> {
+    let (slots, slots_used): (u64, u64) = (row.parse(6)?, row.parse(7)?);
+    if !slot_exists && slots_used >= slots {
+        return Err(PreflightError::Slots(slots));
+    }
+    let (senders, senders_used): (u64, u64) = (row.parse(8)?, row.parse(9)?);
+    if senders_used >= senders {
+        return Err(PreflightError::Senders(senders));
+    }
+    Ok(senders)
 }
 
 /// Whether a role may replicate that does not have the attribute: hosts give that right in ways of
@@ -280,7 +286,7 @@ fn may_replicate(url: &DatabaseUrl, role: &str, senders: u64) -> Result<(), Pref
 }
 
 /// An update of a table without an identity fails once it is published: not here, on the primary,
-/// for its users.
+/// for its users. One whose rows are only inserted is published, as everybody publishes it.
 fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightError> {
     let unmatched = filter.without_match(found);
     if !unmatched.is_empty() {
@@ -290,8 +296,8 @@ fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightErr
     if found.tables.is_empty() {
         return Err(PreflightError::NoTables);
     }
-    let without = |table: &&ReplicatedTable| table.identity == 'n';
-    let tables: Vec<_> = found.tables.iter().filter(without).collect();
+    let refused = |table: &&ReplicatedTable| !table.may_be_published();
+    let tables: Vec<_> = found.tables.iter().filter(refused).collect();
     match tables.is_empty() {
         true => Ok(()),
         false => Err(PreflightError::NoIdentity {
@@ -301,24 +307,46 @@ fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightErr
 }
 
 /// For a standby that is there already: tables without an identity are no reason to stop, as long
-/// as they are never published.
+/// as they are not published against their users.
 fn leave_out_new(found: &mut Tables, published: &HashSet<u32>) -> Vec<String> {
     let mut notices = Vec::new();
     found.tables.retain(|table| {
         let is_published = published.contains(&table.oid);
-        match (table.identity, is_published) {
-            ('n', true) => notices.push(format!(
-                "the primary refuses to update or delete rows of {table}, since it has lost its primary key: ALTER TABLE {} REPLICA IDENTITY FULL",
-                table.in_sql()
-            )),
-            ('n', false) => notices.push(format!(
-                "{table} is not replicated: it has no primary key or other replica identity"
+        match (table.has_identity(), is_published) {
+            (false, true) => notices.push(table.without_identity()),
+            (false, false) if !table.may_be_published() => notices.push(format!(
+                "{table} is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted"
             )),
             _ => {}
         }
-        table.identity != 'n' || is_published
+        is_published || table.may_be_published()
     });
     notices
+}
+
+/// What a role may not do that is no superuser.
+fn check_rights(
+    connection: &mut Connection,
+    role: &str,
+    slot: &str,
+    found: &Tables,
+    published: &HashSet<u32>,
+    may_create: bool,
+) -> Result<(), PreflightError> {
+    check_reading(connection, role, found)?;
+    let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
+    // Somebody may have made it for us: then it does not matter what the role may.
+    if found.tables.iter().all(is_published) {
+        return Ok(());
+    }
+    if !may_create {
+        let rows = connection.query("SELECT current_database()")?;
+        return Err(PreflightError::Create {
+            role: role.to_owned(),
+            database: rows.first().map(|row| row.string(0)).unwrap_or_default(),
+        });
+    }
+    check_owner(connection, role, slot, found)
 }
 
 fn check_reading(

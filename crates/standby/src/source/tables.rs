@@ -78,6 +78,8 @@ pub struct ReplicatedTable {
     /// another index, `f` the whole row; `n` also where the index is not there, or may be violated
     /// for a while (`DEFERRABLE`), or has a generated column, so that the log cannot use it.
     pub identity: char,
+    /// How many updates and deletions of its rows the primary's statistics count.
+    pub changed: u64,
     /// What the primary's statistics say, as do the sizes.
     pub rows_estimate: u64,
     pub bytes: u64,
@@ -98,6 +100,26 @@ pub struct TableColumn {
 }
 
 impl ReplicatedTable {
+    /// Whether the log can say which row was changed. Without that the primary refuses to update
+    /// and delete rows of the table as long as it is published.
+    pub fn has_identity(&self) -> bool {
+        self.identity != 'n'
+    }
+
+    /// Whether publishing it takes nothing from the primary's users, as far as the primary knows:
+    /// rows of a table without an identity were only ever inserted.
+    pub fn may_be_published(&self) -> bool {
+        self.has_identity() || self.changed == 0
+    }
+
+    /// What publishing a table without an identity means for the primary's users.
+    pub fn without_identity(&self) -> String {
+        format!(
+            "{self} has no primary key or other replica identity: rows that are inserted are replicated, and the primary refuses to update or delete any while the table is published. ALTER TABLE {} REPLICA IDENTITY FULL permits it; --exclude-table {self} leaves the table out",
+            self.in_sql()
+        )
+    }
+
     /// As SQL needs it, with quotes only where they are necessary: for sentences.
     pub fn in_sql(&self) -> String {
         let plain = |name: &str| {
@@ -138,8 +160,10 @@ impl std::fmt::Display for ReplicatedTable {
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     pub tables: Vec<ReplicatedTable>,
-    /// What holds rows and is not replicated, with the reason.
+    /// What holds rows and cannot be replicated, with the reason.
     pub left_out: Vec<(String, &'static str)>,
+    /// What could be and is not wanted: its oid, schema and name.
+    pub unwanted: Vec<(u32, String, String)>,
 }
 
 /// Tables of the user: not the system's, not our own. Sizes are those of the statistics: to look at
@@ -162,7 +186,8 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
        EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'), \
        c.oid || '/' || c.relfilenode || '/' || coalesce((SELECT pg_catalog.string_agg(a.attnum || ':' || a.xmin, ',' ORDER BY a.attnum) FROM pg_catalog.pg_attribute a \
                    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), ''), \
-       CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::oid END \
+       CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::oid END, \
+       pg_catalog.pg_stat_get_tuples_updated(c.oid) + pg_catalog.pg_stat_get_tuples_deleted(c.oid) \
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
  WHERE c.relkind IN ('r', 'f', 'm') AND c.relpersistence <> 't' \
    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'hindcast') AND n.nspname !~ '^pg_(toast|temp)' \
@@ -196,9 +221,7 @@ pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Table
     let sql = TABLES.replace("{computed}", COMPUTED);
     for row in connection.query(&sql)?.iter() {
         let (schema, name) = (row.string(1), row.string(2));
-        if !filter.wants(&schema, &name) {
-            continue;
-        }
+        let wanted = filter.wants(&schema, &name);
         let reason = match (row.text(3), row.text(4)) {
             _ if row.is_true(10) => Some("it belongs to an extension"),
             (Some("f"), _) => Some("a foreign table keeps its rows elsewhere"),
@@ -206,11 +229,15 @@ pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Table
             (_, Some("u")) => Some("an unlogged table is not in the log"),
             _ => None,
         };
-        if let Some(reason) = reason {
-            found.left_out.push((format!("{schema}.{name}"), reason));
+        let oid = row.parse(0)?;
+        match reason {
+            Some(reason) if wanted => found.left_out.push((format!("{schema}.{name}"), reason)),
+            None if !wanted => found.unwanted.push((oid, schema.clone(), name.clone())),
+            _ => {}
+        }
+        if reason.is_some() || !wanted {
             continue;
         }
-        let oid = row.parse(0)?;
         let key = row.text(9).unwrap_or("");
         found.tables.push(ReplicatedTable {
             oid,
@@ -224,6 +251,7 @@ pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Table
                 .text(5)
                 .and_then(|text| text.chars().next())
                 .unwrap_or('d'),
+            changed: row.parse(13)?,
             rows_estimate: row.parse(6)?,
             bytes: row.parse(7)?,
             pages: row.parse(8)?,

@@ -9,3 +9,4 @@ mod initial_schema;
 mod pair;
 mod promote;
 mod source;
+mod switchover;

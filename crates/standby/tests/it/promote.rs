@@ -161,6 +161,7 @@ fn a_standby_that_runs_ends_when_its_backup_is_promoted() {
         epoch_rows: 1000,
         epoch_interval: Duration::from_millis(10),
         schema: true,
+        check: None,
     };
     let control = Control::default();
     std::thread::scope(|scope| {
@@ -397,6 +398,12 @@ fn what_is_no_backup_or_not_of_this_primary_is_not_promoted() {
         promote(&options(&pair)),
         Err(PromoteError::Uneven)
     ));
+    // Where the primary cannot be asked, it is all there is, and something is missing.
+    let report = promoted(&PromoteOptions {
+        from: None,
+        ..options(&pair)
+    });
+    assert!(report.torn && report.is_incomplete());
 }
 
 #[test]

@@ -23,9 +23,11 @@ impl Servers {
             .set("max_connections", 100)
             .set("max_replication_slots", 20)
             .set("max_wal_senders", 20)
-            .set("max_prepared_transactions", 10);
+            .set("max_prepared_transactions", 10)
+            // The backup's too, which becomes a primary in a switchover.
+            .set("wal_level", "logical");
         Self {
-            primary: start(options.clone().set("wal_level", "logical")),
+            primary: start(options.clone()),
             backup: start(options),
         }
     }

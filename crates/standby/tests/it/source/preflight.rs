@@ -78,7 +78,7 @@ fn tables_are_found_with_what_is_known_of_them() {
 }
 
 #[test]
-fn tables_that_could_not_be_updated_any_more_are_refused() {
+fn tables_that_could_not_be_updated_any_more_are_refused_if_they_were_updated() {
     let stage = Stage::with(
         "identities",
         "CREATE TABLE fine (k int PRIMARY KEY);
@@ -88,8 +88,21 @@ fn tables_that_could_not_be_updated_any_more_are_refused() {
          CREATE TABLE index_gone (k int NOT NULL UNIQUE); ALTER TABLE index_gone REPLICA IDENTITY USING INDEX index_gone_k_key;
          ALTER TABLE index_gone DROP CONSTRAINT index_gone_k_key;",
     );
+    // As with any publication, those whose rows are only inserted do no harm.
+    stage.sql("INSERT INTO bare VALUES (1), (2)");
+    assert_eq!(look(&stage), "may be followed: 5 tables");
     expect![[r#"
-        "public"."Nothing", public.bare, public.index_gone, public.later have no primary key or other replica identity that the log could use to say which row of them was changed
+        public.Nothing has no primary key or other replica identity: rows that are inserted are replicated, and the primary refuses to update or delete any while the table is published. ALTER TABLE "public"."Nothing" REPLICA IDENTITY FULL permits it; --exclude-table public.Nothing leaves the table out
+        public.bare has no primary key or other replica identity: rows that are inserted are replicated, and the primary refuses to update or delete any while the table is published. ALTER TABLE public.bare REPLICA IDENTITY FULL permits it; --exclude-table public.bare leaves the table out"#]]
+    .assert_eq(&stage.primary().notices[..2].join("\n"));
+
+    for table in ["bare", "\"Nothing\"", "later", "index_gone"] {
+        stage.sql(&format!(
+            "INSERT INTO {table} VALUES (7); UPDATE {table} SET k = 8 WHERE k = 7; DELETE FROM {table}"
+        ));
+    }
+    expect![[r#"
+        "public"."Nothing", public.bare, public.index_gone, public.later have no primary key or other replica identity that the log could use to say which row of them was changed, and rows were updated or deleted
         give each of them a primary key, or let every update log the whole old row: ALTER TABLE "public"."Nothing" REPLICA IDENTITY FULL; ALTER TABLE public.bare REPLICA IDENTITY FULL; ALTER TABLE public.index_gone REPLICA IDENTITY FULL; ALTER TABLE public.later REPLICA IDENTITY FULL; Or leave out: --exclude-table public.Nothing --exclude-table public.bare --exclude-table public.index_gone --exclude-table public.later"#]].assert_eq(&look(&stage));
     // These are just the ones that the primary itself would refuse.
     stage.sql("CREATE PUBLICATION probe FOR ALL TABLES");
@@ -124,16 +137,19 @@ fn what_happens_to_other_tables_keeps_nobody_from_following_on() {
         preflight(&stage.url(), &filter, &stage.names.slot)
     };
     stage.prepare();
-    stage.sql("CREATE TABLE bare (k int); CREATE TABLE fine (k int PRIMARY KEY); ALTER TABLE u DROP CONSTRAINT u_pkey; DROP TABLE gone");
+    stage.sql("CREATE TABLE bare (k int); INSERT INTO bare VALUES (1); UPDATE bare SET k = 2; CREATE TABLE logged (k int); CREATE TABLE fine (k int PRIMARY KEY); ALTER TABLE u DROP CONSTRAINT u_pkey; DROP TABLE gone");
     let primary = look().unwrap();
     let tables: Vec<_> = primary.tables.iter().map(ToString::to_string).collect();
-    assert_eq!(tables, ["public.fine", "public.t", "public.u"]);
+    assert_eq!(
+        tables,
+        ["public.fine", "public.logged", "public.t", "public.u"]
+    );
     expect![[r#"
-        public.bare is not replicated: it has no primary key or other replica identity
-        the primary refuses to update or delete rows of public.u, since it has lost its primary key: ALTER TABLE public.u REPLICA IDENTITY FULL"#]].assert_eq(&primary.notices.join("\n"));
+        public.bare is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted
+        public.u has no primary key or other replica identity: rows that are inserted are replicated, and the primary refuses to update or delete any while the table is published. ALTER TABLE public.u REPLICA IDENTITY FULL permits it; --exclude-table public.u leaves the table out"#]].assert_eq(&primary.notices.join("\n"));
     // A new standby is another matter.
     let new = preflight(&stage.url(), &TableFilter::default(), "hindcast_later_2");
-    assert!(matches!(new, Err(PreflightError::NoIdentity { tables }) if tables.len() == 2));
+    assert!(matches!(new, Err(PreflightError::NoIdentity { tables }) if tables == ["public.bare"]));
 }
 
 #[test]

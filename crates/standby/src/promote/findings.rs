@@ -1,6 +1,6 @@
 //! Whether a backup is fit to be a database of its own.
 
-use hindcast_pg::{Connection, Error, quote_identifier};
+use hindcast_pg::{Connection, Error};
 
 /// Something about the backup that its new users should know; each query returns one text per
 /// finding.
@@ -28,53 +28,4 @@ pub(super) fn findings(backup: &mut Connection) -> Result<Vec<String>, Error> {
         found.extend(backup.query(query)?.iter().map(|row| row.string(0)));
     }
     Ok(found)
-}
-
-/// A table's rows, whatever their order: equal digests mean equal rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Digest {
-    pub rows: String,
-    pub sum: String,
-}
-
-/// The stored columns of a table, `None` if there is no such table. Computed ones need not be
-/// compared.
-pub(super) fn columns(
-    connection: &mut Connection,
-    schema: &str,
-    table: &str,
-) -> Result<Option<Vec<String>>, Error> {
-    let rows = connection.query(&format!(
-        "SELECT a.attname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid \
-           JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-          WHERE n.nspname = {} AND c.relname = {} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum",
-        hindcast_pg::quote_literal(schema),
-        hindcast_pg::quote_literal(table),
-    ))?;
-    let columns: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
-    Ok((!columns.is_empty()).then_some(columns))
-}
-
-/// The session must have the settings of [`crate::source::session`], and an empty search path: a
-/// row's text depends on them.
-pub(super) fn digest(
-    connection: &mut Connection,
-    schema: &str,
-    table: &str,
-    columns: &[String],
-) -> Result<Digest, Error> {
-    let columns: Vec<String> = columns.iter().map(|name| quote_identifier(name)).collect();
-    let rows = connection.query(&format!(
-        "SELECT pg_catalog.count(*), coalesce(pg_catalog.sum(pg_catalog.hashtextextended(ROW({})::text, 0)), 0) FROM ONLY {}.{}",
-        columns.join(", "),
-        quote_identifier(schema),
-        quote_identifier(table)
-    ))?;
-    let row = rows
-        .first()
-        .ok_or_else(|| Error::Protocol("an aggregate without a row".to_owned()))?;
-    Ok(Digest {
-        rows: row.string(0),
-        sum: row.string(1),
-    })
 }
