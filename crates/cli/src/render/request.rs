@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use hindcast_trace::{Attribution, Outcome, Request, Response, Shape, Snapshot, Transaction};
+use hindcast_trace::{Attribution, Outcome, Request, Response, Shape, Transaction};
+use hindcast_view::snapshot_text;
 
 use super::format::{body, count, cut, duration, time, time_of_day};
 use super::statement::statements;
@@ -179,33 +180,4 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
         );
     }
     block
-}
-
-/// `every transaction id below 812 that committed, except 809 and 810`
-pub fn snapshot_text(snapshot: &Snapshot) -> String {
-    let mut text = format!(
-        "every transaction id below {} that committed",
-        snapshot.xmax.0
-    );
-    let ids: Vec<_> = snapshot
-        .in_progress
-        .iter()
-        .take(12)
-        .map(|xid| xid.0.to_string())
-        .collect();
-    match ids.as_slice() {
-        [] => {}
-        [one] => {
-            let _ = write!(text, ", except {one}");
-        }
-        [head @ .., last] => {
-            let more = snapshot.in_progress.len() - ids.len();
-            if more == 0 {
-                let _ = write!(text, ", except {} and {last}", head.join(", "));
-            } else {
-                let _ = write!(text, ", except {}, {last} and {more} more", head.join(", "));
-            }
-        }
-    }
-    text
 }
