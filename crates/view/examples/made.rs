@@ -231,7 +231,10 @@ fn measure(location: &Location) -> Result<(), Box<dyn Error>> {
     println!("read           {:>8.2} s", loaded.as_secs_f64());
     println!("first counts   {:>8.1} ms", millis(counted));
     let bytes = index.bytes() + levels.bytes();
-    println!("in memory      {:>8.1} bytes a request", bytes as f64 / requests as f64);
+    println!(
+        "in memory      {:>8.1} bytes a request",
+        bytes as f64 / requests as f64
+    );
 
     let begun = Instant::now();
     let failed = Filter {

@@ -44,7 +44,7 @@ pub use lanes::{LANES_MAX, Lanes};
 pub use levels::Levels;
 pub use load::{Progress, load};
 pub use search::{Found, Wanted, WantedError, search};
-pub use sight::{Neighbour, Sight, Wait, sight, snapshot_text};
+pub use sight::{Crossing, Neighbour, Sight, Wait, sight, snapshot_text};
 pub use statement::{Spoken, spoken, without_trace};
 pub use timeline::{
     COLUMNS_MAX, LaneLine, MARKS_MAX, Overview, Question, Timeline, listed, overview, timeline,

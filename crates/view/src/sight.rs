@@ -9,13 +9,16 @@ use std::collections::BTreeSet;
 use hindcast_trace::{Id, Micros, ReadError, Snapshot, Trace, Transaction, TransactionFilter};
 use serde::Serialize;
 
-use crate::index::{COMMITTED, Index, LOCKS, WROTE, Writer};
+use crate::index::{COMMITTED, Index, LOCKS, Writer};
 use crate::lanes::Lanes;
+use crate::statement::spoken;
 
 /// Told of each kind.
 const TOLD_MAX: usize = 12;
 /// Writers that are looked at to find those.
 const LOOKED_AT_MAX: usize = 20_000;
+/// Transactions of a request that are looked at.
+const OWN_MAX: usize = 64;
 /// Ids among which the holders of locks are looked for.
 const LOCKERS_MAX: u64 = 20_000;
 
@@ -29,8 +32,8 @@ pub struct Sight {
     pub saw: Vec<Neighbour>,
     /// Writers of such tables that ran at the same time and that it did not see.
     pub unseen: Vec<Neighbour>,
-    /// Of `unseen`, those that did not see it either, and write where it writes.
-    pub crossed: Vec<String>,
+    /// Other requests with which its request crossed.
+    pub crossed: Vec<Crossing>,
     pub waited: Vec<Wait>,
 }
 
@@ -47,6 +50,30 @@ pub struct Neighbour {
     pub committed: bool,
     /// Tables that both touch, and one of them writes.
     pub tables: Vec<String>,
+}
+
+/// Two requests that read and wrote the same tables at the same time, each without seeing what the
+/// other wrote: what most races are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Crossing {
+    /// The transaction of this request that did not see what the other one wrote …
+    pub read: String,
+    pub read_began: Micros,
+    /// … and the one whose write the other one did not see.
+    pub write: String,
+    pub write_ended: Micros,
+    pub request: String,
+    pub lane: usize,
+    pub other_read: String,
+    pub other_read_began: Micros,
+    pub other_write: String,
+    pub other_write_ended: Micros,
+    /// Tables that both write.
+    pub tables: Vec<String>,
+    /// Values with which both wrote.
+    pub values: Vec<String>,
+    /// Whether the values were recorded; if not, it may have been about different rows.
+    pub known: bool,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -75,10 +102,11 @@ pub fn sight(
     let mut sight = Sight::default();
     if let Some(snapshot) = &own.snapshot {
         sight.snapshot = Some(snapshot_text(snapshot));
+    }
+    if let Some(snapshot) = last_snapshot(own) {
         sight.saw = looking.saw(snapshot);
         let unseen = looking.unseen(snapshot);
         sight.unseen = unseen.iter().map(|at| looking.neighbour(*at)).collect();
-        sight.crossed = crossed(trace, index, own, &unseen)?;
         let last = last_over(index, at, &unseen);
         sight
             .waited
@@ -87,6 +115,9 @@ pub fn sight(
                 other: last.map(|at| looking.neighbour(at)),
                 why: "it waited for another transaction, or found a row changed after its snapshot",
             }));
+    }
+    if let Some(request) = index.request_of(at) {
+        sight.crossed = crossings(trace, index, lanes, request)?;
     }
     sight.waited.extend(looking.locks(trace)?);
     Ok(sight)
@@ -241,7 +272,7 @@ pub(crate) fn recheck_wait(index: &Index, at: usize, own: &Transaction) -> Optio
         at,
         own,
     };
-    let unseen = looking.unseen(own.snapshot.as_ref()?);
+    let unseen = looking.unseen(last_snapshot(own)?);
     last_over(index, at, &unseen)
 }
 
@@ -282,26 +313,158 @@ fn read(
     Ok(found)
 }
 
-/// Those of the unseen that write where this one writes, and did not see it either.
-fn crossed(
+/// What its last statement saw: under READ COMMITTED that is more than the first did.
+fn last_snapshot(own: &Transaction) -> Option<&Snapshot> {
+    let later = own.statement_snapshots.last().map(|one| &one.snapshot);
+    later.or(own.snapshot.as_ref())
+}
+
+/// Requests that did not see what this one wrote, and whose writes this one did not see.
+fn crossings(
     trace: &Trace,
     index: &Index,
-    own: &Transaction,
-    unseen: &[usize],
-) -> Result<Vec<String>, ReadError> {
-    let Some(xid) = own.xid else {
+    lanes: Lanes,
+    request: usize,
+) -> Result<Vec<Crossing>, ReadError> {
+    let of = |request: usize| index.transactions_of(request).take(OWN_MAX);
+    let own = read_whole(trace, index, of(request).collect())?;
+    let mut met: Vec<(usize, usize)> = Vec::new();
+    for (place, (at, transaction)) in own.iter().enumerate() {
+        let looking = Looking {
+            index,
+            lanes,
+            at: *at,
+            own: transaction,
+        };
+        let unseen = last_snapshot(transaction).map(|snapshot| looking.unseen(snapshot));
+        met.extend(unseen.into_iter().flatten().map(|other| (place, other)));
+    }
+    let requests = met.iter().filter_map(|(_, other)| index.request_of(*other));
+    let requests: BTreeSet<usize> = requests.filter(|other| *other != request).collect();
+    if requests.is_empty() || !own.iter().any(|(_, own)| own.xid.is_some()) {
         return Ok(Vec::new());
-    };
-    let crossed = read(trace, index, unseen)?
-        .into_iter()
-        .filter(|(at, other)| {
-            let blind = other
-                .snapshot
-                .as_ref()
-                .is_some_and(|snapshot| !snapshot.sees(xid));
-            blind && index.flags[*at] & WROTE != 0
+    }
+    let others = requests.iter().flat_map(|request| of(*request)).collect();
+    let others = read_whole(trace, index, others)?;
+    let mut found: Vec<Crossing> = Vec::new();
+    for (place, writer) in met {
+        let Some(other) = index.request_of(writer).filter(|other| *other != request) else {
+            continue;
+        };
+        let theirs = others
+            .iter()
+            .filter(|(at, _)| index.transactions_of(other).contains(at));
+        for theirs in theirs {
+            let unseen = own.iter().filter(|own| is_unseen_write(index, own, theirs));
+            for write in unseen {
+                let Some(their_write) = others.iter().find(|(at, _)| *at == writer) else {
+                    continue;
+                };
+                let crossing = Crossing::of(index, lanes, &own[place], write, theirs, their_write);
+                found.extend(crossing);
+            }
+        }
+    }
+    Ok(told(found))
+}
+
+type Placed = (usize, Transaction);
+
+/// Whether one wrote where the other one looked, and was not seen by it.
+fn is_unseen_write(index: &Index, (at, own): &Placed, (other, reader): &Placed) -> bool {
+    let facts = |at: usize| &index.shapes[index.shape[at] as usize];
+    let unseen = |xid| last_snapshot(reader).is_some_and(|snapshot| !snapshot.sees(xid));
+    index.flags[*at] & COMMITTED != 0
+        && own.xid.is_some_and(unseen)
+        && facts(*at).met_by(facts(*other)).next().is_some()
+}
+
+impl Crossing {
+    /// `None`: they wrote other tables, or with other values.
+    fn of(
+        index: &Index,
+        lanes: Lanes,
+        read: &Placed,
+        write: &Placed,
+        other_read: &Placed,
+        other_write: &Placed,
+    ) -> Option<Self> {
+        let facts = |at: usize| &index.shapes[index.shape[at] as usize];
+        let request = index.request_of(other_write.0)?;
+        let (own, other) = (facts(write.0), facts(other_write.0));
+        let tables: Vec<String> = own.writes.intersection(&other.writes).cloned().collect();
+        let values = |(at, own): &Placed| -> Option<Vec<String>> {
+            let sent = own.client_bytes.as_deref()?;
+            let said = spoken(Some(sent), &facts(*at).statements).into_iter();
+            Some(said.flat_map(|one| one.values).collect())
+        };
+        let both = values(write).zip(values(other_write));
+        let shared: Option<Vec<String>> = both.map(|(mut own, other)| {
+            let mut told = BTreeSet::new();
+            own.retain(|value| other.contains(value) && told.insert(value.clone()));
+            own
         });
-    Ok(crossed.map(|(_, other)| other.id.to_string()).collect())
+        if tables.is_empty() || shared.as_ref().is_some_and(Vec::is_empty) {
+            return None;
+        }
+        let id = |(_, own): &Placed| own.id.to_string();
+        Some(Self {
+            read: id(read),
+            read_began: read.1.began,
+            write: id(write),
+            write_ended: write.1.ended,
+            request: Id(index.id[request]).to_string(),
+            lane: lanes.of(index, request),
+            other_read: id(other_read),
+            other_read_began: other_read.1.began,
+            other_write: id(other_write),
+            other_write_ended: other_write.1.ended,
+            tables,
+            known: shared.is_some(),
+            values: shared.unwrap_or_default(),
+        })
+    }
+}
+
+/// Of each other request the one with most in common; where values are known, only those with as
+/// many in common as any: other users of one forum share its number, too.
+fn told(mut found: Vec<Crossing>) -> Vec<Crossing> {
+    found.sort_by_key(|one| std::cmp::Reverse(one.values.len()));
+    let most = found.first().map_or(0, |one| one.values.len());
+    let mut requests = BTreeSet::new();
+    found.retain(|one| one.values.len() == most && requests.insert(one.request.clone()));
+    found.truncate(TOLD_MAX);
+    found
+}
+
+/// With what was sent, and what each statement saw.
+fn read_whole(trace: &Trace, index: &Index, places: Vec<usize>) -> Result<Vec<Placed>, ReadError> {
+    let mut found = Vec::new();
+    let mut requests: Vec<usize> = places
+        .iter()
+        .filter_map(|at| index.request_of(*at))
+        .collect();
+    requests.dedup();
+    for request in requests {
+        let id = Id(index.id[request]);
+        let filter = TransactionFilter {
+            requests: Some(id..=id),
+            ids: ids_of(index, index.transactions_of(request)),
+            ..TransactionFilter::default()
+        };
+        for transaction in trace.transactions(filter).take(OWN_MAX) {
+            let transaction = transaction?;
+            let at = index.find_transaction(transaction.id, Some(id));
+            found.extend(at.map(|at| (at, transaction)));
+        }
+    }
+    Ok(found)
+}
+
+/// Between which ids they are: files that hold others are not read.
+fn ids_of(index: &Index, places: std::ops::Range<usize>) -> Option<std::ops::RangeInclusive<Id>> {
+    let ids = &index.transaction[places];
+    Some(Id(*ids.iter().min()?)..=Id(*ids.iter().max()?))
 }
 
 /// `every transaction id below 812 that committed, except 809 and 810`

@@ -108,11 +108,27 @@ export interface Neighbour {
   tables: string[];
 }
 
+export interface Crossing {
+  read: string;
+  read_began: number;
+  write: string;
+  write_ended: number;
+  request: string;
+  lane: number;
+  other_read: string;
+  other_read_began: number;
+  other_write: string;
+  other_write_ended: number;
+  tables: string[];
+  values: string[];
+  known: boolean;
+}
+
 export interface Sight {
   snapshot: string | null;
   saw: Neighbour[];
   unseen: Neighbour[];
-  crossed: string[];
+  crossed: Crossing[];
   waited: { statement: number; other: Neighbour | null; why: string }[];
 }
 

@@ -7,7 +7,6 @@ export interface Actions {
   openRequest(id: string): void;
   openTransaction(id: string, request: string | null): void;
   close(): void;
-  filterRow(row: string): void;
 }
 
 export function statusBadge(status: number | null): HTMLElement {
@@ -151,16 +150,25 @@ function sightBlock(own: TransactionDetail, sight: Sight, actions: Actions): HTM
       h("span", { class: "dim" }, ` · ${own.began >= other.ended ? `${duration(own.began - other.ended)} before` : `ended ${duration(other.ended - own.began)} after it began`} · ${other.tables.join(", ")}`),
     );
   const parts: Child[] = [];
-  const races = sight.unseen.filter((other) => sight.crossed.includes(other.id));
-  if (races.length > 0) {
+  const named = (id: string, request: string | null) =>
+    h("button", { class: "link", onclick: () => actions.openTransaction(id, request) }, `t${id}`);
+  for (const one of sight.crossed) {
     parts.push(
       h(
         "div",
         { class: "race", role: "note" },
-        h("b", null, "A race. "),
-        `t${own.id} and `,
-        races.map((other, at) => [at > 0 && ", ", link(other)]),
-        ` wrote ${races[0]!.tables.join(", ")} at the same time, and neither saw what the other did.`,
+        h("b", null, one.known ? "A race with request " : "Crossed with request "),
+        h("button", { class: "link", onclick: () => actions.openTransaction(one.other_write, one.request) }, one.request),
+        `. Both wrote ${one.tables.join(", ")}${one.known ? ` with ${one.values.join(", ")}` : ""}. `,
+        named(one.read, own.request),
+        " did not see ",
+        named(one.other_write, one.request),
+        ", and ",
+        named(one.other_read, one.request),
+        " did not see ",
+        named(one.write, own.request),
+        ".",
+        !one.known && h("span", { class: "dim" }, " Whether it was about the same rows is not known: values were not recorded."),
       ),
     );
   }

@@ -93,11 +93,6 @@ export class Filters {
     this.text.input.focus();
   }
 
-  setRow(row: string): void {
-    this.row.input.value = row;
-    this.apply();
-  }
-
   clear(): void {
     for (const one of [this.text, this.row, this.took]) one.input.value = "";
     this.type.value = "";

@@ -311,10 +311,9 @@ function tellCount(answer: TimelineAnswer): void {
 // Choosing.
 
 const actions = {
-  openRequest: (id: string) => void openRequest(id),
+  openRequest: (id: string) => void openRequest(id, null, true),
   openTransaction: (id: string, request: string | null) => void openTransaction(id, request),
   close: () => closePanel(),
-  filterRow: (row: string) => filters.setRow(row),
 };
 
 function choose(hit: Hit | null): void {
@@ -323,7 +322,7 @@ function choose(hit: Hit | null): void {
   else void openRequest(hit.request.id);
 }
 
-async function openRequest(id: string, transaction: string | null = null): Promise<void> {
+async function openRequest(id: string, transaction: string | null = null, close = false): Promise<void> {
   try {
     const found = await ask<RequestDetail>("request", { id });
     detail = found;
@@ -331,7 +330,7 @@ async function openRequest(id: string, transaction: string | null = null): Promi
     timeline.selected = { request: id, transaction };
     timeline.sighted = null;
     showPanel();
-    timeline.reveal(found.arrived, found.took);
+    timeline.reveal(found.arrived, found.took, close);
     timeline.draw();
     const own = transaction ?? (found.transactions.length === 1 ? found.transactions[0]!.id : null);
     if (own && !transaction) await openTransaction(own, id);
@@ -430,9 +429,12 @@ function sightLines(own: TransactionDetail): Child[] {
   const names = (all: { id: string }[]) => all.slice(0, 4).map((it) => `t${it.id}`).join(", ") + (all.length > 4 ? " …" : "");
   const line = (kind: string, text: string) => h("div", null, h("span", { class: `dot ${kind}` }), text);
   const lines: Child[] = [];
-  const race = unseen.filter((it) => crossed.includes(it.id));
-  const other = unseen.filter((it) => !crossed.includes(it.id));
-  if (race.length > 0) lines.push(line("unseen", `raced with ${names(race)}: neither saw the other`));
+  const mine = new Set(crossed.map((one) => one.other_write));
+  const other = unseen.filter((it) => !mine.has(it.id));
+  for (const one of crossed.slice(0, 3)) {
+    const about = one.known ? `both wrote ${one.values.slice(0, 3).join(", ")}` : `both wrote ${one.tables.join(", ")}`;
+    lines.push(line("unseen", `crossed with request ${one.request}: ${about}, neither saw the other`));
+  }
   if (other.length > 0) lines.push(line("unseen", `did not see ${names(other)}`));
   if (saw.length > 0) lines.push(line("saw", `saw ${names(saw)}`));
   for (const wait of waited.slice(0, 3)) lines.push(line("waited", `statement ${wait.statement} waited${wait.other ? ` for t${wait.other.id}` : ""}`));
@@ -476,7 +478,7 @@ function makeTabs(): void {
       shown = true;
       const back = (id: string) => {
         select(false);
-        void openRequest(id);
+        void openRequest(id, null, true);
       };
       ask<Report>("report").then(
         (report) => replace(retroStage, retroPage(report, { showRequest: back })),
@@ -492,7 +494,7 @@ function step(by: number): void {
   if (!rows || rows.length === 0) return;
   const at = rows.findIndex(([id]) => id === detail?.id);
   const next = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))]!;
-  void openRequest(next[0]);
+  void openRequest(next[0], null, true);
 }
 
 function stepTransaction(by: number): void {

@@ -385,7 +385,7 @@ function responsePair(change: ResponseChange): HTMLElement {
     rows.length > 0 &&
       h(
         "table",
-        { class: "difference values" },
+        { class: "difference named" },
         h("thead", null, h("tr", null, h("th", null, ""), h("th", null, "then"), h("th", null, "with the change"))),
         h("tbody", null, rows.map((row) => h("tr", null, h("th", null, row.name), h("td", { class: row.before !== null ? "gone" : undefined }, row.before ?? "—"), h("td", { class: row.after !== null ? "new" : undefined }, row.after ?? "—")))),
       ),

@@ -1,9 +1,11 @@
 // The timeline: requests as bars in lanes with their transactions in them, or columns of counts where there are too many.
-import type { Mark, Neighbour, Recording, Timeline as Answer, TransactionDetail, TransactionMark } from "./api";
+import type { Crossing, Mark, Neighbour, Recording, Timeline as Answer, TransactionDetail, TransactionMark } from "./api";
 import { clock, date, duration, plural, thousands, ticks } from "./format";
 import { type Colors, colors } from "./theme";
 
-export const GUTTER = 176;
+/** Names of lanes have so much room. */
+const GUTTER_MIN = 132;
+const GUTTER_MAX = 300;
 const AXIS = 30;
 /** Few lanes get higher rows. */
 const ROW_MIN = 32;
@@ -65,6 +67,7 @@ export class Timeline {
   private height = 0;
   private content = 0;
   private row = ROW_MIN;
+  private gutter = GUTTER_MIN;
   private colors: Colors = colors();
   private scheduled = false;
 
@@ -79,7 +82,7 @@ export class Timeline {
   }
 
   get columns(): number {
-    return Math.max(100, Math.round(this.width - GUTTER));
+    return Math.max(100, Math.round(this.width - this.gutter));
   }
 
   show(answer: Answer): void {
@@ -129,11 +132,11 @@ export class Timeline {
   }
 
   /** Brings a request into view, at a size at which it can be seen. */
-  reveal(at: number, took: number): void {
+  reveal(at: number, took: number, close: boolean): void {
     const span = this.range.until - this.range.from;
     const seen = at >= this.range.from && at + took <= this.range.until;
-    const large = took / span > 0.02;
-    if (seen && (large || this.answer?.drawn === "marks")) return;
+    const large = took / span > 0.08;
+    if (seen && (large || !close)) return;
     const next = large ? span : Math.max(took * 8, 200);
     this.go({ from: at - (next - took) / 2, until: at - (next - took) / 2 + next });
   }
@@ -154,11 +157,11 @@ export class Timeline {
 
   private x(us: number): number {
     const part = (us - this.range.from) / (this.range.until - this.range.from);
-    return GUTTER + part * (this.width - GUTTER);
+    return this.gutter + part * (this.width - this.gutter);
   }
 
   private time(x: number): number {
-    const part = (x - GUTTER) / (this.width - GUTTER);
+    const part = (x - this.gutter) / (this.width - this.gutter);
     return this.range.from + part * (this.range.until - this.range.from);
   }
 
@@ -199,6 +202,9 @@ export class Timeline {
     }
     const all = shown.reduce((sum, lane) => sum + (rows.get(lane.lane) ?? 1), 0);
     this.row = Math.max(ROW_MIN, Math.min(ROW_MAX, Math.floor((this.height - AXIS - 16) / Math.max(1, all))));
+    this.context.font = this.font(12);
+    const names = shown.map((lane) => this.context.measureText(`${lane.name}${thousands(lane.requests)}`).width);
+    this.gutter = Math.round(Math.max(GUTTER_MIN, Math.min(GUTTER_MAX, Math.max(0, ...names) + 52)));
     let y = 0;
     this.lanes = shown.map((lane) => {
       const height = this.row * (rows.get(lane.lane) ?? 1);
@@ -235,7 +241,7 @@ export class Timeline {
     this.paintGaps();
     context.save();
     context.beginPath();
-    context.rect(GUTTER, AXIS, this.width - GUTTER, this.height - AXIS);
+    context.rect(this.gutter, AXIS, this.width - this.gutter, this.height - AXIS);
     context.clip();
     if (this.answer?.drawn === "marks") this.paintMarks();
     else if (this.answer) this.paintColumns();
@@ -274,14 +280,14 @@ export class Timeline {
   }
 
   private ticks() {
-    return ticks(this.range.until - this.range.from, Math.max(2, (this.width - GUTTER) / 130));
+    return ticks(this.range.until - this.range.from, Math.max(2, (this.width - this.gutter) / 130));
   }
 
   private paintGaps(): void {
     const { context, colors } = this;
     for (const gap of this.recording!.gaps) {
       if (gap.doubt || gap.to < this.range.from || gap.from > this.range.until) continue;
-      const left = Math.max(GUTTER, this.x(gap.from));
+      const left = Math.max(this.gutter, this.x(gap.from));
       const right = Math.min(this.width, Math.max(this.x(gap.to), left + 3));
       context.save();
       context.beginPath();
@@ -317,8 +323,8 @@ export class Timeline {
       const left = this.x(answer.from + mark.at);
       const right = Math.max(this.x(answer.from + mark.at + mark.took), left + 2);
       const top = this.y(bar.lane, bar.row) + BAR_TOP;
-      if (right < GUTTER || left > this.width || top + this.barHeight < AXIS || top > this.height) continue;
-      const clipped = Math.max(left, GUTTER - 8);
+      if (right < this.gutter || left > this.width || top + this.barHeight < AXIS || top > this.height) continue;
+      const clipped = Math.max(left, this.gutter - 8);
       const width = Math.min(right, this.width + 8) - clipped;
       context.fillStyle = this.fill(mark.status);
       this.box(clipped, top, width, this.barHeight, Math.min(4, width / 2));
@@ -327,7 +333,7 @@ export class Timeline {
       if (width > 46) {
         context.fillStyle = colors.okText;
         const label = `${types[mark.kind] ?? ""}  ${mark.id}`;
-        context.fillText(this.fit(label, Math.min(right, this.width) - Math.max(left, GUTTER) - 10), Math.max(left, GUTTER) + 5, top + (this.ownTop - BAR_TOP) / 2);
+        context.fillText(this.fit(label, Math.min(right, this.width) - Math.max(left, this.gutter) - 10), Math.max(left, this.gutter) + 5, top + (this.ownTop - BAR_TOP) / 2);
       }
       if (this.selected?.request === mark.id || this.hovered?.request.id === mark.id) {
         context.strokeStyle = this.selected?.request === mark.id ? colors.accent : colors.dim;
@@ -344,8 +350,8 @@ export class Timeline {
     for (const own of bar.mark.transactions) {
       const left = this.x(base + own.at);
       const right = Math.max(this.x(base + own.at + own.lasted), left + 1.5);
-      if (right < GUTTER || left > this.width) continue;
-      const clipped = Math.max(left, GUTTER - 4);
+      if (right < this.gutter || left > this.width) continue;
+      const clipped = Math.max(left, this.gutter - 4);
       const width = Math.min(right, this.width + 4) - clipped;
       context.fillStyle = own.aborted ? colors.unseen : own.wrote ? colors.write : colors.read;
       this.box(clipped, top + this.ownTop, width, this.ownHeight, Math.min(2, width / 2));
@@ -368,7 +374,7 @@ export class Timeline {
   private paintColumns(): void {
     const { context, colors } = this;
     const answer = this.answer!;
-    const width = ((answer.column_us ?? 1) / (this.range.until - this.range.from)) * (this.width - GUTTER);
+    const width = ((answer.column_us ?? 1) / (this.range.until - this.range.from)) * (this.width - this.gutter);
     let most = 1;
     for (const own of answer.columns ?? []) for (const count of own.requests) most = Math.max(most, count);
     const byLane = new Map(this.lanes.map((lane) => [lane.lane, lane]));
@@ -379,7 +385,7 @@ export class Timeline {
       if (base < AXIS || base - this.row > this.height) continue;
       own.x.forEach((column, at) => {
         const left = this.x(answer.begins! + column * answer.column_us!);
-        if (left + width < GUTTER || left > this.width) return;
+        if (left + width < this.gutter || left > this.width) return;
         const count = own.requests[at]!;
         const high = Math.max(2, Math.sqrt(count / most) * (this.row - 7));
         const wide = Math.max(1, width - (width > 4 ? 1 : 0));
@@ -422,11 +428,13 @@ export class Timeline {
     const height = this.bar(own.id, null)!;
     const start = this.x(own.began);
     const end = this.x(own.began + own.took);
-    for (const writer of own.sight!.saw) this.line(start, height, writer, colors.saw, []);
+    // The latest ones tell enough; the panel has them all.
+    for (const writer of own.sight!.saw.slice(0, 5)) this.line(start, height, writer, colors.saw, []);
+    const crossed = new Set(own.sight!.crossed.map((one) => one.other_write));
     for (const writer of own.sight!.unseen) {
-      if (own.sight!.crossed.includes(writer.id)) this.cross(start, end, height, writer);
-      else this.line(start, height, writer, colors.unseen, [4, 4]);
+      if (!crossed.has(writer.id)) this.line(start, height, writer, colors.unseen, [4, 4]);
     }
+    for (const one of own.sight!.crossed) this.cross(height, one);
     for (const wait of own.sight!.waited) {
       if (wait.other) this.line(end, height, wait.other, colors.waited, [2, 3]);
     }
@@ -442,7 +450,7 @@ export class Timeline {
     if (to === null) return;
     const commit = this.x(other.ended);
     // A commit far outside leaves a hint of the direction, at the edge.
-    const tip = Math.max(GUTTER - 20, Math.min(this.width + 20, commit));
+    const tip = Math.max(this.gutter - 20, Math.min(this.width + 20, commit));
     context.strokeStyle = color;
     context.lineWidth = 1.5;
     context.setLineDash(dashes);
@@ -460,12 +468,13 @@ export class Timeline {
     context.fill();
   }
 
-  /** Two that did not see each other: from each one's snapshot to the other's commit. */
-  private cross(start: number, end: number, y: number, other: Neighbour): void {
+  /** Two requests that did not see each other: from each one's snapshot to the other's commit. */
+  private cross(y: number, one: Crossing): void {
     const { context, colors } = this;
-    const to = this.bar(other.id, other.lane);
+    const to = this.bar(one.other_write, one.lane);
     if (to === null) return;
-    const [began, ended] = [this.x(other.began), this.x(other.ended)];
+    const [start, end] = [this.x(one.read_began), this.x(one.write_ended)];
+    const [began, ended] = [this.x(one.other_read_began), this.x(one.other_write_ended)];
     context.strokeStyle = colors.unseen;
     context.lineWidth = 2;
     context.setLineDash([6, 4]);
@@ -493,7 +502,7 @@ export class Timeline {
     context.arc(x, at, 6, 0, 7);
     context.fill();
     context.stroke();
-    const text = "neither saw the other";
+    const text = one.known ? `neither saw the other: both ${one.values.slice(0, 3).join(", ")}` : "neither saw the other";
     context.font = this.font(11, 600);
     const wide = context.measureText(text).width;
     const left = x + 14 + wide + 8 > this.width ? x - 26 - wide : x + 12;
@@ -509,7 +518,7 @@ export class Timeline {
   private paintNames(): void {
     const { context, colors } = this;
     context.fillStyle = colors.panel;
-    context.fillRect(0, AXIS, GUTTER, this.height);
+    context.fillRect(0, AXIS, this.gutter, this.height);
     context.textBaseline = "middle";
     for (const lane of this.lanes) {
       const middle = this.y(lane) + Math.min(lane.height, this.row) / 2;
@@ -518,8 +527,8 @@ export class Timeline {
       const count = thousands(lane.requests);
       context.fillStyle = colors.dim;
       context.textAlign = "right";
-      context.fillText(count, GUTTER - 12, middle);
-      const room = GUTTER - 36 - context.measureText(count).width;
+      context.fillText(count, this.gutter - 12, middle);
+      const room = this.gutter - 36 - context.measureText(count).width;
       context.font = this.font(12);
       context.textAlign = "left";
       context.fillStyle = colors.text;
@@ -528,20 +537,20 @@ export class Timeline {
       const line = Math.round(this.y(lane) + lane.height) - 0.5;
       context.beginPath();
       context.moveTo(0, line);
-      context.lineTo(GUTTER, line);
+      context.lineTo(this.gutter, line);
       context.stroke();
     }
     if (this.answer?.ghosts.length) {
       context.font = this.font(11);
       context.fillStyle = colors.panel;
-      context.fillRect(0, this.height - 16, GUTTER, 16);
+      context.fillRect(0, this.height - 16, this.gutter, 16);
       context.fillStyle = colors.dim;
       context.fillText("of no request", 16, this.height - 6);
     }
     context.strokeStyle = colors.line;
     context.beginPath();
-    context.moveTo(GUTTER - 0.5, AXIS);
-    context.lineTo(GUTTER - 0.5, this.height);
+    context.moveTo(this.gutter - 0.5, AXIS);
+    context.lineTo(this.gutter - 0.5, this.height);
     context.stroke();
   }
 
@@ -563,7 +572,7 @@ export class Timeline {
     for (let at = Math.ceil(this.range.from / step) * step; at <= this.range.until; at += step) {
       const x = this.x(at);
       const text = label(at);
-      if (x + context.measureText(text).width + 8 > this.width || x < GUTTER) continue;
+      if (x + context.measureText(text).width + 8 > this.width || x < this.gutter) continue;
       context.strokeStyle = colors.line;
       context.beginPath();
       context.moveTo(Math.round(x) + 0.5, AXIS - 8);
@@ -598,7 +607,7 @@ export class Timeline {
 
   private hit(x: number, y: number): Hit | null {
     const answer = this.answer;
-    if (!answer || answer.drawn !== "marks" || x < GUTTER || y < AXIS) return null;
+    if (!answer || answer.drawn !== "marks" || x < this.gutter || y < AXIS) return null;
     let best: Hit | null = null;
     let least = 4;
     for (const bar of this.bars) {
@@ -639,7 +648,7 @@ export class Timeline {
         const [dx, dy] = [event.offsetX - drag.x, event.offsetY - drag.y];
         if (Math.abs(dx) + Math.abs(dy) > 3) drag.moved = true;
         if (!drag.moved) return;
-        const by = (-dx / (this.width - GUTTER)) * (drag.range.until - drag.range.from);
+        const by = (-dx / (this.width - this.gutter)) * (drag.range.until - drag.range.from);
         this.scroll = Math.max(0, Math.min(drag.scroll - dy, this.content - (this.height - AXIS)));
         this.go({ from: drag.range.from + by, until: drag.range.until + by });
         return;
@@ -662,18 +671,18 @@ export class Timeline {
       this.draw();
       this.events.hovered(null, 0, 0);
     });
-    canvas.addEventListener("dblclick", (event) => this.zoom(0.25, (event.offsetX - GUTTER) / (this.width - GUTTER)));
+    canvas.addEventListener("dblclick", (event) => this.zoom(0.25, (event.offsetX - this.gutter) / (this.width - this.gutter)));
     canvas.addEventListener(
       "wheel",
       (event) => {
         event.preventDefault();
         const unit = event.deltaMode === 1 ? 16 : 1;
         const sideways = event.shiftKey ? event.deltaY : event.deltaX;
-        if (event.offsetX < GUTTER && !event.ctrlKey) this.scrollBy(event.deltaY * unit);
+        if (event.offsetX < this.gutter && !event.ctrlKey) this.scrollBy(event.deltaY * unit);
         else if (Math.abs(sideways) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
-          this.pan((sideways * unit) / (this.width - GUTTER));
+          this.pan((sideways * unit) / (this.width - this.gutter));
         } else {
-          const at = (event.offsetX - GUTTER) / (this.width - GUTTER);
+          const at = (event.offsetX - this.gutter) / (this.width - this.gutter);
           this.zoom(Math.exp(event.deltaY * unit * 0.002), Math.max(0, Math.min(1, at)));
         }
       },

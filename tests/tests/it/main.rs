@@ -41,3 +41,4 @@ mod standby_faults;
 mod standby_tables;
 mod standby_types;
 mod tls;
+mod web;
