@@ -5,8 +5,8 @@
 //! ```
 //!
 //! 64 clients list and subscribe for as long as the requests take at 4000 a second; some of them
-//! subscribe twice at the same time, which is the race that a page should show. The same numbers give
-//! the same recording. A folder with a trace in it is only read.
+//! subscribe twice at the same time, which is the race that a page should show. The same numbers
+//! give the same recording. A folder with a trace in it is only read.
 
 use std::error::Error;
 use std::path::Path;
@@ -105,7 +105,6 @@ struct Service {
 impl Service {
     fn request(&mut self, writer: &Writer, number: u64) {
         let every = 1_000_000 / RATE;
-        // By day more than by night: the lanes are never quite as full.
         let arrived = BEGUN + (number * every) as Micros + self.random.below(every) as Micros;
         let id = Id::new(self.recorder, number);
         let subscribes = self.random.below(10) == 0;

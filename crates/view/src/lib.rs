@@ -13,8 +13,8 @@
 //!     └── all rows ──▶ search: text, rows; export: Perfetto, OTLP, CSV
 //! ```
 //!
-//! **What this crate does not do**: it serves nothing and prints nothing, and it never writes into a
-//! trace. It knows no rows of the database: what touched a row is told by tables and values in what
+//! **What this crate does not do**: it serves nothing and prints nothing, and it never writes into
+//! a trace. It knows no rows of the database: what touched a row is told by tables and values in what
 //! was sent ([`Wanted`]).
 //!
 //! **Where to start reading**: `timeline.rs`, then `levels.rs`.

@@ -1,7 +1,7 @@
 //! Who saw whom, and who waited for whom.
 //!
-//! A snapshot says which writers a transaction could see: all that had committed but those it names.
-//! That may be millions, so what is told are the latest that touched the same tables. Next to them
+//! A snapshot says which writers a transaction could see: all that had committed but those it
+//! names. That may be millions, so what is told are the latest that touched the same tables. Next to them
 //! stand those that ran at the same time and were *not* seen: they are what a race is made of.
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ const LOCKERS_MAX: u64 = 20_000;
 /// What a transaction saw, could not see, and waited for.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Sight {
-    /// `every transaction id below 812 that committed, except 809 and 810`, or nothing if it took no
+    /// `every transaction id below 812 that committed, except 809 and 810`. `None`: it took no
     /// snapshot.
     pub snapshot: Option<String>,
     /// The latest visible writers of tables that it touches, the latest first.
@@ -105,7 +105,7 @@ pub fn sight(
     }
     if let Some(snapshot) = last_snapshot(own) {
         sight.saw = looking.saw(snapshot);
-        let unseen = looking.unseen(snapshot);
+        let unseen = looking.unseen(snapshot, own.ended);
         sight.unseen = unseen.iter().map(|at| looking.neighbour(*at)).collect();
         let last = last_over(index, at, &unseen);
         sight
@@ -174,8 +174,8 @@ impl Looking<'_> {
             .collect()
     }
 
-    /// In the order of their transaction ids.
-    fn unseen(&self, snapshot: &Snapshot) -> Vec<usize> {
+    /// Those that began before a moment, in the order of their transaction ids.
+    fn unseen(&self, snapshot: &Snapshot, until: Micros) -> Vec<usize> {
         let writers = &self.index.writers;
         let place = |xid: u64| writers.partition_point(|writer| writer.xid < xid);
         let in_progress = snapshot.in_progress.iter().filter_map(|xid| {
@@ -186,8 +186,8 @@ impl Looking<'_> {
         let later = later
             .take(LOOKED_AT_MAX)
             .map(|writer| writer.at as usize)
-            .take_while(|at| self.index.began[*at] <= self.own.ended + SLACK)
-            .filter(|at| self.index.began[*at] <= self.own.ended);
+            .take_while(|at| self.index.began[*at] <= until + SLACK)
+            .filter(|at| self.index.began[*at] <= until);
         let others = in_progress.chain(later).filter(|at| *at != self.at);
         others
             .filter(|at| self.matters(*at))
@@ -272,7 +272,7 @@ pub(crate) fn recheck_wait(index: &Index, at: usize, own: &Transaction) -> Optio
         at,
         own,
     };
-    let unseen = looking.unseen(last_snapshot(own)?);
+    let unseen = looking.unseen(last_snapshot(own)?, own.ended);
     last_over(index, at, &unseen)
 }
 
@@ -328,6 +328,12 @@ fn crossings(
 ) -> Result<Vec<Crossing>, ReadError> {
     let of = |request: usize| index.transactions_of(request).take(OWN_MAX);
     let own = read_whole(trace, index, of(request).collect())?;
+    // A look is trusted as long as the request goes on: others may write after it and before that.
+    let until = own
+        .iter()
+        .map(|(_, own)| own.ended)
+        .max()
+        .unwrap_or_default();
     let mut met: Vec<(usize, usize)> = Vec::new();
     for (place, (at, transaction)) in own.iter().enumerate() {
         let looking = Looking {
@@ -336,7 +342,7 @@ fn crossings(
             at: *at,
             own: transaction,
         };
-        let unseen = last_snapshot(transaction).map(|snapshot| looking.unseen(snapshot));
+        let unseen = last_snapshot(transaction).map(|snapshot| looking.unseen(snapshot, until));
         met.extend(unseen.into_iter().flatten().map(|other| (place, other)));
     }
     let requests = met.iter().filter_map(|(_, other)| index.request_of(*other));
@@ -429,7 +435,10 @@ impl Crossing {
 /// Of each other request the one with most in common; where values are known, only those with as
 /// many in common as any: other users of one forum share its number, too.
 fn told(mut found: Vec<Crossing>) -> Vec<Crossing> {
-    found.sort_by_key(|one| std::cmp::Reverse(one.values.len()));
+    // A look and a write tell more than two writes.
+    let alike =
+        |one: &Crossing| (one.read == one.write) as u8 + (one.other_read == one.other_write) as u8;
+    found.sort_by_key(|one| (std::cmp::Reverse(one.values.len()), alike(one)));
     let most = found.first().map_or(0, |one| one.values.len());
     let mut requests = BTreeSet::new();
     found.retain(|one| one.values.len() == most && requests.insert(one.request.clone()));

@@ -1,8 +1,8 @@
 //! The answer to: what happened between these two moments, on a screen this wide?
 //!
 //! Few requests are answered one by one, as marks with their transactions. Many are answered as
-//! columns: how many arrived in a lane in a stretch of time. Which it is, the server decides by what
-//! the screen would have to draw.
+//! columns: how many arrived in a lane in a stretch of time. Which it is, the server decides by
+//! what the screen would have to draw.
 
 use hindcast_trace::{Id, Micros};
 use serde::Serialize;

@@ -61,7 +61,7 @@ const KEYS: Key[] = [
   ["/", "search text", () => filters.focus()],
   ["l", "lanes by client, type, session", () => filters.cycle()],
   ["c", "clear the filter", () => filters.clear()],
-  ["r", "read the recording again", () => void ask("reload").then(() => setTimeout(() => void poll(), LOADING_MS))],
+  ["r", "read the recording again", () => void reload()],
   ["t", "theme: as the system, light, dark", toggleTheme],
   ["?", "these keys", () => help.showModal()],
 ];
@@ -179,18 +179,39 @@ function scheduleList(total: number): void {
   }, 180);
 }
 
+let pollTimer = 0;
+
+function pollIn(ms: number): void {
+  clearTimeout(pollTimer);
+  pollTimer = window.setTimeout(() => void poll(), ms);
+}
+
+/** Has the recording read again, and waits until that was done: a little while, since nothing new may be there. */
+async function reload(): Promise<void> {
+  try {
+    await ask("reload");
+  } catch (error) {
+    return fail(error);
+  }
+  const before = generation;
+  for (let attempt = 0; attempt < 20 && generation === before; attempt++) {
+    await new Promise((done) => setTimeout(done, LOADING_MS));
+    await poll();
+  }
+}
+
 async function poll(): Promise<void> {
   try {
     status = await ask<Status>("status");
     showStatus(status);
   } catch (error) {
     fail(error);
-    setTimeout(() => void poll(), LIVE_MS);
+    pollIn(LIVE_MS);
     return;
   }
   const { recording } = status;
-  if (!recording) setTimeout(() => void poll(), LOADING_MS);
-  else if (recording.live) setTimeout(() => void poll(), LIVE_MS);
+  if (!recording) pollIn(LOADING_MS);
+  else if (recording.live) pollIn(LIVE_MS);
 }
 
 function showStatus(now: Status): void {

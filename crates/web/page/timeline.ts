@@ -333,7 +333,7 @@ export class Timeline {
       if (width > 46) {
         context.fillStyle = colors.okText;
         const label = `${types[mark.kind] ?? ""}  ${mark.id}`;
-        context.fillText(this.fit(label, Math.min(right, this.width) - Math.max(left, this.gutter) - 10), Math.max(left, this.gutter) + 5, top + (this.ownTop - BAR_TOP) / 2);
+        context.fillText(this.fit(label, Math.min(right, this.width) - Math.max(left, this.gutter) - 10), Math.max(left, this.gutter) + 5, top + (this.ownTop - BAR_TOP) / 2 + 1);
       }
       if (this.selected?.request === mark.id || this.hovered?.request.id === mark.id) {
         context.strokeStyle = this.selected?.request === mark.id ? colors.accent : colors.dim;

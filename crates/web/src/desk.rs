@@ -39,7 +39,8 @@ pub struct Desk {
 
 type LayerKey = (u64, Lanes, Filter, Wanted);
 
-/// Layers and searches that are kept. A layer of ten million requests takes 70 MB at most.
+/// Layers and searches that are kept. A layer has at most six bytes a request in its first level,
+/// and as many in all others.
 const KEPT_MAX: usize = 6;
 /// How long an answer waits for a search before it says how far that is.
 const SEARCH_PATIENCE: Duration = Duration::from_millis(400);
@@ -70,7 +71,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Desk {
-    /// Begins to read the trace, in a thread of its own, and goes on as long as it is being written.
+    /// Begins to read the trace, in a thread of its own, and goes on as long as that is written.
     pub fn start(trace: Trace, source: Source) -> Arc<Self> {
         let desk = Arc::new(Self {
             source,

@@ -3,7 +3,7 @@
 //! ```text
 //!   browser ── Authorization: Bearer TOKEN ──▶ Server ──▶ Desk ──▶ hindcast-view
 //!     │                                          │          │
-//!     └── page/ (TypeScript), built into built/ ─┘          └── reads the trace again while it grows
+//!     └── page/ (TypeScript), built into built/ ─┘          └── reads the trace as it grows
 //! ```
 //!
 //! The page and its script hold nothing of a recording and are served to anyone who asks; every

@@ -254,7 +254,7 @@ fn nothing_is_told_without_the_token_or_to_others() {
     assert_eq!(page.client.send("GET", "/other", None).unwrap().status, 404);
 
     // A name that somebody else made to mean this machine.
-    let address = format!("{}", page.process.stdout().trim());
+    let address = page.process.stdout();
     let port = address
         .split(['/', ':'])
         .filter_map(|part| part.parse::<u16>().ok())

@@ -27,9 +27,9 @@ pub fn perfetto(trace: &Trace, index: &Index, out: &mut dyn Write) -> Result<(),
     // Times are from the first arrival on: a page that reads them as floating-point numbers would
     // lose microseconds of what has passed since 1970.
     let other = json!({ "first_arrival_us": start, "tool": "hindcast" });
-    write!(
+    writeln!(
         events.out,
-        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{other},\"traceEvents\":[\n"
+        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{other},\"traceEvents\":["
     )?;
     lanes(index, &mut events)?;
     for request in requests(trace) {

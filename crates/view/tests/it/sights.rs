@@ -112,6 +112,17 @@ fn a_transaction_saw_what_its_snapshot_shows_and_nothing_else() {
     assert_eq!(check.saw[0].request.as_deref(), Some("1"));
     // What began after it was over is not beside it.
     assert_eq!(ids(&check.unseen), [] as [&str; 0]);
+    // Both looked before either wrote, though no write began while another look was under way.
+    let one = &check.crossed[0];
+    let (own, other) = ([&one.read, &one.write], [&one.other_read, &one.other_write]);
+    assert_eq!(
+        (own, other),
+        (
+            ["2", "6"].map(String::from).each_ref(),
+            ["3", "5"].map(String::from).each_ref()
+        )
+    );
+    assert_eq!(sight(&trace, &index, 1).crossed, [], "it was over before");
     let insert = sight(&trace, &index, 6);
     assert_eq!(
         ids(&insert.saw),
