@@ -1,8 +1,8 @@
 //! One request or one transaction with everything that the recording has of it.
 
 use hindcast_trace::{
-    Attribution, Id, Micros, Outcome, ReadError, Request, RequestId, Response, StatementSnapshot,
-    Trace, Transaction, TransactionFilter, TransactionId,
+    Id, Micros, ReadError, Request, RequestId, Response, StatementSnapshot, Trace, Transaction,
+    TransactionFilter, TransactionId,
 };
 use serde::Serialize;
 
@@ -10,6 +10,7 @@ use crate::index::Index;
 use crate::lanes::Lanes;
 use crate::sight::{Sight, sight, snapshot_text};
 use crate::statement::{Spoken, spoken};
+use crate::words::{attribution, outcome};
 
 /// How much of a body is told.
 const BODY_MAX: usize = 64 << 10;
@@ -213,12 +214,7 @@ fn transaction(trace: &Trace, index: &Index, own: &Transaction) -> TransactionDe
         began: own.began,
         took: own.ended - own.began,
         isolation: own.isolation.name(),
-        outcome: match &own.outcome {
-            Outcome::Committed => "committed".to_owned(),
-            Outcome::Aborted => "aborted".to_owned(),
-            Outcome::Prepared { gid } => format!("prepared as {gid}"),
-            Outcome::Unknown => "outcome unknown: the answer to COMMIT was lost".to_owned(),
-        },
+        outcome: outcome(&own.outcome),
         xid: own.xid.map(|xid| xid.0),
         statements: spoken(own.client_bytes.as_deref(), statements),
         with_values: own.client_bytes.is_some(),
@@ -229,15 +225,6 @@ fn transaction(trace: &Trace, index: &Index, own: &Transaction) -> TransactionDe
         result_digest: own.result_digest.to_string(),
         drawn: sequences.chain(drawn).collect(),
         sight: None,
-    }
-}
-
-fn attribution(by: Attribution) -> &'static str {
-    match by {
-        Attribution::Comment => "by a comment in its SQL",
-        Attribution::ApplicationName => "by application_name",
-        Attribution::Alone => "the only one in flight",
-        Attribution::Turn => "by the thread that sent it",
     }
 }
 

@@ -1,9 +1,9 @@
 //! Levels of detail: how many requests arrived in each stretch of time, by lane.
 //!
-//! A stretch of level `k` is `2^(first + k)` µs long and begins at a multiple of that, so stretches
-//! of all levels lie within each other and a picture does not flicker as it is moved. Only
-//! stretches in which something arrived are kept. Below the first level rows are counted themselves: there
-//! are few of them in a stretch so short.
+//! A stretch of level `k` is `2^(first + k)` µs long and begins at a multiple of that, so
+//! stretches of all levels lie within each other and a picture does not flicker as it is moved.
+//! Only stretches in which something arrived are kept. Below the first level rows are counted
+//! themselves: there are few of them in a stretch so short.
 
 use hindcast_trace::Micros;
 

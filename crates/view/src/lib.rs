@@ -14,8 +14,8 @@
 //! ```
 //!
 //! **What this crate does not do**: it serves nothing and prints nothing, and it never writes into
-//! a trace. It knows no rows of the database: what touched a row is told by tables and values in what
-//! was sent ([`Wanted`]).
+//! a trace. It knows no rows of the database: what touched a row is told by tables and values in
+//! what was sent ([`Wanted`]).
 //!
 //! **Where to start reading**: `timeline.rs`, then `levels.rs`.
 //!

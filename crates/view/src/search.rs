@@ -1,9 +1,9 @@
 //! Looks for text and for rows through all that was recorded.
 //!
 //! A trace has no rows of the database in it. What touched a row is told in two ways: by a
-//! statement that names the table and was sent with the value, which is certain as far as it goes; or, where
-//! statements were recorded without their values, by a request that has the value in its target or
-//! a body and a statement that names the table.
+//! statement that names the table and was sent with the value, which is certain as far as it goes;
+//! or, where statements were recorded without their values, by a request that has the value in its
+//! target or a body and a statement that names the table.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,8 +1,9 @@
 //! Who saw whom, and who waited for whom.
 //!
 //! A snapshot says which writers a transaction could see: all that had committed but those it
-//! names. That may be millions, so what is told are the latest that touched the same tables. Next to them
-//! stand those that ran at the same time and were *not* seen: they are what a race is made of.
+//! names. That may be millions, so what is told are the latest that touched the same tables. Next
+//! to them stand those that ran at the same time and were *not* seen: they are what a race is made
+//! of.
 
 use std::collections::BTreeSet;
 

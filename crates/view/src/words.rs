@@ -1,7 +1,7 @@
 //! Numbers, times and gaps as people read them.
 
 use chrono::{DateTime, Utc};
-use hindcast_trace::{Gap, GapCause, Micros, Xid};
+use hindcast_trace::{Attribution, Gap, GapCause, Micros, Outcome, Xid};
 
 /// `2026-11-21 04:00:01.123` (UTC).
 pub fn time(at: Micros) -> String {
@@ -123,5 +123,25 @@ fn ids(xids: &[Xid]) -> String {
     match xids.last() {
         Some(last) if xids.len() > SHOWN => format!("{noun} {}, … {}", shown.join(", "), last.0),
         _ => format!("{noun} {}", shown.join(", ")),
+    }
+}
+
+/// How a transaction was found to belong to a request.
+pub fn attribution(by: Attribution) -> &'static str {
+    match by {
+        Attribution::Comment => "by a comment in its SQL",
+        Attribution::ApplicationName => "by application_name",
+        Attribution::Alone => "the only one in flight",
+        Attribution::Turn => "by the thread that sent it",
+    }
+}
+
+/// How a transaction ended.
+pub fn outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Committed => "committed".to_owned(),
+        Outcome::Aborted => "aborted".to_owned(),
+        Outcome::Prepared { gid } => format!("prepared as {gid}"),
+        Outcome::Unknown => "outcome unknown (the answer to COMMIT was lost)".to_owned(),
     }
 }

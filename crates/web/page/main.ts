@@ -540,7 +540,7 @@ document.addEventListener("keydown", (event) => {
   found[2]();
 });
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+theme.followed(showTheme);
 addEventListener("beforeprint", () => {
   theme.print(true);
   timeline.restyle();

@@ -38,10 +38,19 @@ function kept(): Choice {
 let choice = kept();
 let printing = false;
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
 function apply(): void {
-  const theme = printing ? "light" : choice;
-  if (theme === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
+  const chosen = choice === "system" ? (dark.matches ? "dark" : "light") : choice;
+  document.documentElement.dataset.theme = printing ? "light" : chosen;
+}
+
+/** Calls back when the system changes between light and dark. */
+export function followed(changed: () => void): void {
+  dark.addEventListener("change", () => {
+    apply();
+    changed();
+  });
 }
 
 export function current(): Choice {
