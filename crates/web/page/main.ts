@@ -32,6 +32,10 @@ const timeline = new Timeline({
     wanted();
   },
   hovered: hover,
+  counted: (lines, x, y) => {
+    if (!lines) tip.hidden = true;
+    else place(lines.map((line, at) => h(at === 0 ? "b" : "div", { class: at === 2 ? "dim" : undefined }, line)), x, y);
+  },
   chosen: choose,
 });
 const filters = new Filters(() => {

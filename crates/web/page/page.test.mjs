@@ -76,6 +76,8 @@ async function timeline() {
 test("the whole recording, and every distance down to microseconds", async () => {
   const page = await timeline();
   assert.match(await text(page, "footer"), /20,000 requests, 2\d,\d{3} transactions/);
+  await page.mouse.move(500, 400);
+  await page.waitForFunction(() => /requests?, .*the longest/.test(document.querySelector(".tip").textContent));
   await picture(page, "whole");
   const frames = await page.evaluate(async () => {
     const times = [];

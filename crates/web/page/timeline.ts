@@ -45,6 +45,8 @@ export interface Hit {
 export interface Events {
   moved(): void;
   hovered(hit: Hit | null, x: number, y: number): void;
+  /** Where there are columns: what the one that is pointed at counts. */
+  counted(lines: string[] | null, x: number, y: number): void;
   chosen(hit: Hit | null): void;
 }
 
@@ -659,7 +661,9 @@ export class Timeline {
       this.hovered = hit;
       canvas.style.cursor = hit ? "pointer" : "grab";
       if (!same) this.draw();
-      this.events.hovered(hit, event.clientX, event.clientY);
+      if (this.answer?.drawn === "columns") {
+        this.events.counted(this.counted(event.offsetX, event.offsetY), event.clientX, event.clientY);
+      } else this.events.hovered(hit, event.clientX, event.clientY);
     });
     canvas.addEventListener("pointerup", (event) => {
       const click = drag && !drag.moved;
@@ -690,9 +694,19 @@ export class Timeline {
     );
   }
 
-  /** What is told of a place where there is no mark: the time, and what a column counts. */
-  told(x: number): string {
-    return `${clock(this.time(x))} · ${duration(this.range.until - this.range.from)} in view`;
+  private counted(x: number, y: number): string[] | null {
+    const answer = this.answer!;
+    const lane = this.lanes.find((one) => y >= this.y(one) && y < this.y(one) + one.height);
+    if (!lane || x < this.gutter || y < AXIS) return null;
+    const column = Math.floor((this.time(x) - answer.begins!) / answer.column_us!);
+    const own = answer.columns?.find((one) => one.lane === lane.lane);
+    const at = own?.x.indexOf(column) ?? -1;
+    const from = answer.begins! + column * answer.column_us!;
+    const when = `${clock(from)}, for ${duration(answer.column_us!)}`;
+    if (!own || at < 0) return [lane.name, "no request arrived", when];
+    const failed = own.failed[at]!;
+    const what = `${plural(own.requests[at]!, "request")}${failed ? `, ${thousands(failed)} failed` : ""}, the longest ${duration(own.longest[at]!)}`;
+    return [lane.name, what, when];
   }
 }
 
