@@ -232,12 +232,20 @@ function pretty(body: Body): string {
   }
 }
 
+/** As wide as the longest number under it. */
+function heading(rows: Row[]): HTMLElement {
+  const element = h("th", { scope: "col" }, "#");
+  const longest = Math.max(4, ...rows.map(([id]) => id.length));
+  element.style.width = `${longest + 1.5}ch`;
+  return element;
+}
+
 /** What is shown while nothing is chosen. */
 export function listPanel(recording: Recording, rows: Row[] | null, total: number, actions: Actions): Child[] {
   const parts: Child[] = [];
   for (const warning of recording.warnings) parts.push(h("p", { class: "warning" }, warning));
   for (const gap of recording.gaps.slice(0, 20)) parts.push(h("p", { class: gap.doubt ? "note" : "warning" }, gap.text));
-  parts.push(h("div", { class: "title" }, h("h2", null, "In view"), h("span", { class: "dim" }, plural(total, "request"))));
+  parts.push(h("div", { class: "title" }, h("h2", null, "In view"), h("span", { class: "dim" }, rows === null ? "" : plural(total, "request"))));
   if (rows === null) parts.push(h("p", { class: "dim" }, "…"));
   else if (rows.length === 0) parts.push(h("p", { class: "dim" }, "Nothing arrived here that the filter takes."));
   else {
@@ -245,7 +253,7 @@ export function listPanel(recording: Recording, rows: Row[] | null, total: numbe
       h(
         "table",
         { class: "list" },
-        h("thead", null, h("tr", null, ["#", "arrived", "took", "", "request"].map((name) => h("th", { scope: "col" }, name)))),
+        h("thead", null, h("tr", null, heading(rows), ["arrived", "took", "", "request"].map((name) => h("th", { scope: "col" }, name)))),
         h(
           "tbody",
           null,

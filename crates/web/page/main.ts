@@ -43,6 +43,7 @@ const filters = new Filters(() => {
   timeline.scroll = 0;
   lane = 0;
   rows = null;
+  if (!detail) showPanel();
   wanted();
   void askOverview();
 });
@@ -170,6 +171,7 @@ function scheduleList(total: number): void {
   listed = total;
   clearTimeout(listTimer);
   if (detail) return;
+  if (rows === null) showPanel();
   listTimer = window.setTimeout(async () => {
     const { from, until } = timeline.range;
     try {
