@@ -1,12 +1,14 @@
 //! One request or one transaction with everything that the recording has of it.
 
+use std::collections::HashMap;
+
 use hindcast_trace::{
-    Id, Micros, ReadError, Request, RequestId, Response, StatementSnapshot, Trace, Transaction,
-    TransactionFilter, TransactionId,
+    Id, Micros, ReadError, Request, RequestFilter, RequestId, Response, StatementSnapshot, Trace,
+    Transaction, TransactionFilter, TransactionId,
 };
 use serde::Serialize;
 
-use crate::index::Index;
+use crate::index::{Index, UNRECORDED};
 use crate::lanes::Lanes;
 use crate::sight::{Sight, sight, snapshot_text};
 use crate::statement::{Spoken, spoken};
@@ -88,6 +90,43 @@ pub struct TransactionDetail {
     /// What it saw; only where one transaction was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sight: Option<Sight>,
+}
+
+/// A request in a line: id, arrival, duration, status if it was answered, method, target.
+pub type RequestLine = (String, Micros, u32, Option<u16>, String, String);
+
+/// Requests that lie no further apart than this, in requests, are read for their targets.
+const READ_MAX: usize = 20_000;
+
+/// Requests at these places of the index, in their order. The targets of few that are spread over a
+/// long recording would take reading all of it: of these the type is told instead.
+pub fn request_lines(trace: &Trace, index: &Index, places: &[usize]) -> Vec<RequestLine> {
+    let (Some(first), Some(last)) = (places.first(), places.last()) else {
+        return Vec::new();
+    };
+    let mut targets = HashMap::new();
+    if last - first <= READ_MAX {
+        let filter = RequestFilter {
+            arrived: Some(index.arrived[*first]..index.arrived[*last] + 1),
+            lean: true,
+            ..RequestFilter::default()
+        };
+        // What cannot be read is told where it is asked for by itself.
+        let read = trace.requests(filter).map_while(Result::ok);
+        targets = read.map(|it| (it.id.0, (it.method, it.target))).collect();
+    }
+    let line = |at: &usize| {
+        let id = index.id[*at];
+        let (method, target) = targets.remove(&id).unwrap_or_else(|| {
+            let name = &index.types[usize::from(index.kind[*at])];
+            let (method, path) = name.split_once(' ').unwrap_or((name, ""));
+            (method.to_owned(), path.to_owned())
+        });
+        let status = Some(index.status[*at]).filter(|status| *status > UNRECORDED);
+        let (arrived, took) = (index.arrived[*at], index.took[*at]);
+        (Id(id).to_string(), arrived, took, status, method, target)
+    };
+    places.iter().map(line).collect()
 }
 
 /// `None`: there is no such request.

@@ -37,7 +37,10 @@ mod timeline;
 pub mod words;
 
 pub use bits::Bits;
-pub use detail::{RequestDetail, TransactionDetail, request_detail, transaction_detail};
+pub use detail::{
+    RequestDetail, RequestLine, TransactionDetail, request_detail, request_lines,
+    transaction_detail,
+};
 pub use filter::{Filter, FilterError, StatusClass};
 pub use index::Index;
 pub use lanes::{LANES_MAX, Lanes};

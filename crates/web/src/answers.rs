@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hindcast_trace::{Id, Micros, RequestFilter, Response, Trace};
+use hindcast_trace::{Id, Micros, Trace};
 use hindcast_view::{
     Filter, Lanes, Question, StatusClass, Wanted, gap_text, listed, overview, request_detail,
-    timeline, transaction_detail,
+    request_lines, timeline, transaction_detail,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -242,35 +242,7 @@ fn list(desk: &Arc<Desk>, opened: &Arc<Opened>, asked: &Asked) -> Answer {
     let (trace, index) = (&opened.trace, &opened.index);
     with_layer(desk, opened, asked, |levels| {
         let places = listed(index, levels, asked.from, asked.until, LISTED_MAX);
-        let (Some(first), Some(last)) = (places.first(), places.last()) else {
-            return Ok(json!({ "rows": [] }));
-        };
-        let filter = RequestFilter {
-            arrived: Some(index.arrived[*first]..index.arrived[*last] + 1),
-            lean: true,
-            ..RequestFilter::default()
-        };
-        let ids: std::collections::HashSet<u64> = places.iter().map(|at| index.id[*at]).collect();
-        let mut rows = Vec::with_capacity(ids.len());
-        for request in trace.requests(filter) {
-            // What cannot be read is told where it is asked for by itself.
-            let Ok(request) = request else { break };
-            if ids.contains(&request.id.0) {
-                let status = match request.response {
-                    Response::Answered { status, .. } => Some(status),
-                    Response::Broken { .. } | Response::Unrecorded { .. } => None,
-                };
-                rows.push(json!([
-                    request.id.to_string(),
-                    request.arrived,
-                    request.ended - request.arrived,
-                    status,
-                    request.method,
-                    request.target,
-                ]));
-            }
-        }
-        Ok(json!({ "rows": rows }))
+        Ok(json!({ "rows": request_lines(trace, index, &places) }))
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use hindcast_trace::{Micros, Trace};
 use hindcast_view::{
     COLUMNS_MAX, Filter, Index, Lanes, Levels, MARKS_MAX, Progress, Question, StatusClass,
-    Timeline, Wanted, listed, overview, search, timeline,
+    Timeline, Wanted, listed, overview, request_lines, search, timeline,
 };
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ fn few_requests_are_marks_with_their_transactions() {
 
 #[test]
 fn many_requests_are_columns_that_add_up_at_every_distance() {
-    let count = 60_000;
+    let count = 30_000;
     let trace = many(count);
     let index = indexed(&trace);
     assert_eq!(index.types, ["GET /notes/{id}"]);
@@ -166,6 +166,27 @@ fn an_answer_is_bounded_whatever_is_asked() {
     assert_eq!(whole.failed.iter().sum::<u64>(), 200);
     assert!(whole.x.len() <= 51);
     assert_eq!(listed(&index, &levels, NOON, NOON + 1000, 10).len(), 10);
+}
+
+#[test]
+fn a_list_has_targets_where_they_are_near_and_types_where_they_are_far_apart() {
+    let trace = many(25_000);
+    let index = indexed(&trace);
+    let lines = |places: &[usize]| {
+        let lines = request_lines(&trace, &index, places).into_iter();
+        let told = lines.map(|(id, _, took, status, method, target)| {
+            format!("{id} {took} {status:?} {method} {target}")
+        });
+        told.collect::<Vec<_>>()
+    };
+    let near = ["8 35 Some(500) GET /notes/7", "9 35 Some(200) GET /notes/8"];
+    assert_eq!(lines(&[7, 8]), near);
+    let far = [
+        "8 35 Some(500) GET /notes/{id}",
+        "24001 35 Some(200) GET /notes/{id}",
+    ];
+    assert_eq!(lines(&[7, 24_000]), far);
+    assert!(lines(&[]).is_empty());
 }
 
 /// Ids that a filter and what is wanted leave.
