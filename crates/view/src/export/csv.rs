@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
-use hindcast_trace::Trace;
+use chrono::{DateTime, Utc};
+use hindcast_select::Statement;
+use hindcast_trace::{Micros, Trace};
 
 use super::{ExportError, outcome, outcome_of, requests, transactions};
 use crate::index::Index;
-use crate::words::time;
 
 /// Where the tables go.
 pub struct Tables<'a> {
@@ -22,18 +23,18 @@ pub fn csv(trace: &Trace, index: &Index, tables: Tables<'_>) -> Result<(), Expor
     let out = tables.statements;
     line(out, &["shape", "statement", "text", "reads", "writes"])?;
     for shape in &index.shapes {
-        let tables = |names: &std::collections::BTreeSet<String>| {
-            names.iter().cloned().collect::<Vec<_>>().join(" ")
-        };
         for (number, text) in (1..).zip(&shape.statements) {
+            let touched = Statement::of(text);
+            let reads: Vec<String> = touched.reads.iter().map(ToString::to_string).collect();
+            let writes: Vec<String> = touched.writes.keys().map(ToString::to_string).collect();
             line(
                 out,
                 &[
                     &format!("{:08x}", shape.id),
                     &format!("{number}"),
                     text,
-                    &tables(&shape.reads),
-                    &tables(&shape.writes),
+                    &reads.join(" "),
+                    &writes.join(" "),
                 ],
             )?;
         }
@@ -67,7 +68,7 @@ fn write_requests(trace: &Trace, index: &Index, out: &mut dyn Write) -> Result<(
             out,
             &[
                 &request.id.to_string(),
-                &time(request.arrived),
+                &moment(request.arrived),
                 &(request.ended - request.arrived).to_string(),
                 &request.method,
                 &request.target,
@@ -114,7 +115,7 @@ fn write_transactions(trace: &Trace, out: &mut dyn Write) -> Result<(), ExportEr
                     .map(|(id, _)| id.to_string())
                     .unwrap_or_default(),
                 &own.session.to_string(),
-                &time(own.began),
+                &moment(own.began),
                 &(own.ended - own.began).to_string(),
                 own.isolation.name(),
                 outcome_of(&own),
@@ -127,6 +128,14 @@ fn write_transactions(trace: &Trace, out: &mut dyn Write) -> Result<(), ExportEr
         )?;
     }
     Ok(())
+}
+
+/// `2026-11-21 04:00:01.123456`, in UTC.
+fn moment(at: Micros) -> String {
+    let time = DateTime::<Utc>::from_timestamp_micros(at);
+    time.map_or_else(String::new, |time| {
+        time.format("%Y-%m-%d %H:%M:%S%.6f").to_string()
+    })
 }
 
 fn line(out: &mut dyn Write, cells: &[&str]) -> io::Result<()> {

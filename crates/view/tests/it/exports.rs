@@ -144,12 +144,18 @@ fn csv_has_a_line_for_each() {
         text.split_terminator("\r\n").map(str::to_owned).collect()
     };
     let requests = lines(requests);
+    assert!(
+        requests[2].starts_with("2,2026-11-21 04:00:00.000010,300,POST"),
+        "{}",
+        requests[2]
+    );
     assert_eq!(requests.len(), 3);
     assert_eq!(requests[2].split(',').nth(7), Some("500"));
     let transactions = lines(transactions);
     assert_eq!(transactions.len(), 4);
     assert!(transactions[3].starts_with("3,,3,"), "{}", transactions[3]);
     let statements = lines(statements);
+    assert!(statements[1].ends_with(",1,BEGIN,,"), "{}", statements[1]);
     assert!(
         statements[2].contains("\"UPDATE stock SET n = n - $1, note = 'a,b'\",stock,stock"),
         "{}",
