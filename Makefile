@@ -1,9 +1,9 @@
 # What a newcomer types. Everything else is a script in scripts/ or a cargo command.
 
-.PHONY: help demo test bench suites apps build install
+.PHONY: help demo test web-test bench suites apps build install
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 demo: ## record a race in a forum service and replay it, on a private throw-away Postgres
 	@scripts/setup demo
@@ -12,6 +12,10 @@ demo: ## record a race in a forum service and replay it, on a private throw-away
 test: ## everything that must be true: formatting, lints, audit, unit, property, simulation and end-to-end tests
 	@scripts/setup test
 	@scripts/test
+
+web-test: ## the page of `hindcast web` in a real browser; pictures of its screens in target/screenshots
+	@scripts/setup web
+	@scripts/web-test
 
 bench: ## the figures of docs/results, measured on this machine
 	@scripts/setup bench

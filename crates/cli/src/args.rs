@@ -5,6 +5,7 @@ pub mod exec;
 mod extension;
 mod see;
 mod standby;
+mod web;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub use standby::{
     DropArgs, FenceArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs,
     StatusArgs, SwitchoverArgs,
 };
+pub use web::{ExportArgs, WebArgs};
 
 /// Time travel for services that keep their state in Postgres.
 #[derive(Parser)]
@@ -56,6 +58,10 @@ pub enum Command {
     Prune(PruneArgs),
     /// Show one request, or one transaction and what it saw
     Show(ShowArgs),
+    /// Look at a recording in a browser: a timeline, who saw whom, what every request did
+    Web(WebArgs),
+    /// Write a recording for other tools: Perfetto, OpenTelemetry, CSV
+    Export(ExportArgs),
     /// Open psql on a database that holds exactly what a transaction saw
     See(Box<SeeArgs>),
     /// Make a database as of just before a request
@@ -513,6 +519,9 @@ pub struct RetroArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
+    /// Serve the report as a page beside the recording afterwards, until Ctrl-C
+    #[arg(long, conflicts_with = "json")]
+    pub web: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -44,3 +44,4 @@ mod standby_switchover;
 mod standby_tables;
 mod standby_types;
 mod tls;
+mod web;

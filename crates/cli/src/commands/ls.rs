@@ -4,9 +4,9 @@ use std::io::{IsTerminal, Write};
 use std::ops::RangeInclusive;
 
 use hindcast_trace::{
-    Gap, GapCause, Id, Isolation, ReadError, Request, RequestFilter, RequestId, Response, Trace,
-    TransactionFilter, Xid,
+    Id, Isolation, ReadError, Request, RequestFilter, RequestId, Response, Trace, TransactionFilter,
 };
+use hindcast_view::gap_text;
 use serde_json::json;
 
 use crate::args::LsArgs;
@@ -195,82 +195,8 @@ fn summary(trace: &Trace) -> Result<Vec<String>, ReadError> {
             time(last)
         ));
     }
-    lines.extend(trace.gaps().iter().map(gap_line));
+    lines.extend(trace.gaps().iter().map(gap_text));
     Ok(lines)
-}
-
-pub fn gap_line(gap: &Gap) -> String {
-    let what = match &gap.cause {
-        GapCause::Dropped {
-            requests: 0,
-            transactions: 0,
-            reason,
-        } => format!("requests may be missing: {reason}"),
-        GapCause::Dropped {
-            requests,
-            transactions,
-            reason,
-        } => {
-            format!(
-                "{} and {} were not recorded: {reason}",
-                count(*requests, "request"),
-                count(*transactions, "transaction")
-            )
-        }
-        GapCause::Crashed { recorder } => format!(
-            "recorder {recorder} stopped without closing the recording; its last moments may be missing"
-        ),
-        GapCause::Unaccounted { xids, wrote } => {
-            let what = count(xids.len() as u64, "transaction");
-            let wrote = match wrote.as_str() {
-                "" => "written past the recorder".to_owned(),
-                wrote => format!("wrote to {wrote} past the recorder"),
-            };
-            format!("{what} {wrote}: transaction {}", ids(xids))
-        }
-        GapCause::Unobserved { session, reason } => {
-            format!("session {session} could not be followed: {reason}")
-        }
-        GapCause::Pruned {
-            recorder,
-            requests,
-            transactions,
-        } => {
-            return format!(
-                "Pruned: {} – {} UTC: {} and {} of recorder {recorder} were removed",
-                time(gap.from),
-                time(gap.to),
-                count(*requests, "request"),
-                count(*transactions, "transaction")
-            );
-        }
-        GapCause::Unexplained { xids, reason } => format!(
-            "{} may have written here past the recorder, or not (transaction {}): {reason}",
-            count(xids.len() as u64, "transaction"),
-            ids(xids)
-        ),
-    };
-    let kind = if gap.cause.is_doubt() {
-        "Unclear"
-    } else {
-        "Gap"
-    };
-    format!("{kind}: {} – {} UTC: {what}", time(gap.from), time(gap.to))
-}
-
-/// The first few of many, and how far they reach.
-fn ids(xids: &[Xid]) -> String {
-    const SHOWN: usize = 5;
-    let shown: Vec<_> = xids
-        .iter()
-        .take(SHOWN)
-        .map(|xid| xid.0.to_string())
-        .collect();
-    let noun = if xids.len() == 1 { "id" } else { "ids" };
-    match xids.last() {
-        Some(last) if xids.len() > SHOWN => format!("{noun} {}, … {}", shown.join(", "), last.0),
-        _ => format!("{noun} {}", shown.join(", ")),
-    }
 }
 
 fn terminal_width() -> usize {

@@ -3,6 +3,7 @@
 pub mod base;
 pub mod decrypt;
 pub mod exec;
+pub mod export;
 pub mod extension;
 pub mod key;
 mod launch;
@@ -19,6 +20,7 @@ pub mod see;
 pub mod setting;
 pub mod show;
 pub mod standby;
+pub mod web;
 
 use hindcast_trace::{OpenError, Trace};
 

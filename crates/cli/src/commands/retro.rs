@@ -73,6 +73,11 @@ pub async fn run(args: RetroArgs) -> Result<Exit, CliError> {
     let (report, rewound) = outcome.map_err(cannot_retroact)?;
     show(&args, &report, &log)?;
     setting::put_away(rewound, args.run.keep, args.json).await?;
+    if args.web {
+        let json = serde_json::to_value(&report)
+            .map_err(|error| CliError::because("the report cannot be written", &error))?;
+        super::web::serve(args.range.trace, "127.0.0.1:0", Some(json)).await?;
+    }
     Ok(match report.outcome {
         Outcome::Stopped { .. } => Exit::Diverged,
         Outcome::Faithful | Outcome::Different => Exit::Success,

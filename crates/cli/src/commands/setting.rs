@@ -17,7 +17,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::AsyncBufReadExt;
 
 use super::launch;
-use super::ls::gap_line;
 use crate::args::{RunArgs, ServiceArgs, TargetArgs, TraceArg};
 use crate::error::CliError;
 
@@ -146,7 +145,7 @@ pub fn refuse_pruned(trace: &Trace, plan: &Plan) -> Result<(), CliError> {
     let Some(gap) = plan.gaps.iter().find(|gap| pruned(gap)) else {
         return Ok(());
     };
-    eprintln!("{}", gap_line(gap));
+    eprintln!("{}", hindcast_view::gap_text(gap));
     let failed = CliError::failed("what this range is replayed from was pruned");
     Err(match hindcast_replay::first_after_pruning(trace) {
         Ok(Some(first)) => failed.hint(format!(
@@ -165,7 +164,7 @@ pub fn refuse_gaps(trace: &Trace, plan: &Plan, across_gaps: bool) -> Result<(), 
         return Ok(());
     }
     for gap in missing().take(5) {
-        eprintln!("{}", gap_line(gap));
+        eprintln!("{}", hindcast_view::gap_text(gap));
     }
     Err(CliError::failed("the recording has gaps in this range").hint("choose another range, or replay all the same with --across-gaps: what is missing may show as a divergence"))
 }

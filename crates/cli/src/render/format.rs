@@ -1,59 +1,12 @@
 //! Numbers, times and byte strings as people read them.
 
-use chrono::{DateTime, Utc};
 use hindcast_trace::Micros;
 
-/// `2026-11-21 04:00:01.123` (UTC).
-pub fn time(at: Micros) -> String {
-    match DateTime::<Utc>::from_timestamp_micros(at) {
-        Some(time) => time.format("%Y-%m-%d %H:%M:%S%.3f").to_string(),
-        None => format!("{at} µs"),
-    }
-}
+pub use hindcast_view::words::{count, duration, thousands, time};
 
 /// `04:00:01.123` (UTC).
 pub fn time_of_day(at: Micros) -> String {
     time(at).split_off("2026-11-21 ".len())
-}
-
-/// Three significant digits: `312 µs`, `4.21 ms`, `12.3 s`, `4 min 10 s`.
-pub fn duration(micros: i64) -> String {
-    let digits = |value: f64, unit: &str| {
-        let decimals = if value < 10.0 {
-            2
-        } else {
-            usize::from(value < 100.0)
-        };
-        format!("{value:.decimals$} {unit}")
-    };
-    match micros {
-        i64::MIN..1_000 => format!("{micros} µs"),
-        1_000..1_000_000 => digits(micros as f64 / 1e3, "ms"),
-        1_000_000..120_000_000 => digits(micros as f64 / 1e6, "s"),
-        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
-    }
-}
-
-/// `1 request`, `1,203 requests`, `2 queries`.
-pub fn count(n: u64, noun: &str) -> String {
-    let number = thousands(n);
-    match noun.strip_suffix("ry") {
-        _ if n == 1 => format!("1 {noun}"),
-        Some(stem) => format!("{number} {stem}ries"),
-        None => format!("{number} {noun}s"),
-    }
-}
-
-pub fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 pub fn bytes(n: u64) -> String {

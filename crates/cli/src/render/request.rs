@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use hindcast_trace::{Attribution, Outcome, Request, Response, Shape, Snapshot, Transaction};
+use hindcast_trace::{Request, Response, Shape, Transaction};
+use hindcast_view::snapshot_text;
+use hindcast_view::words::{attribution, outcome};
 
 use super::format::{body, count, cut, duration, time, time_of_day};
 use super::statement::statements;
@@ -103,24 +105,14 @@ fn belongs_to(transaction: &Transaction) -> String {
     let Some((request, by)) = transaction.request else {
         return "of no request: a ghost".to_owned();
     };
-    let how = match by {
-        Attribution::Comment => "by a comment in its SQL",
-        Attribution::ApplicationName => "by application_name",
-        Attribution::Alone => "the only one in flight",
-        Attribution::Turn => "by the thread that sent it",
-    };
+    let how = attribution(by);
     format!("of request {request}, {how}")
 }
 
 /// The lines about one transaction that `show` prints for a request and for the transaction itself.
 pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> String {
     let mut block = String::new();
-    let outcome = match &transaction.outcome {
-        Outcome::Committed => "committed".to_owned(),
-        Outcome::Aborted => "aborted".to_owned(),
-        Outcome::Prepared { gid } => format!("prepared as {gid}"),
-        Outcome::Unknown => "outcome unknown (the answer to COMMIT was lost)".to_owned(),
-    };
+    let outcome = outcome(&transaction.outcome);
     let isolation = transaction.isolation.name().to_uppercase();
     let _ = writeln!(
         block,
@@ -179,33 +171,4 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
         );
     }
     block
-}
-
-/// `every transaction id below 812 that committed, except 809 and 810`
-pub fn snapshot_text(snapshot: &Snapshot) -> String {
-    let mut text = format!(
-        "every transaction id below {} that committed",
-        snapshot.xmax.0
-    );
-    let ids: Vec<_> = snapshot
-        .in_progress
-        .iter()
-        .take(12)
-        .map(|xid| xid.0.to_string())
-        .collect();
-    match ids.as_slice() {
-        [] => {}
-        [one] => {
-            let _ = write!(text, ", except {one}");
-        }
-        [head @ .., last] => {
-            let more = snapshot.in_progress.len() - ids.len();
-            if more == 0 {
-                let _ = write!(text, ", except {} and {last}", head.join(", "));
-            } else {
-                let _ = write!(text, ", except {}, {last} and {more} more", head.join(", "));
-            }
-        }
-    }
-    text
 }

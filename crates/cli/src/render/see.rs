@@ -5,7 +5,7 @@ use hindcast_replay::see::{Moment, seen_at};
 use hindcast_trace::Transaction;
 
 use super::format::cut;
-use super::request::snapshot_text;
+use hindcast_view::snapshot_text;
 
 /// `The database as t42 of request 17 saw it …`, and what that is.
 pub fn heading(transaction: &Transaction, moment: Moment, statements: &[String]) -> String {

@@ -432,7 +432,7 @@ fn remark(remark: &Remark) -> String {
             "{} had no answer originally, as when a service is killed, and went no further than they did then",
             count(*requests, "request")
         ),
-        Remark::CrossedGap { gap } => crate::commands::ls::gap_line(gap),
+        Remark::CrossedGap { gap } => hindcast_view::gap_text(gap),
         Remark::OutsideWriteRefused { statement, times } => {
             format!(
                 "refused {times}×, outside any request: {} (--allow-outside-writes lets it through)",

@@ -522,7 +522,7 @@ fn remark(remark: &Remark) -> String {
         } => crate::render::verdict::drawn_results(*transactions, statements),
         Remark::CrossedGap { gap } => format!(
             "{}. What is missing there may show as a difference",
-            crate::commands::ls::gap_line(gap)
+            hindcast_view::gap_text(gap)
         ),
         Remark::OutsideWriteRefused { statement, times } => format!(
             "refused {}×, outside any request: {} (--allow-outside-writes lets it through)",

@@ -1,0 +1,41 @@
+//! `hindcast web` and `hindcast export`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::TraceArg;
+
+#[derive(Args)]
+#[command(
+    after_help = "Keys on the page: ? lists them. It is served to this machine only, loads nothing from elsewhere, and goes on \
+                  until Ctrl-C."
+)]
+pub struct WebArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// Where the page is served: an address of this machine; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: String,
+    /// A report of a retroaction, as `hindcast retro --json` prints it, to look at beside the
+    /// recording
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(group = clap::ArgGroup::new("format").required(true).multiple(true).args(["perfetto", "otlp", "csv"]))]
+pub struct ExportArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// For ui.perfetto.dev and chrome://tracing: lanes by client and by database session, arrows
+    /// for waits
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<PathBuf>,
+    /// Spans as OTLP JSON, one batch a line, for OpenTelemetry's collector and what reads its files
+    #[arg(long, value_name = "FILE")]
+    pub otlp: Option<PathBuf>,
+    /// requests.csv, transactions.csv and statements.csv in a folder
+    #[arg(long, value_name = "DIR")]
+    pub csv: Option<PathBuf>,
+}
