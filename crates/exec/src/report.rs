@@ -176,7 +176,7 @@ pub enum Progress {
     Moving,
     /// Somebody computes: that may take its time.
     Computing,
-    /// All of them compute what they computed when they were killed: nobody knows how far they were.
+    /// All of them compute what they computed when they were killed: nobody knows how far.
     AtEnd(ThreadView),
     Stalled(Stall),
 }

@@ -573,6 +573,7 @@ mod tests {
             doing: "edge",
             event,
             awaits,
+            is_at_end: false,
         };
         let awaited = Awaited::Thread {
             thread: 2,
