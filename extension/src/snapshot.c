@@ -10,6 +10,7 @@
 
 #include "access/xact.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 /* The widest distance in time at which two ids are certainly less than 2^31 apart. */
 #define REFERENCE_AGE_MAX (60 * USECS_PER_SEC)
@@ -141,10 +142,19 @@ note_snapshot(Snapshot snapshot, bool nested)
 	last_snapshot = start;
 }
 
-/* Notes that the statement at hand waited for a lock, or found a row changed since its snapshot. */
+/*
+ * Notes that the statement at hand waited for a lock, or found a row changed since its snapshot.
+ *
+ * It saw more than its snapshot: at most what had committed when its transaction did. One without
+ * an id, as when INSERT ... ON CONFLICT DO NOTHING found a row, has no place among the commits. So
+ * what can be seen by now is noted behind it, as that of the next statement.
+ */
 void
 note_recheck(void)
 {
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) && !IsolationUsesXactSnapshot() &&
+		!IsInParallelMode())
+		note_snapshot(GetLatestSnapshot(), true);
 	if (last_recheck == transaction_statements())
 		return;
 	last_recheck = transaction_statements();

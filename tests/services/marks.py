@@ -13,6 +13,7 @@ import queue
 import asyncpg
 import psycopg2
 from fastapi import BackgroundTasks, FastAPI
+from fastapi.responses import StreamingResponse
 from psycopg_pool import AsyncConnectionPool
 
 URL = os.environ["DATABASE_URL"]
@@ -77,3 +78,15 @@ async def executor(name: str):
 async def after(name: str, tasks: BackgroundTasks):
     tasks.add_task(loop, name)
     return name
+
+
+@app.post("/stream/{name}")
+async def stream(name: str):
+    """Its client has all of the answer before that is over, and asks again."""
+
+    async def answer():
+        yield name.encode()
+        await asyncio.sleep(0.02)
+
+    await loop(name)
+    return StreamingResponse(answer(), headers={"Content-Length": str(len(name))})

@@ -71,6 +71,9 @@ pub struct Coordinator {
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
     moved: Moved,
+    /// Transactions that only read, and read out of order: all else waited for what the service
+    /// did not do before.
+    let_go: BTreeSet<u32>,
     unexplained: Unexplained,
     /// By request: the service has begun a transaction of it. What is left out has no part in it.
     begun: Vec<bool>,
@@ -153,6 +156,7 @@ impl Coordinator {
         Self {
             claimed: vec![false; recording.transactions.len()],
             moved: Moved::new(&recording, &shapes),
+            let_go: BTreeSet::new(),
             unexplained: Unexplained::default(),
             begun: vec![false; recording.requests.len()],
             claimed_up_to: vec![0; recording.requests.len()],
@@ -223,8 +227,10 @@ impl Coordinator {
     }
 
     /// A transaction of the service takes its first snapshot, for this statement.
-    pub fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim {
+    pub fn claim(&mut self, request: Option<RequestId>, mut opening: Opening) -> Claim {
         self.moved.came(opening.hash);
+        // Drivers and ORMs begin a transaction for each read.
+        opening.reads_alone |= self.changes.is_none() && self.shapes.opens_reads(opening.hash);
         let Some(id) = request else {
             return Claim::Outside;
         };
@@ -422,9 +428,16 @@ impl Coordinator {
         self.rules.is_finished()
     }
 
+    /// Whether the transaction has ended, or will not be run.
+    pub fn is_over_with(&self, tx: Tx) -> bool {
+        let schedule = self.rules.schedule();
+        schedule.has_ended(tx) || schedule.is_abandoned(tx)
+    }
+
     pub fn may(&self, ask: Ask) -> bool {
         match ask {
             Ask::Stop(_) => self.how_stopped().is_none() && self.may_look(),
+            Ask::Snapshot(tx) | Ask::Look(tx, _) if self.let_go.contains(&tx.0) => true,
             _ => self.rules.may(ask, &self.recording),
         }
     }
@@ -669,8 +682,8 @@ impl Coordinator {
     }
 
     /// As long as this has not changed, no answer of [`Coordinator::may`] has.
-    pub fn frontier(&self) -> Frontier {
-        self.rules.frontier()
+    pub fn frontier(&self) -> (Frontier, u64) {
+        (self.rules.frontier(), self.reads_let_go())
     }
 
     /// Whether the service has begun to work: a request has asked the database, or was answered.

@@ -59,6 +59,19 @@ pub fn matters(recording: &Recording, tx: Tx) -> bool {
     ghost.fate != Fate::Aborted && (ghost.wrote || !ghost.has_snapshot)
 }
 
+/// Those that were over before the first request came: what a service does when it starts.
+pub fn before_requests(recording: &Recording, sessions: &BTreeMap<SessionId, Vec<Tx>>) -> Vec<Tx> {
+    let first = recording.requests.iter().map(|request| request.arrived);
+    let first = first.min().unwrap_or_default();
+    let is_before = |tx: &Tx| recording.transaction(*tx).ended < first;
+    sessions
+        .values()
+        .flatten()
+        .copied()
+        .filter(is_before)
+        .collect()
+}
+
 /// Runs all ghosts.
 ///
 /// No more sessions are open at a time than originally, and they are opened in the order of their

@@ -78,6 +78,14 @@ impl Context for ServiceContext {
         let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
         *refused.entry(statement.to_owned()).or_default() += 1;
     }
+    fn outside_write_undone(&mut self, statement: &str) {
+        let undone = &self.shared.undone;
+        let mut undone = undone.lock().unwrap_or_else(PoisonError::into_inner);
+        *undone.entry(statement.to_owned()).or_default() += 1;
+    }
+    fn is_starting(&self) -> bool {
+        !self.shared.monitor.with(|c| c.has_started())
+    }
     fn backend(&mut self, pid: i32) {
         self.pid = Some(pid);
     }

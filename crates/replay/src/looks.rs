@@ -10,7 +10,8 @@
 //! Statements that saw the same are one look in the schedule: it may begin when that can be seen,
 //! and what it does not see waits until its last statement is answered, or waits for a row. One
 //! that waited for a writer saw more than its snapshot: as much as the next one, or if there is
-//! none, as its transaction's end.
+//! none, as its transaction's end. A transaction that wrote nothing has no end that others could
+//! see. The server notes one more snapshot of it, behind the statement that waited.
 
 use std::collections::HashMap;
 
@@ -41,14 +42,21 @@ pub struct Sights {
 
 /// `noted`: the statements at which snapshots were noted, each of which lasts to the next.
 /// `looking`: the statements that look. `rechecked`: those that waited for a writer, or went on
-/// with what one wrote. All of them ascend. `None` if no statement looks.
-pub fn sights(noted: &[u32], looking: &[u32], rechecked: &[u32]) -> Option<Sights> {
+/// with what one wrote. All of them ascend. `is_writer`: it wrote, and committed. `None` if no
+/// statement looks.
+pub fn sights(
+    noted: &[u32],
+    looking: &[u32],
+    rechecked: &[u32],
+    is_writer: bool,
+) -> Option<Sights> {
     let snapshot = |statement: u32| noted.partition_point(|&at| at <= statement).max(1) - 1;
     let seen = |at: usize| match rechecked.binary_search(&looking[at]) {
         Err(_) => Seen::Snapshot(snapshot(looking[at])),
         Ok(_) => match looking.get(at + 1) {
             Some(&next) => Seen::Snapshot(snapshot(next)),
-            None => Seen::End,
+            None if is_writer => Seen::End,
+            None => Seen::Snapshot(noted.len().saturating_sub(1)),
         },
     };
     let mut stretches: Vec<(Stretch, Seen)> = Vec::new();
@@ -166,7 +174,7 @@ mod tests {
     ) {
         let later = later.to_vec();
         let expected = Some(Sights { first, later });
-        assert_eq!(sights(noted, looking, rechecked), expected);
+        assert_eq!(sights(noted, looking, rechecked, true), expected);
     }
 
     #[test]
@@ -196,7 +204,20 @@ mod tests {
             Snapshot(1),
             &[later(2, 2, Snapshot(1))],
         );
-        assert_eq!(sights(&[1], &[], &[]), None);
+        assert_eq!(sights(&[1], &[], &[], true), None);
+    }
+
+    /// `INSERT … ON CONFLICT DO NOTHING` of a row that another transaction has just inserted.
+    #[test]
+    fn who_waited_and_wrote_nothing_saw_what_came_next() {
+        use Seen::Snapshot;
+        let seen = |noted, looking, rechecked| sights(noted, looking, rechecked, false).unwrap();
+        let followed = seen(&[1, 2], &[1, 2], &[1]);
+        assert_eq!(followed.first, Snapshot(1));
+        // The server noted one behind the last statement.
+        let last = seen(&[0, 1], &[0], &[0]);
+        assert_eq!((last.first, last.later.len()), (Snapshot(1), 0));
+        assert_eq!(seen(&[0], &[0], &[0]).first, Snapshot(0));
     }
 
     #[test]

@@ -25,7 +25,7 @@ struct Inner {
 struct State {
     coordinator: Coordinator,
     /// How far the coordinator was when it was last asked for those that wait.
-    asked_at: Frontier,
+    asked_at: (Frontier, u64),
     waiting: Vec<(Ask, oneshot::Sender<()>)>,
     /// Nothing is held any longer: the replay is over and sessions are to come to an end.
     open: bool,

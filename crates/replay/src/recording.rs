@@ -703,12 +703,7 @@ impl StatementSights {
 
     /// By the statements that take snapshots.
     fn sights(&self, looking: &[u32]) -> Option<Sights> {
-        // Who is not seen by anybody has no end that somebody could see.
-        let rechecked = match self.is_writer {
-            true => &self.rechecked[..],
-            false => &[],
-        };
-        looks::sights(&self.noted, looking, rechecked)
+        looks::sights(&self.noted, looking, &self.rechecked, self.is_writer)
     }
 }
 

@@ -5,6 +5,7 @@
 //! compared; this serves both.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use hindcast_pg::tokio::Connector;
 use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, ServerIdentity, TlsError};
 use hindcast_rewind::pins::Pinned;
 use hindcast_state::StateError;
-use hindcast_trace::{Isolation, ReadError, Recorder, RequestId, Trace};
+use hindcast_trace::{Isolation, ReadError, Recorder, RequestId, SessionId, Trace};
 use hindcast_wire::sql::ScriptCache;
 use tokio::task::JoinSet;
 
@@ -164,7 +165,6 @@ pub struct Run {
     plan: Arc<Plan>,
     setting: Setting,
     hold: HoldOptions,
-    ghosts: Vec<Vec<Tx>>,
     /// Ghosts, and what watches. A set ends its tasks when it is dropped.
     aside: JoinSet<()>,
     gateway: HoldingGateway,
@@ -289,6 +289,7 @@ impl Run {
             pins.begin(plan.period.start);
             inside.connections = connections(&shared.recording);
         }
+        let aside = run_ghosts(&shared, &connector, &hold, ghosts, setting.stall_timeout).await;
         let service = start_service(&mut setting, inside.as_ref()).await?;
         Ok(Self {
             shared,
@@ -299,8 +300,7 @@ impl Run {
             plan,
             setting,
             hold,
-            ghosts: ghosts.into_values().collect(),
-            aside: JoinSet::new(),
+            aside,
             gateway,
         })
     }
@@ -361,9 +361,10 @@ impl Run {
             () = over => End::Done,
             () = stall(monitor, patience, excused) => End::Stuck { after: patience },
             () = nudge(&shared, longest), if changed => unreachable!("it goes on for ever"),
+            () = pass_over(monitor), if !changed => unreachable!("it goes on for ever"),
         };
         shared.settle_results(true);
-        ran.remarks.extend(shared.on_learned());
+        ran.remarks.extend(shared.remarks());
         if let Some(error) = monitor.with(|coordinator| coordinator.take_failure()) {
             return Err(LoadError::Temporary(error).into());
         }
@@ -377,12 +378,6 @@ impl Run {
 
     /// Starts what runs beside the requests.
     async fn start_aside(&mut self) -> Result<(), ReplayError> {
-        self.aside.spawn(ghosts::run_all(
-            Arc::clone(&self.shared),
-            Arc::clone(&self.connector),
-            self.hold.clone(),
-            std::mem::take(&mut self.ghosts),
-        ));
         let options = ConnectOptions::named("hindcast blockers");
         let control = self.connector.client(&options).await?;
         self.aside
@@ -423,6 +418,31 @@ impl Run {
     }
 }
 
+/// Runs the ghosts. Those that were over before the first request are over when this is: a service
+/// finds its database as it left it when it had started.
+async fn run_ghosts(
+    shared: &Arc<Shared>,
+    connector: &Arc<Connector>,
+    hold: &HoldOptions,
+    ghosts: BTreeMap<SessionId, Vec<Tx>>,
+    patience: Duration,
+) -> JoinSet<()> {
+    let before = ghosts::before_requests(&shared.recording, &ghosts);
+    let mut aside = JoinSet::new();
+    aside.spawn(ghosts::run_all(
+        Arc::clone(shared),
+        Arc::clone(connector),
+        hold.clone(),
+        ghosts.into_values().collect(),
+    ));
+    let monitor = &shared.monitor;
+    tokio::select! {
+        () = until(monitor, |c| before.iter().all(|&tx| c.is_over_with(tx))) => {}
+        () = stall(monitor, patience, || false) => {}
+    }
+    aside
+}
+
 /// Where the service's randomness and clock are not pinned.
 fn learned(recorders: &[Recorder], recording: &Recording, clock: Clock) -> Option<Learned> {
     let is_inside = |recorder: &Recorder| !recorder.command.is_empty();
@@ -445,6 +465,17 @@ async fn exit(service: &mut Option<Service>) -> String {
     match service {
         Some(service) => service.ended().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Where all wait for a read that is late, it does not come. Where they wait for something else,
+/// one that reads goes on.
+async fn pass_over(monitor: &Monitor) {
+    loop {
+        stall(monitor, QUIET_AT_WORK, || false).await;
+        monitor.with(|coordinator| coordinator.pass_over_late());
+        let waiting = monitor.waiting();
+        monitor.with(|coordinator| coordinator.let_read_go(&waiting));
     }
 }
 

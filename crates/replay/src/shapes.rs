@@ -16,6 +16,8 @@ pub struct Shapes {
     pub openings: HashMap<ShapeId, u64>,
     /// Its text.
     opening_texts: HashMap<ShapeId, String>,
+    /// Hashes of statements that open transactions which do more than read.
+    opening_more: HashSet<u64>,
     looking: HashMap<ShapeId, Vec<u32>>,
     pub reading: HashSet<ShapeId>,
     /// The hashes of its statements.
@@ -64,6 +66,9 @@ impl Shapes {
                 shapes.openings.insert(shape.id, opening.fingerprint.hash);
                 let text = opening.fingerprint.text.clone();
                 shapes.opening_texts.insert(shape.id, text);
+                if !statements.iter().all(only_reads) {
+                    shapes.opening_more.insert(opening.fingerprint.hash);
+                }
             }
             if let [only] = &statements[..]
                 && only.takes_snapshot
@@ -135,6 +140,11 @@ impl Shapes {
     /// The text of a recorded statement that does nothing but read.
     pub fn read(&self, hash: u64) -> Option<&str> {
         self.reads.get(&hash).map(String::as_str)
+    }
+
+    /// Whether each transaction that begins with this statement does nothing but read.
+    pub fn opens_reads(&self, opening: u64) -> bool {
+        self.reads.contains_key(&opening) && !self.opening_more.contains(&opening)
     }
 
     /// The reads by which these statements differ from those of a transaction, if that is all.
@@ -260,19 +270,36 @@ fn body(statements: &[String]) -> Vec<u64> {
         .collect()
 }
 
+/// Functions that read a clock or a sequence.
+const DRAWING: [&str; 16] = [
+    "now",
+    "clock_timestamp",
+    "statement_timestamp",
+    "transaction_timestamp",
+    "timeofday",
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "localtime",
+    "localtimestamp",
+    "nextval",
+    "currval",
+    "lastval",
+    "setval",
+    "random",
+    "gen_random_uuid",
+];
+
 /// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no
 /// clock, as far as its text tells.
 pub fn only_reads(statement: &Statement) -> bool {
     let text = statement.fingerprint.text.to_ascii_lowercase();
-    // A `timestamp` alone is a type: values are cast to it.
-    let reads_clock = ["now", "_timestamp", "timeofday", "current_", "localtime"]
-        .iter()
-        .any(|word| text.contains(word));
+    // Whole words: columns are named `updated_timestamp` and `is_known`.
+    let mut words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
     let plain = statement.locks.is_empty()
         && statement.sequences.is_empty()
         && statement.uuids.is_empty()
-        && !reads_clock
-        && !text.contains("val(");
+        && !words.any(|word| DRAWING.contains(&word));
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
 }
 
@@ -331,6 +358,21 @@ mod tests {
         assert!(!of("SELECT now()"));
         assert!(!shows("SELECT random(), clock_timestamp()", true));
         assert!(shows("SELECT random(), gen_salt('bf')", true));
+    }
+
+    #[test]
+    fn a_clock_is_known_by_its_whole_name() {
+        let reads = |text: &str| {
+            let script = Script::of(text.as_bytes(), Dialect::default());
+            only_reads(&script.statements[0])
+        };
+        assert!(reads(
+            "SELECT last_updated_timestamp, is_known, current_step FROM t"
+        ));
+        assert!(reads("SELECT a::timestamp, interval_now FROM t"));
+        assert!(!reads("SELECT a FROM t WHERE until < now()"));
+        assert!(!reads("SELECT CURRENT_TIMESTAMP"));
+        assert!(!reads("SELECT currval('s')"));
     }
 
     #[test]

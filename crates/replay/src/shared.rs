@@ -25,6 +25,8 @@ pub struct Shared {
     reading: HashSet<ShapeId>,
     /// Writes outside any request that were refused, by statement.
     pub refused: Mutex<BTreeMap<String, u64>>,
+    /// Those that were made and undone, likewise.
+    pub undone: Mutex<BTreeMap<String, u64>>,
     code: Code,
     pub lookers: Lookers,
     /// Of a service that draws values by itself.
@@ -93,6 +95,7 @@ impl Shared {
             recording,
             reading,
             refused: Mutex::default(),
+            undone: Mutex::default(),
             code,
             lookers: Lookers::default(),
             learned,
@@ -124,8 +127,21 @@ impl Shared {
         }
     }
 
+    /// What a run leaves to be said.
+    pub fn remarks(&self) -> Vec<Remark> {
+        let mut remarks = self.on_learned();
+        let undone = self.undone.lock().unwrap_or_else(PoisonError::into_inner);
+        remarks.extend(undone.iter().map(|(statement, &times)| {
+            let statement = statement.clone();
+            Remark::OutsideWriteUndone { statement, times }
+        }));
+        let transactions = self.monitor.with(|c| c.reads_let_go());
+        remarks.extend((transactions > 0).then_some(Remark::ReadsLetGo { transactions }));
+        remarks
+    }
+
     /// What the service drew otherwise.
-    pub fn on_learned(&self) -> Vec<Remark> {
+    fn on_learned(&self) -> Vec<Remark> {
         let learning = self.learned.as_ref().map(Learned::counts);
         let learning = learning.filter(|learning| *learning != Learning::default());
         let learned = learning.map(|learning| Remark::Learned { learning });

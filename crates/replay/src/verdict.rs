@@ -235,6 +235,15 @@ pub enum Remark {
         statement: String,
         times: u64,
     },
+    /// Likewise, while the service started, or where it may have been done: it was undone.
+    OutsideWriteUndone {
+        statement: String,
+        times: u64,
+    },
+    /// Transactions that only read went on out of order, since nothing else would have moved.
+    ReadsLetGo {
+        transactions: u64,
+    },
     NotPinned {
         what: String,
     },

@@ -450,6 +450,11 @@ pub enum Remark {
         statement: String,
         times: u64,
     },
+    /// Likewise, and undone: while the service started, or where it may have been done.
+    OutsideWriteUndone {
+        statement: String,
+        times: u64,
+    },
     NotPinned {
         what: String,
     },

@@ -768,6 +768,12 @@ fn of_replay(remark: &verdict::Remark) -> Option<Remark> {
             what: what.clone(),
             times: *times,
         }),
+        verdict::Remark::OutsideWriteUndone { statement, times } => {
+            Some(Remark::OutsideWriteUndone {
+                statement: statement.clone(),
+                times: *times,
+            })
+        }
         _ => None,
     }
 }

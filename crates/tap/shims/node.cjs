@@ -234,19 +234,21 @@
     }
 
     const isPg = /(^|[\\/])pg([\\/]lib([\\/](index(\.js)?)?)?)?$/;
+    const isOther = /^(tarn|sequelize-pool)$/;
     const isPool = /(^|[\\/])pg-pool([\\/]index(\.js)?)?$/;
     const load = Module._load;
     Module._load = function _load(request) {
         const loaded = Reflect.apply(load, this, arguments);
         if (typeof request !== "string") return loaded;
+        pin.loaded(request, loaded);
         if (isPool.test(request) && typeof loaded === "function") {
             bindCallback(loaded.prototype, "connect", pool => enlarge(pool.options));
-        } else if (request === "tarn" && loaded && typeof loaded.Pool === "function") {
-            // Knex's.
+        } else if (isOther.test(request) && loaded && typeof loaded.Pool === "function") {
+            // Knex's and Sequelize's.
             const { acquire } = loaded.Pool.prototype;
             if (acquire[BOUND]) return loaded;
             loaded.Pool.prototype.acquire = function () {
-                enlarge(this);
+                enlarge(this._factory || this);
                 return Reflect.apply(acquire, this, arguments);
             };
             loaded.Pool.prototype.acquire[BOUND] = true;

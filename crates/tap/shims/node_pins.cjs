@@ -248,13 +248,44 @@ function leaveNoneOver(array, filling) {
     if (isPackage.test(file)) Object.defineProperty(array, "length", { value: 0 });
 }
 
+// Hashes of passwords in native code draw their salts in threads that work for no request. They take
+// one that they are given: at this place of the arguments, or as this option there.
+const SALTS = {
+    "@node-rs/bcrypt": { names: ["hash", "hashSync"], place: 2 },
+    "@node-rs/argon2": { names: ["hash", "hashSync", "hashRaw", "hashRawSync"], place: 1, option: "salt" },
+};
+const SALT = 16;
+const salted = new WeakSet();
+function giveSalts(name, loaded) {
+    const { names, place, option } = SALTS[name];
+    if (salted.has(loaded)) return;
+    salted.add(loaded);
+    for (const one of names) {
+        replace(loaded, one, real => function hash(...given) {
+            const value = given[place];
+            const chosen = option ? value && value[option] : value;
+            if (!currentTurn() || chosen !== undefined && chosen !== null) return Reflect.apply(real, this, given);
+            const salt = crypto.randomBytes(SALT);
+            while (given.length <= place) given.push(undefined);
+            given[place] = option ? { ...value, [option]: salt } : salt;
+            return Reflect.apply(real, this, given);
+        });
+    }
+}
+let currentTurn = () => undefined;
+
 // `current` gives the turn of the code that asks, if it has one.
 module.exports = current => {
     // Whether anything is pinned.
     if (readSync(RESERVED, number.fill(0), 0, NUMBER, CLOCK) !== NUMBER) return;
+    currentTurn = current;
     pinCrypto(current);
     pinMath(current);
     pinClock(current);
     Module.syncBuiltinESMExports();
 };
 module.exports.Pins = Pins;
+// A package was loaded by this name.
+module.exports.loaded = (name, exports) => {
+    if (Object.hasOwn(SALTS, name) && exports) giveSalts(name, exports);
+};

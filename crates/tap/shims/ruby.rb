@@ -93,6 +93,14 @@ module HindcastTurns
     end
   end
 
+  # Of Sequel's, likewise.
+  module SequelConnections
+    def hold(*)
+      @max_size = [@max_size, CONNECTIONS].max
+      super
+    end
+  end
+
   # Of Puma's threads, likewise: one of its processes has read a request, and all of its threads wait
   # for what that does.
   module Workers
@@ -182,6 +190,11 @@ module HindcastTurns
       end
       if defined?(::ActiveRecord::ConnectionAdapters::ConnectionPool)
         ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Connections)
+      end
+      if defined?(::Sequel)
+        %i[ThreadedConnectionPool TimedQueueConnectionPool].each do |name|
+          ::Sequel.const_get(name).prepend(SequelConnections) if ::Sequel.const_defined?(name, false)
+        end
       end
       if defined?(::ActiveSupport::Notifications::Instrumenter)
         ::ActiveSupport::Notifications::Instrumenter.prepend(Instrumenter)

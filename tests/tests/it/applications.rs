@@ -111,6 +111,25 @@ fn next_with_logins_is_replayed_each_time() {
     is_replayed_each_time("next", "160 requests", 24, "GET /api/notes");
 }
 
+/// It asks for several things at a time.
+#[test]
+fn nest_with_logins_is_replayed_each_time() {
+    is_replayed_each_time("nest", "168 requests", 24, "GET /notes");
+}
+
+/// It makes its tables when it starts, has passwords hashed in native code, and asks itself once.
+/// What a change touches is not reported exactly each time, so that is not asked for.
+#[test]
+fn parse_with_logins_is_replayed_each_time() {
+    let application = Application::new("parse");
+    application.record();
+    for _ in 0..REPLAYS {
+        let replayed = application.replay().assert_code(0).stdout;
+        assert!(replayed.contains("Verdict: faithful"), "{replayed}");
+        assert!(replayed.contains("273 requests"), "{replayed}");
+    }
+}
+
 /// Nothing can be loaded into a static program: it is recorded from outside, and what it draws in a
 /// replay is learned. Two in three requests carry something that it drew.
 #[test]

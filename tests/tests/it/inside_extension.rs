@@ -341,6 +341,44 @@ fn under_read_committed_who_waited_for_a_lock_waits_again() {
     counters("locks", requests);
 }
 
+/// Who made a thing first makes it again, whether the others waited in a transaction or in a
+/// statement of their own. What the service does when it starts has been done, and is done again.
+#[test]
+fn under_read_committed_who_made_a_row_first_makes_it_again() {
+    let schema = "CREATE TABLE migrating (now bool NOT NULL); INSERT INTO migrating VALUES (false)";
+    let stage = stage("things", schema, &[]);
+    let service = repository("tests/services/things.py");
+    let port = stage.service_port.to_string();
+    let recorder = record(&stage, &[python(), service.display().to_string(), port]);
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    let barrier = std::sync::Barrier::new(CLIENTS);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let (address, barrier) = (address.clone(), &barrier);
+            scope.spawn(move || {
+                let mut client = Client::new(address);
+                for round in 0..20 {
+                    barrier.wait();
+                    let method = ["POST", "PUT", "PUT"][(number + round) % 3];
+                    let path = format!("/thing-{round}/{number}");
+                    let answer = client.send(method, &path, None).unwrap();
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                }
+            });
+        }
+    });
+    recorder.interrupt().assert_code(0);
+    for _ in 0..3 {
+        let replayed = replay(&stage, &[]).assert_code(0).stdout;
+        assert!(replayed.contains("faithful"), "{replayed}");
+        assert!(
+            replayed.contains("and undone, outside any request: UPDATE migrating"),
+            "{replayed}"
+        );
+        assert!(!replayed.contains("refused"), "{replayed}");
+    }
+}
+
 /// Has clients send these, records it, and replays it. How often a request saw what others had
 /// written between two of its statements.
 fn counters(name: &str, requests: impl Fn(usize, usize) -> (&'static str, String) + Sync) -> usize {

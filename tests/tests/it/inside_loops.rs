@@ -196,7 +196,9 @@ fn is_replayed(stage: &Stage) {
     assert!(replayed.stdout.contains(&requests), "{}", replayed.stdout);
 }
 
-const WAYS_IN_PYTHON: [&str; 6] = ["loop", "gather", "psycopg", "thread", "executor", "after"];
+const WAYS_IN_PYTHON: [&str; 7] = [
+    "loop", "gather", "psycopg", "thread", "executor", "after", "stream",
+];
 
 fn command(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()

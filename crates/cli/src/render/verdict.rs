@@ -7,7 +7,7 @@ use hindcast_replay::verdict::{
     Suspicion, Verdict,
 };
 
-use super::format::{count, cut, duration};
+use super::format::{count, cut, duration, thousands};
 
 /// How many divergences are shown in full.
 const SHOWN: usize = 10;
@@ -392,6 +392,13 @@ pub fn learned(learning: &Learning) -> String {
     text
 }
 
+/// What the service wrote outside of requests, when it started or where that may have been done.
+pub fn write_undone(statement: &str, times: u64) -> String {
+    let times = thousands(times);
+    let statement = cut(statement, 100);
+    format!("made {times}× and undone, outside any request: {statement}")
+}
+
 pub fn drawn_results(transactions: u64, statements: &[String]) -> String {
     let shown = statements.iter().take(READS_SHOWN);
     let shown: Vec<String> = shown.map(|text| cut(text, 100).to_string()).collect();
@@ -439,6 +446,11 @@ fn remark(remark: &Remark) -> String {
                 cut(statement, 100)
             )
         }
+        Remark::OutsideWriteUndone { statement, times } => write_undone(statement, *times),
+        Remark::ReadsLetGo { transactions } => format!(
+            "{} that only read went on out of order: another request waited for them within the service, and they for it. What they read is compared",
+            count(*transactions, "transaction")
+        ),
         Remark::CallNotRecorded { what, times } => call_not_recorded(what, *times),
         Remark::NotPinned { what } => format!("not pinned: {what}"),
         Remark::UnattributedTransactions { transactions } => format!(

@@ -34,6 +34,7 @@ impl Coordinator {
             .unclaimed(request)
             .take_while(|&earlier| earlier != tx)
             .filter(|&earlier| self.recording.transaction(earlier).ended <= began)
+            .filter(|&earlier| !self.only_reads(earlier) || !self.still_comes(earlier, tx))
             .collect();
         for earlier in passed {
             self.rules.leave(earlier, &self.recording);

@@ -20,13 +20,18 @@ use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::recording::{Answer, Fate, Recording};
 use crate::shapes::{self, Differing, Shapes};
-use crate::transaction::{Ended, EndedAs, Opening};
+use crate::transaction::{Ask, Ended, EndedAs, Opening};
 use crate::verdict::DivergenceKind;
 
 #[derive(Default)]
 pub(super) struct Moved {
     /// Hashes of statements that read, and that some requests have sent more often than others.
     varying: HashSet<u64>,
+    /// By what transactions begin with: the requests that have such a one, in order.
+    sent_by: HashMap<u64, Vec<u32>>,
+    /// Requests of which a read that will still come was over before one that has come, with that
+    /// one.
+    late: Vec<(Request, Tx)>,
     /// Hashes of statements that came, in whichever transaction, or outside of requests.
     came: HashSet<u64>,
     suspects: Vec<Suspect>,
@@ -50,11 +55,16 @@ struct Suspect {
 impl Moved {
     pub fn new(recording: &Recording, shapes: &Shapes) -> Self {
         let mut times: HashMap<u64, (u32, bool)> = HashMap::new();
+        let mut sent_by: HashMap<u64, Vec<u32>> = HashMap::new();
         for request in (0..recording.requests.len() as u32).map(Request) {
             let mut own: HashMap<u64, u32> = HashMap::new();
             for &tx in recording.own(request) {
                 let shape = recording.transaction(tx).shape;
                 let read = shapes.openings.get(&shape);
+                if let Some(&opening) = read {
+                    let by = sent_by.entry(opening).or_default();
+                    by.extend((by.last() != Some(&request.0)).then_some(request.0));
+                }
                 if let Some(&read) = read.filter(|_| shapes.reading.contains(&shape)) {
                     *own.entry(read).or_default() += 1;
                 }
@@ -67,8 +77,18 @@ impl Moved {
         let varying = times.into_iter().filter(|(_, (_, varies))| *varies);
         Self {
             varying: varying.map(|(read, _)| read).collect(),
+            sent_by,
             ..Self::default()
         }
+    }
+
+    /// Whether each of the requests that send one statement sends another one, too, as often each
+    /// time, and there are several. Then it fills no cache.
+    fn always_sent_with(&self, statement: u64, other: u64) -> bool {
+        let by = |one| self.sent_by.get(&one).map_or(&[][..], Vec::as_slice);
+        let all = by(other);
+        let with = |request: &u32| by(statement).binary_search(request).is_ok();
+        all.len() > 1 && !self.varying.contains(&statement) && all.iter().all(with)
     }
 
     pub fn came(&mut self, statement: u64) {
@@ -123,10 +143,12 @@ impl Coordinator {
         varies(statement) && reads.any(|one| !self.opening(one).is_some_and(varies))
     }
 
-    /// Whether a recorded transaction committed and did nothing but read.
+    /// Whether a recorded transaction did nothing but read. Many that do are rolled back, as by who
+    /// closes a session of an ORM.
     pub(super) fn only_reads(&self, tx: Tx) -> bool {
         let recorded = self.recording.transaction(tx);
-        recorded.fate == Fate::Committed && self.shapes.reading.contains(&recorded.shape)
+        let is_over = matches!(recorded.fate, Fate::Committed | Fate::Aborted);
+        is_over && self.shapes.reading.contains(&recorded.shape)
     }
 
     /// These did not come.
@@ -153,17 +175,61 @@ impl Coordinator {
 
     /// A transaction of a request comes: what was over before it began originally, and only read,
     /// will not come any more. Nothing may wait for it.
+    ///
+    /// A service may ask several things at a time, and wait for a connection for each. What all
+    /// requests ask that ask the one that comes is still to come, and sees what it saw.
     pub(super) fn pass_over(&mut self, request: Request, tx: Tx) {
         let over = self.over_before(request, tx);
         let (unnoticed, rest): (Vec<Tx>, Vec<Tx>) =
             over.partition(|&one| self.comes_unnoticed(one));
-        let reads = rest
+        let (late, reads): (Vec<Tx>, Vec<Tx>) = rest
             .into_iter()
             .filter(|&one| self.only_reads(one))
-            .collect();
+            .partition(|&one| self.still_comes(one, tx));
+        if !late.is_empty() {
+            self.moved.late.push((request, tx));
+        }
         self.counts.transactions_done += unnoticed.len() as u64;
         self.leave_out(unnoticed);
         self.suspect(reads);
+    }
+
+    /// Whether a read that was over before a transaction began has to come, though that has.
+    pub(super) fn still_comes(&self, read: Tx, tx: Tx) -> bool {
+        let openings = self.opening(read).zip(self.opening(tx));
+        openings.is_some_and(|(read, other)| self.moved.always_sent_with(read, other))
+    }
+
+    /// Nothing moves: what was thought to be late does not come.
+    pub fn pass_over_late(&mut self) {
+        for (request, tx) in std::mem::take(&mut self.moved.late) {
+            let over: Vec<Tx> = self.over_before(request, tx).collect();
+            let reads: Vec<Tx> = over
+                .into_iter()
+                .filter(|&one| self.only_reads(one))
+                .collect();
+            self.steps += u64::from(!reads.is_empty());
+            self.suspect(reads);
+        }
+    }
+
+    /// Nothing moves still: the first that waits and only reads goes on. A service makes what all
+    /// of its requests need under a lock of its own, whichever comes first, and asks the database
+    /// meanwhile. Originally it was another one. This one waits for that in the schedule now, and
+    /// that one for the lock. What it reads is compared as ever.
+    pub fn let_read_go(&mut self, waiting: &[Ask]) {
+        let reads = |ask: &Ask| matches!(ask, Ask::Snapshot(_) | Ask::Look(..));
+        let all = waiting.iter().filter(|ask| reads(ask)).map(|ask| ask.tx());
+        let is_one = |tx: &Tx| self.only_reads(*tx) && !self.let_go.contains(&tx.0);
+        if let Some(first) = all.filter(is_one).min() {
+            self.steps += 1;
+            self.let_go.insert(first.0);
+        }
+    }
+
+    /// How many transactions read out of order.
+    pub fn reads_let_go(&self) -> u64 {
+        self.let_go.len() as u64
     }
 
     /// Whether a transaction has the recorded statements but for reads that may have moved.

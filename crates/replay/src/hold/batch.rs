@@ -361,6 +361,23 @@ impl Holder {
     /// Plans statements of ours without which the one that comes next would do something else.
     fn put_ahead(&mut self, statement: &Statement, plan: &mut Plan) {
         let recorded = self.options.code == Code::Recorded;
+        if matches!(
+            statement.kind,
+            sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }
+        ) && self
+            .transaction
+            .as_ref()
+            .is_some_and(|open| open.tried.is_some())
+        {
+            plan.send_and_settle();
+            plan.own(Own::Identify {
+                subtransactions: false,
+            });
+            plan.settle();
+            plan.own(Own::Undo);
+            plan.settle();
+            return;
+        }
         let Some(open) = self.transaction.as_mut().filter(|_| recorded) else {
             return;
         };
@@ -469,6 +486,17 @@ impl Holder {
             && let Some(claim) = open.followed()
         {
             plan.steps.extend(before_commit(open, claim));
+        }
+        if self
+            .transaction
+            .as_ref()
+            .is_some_and(|open| open.tried.is_some())
+        {
+            plan.own(Own::Identify {
+                subtransactions: false,
+            });
+            plan.settle();
+            plan.own(Own::Rollback);
         }
         plan.own(Own::Commit);
         plan.settle();

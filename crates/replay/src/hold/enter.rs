@@ -9,7 +9,7 @@ use hindcast_wire::sql::{self, Company, Statement};
 
 use super::own::Own;
 use super::plan::Plan;
-use super::transaction::{Kind, Open};
+use super::transaction::{Kind, Open, Tried};
 use super::{Close, Code, Context, Holder};
 use crate::setup::sets_up;
 use crate::shapes::only_reads;
@@ -84,7 +84,7 @@ impl Holder {
             // One too many of a request is named as that, and what is behind the range does not
             // matter.
             Claim::Extra | Claim::Outside => {
-                self.enter_unheld(claim, opening, plan);
+                self.enter_unheld(claim, opening, statements, cx, plan);
                 Ok(None)
             }
             Claim::Run(tx) if changed => self.enter_changed(claim, Some(tx), statements, cx, plan),
@@ -94,8 +94,18 @@ impl Holder {
     }
 
     /// What is not part of the replay is neither held nor followed.
-    fn enter_unheld(&mut self, claim: Claim, opening: &Statement, plan: &mut Plan) {
+    fn enter_unheld(
+        &mut self,
+        claim: Claim,
+        opening: &Statement,
+        statements: &[&Statement],
+        cx: &impl Context,
+        plan: &mut Plan,
+    ) {
         let is_outside = claim == Claim::Outside;
+        if is_outside && self.try_outside(opening, statements, cx, plan) {
+            return;
+        }
         self.outside = is_outside.then(|| opening.fingerprint.text.clone());
         let only_reads = Code::Changed {
             outside_writes: false,
@@ -116,6 +126,49 @@ impl Holder {
             }
             None => {}
         }
+    }
+
+    /// A service that starts looks after its tables: it makes those that are not there, takes and
+    /// gives back the lock of its migrations. That has been done, by ghosts or in the base. What
+    /// changes nothing is done again; what does is undone at the end of its transaction.
+    ///
+    /// Where the service works on requests, this is for what says itself that it may have been
+    /// done: its background work would find that a job which it has taken is still there, and take
+    /// it again.
+    fn try_outside(
+        &mut self,
+        opening: &Statement,
+        statements: &[&Statement],
+        cx: &impl Context,
+        plan: &mut Plan,
+    ) -> bool {
+        let recorded = self.options.code == Code::Recorded;
+        let reads_only = match self.options.code {
+            Code::Recorded => self.reads_only,
+            Code::Changed { outside_writes } => !outside_writes,
+        };
+        if !reads_only || !(cx.is_starting() || may_have_been_done(opening)) {
+            return false;
+        }
+        let tried = Some(Tried::default());
+        match &mut self.transaction {
+            Some(open) => {
+                open.set_claim(Claim::Outside);
+                open.tried = tried;
+                // Behind a savepoint it was said before that.
+                if recorded && !open.nested {
+                    plan.own(Own::Writable);
+                }
+            }
+            none if !any_alone(statements) && !statements.iter().all(|one| only_reads(one)) => {
+                let open = Open::claimed(Kind::Wrapped, Claim::Outside);
+                none.insert(open).tried = tried;
+                plan.own(Own::BeginAsChosen);
+            }
+            None => return false,
+        }
+        plan.own(Own::Patience);
+        true
     }
 
     /// The recorded service: sessions are read-only but for what the recording lets write.
@@ -215,6 +268,16 @@ impl Holder {
         }
         Ok(None)
     }
+}
+
+/// Whether a statement says that what it makes may be there.
+fn may_have_been_done(statement: &Statement) -> bool {
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    let defines = ["create ", "alter ", "drop "]
+        .iter()
+        .any(|verb| text.starts_with(verb));
+    let says = ["if not exists", "or replace", "if exists"];
+    defines && says.iter().any(|words| text.contains(words))
 }
 
 /// How many statements come before the one that takes the snapshot.

@@ -97,6 +97,12 @@ pub trait Context {
     fn stopped(&mut self, stopped: Stopped);
     /// The server refused a write outside any request.
     fn outside_write_refused(&mut self, statement: &str);
+    /// A write outside any request was made, and undone.
+    fn outside_write_undone(&mut self, _statement: &str) {}
+    /// The service has not worked on a request yet.
+    fn is_starting(&self) -> bool {
+        false
+    }
 
     /// What the server works on from here on, and has the snapshot for if it waits for a row.
     fn looking(&mut self, _looking: Option<Looking>) {}
@@ -548,7 +554,9 @@ impl Holder {
             (Own::Identify { .. }, None) => {
                 let number = |value: &Bytes| std::str::from_utf8(value).ok()?.parse().ok();
                 let ids: Vec<u64> = outcome.values.iter().filter_map(number).collect();
-                if let Some(open) = open.filter(|_| !ids.is_empty())
+                if let Some(open) = open
+                    && !is_undone(open, &ids, cx)
+                    && !ids.is_empty()
                     && let Some(claim) = open.followed()
                 {
                     cx.wrote(claim, ids, &open.texts);
@@ -620,6 +628,10 @@ impl Holder {
             // What failed has nothing to commit.
             Step::Hold(Ask::Commit(_)) | Step::Own(Own::Identify { .. })
                 if self.status == Status::Failed => {}
+            // What has written nothing is committed as it is, and what has is not.
+            Step::Own(Own::Undo | Own::Rollback) if self.has_tried() == Some(false) => {}
+            Step::Own(Own::Undo) if self.status == Status::Failed => {}
+            Step::Own(Own::Commit) if self.has_tried() == Some(true) => {}
             Step::Own(own) => self.send_own(own, out, cx)?,
             Step::Settle => {}
             Step::Stopped { shape } => {
@@ -656,6 +668,10 @@ impl Holder {
             Step::Ready => self.finish_wrapped(out, cx),
         }
         Ok(Advance::More)
+    }
+
+    fn has_tried(&self) -> Option<bool> {
+        self.transaction.as_ref().and_then(Open::has_tried)
     }
 
     /// The session goes no further.
@@ -724,6 +740,18 @@ impl Holder {
             cx.ended(claim, open.into_ended());
         }
     }
+}
+
+/// Whether a transaction is one whose writes are undone. It has these ids if it wrote.
+fn is_undone(open: &mut Open, ids: &[u64], cx: &mut impl Context) -> bool {
+    let Some(tried) = &mut open.tried else {
+        return false;
+    };
+    tried.wrote = !ids.is_empty();
+    if tried.wrote {
+        cx.outside_write_undone(&tried.statement);
+    }
+    true
 }
 
 /// Drivers that look for a server they can write to must not be put off by the read-only default,

@@ -34,6 +34,11 @@ pub(super) enum Own {
     PinAgain(Tx, u32),
     Commit,
     Rollback,
+    /// Rolls back what was written outside of requests, in front of the client's commit, which
+    /// finds a transaction as it expects to.
+    Undo,
+    /// What will be undone waits for no row for long: others may wait for what it has locked.
+    Patience,
     /// For statements that run only where they are alone.
     SessionReadOnly(bool),
     /// The try for an advisory lock that comes next is in vain.
@@ -93,6 +98,8 @@ impl Own {
             ),
             Self::Commit => ("hindcast_commit", "COMMIT"),
             Self::Rollback => ("hindcast_rollback", "ROLLBACK"),
+            Self::Undo => ("hindcast_undo", "ROLLBACK AND CHAIN"),
+            Self::Patience => ("hindcast_patience", "SET LOCAL lock_timeout = '2s'"),
             Self::SessionReadOnly(true) => (
                 "hindcast_read_only",
                 "SET default_transaction_read_only = on",

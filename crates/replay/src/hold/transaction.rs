@@ -111,6 +111,17 @@ pub(super) struct Open {
     /// Texts of its statements; of changed code only.
     pub texts: Vec<String>,
     pub own_commit: OwnCommit,
+    /// It belongs to no request, and what it writes is undone at its end.
+    pub tried: Option<Tried>,
+}
+
+/// What is done outside of requests, and undone.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    /// The last statement that may have written.
+    pub statement: String,
+    /// It has written.
+    pub wrote: bool,
 }
 
 /// What an answer says of a transaction.
@@ -163,7 +174,13 @@ impl Open {
             only_read: true,
             texts: Vec::new(),
             own_commit: OwnCommit::default(),
+            tried: None,
         }
+    }
+
+    /// Whether there is something to undo; `None`: it is not undone.
+    pub fn has_tried(&self) -> Option<bool> {
+        self.tried.as_ref().map(|tried| tried.wrote)
     }
 
     pub fn claim(&self) -> Option<Claim> {
@@ -304,6 +321,9 @@ impl Open {
             self.texts.push(statement.fingerprint.text.clone());
             self.only_read &= only_reads(statement);
             self.savepoints |= statement.kind == sql::Kind::Savepoint;
+        }
+        if let Some(tried) = self.tried.as_mut().filter(|_| !only_reads(statement)) {
+            tried.statement.clone_from(&statement.fingerprint.text);
         }
         let index = self.statements();
         self.places.note(statement.fingerprint.hash);

@@ -387,6 +387,11 @@ impl Replay {
                     .collect();
                 coordinator.let_go(&asks);
             }
+            "pass-over" => coordinator.pass_over_late(),
+            "let-read-go" => {
+                let asks = [Ask::Snapshot(tx())];
+                coordinator.let_read_go(&asks);
+            }
             "settle" => coordinator.settle_moved(),
             "settle-changes" => {
                 let changes = coordinator.take_changes().expect("the code is changed");

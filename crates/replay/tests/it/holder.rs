@@ -47,6 +47,7 @@ struct Told {
     pins: Pins,
     recorded: Option<Vec<u8>>,
     alone: Option<RequestId>,
+    starting: bool,
     yields: bool,
     unreadable: bool,
     heard: RefCell<Vec<String>>,
@@ -130,6 +131,12 @@ impl Context for Told {
     fn outside_write_refused(&mut self, statement: &str) {
         self.hear(format!("refused: {statement}"));
     }
+    fn outside_write_undone(&mut self, statement: &str) {
+        self.hear(format!("undone: {statement}"));
+    }
+    fn is_starting(&self) -> bool {
+        self.starting
+    }
     fn backend(&mut self, pid: i32) {
         self.hear(format!("backend {pid}"));
     }
@@ -182,6 +189,7 @@ impl Session {
                 recorded: None,
                 alone: None,
                 yields: false,
+                starting: false,
                 unreadable: false,
                 heard: RefCell::default(),
             },
@@ -247,6 +255,8 @@ impl Session {
             // sqlstate, message.
             "fail" | "fail-parse" => self.server.fail(name == "fail-parse", value),
             "suspend" => self.server.suspend = true,
+            // The service has not worked on a request yet.
+            "starting" => self.told.starting = value == "yes",
             "hold" => self.held = true,
             "permit" => {
                 let next = self.holder.on_permission(&mut self.wires, &mut self.told);

@@ -187,6 +187,33 @@ def aiohttp(module):
     replace(module.RequestHandler, "_handle_request", handle)
 
 
+def uvicorn(module):
+    """A request that comes before the last answer of its connection is over is begun when that is.
+
+    Its task is made in the context of the one before it then, though the client had all that it waits
+    for: who streams an answer says by itself that it has ended.
+    """
+
+    def init(real):
+        def init(self, *args, **kwargs):
+            real(self, *args, **kwargs)
+            descriptor = descriptor_of(self.transport)
+            self._hindcast_request = None if descriptor is None else request_of(descriptor)
+
+        return init
+
+    def run(real):
+        async def run_asgi(self, app):
+            if self._hindcast_request is not None:
+                REQUEST.set(self._hindcast_request)
+            return await real(self, app)
+
+        return run_asgi
+
+    replace(module.RequestResponseCycle, "__init__", init)
+    replace(module.RequestResponseCycle, "run_asgi", run)
+
+
 # Threads.
 
 
@@ -362,6 +389,35 @@ def sqlalchemy_pool(real):
     return get
 
 
+class Aside:
+    """A module of clocks, whose readings are no request's.
+
+    A pool looks at the time once more for a connection that it makes than for one that it has.
+    """
+
+    def __init__(self, module):
+        self._module = module
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+    def time(self):
+        request = REQUEST.get()
+        token = REQUEST.set(None)
+        os.write(RESERVED, NOBODY)
+        try:
+            return self._module.time()
+        finally:
+            REQUEST.reset(token)
+            if not (serves and in_loop()):
+                # A thread that was told of no request works on what it has read.
+                os.write(RESERVED, request or b"")
+
+
+def sqlalchemy_clock(module):
+    module.time = Aside(module.time)
+
+
 # What is done to a module when it has been loaded.
 HOOKS = {
     "asyncio.base_events": lambda module: loop(module.BaseEventLoop),
@@ -369,6 +425,8 @@ HOOKS = {
     "asyncio.streams": streams,
     "uvloop": lambda module: loop(module.Loop),
     "aiohttp.web_protocol": aiohttp,
+    "uvicorn.protocols.http.h11_impl": uvicorn,
+    "uvicorn.protocols.http.httptools_impl": uvicorn,
     "concurrent.futures.thread": lambda module: replace(
         module.ThreadPoolExecutor, "submit", submit
     ),
@@ -379,6 +437,7 @@ HOOKS = {
     "psycopg_pool.base": lambda module: replace(module.BasePool, "_check_size", psycopg_pool),
     "asyncpg.pool": lambda module: replace(module.Pool, "__init__", asyncpg_pool),
     "sqlalchemy.pool.impl": lambda module: replace(module.QueuePool, "_do_get", sqlalchemy_pool),
+    "sqlalchemy.pool.base": sqlalchemy_clock,
     "psycopg.connection": lambda module: replace(module.Connection, "wait", psycopg),
     "psycopg.connection_async": lambda module: replace(module.AsyncConnection, "wait", psycopg),
 }

@@ -529,6 +529,9 @@ fn remark(remark: &Remark) -> String {
             thousands(*times),
             cut(statement, 100)
         ),
+        Remark::OutsideWriteUndone { statement, times } => {
+            crate::render::verdict::write_undone(statement, *times)
+        }
         Remark::CallNotRecorded { what, times } => {
             crate::render::verdict::call_not_recorded(what, *times)
         }

@@ -275,12 +275,15 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
     };
     let isolation = isolation_of(isolation);
     let snapshot = noted.first().map(|first| first.snapshot.clone());
+    rechecked.retain(|&statement| statement < statements);
+    // One that waited and wrote nothing saw more than its snapshot: what is noted behind it.
+    let waited_last = xid == 0 && rechecked.last().is_some_and(|&last| last + 1 == statements);
+    let noted_max = statements.saturating_add(u32::from(waited_last));
     // Otherwise all saw what the first one did.
-    if isolation != Some(Isolation::ReadCommitted) || statements < 2 {
+    if isolation != Some(Isolation::ReadCommitted) || noted_max < 2 {
         noted.clear();
     }
-    noted.retain(|one| one.statement < statements);
-    rechecked.retain(|&statement| statement < statements);
+    noted.retain(|one| one.statement < noted_max);
     let commit_lsn = (end_lsn > 0 && ended == Some(Ended::Committed)).then_some(end_lsn);
     Some(Read {
         lost,

@@ -391,3 +391,91 @@ fn a_read_that_may_move_does_not_give_up_one_that_never_does() {
         "#]],
     );
 }
+
+/// Two things that are asked at a time, as all requests of a kind do, come in another order.
+#[test]
+fn what_all_requests_ask_is_late_and_not_gone() {
+    let recording = "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 sees 100: SELECT count(*) FROM note
+         tx 1 30..40 sees 100: SELECT a FROM t
+         tx 2 50..60 sees 100: SELECT count(*) FROM note
+         tx 2 70..80 sees 100: SELECT a FROM t";
+    check(
+        RECORDED,
+        recording,
+        "claim 1 SELECT a FROM t
+         claim 1 SELECT count(*) FROM note
+         claim 2 SELECT a FROM t
+         pass-over
+         claim 2 SELECT count(*) FROM note
+         moved",
+        expect![[r#"
+            claim 1 SELECT a FROM t => Run(Tx(1)) +1
+            claim 1 SELECT count(*) FROM note => Run(Tx(0)) +1
+            claim 2 SELECT a FROM t => Run(Tx(3)) +1
+            pass-over +1
+            claim 2 SELECT count(*) FROM note => Outside
+            moved
+        "#]],
+    );
+}
+
+/// An ORM begins a transaction for each read, and rolls it back.
+#[test]
+fn a_read_in_a_transaction_moves_likewise() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 aborted sees 100: BEGIN; SELECT name FROM kind; ROLLBACK
+         tx 1 30..40 xid 100 sees 100: BEGIN; UPDATE t SET a = $1; COMMIT
+         tx 2 50..60 xid 101 sees 101: BEGIN; UPDATE t SET a = $1; COMMIT",
+        "claim 1 BEGIN; UPDATE t SET a = 7
+         claim 2 BEGIN; SELECT name FROM kind
+         snapshot 1
+         ended 1
+         answered 1
+         claim 2 BEGIN; UPDATE t SET a = 7
+         snapshot 2
+         ended 2
+         answered 2
+         settle
+         moved",
+        expect![[r#"
+            claim 1 BEGIN; UPDATE t SET a = 7 => Run(Tx(1)) +1
+            claim 2 BEGIN; SELECT name FROM kind => Outside
+            snapshot 1 +1
+            ended 1 +1
+            answered 1 +1
+            claim 2 BEGIN; UPDATE t SET a = 7 => Run(Tx(2)) +1
+            snapshot 2 +1
+            ended 2 +1
+            answered 2 +1
+            settle
+            moved => 2× SELECT name FROM kind
+        "#]],
+    );
+}
+
+/// The one that it waits for waits for it within the service.
+#[test]
+fn a_read_goes_on_where_nothing_else_would() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 xid 100 sees 100: INSERT INTO t VALUES ($1)
+         tx 2 30..40 sees 101: SELECT a FROM t",
+        "claim 2 SELECT a FROM t
+         may snapshot 1
+         let-read-go 1
+         may snapshot 1",
+        expect![[r#"
+            claim 2 SELECT a FROM t => Run(Tx(1)) +1
+            may snapshot 1 => no
+            let-read-go 1 +1
+            may snapshot 1 => yes
+        "#]],
+    );
+}

@@ -261,7 +261,7 @@ fn a_read_by_itself_does_not_begin_a_transaction_of_its_client() {
         "claim 1 BEGIN; SELECT s FROM setting
          claim 1 SELECT s FROM setting",
         expect![[r#"
-            claim 1 BEGIN; SELECT s FROM setting => Run(Tx(0)) +1
+            claim 1 BEGIN; SELECT s FROM setting => Outside
             claim 1 SELECT s FROM setting => Run(Tx(1)) +1
         "#]],
     );

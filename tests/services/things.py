@@ -1,0 +1,86 @@
+"""Things that are made by who needs them first. It looks after its tables when it starts, as services with migrations do.
+
+    things.py PORT        the database is in DATABASE_URL
+
+PUT /NAME/MAKER makes a thing unless it is there, in a statement of its own. POST does so in a transaction, and looks at it. Answers say
+whether it was made, and by which maker.
+"""
+
+import http.server
+import json
+import os
+import queue
+import socketserver
+import sys
+import time
+
+import psycopg
+
+pool = queue.LifoQueue()
+MAKE = "INSERT INTO thing VALUES (%s, %s) ON CONFLICT DO NOTHING"
+
+
+def connect():
+    return psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
+
+
+def migrate():
+    with connect() as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS thing (name text PRIMARY KEY, maker text NOT NULL)")
+        connection.execute("CREATE INDEX IF NOT EXISTS thing_maker ON thing (maker)")
+        if connection.execute("UPDATE migrating SET now = true WHERE NOT now").rowcount != 1:
+            raise SystemExit("somebody else migrates")
+        with connection.transaction():
+            connection.execute(MAKE, ("first", "nobody"))
+            connection.execute("UPDATE migrating SET now = false")
+
+
+def connected(work):
+    try:
+        connection = pool.get_nowait()
+    except queue.Empty:
+        connection = connect()
+    try:
+        return work(connection)
+    finally:
+        pool.put(connection)
+
+
+def make(connection, path):
+    return connection.execute(MAKE, path.split("/")[1:]).rowcount
+
+
+def make_and_look(connection, path):
+    with connection.transaction():
+        made = make(connection, path)
+        # Others come in between.
+        time.sleep(0.004)
+        return [made, connection.execute("SELECT maker FROM thing WHERE name = %s", (path.split("/")[1],)).fetchone()[0]]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self):
+        self.answer(connected(lambda c: make(c, self.path)))
+
+    def do_POST(self):
+        self.answer(connected(lambda c: make_and_look(c, self.path)))
+
+    def answer(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+
+
+migrate()
+Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
