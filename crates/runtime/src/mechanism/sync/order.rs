@@ -57,10 +57,11 @@ pub unsafe fn record_inline(thread: &mut Current, owner: *mut u64) {
     // SAFETY: the caller's promise: nobody else reads or writes the word while the object is held.
     let previous = unsafe { owner.read() };
     let acquisition = thread.acquired() + 1;
-    if is_after_own(thread, previous) {
+    let moment = last_moment();
+    if is_after_own(thread, previous, moment) {
         thread.writer.bump_relaxed();
     } else {
-        log(thread, previous, acquisition);
+        log(thread, previous, acquisition, moment);
     }
     thread.has_acquired(acquisition);
     // SAFETY: as above.
@@ -78,14 +79,16 @@ pub fn record_in_table(thread: &mut Current, key: u64, sharing: Sharing) {
     // edge to an acquisition that is not there, and the replayer takes that for the end of the
     // recording.
     let _one_step = (thread.sync.order == Order::Relaxed && !exclusive).then(ClockLock::hold);
+    // Before others can come after this acquisition: a moment of theirs does not lie before it.
+    let moment = last_moment();
     let previous = match sharing {
         Sharing::Shared | Sharing::Exclusive if !exclusive => owner.swap(mine, Ordering::AcqRel),
         _ => owner.load(Ordering::Acquire),
     };
-    if is_after_own(thread, previous) {
+    if is_after_own(thread, previous, moment) {
         thread.writer.bump_relaxed();
     } else {
-        log(thread, previous, acquisition);
+        log(thread, previous, acquisition, moment);
     }
     thread.has_acquired(acquisition);
     if exclusive {
@@ -95,19 +98,24 @@ pub fn record_in_table(thread: &mut Current, key: u64, sharing: Sharing) {
 
 /// Order of edges: whether an acquisition comes after nothing but what this thread did itself.
 #[inline(always)]
-fn is_after_own(thread: &Thread, previous: u64) -> bool {
+fn is_after_own(thread: &Thread, previous: u64, moment: u64) -> bool {
     thread.sync.is_edge
         && previous >> THREAD_SHIFT == u64::from(thread.number)
-        && is_moment_known(thread)
+        && moment == thread.sync.moment
 }
 
-/// The last moment.
+/// The owner word of moments.
 static MOMENT: AtomicU64 = AtomicU64::new(0);
+
+#[inline(always)]
+fn last_moment() -> u64 {
+    MOMENT.load(Ordering::Acquire)
+}
 
 /// Whether the last moment lies before this thread's acquisitions anyway.
 #[inline(always)]
 pub fn is_moment_known(thread: &Thread) -> bool {
-    MOMENT.load(Ordering::Acquire) == thread.sync.moment
+    last_moment() == thread.sync.moment
 }
 
 /// Logs a moment of a thread that runs because time has passed. It comes after every acquisition
@@ -122,14 +130,10 @@ pub fn record_moment(thread: &mut Current) {
     }
     let acquisition = thread.acquired() + 1;
     let mine = pack(thread.number, acquisition);
-    let previous = OWNERS.cell(MOMENTS).owner.swap(mine, Ordering::AcqRel);
+    let me = thread.number;
     let mut words = [0; CLOCK_MAX];
     let mut used = 0;
-    let me = thread.number;
-    let others =
-        thread::all().filter(|other| other.number != me && !other.ended.load(Ordering::Relaxed));
-    let reached = others.map(|other| pack(other.number, other.acquired()));
-    for word in reached.chain([previous]) {
+    let mut comes_after = |thread: &mut Current, word| {
         let (owner, number) = unpack(word);
         if used < CLOCK_MAX
             && number != 0
@@ -140,14 +144,20 @@ pub fn record_moment(thread: &mut Current) {
             words[used] = word;
             used += 1;
         }
+    };
+    // What is counted is in a log. Looked at before this moment is there for others, so that
+    // nothing of it can come after this moment.
+    for other in thread::all().filter(|other| !other.ended.load(Ordering::Relaxed)) {
+        comes_after(thread, pack(other.number, other.acquired()));
     }
+    let previous = MOMENT.swap(mine, Ordering::AcqRel);
+    comes_after(thread, previous);
     log_words(thread, &words[..used]);
     thread.has_acquired(acquisition);
     thread.sync.moment = mine;
-    MOMENT.store(mine, Ordering::Release);
 }
 
-/// The key of moments in the table. No address, and no descriptor's key.
+/// Other orders: the key of moments in the table. No address, and no descriptor's key.
 const MOMENTS: u64 = 1 << 62 | 1 << 60;
 /// Threads beyond these have no place at a moment.
 const CLOCK_MAX: usize = 256;
@@ -170,15 +180,15 @@ fn log_words(thread: &mut Current, words: &[u64]) {
 /// Logs an acquisition of something that only this thread ever has.
 pub fn record_alone(thread: &mut Current) {
     let acquisition = thread.acquired() + 1;
-    log(thread, pack(thread.number, acquisition - 1), acquisition);
+    let own = pack(thread.number, acquisition - 1);
+    log(thread, own, acquisition, last_moment());
     thread.has_acquired(acquisition);
 }
 
 /// Logs an acquisition that came after `previous`, by the order that was chosen.
-fn log(thread: &mut Current, previous: u64, acquisition: u64) {
+fn log(thread: &mut Current, previous: u64, acquisition: u64, moment: u64) {
     match thread.sync.order {
         Order::Edge => {
-            let moment = MOMENT.load(Ordering::Acquire);
             let mut words = [0; 2];
             let mut used = 0;
             for word in [moment, previous] {
