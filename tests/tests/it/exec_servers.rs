@@ -487,8 +487,8 @@ fn a_program_that_is_killed_while_it_computes_replays_to_there() {
     // Until it has computed for a while.
     wait_for("it to compute", || {
         let stat = std::fs::read_to_string(format!("/proc/{victim}/stat")).ok()?;
-        let fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let ticks: u64 = fields.skip(11).next()?.parse().ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let ticks: u64 = fields.nth(11)?.parse().ok()?;
         (ticks > 30).then_some(())
     });
     run(Command::new("kill").args(["-KILL", &victim.to_string()]));
