@@ -174,14 +174,7 @@ impl Watched {
             if let Some(ended) = self.ended {
                 return ended;
             }
-            if let Event::Signal {
-                number,
-                typed: false,
-            } = signals.next(LOOK_EVERY)
-            {
-                // SAFETY: the leader has not been reaped, so the number is still its own.
-                unsafe { libc::kill(self.main, number) };
-            }
+            signals.pass_on(self.main, LOOK_EVERY);
         }
     }
 
@@ -287,14 +280,7 @@ impl Watched {
                 return None;
             }
             // Soon: clients wait. A signal that comes now is for the follower.
-            if let Event::Signal {
-                number,
-                typed: false,
-            } = signals.next(Duration::from_millis(1))
-            {
-                // SAFETY: it has not been reaped, so the number is still its own.
-                unsafe { libc::kill(chosen.pid, number) };
-            }
+            signals.pass_on(chosen.pid, Duration::from_millis(1));
         }
         say(Notice::TookOver {
             follower: chosen.number,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use hindcast_execlog::Config;
 use hindcast_execlog::board::ReportKind;
 use hindcast_execlog::config::{self, FileId, Instructions, Order, Policy, Run, Waiting};
-use hindcast_execlog::files::End;
+use hindcast_execlog::files::{End, is_first};
 use hindcast_interpose::InterfaceError;
 use hindcast_interpose::c::stubbed;
 
@@ -491,12 +491,6 @@ fn left_recording(process: &Process) -> Report {
         site: Vec::new(),
         hint: String::new(),
     }
-}
-
-/// Whether a process's name names the first process, in any of its images.
-pub fn is_first(name: &str) -> bool {
-    name.strip_prefix("p0")
-        .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
 }
 
 /// A replay of what is recorded with these options.

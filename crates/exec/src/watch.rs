@@ -105,6 +105,21 @@ impl Signals {
     }
 }
 
+impl Signals {
+    /// Waits for something to happen, at most so long, and passes a signal on that the terminal has
+    /// not given to everybody. The process has not been reaped, so the number is still its own.
+    pub(crate) fn pass_on(&self, to: libc::pid_t, at_most: Duration) {
+        if let Event::Signal {
+            number,
+            typed: false,
+        } = self.next(at_most)
+        {
+            // SAFETY: as said above.
+            unsafe { libc::kill(to, number) };
+        }
+    }
+}
+
 /// Collects every child that has ended; the status of `main` if it is among them.
 fn reap(main: libc::pid_t) -> (Option<Ended>, bool) {
     let mut of_main = None;
@@ -139,14 +154,7 @@ pub fn accompany(main: libc::pid_t, signals: &Signals) -> Ended {
         if let (Some(ended), _) = reap(main) {
             return ended;
         }
-        if let Event::Signal {
-            number,
-            typed: false,
-        } = signals.next(Duration::from_secs(60))
-        {
-            // SAFETY: `main` has not been reaped, so the number is still its own.
-            unsafe { libc::kill(main, number) };
-        }
+        signals.pass_on(main, Duration::from_secs(60));
     }
 }
 

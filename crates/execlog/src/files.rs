@@ -55,6 +55,12 @@ pub enum End {
     Detached = 4,
 }
 
+/// Whether a folder's name is that of the process that was started first, in any of its images.
+pub fn is_first(name: &str) -> bool {
+    name.strip_prefix("p0")
+        .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
+}
+
 /// What a warning says when a replay does the same from some event on, but not at the same
 /// instructions.
 pub const INEXACT: &str = "a replay is not exact from";

@@ -6,10 +6,11 @@ use std::path::Path;
 use hindcast_exec::check::Checked;
 use hindcast_exec::follow::{Dropped, Notice};
 use hindcast_exec::report::{Awaited, Report, Stall, ThreadView};
-use hindcast_exec::run::{Recorded, Replayed, Warning, is_first};
+use hindcast_exec::run::{Recorded, Replayed, Warning};
 use hindcast_exec::show::{Contents, EventLine, ProcessEnd, signal_name};
 use hindcast_exec::watch::Ended;
 use hindcast_execlog::board::{ReportKind, State};
+use hindcast_execlog::files::is_first;
 use hindcast_pg::secret::masked;
 
 use super::format::{bytes, count, is_active, thousands, time};

@@ -364,10 +364,7 @@ impl Holder {
         if matches!(
             statement.kind,
             sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }
-        ) && self
-            .transaction
-            .as_ref()
-            .is_some_and(|open| open.tried.is_some())
+        ) && self.has_tried().is_some()
         {
             plan.send_and_settle();
             plan.own(Own::Identify {
@@ -487,11 +484,7 @@ impl Holder {
         {
             plan.steps.extend(before_commit(open, claim));
         }
-        if self
-            .transaction
-            .as_ref()
-            .is_some_and(|open| open.tried.is_some())
-        {
+        if self.has_tried().is_some() {
             plan.own(Own::Identify {
                 subtransactions: false,
             });

@@ -31,7 +31,7 @@ const ECHO_STDERR: u8 = 0x20;
 const KIND: u8 = 0x0f;
 
 /// Descriptors with numbers below this are known.
-pub const TRACKED: usize = 1 << 16;
+pub const TRACKED: usize = flows::COUNTED;
 
 /// What is known of one descriptor. Written by the thread that opens or closes it; the kernel gives
 /// a number to one owner at a time.

@@ -23,8 +23,8 @@ use crate::state::mode::follows;
 use crate::state::recording;
 use crate::{raw, syscall};
 
-/// Descriptors with numbers below this are counted.
-const COUNTED: usize = 1 << 16;
+/// Descriptors with numbers below this are known, and counted.
+pub const COUNTED: usize = 1 << 16;
 
 /// How a descriptor came to be, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -19,15 +19,9 @@ use crate::state::mode::{Mode, follows, mode};
 use crate::state::recording;
 use crate::state::thread::Current;
 
-/// What came of waiting for the next event of a thread.
-pub enum Next {
-    Event(Event<'static>),
-    /// The log says no more: the leader is gone.
-    Nothing,
-}
-
-/// The next event of the thread's log, as soon as it is there.
-pub fn next(thread: &mut Current) -> Next {
+/// The next event of the thread's log, as soon as it is there. `None`: the log says no more, and
+/// the leader is gone.
+pub fn next(thread: &mut Current) -> Option<Event<'static>> {
     let mut pause = Pause::new();
     loop {
         // Before the log: what was written until then is there when it says that nobody writes.
@@ -35,11 +29,11 @@ pub fn next(thread: &mut Current) -> Next {
         if thread.reader.refresh()
             && let Some(event) = thread.reader.peek()
         {
-            return Next::Event(event);
+            return Some(event);
         }
         match leader {
             Leader::Runs => pause.take(),
-            Leader::Ended | Leader::Lost | Leader::Replaced => return Next::Nothing,
+            Leader::Ended | Leader::Lost | Leader::Replaced => return None,
         }
     }
 }
@@ -47,10 +41,7 @@ pub fn next(thread: &mut Current) -> Next {
 /// As the thread's `peek`: what comes next in its log, once that is known.
 pub fn peek(thread: &mut Current) -> Option<Event<'static>> {
     match thread.reader.peek() {
-        None if follows() => match next(thread) {
-            Next::Event(event) => Some(event),
-            Next::Nothing => None,
-        },
+        None if follows() => next(thread),
         found => found,
     }
 }

@@ -3,8 +3,7 @@
 use hindcast_execlog::Event;
 use hindcast_execlog::event::Kind;
 
-use super::follow::{self, Next};
-use super::{divergence, going_on, signals};
+use super::{divergence, follow, going_on, signals};
 use crate::state::log::hindcast_breakpoint;
 use crate::state::mode::follows;
 use crate::state::thread::Current;
@@ -58,7 +57,7 @@ pub fn expect_first(thread: &mut Current, doing: u16) -> Event<'static> {
 #[cold]
 fn await_event(thread: &mut Current, doing: u16) -> bool {
     thread.show(hindcast_execlog::board::State::Blocked, doing);
-    let found = matches!(follow::next(thread), Next::Event(_));
+    let found = follow::next(thread).is_some();
     thread.show(hindcast_execlog::board::State::Running, doing);
     found
 }

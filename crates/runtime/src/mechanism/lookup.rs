@@ -46,13 +46,13 @@ impl Found {
 
     #[cold]
     fn find(&self, name: &CStr, look: impl FnOnce() -> *mut c_void) -> *mut c_void {
-        let function = thread::in_system_space(look);
+        self.find_now(look);
+        let function = self.function.load(Ordering::Relaxed);
         assert!(
             !function.is_null(),
             "no loaded library has {}",
             name.to_str().unwrap_or("it")
         );
-        self.function.store(function, Ordering::Relaxed);
         function
     }
 }

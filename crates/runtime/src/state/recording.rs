@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use hindcast_execlog::board::Leader;
 use hindcast_execlog::config::{Run, descriptors};
-use hindcast_execlog::files::End;
+use hindcast_execlog::files::{End, is_first};
 use hindcast_execlog::{Board, Config, ProcessHeader};
 
 use super::mode::{Mode, mode};
@@ -70,11 +70,7 @@ pub fn is_for_nobody() -> bool {
 
 /// Whether this is the process that the launcher started, in any of its images.
 pub fn is_first_process() -> bool {
-    config()
-        .process
-        .as_str()
-        .strip_prefix("p0")
-        .is_some_and(|rest| rest.bytes().all(|byte| byte == b'+'))
+    is_first(config().process.as_str())
 }
 
 /// In replay, whether the process that was recorded here still runs.

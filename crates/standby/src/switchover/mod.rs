@@ -77,14 +77,7 @@ pub fn switchover(
     options: &SwitchoverOptions,
     step: &mut dyn FnMut(Step),
 ) -> Result<SwitchoverReport, SwitchoverError> {
-    let nothing = |cause| SwitchoverError {
-        cause,
-        after: After::Nothing,
-    };
-    let names = Names::new(&options.name).map_err(|error| nothing(error.into()))?;
-    let mut servers = Servers::connect(options, &names).map_err(nothing)?;
-    let stored = state::stored(&mut servers.backup, &names.slot)
-        .map_err(|error| nothing(Cause::query(Side::Backup, "see what it is")(error)))?;
+    let (names, mut servers, stored) = begin(options).map_err(nothing_done)?;
     if stored.is_some_and(|it| it.state == "promoted" && it.switchover.is_some()) {
         let finished = servers.finish(options, &names, None);
         return finished.map_err(|cause| SwitchoverError {
@@ -92,7 +85,7 @@ pub fn switchover(
             after: After::Promoted,
         });
     }
-    let back = servers.look(options, &names).map_err(nothing)?;
+    let back = servers.look(options, &names).map_err(nothing_done)?;
     let promotion = match servers.attempt(options, &names, back.as_ref(), step) {
         Ok(promotion) => promotion,
         Err(cause) => {
@@ -109,16 +102,9 @@ pub fn switchover(
 
 /// Takes back what a switchover began that was killed.
 pub fn abort(options: &SwitchoverOptions) -> Result<(), SwitchoverError> {
-    let nothing = |cause| SwitchoverError {
-        cause,
-        after: After::Nothing,
-    };
-    let names = Names::new(&options.name).map_err(|error| nothing(error.into()))?;
-    let mut servers = Servers::connect(options, &names).map_err(nothing)?;
-    let stored = state::stored(&mut servers.backup, &names.slot)
-        .map_err(|error| nothing(Cause::query(Side::Backup, "see what it is")(error)))?;
+    let (names, servers, stored) = begin(options).map_err(nothing_done)?;
     if stored.is_none_or(|it| it.switchover.is_none()) {
-        return Err(nothing(Cause::NotUnderWay));
+        return Err(nothing_done(Cause::NotUnderWay));
     }
     drop(servers);
     match take_back(options, &names) {
@@ -128,6 +114,22 @@ pub fn abort(options: &SwitchoverOptions) -> Result<(), SwitchoverError> {
             after,
         }),
     }
+}
+
+fn nothing_done(cause: Cause) -> SwitchoverError {
+    SwitchoverError {
+        cause,
+        after: After::Nothing,
+    }
+}
+
+/// Both servers, and what the backup says that it is.
+fn begin(options: &SwitchoverOptions) -> Result<(Names, Servers, Option<state::Stored>), Cause> {
+    let names = Names::new(&options.name)?;
+    let mut servers = Servers::connect(options, &names)?;
+    let stored = state::stored(&mut servers.backup, &names.slot)
+        .map_err(Cause::query(Side::Backup, "see what it is"))?;
+    Ok((names, servers, stored))
 }
 
 struct Servers {

@@ -73,17 +73,20 @@ const KEPT: &str = "SELECT (SELECT count(*) FROM pg_replication_slots WHERE data
 
 /// The old primary follows to the end of what the new one has.
 fn follow_back(pair: &Pair) {
-    let end = pair
-        .backup("SELECT pg_current_wal_insert_lsn()")
-        .parse()
-        .unwrap();
-    let back = following(
-        &pair.backup_url,
-        &pair.primary_url,
-        &pair.database,
-        Some(end),
-    );
-    let ended = run::to_backup(&back, &Control::default());
+    let end = pair.backup(END);
+    follow_to(&end, &pair.backup_url, &pair.primary_url, pair);
+}
+
+fn follow_on(pair: &Pair) {
+    let end = pair.primary(END);
+    follow_to(&end, &pair.primary_url, &pair.backup_url, pair);
+}
+
+const END: &str = "SELECT pg_current_wal_insert_lsn()";
+
+fn follow_to(end: &str, from: &DatabaseUrl, to: &DatabaseUrl, pair: &Pair) {
+    let options = following(from, to, &pair.database, Some(end.parse().unwrap()));
+    let ended = run::to_backup(&options, &Control::default());
     assert_eq!(
         ended.unwrap_or_else(|error| panic!("{}", error.in_a_line())),
         Ended::Reached
@@ -166,20 +169,7 @@ fn both_change_places_and_change_back() {
             .is_err()
     );
     pair.primary("TRUNCATE log; INSERT INTO orders (v) VALUES ('mine')");
-    let end = pair
-        .primary("SELECT pg_current_wal_insert_lsn()")
-        .parse()
-        .unwrap();
-    let follow = following(
-        &pair.primary_url,
-        &pair.backup_url,
-        &pair.database,
-        Some(end),
-    );
-    assert_eq!(
-        run::to_backup(&follow, &Control::default()).unwrap(),
-        Ended::Reached
-    );
+    follow_on(&pair);
     pair.same(ALL);
     assert_eq!(
         (pair.primary(KEPT), pair.backup(KEPT)),
@@ -258,20 +248,7 @@ fn one_that_is_killed_can_be_taken_back_until_it_promotes() {
             (pair.primary(KEPT), pair.backup(KEPT)),
             ("1|1".to_owned(), "0|0".to_owned())
         );
-        let end = pair
-            .primary("SELECT pg_current_wal_insert_lsn()")
-            .parse()
-            .unwrap();
-        let follow = following(
-            &pair.primary_url,
-            &pair.backup_url,
-            &pair.database,
-            Some(end),
-        );
-        assert_eq!(
-            run::to_backup(&follow, &Control::default()).unwrap(),
-            Ended::Reached
-        );
+        follow_on(&pair);
         pair.same(ALL);
         assert!(matches!(
             abort(&options(&pair)),
