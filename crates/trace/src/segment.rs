@@ -674,22 +674,47 @@ pub(crate) fn recover_folder(store: &Store, folder: &Path) -> Result<usize, Segm
     Ok(recovered)
 }
 
+/// A lock on a file, for as long as this is there.
+///
+/// It is given back by name: while a process is being started it has the descriptor as well, and
+/// until it is another program the lock would outlive the file that is closed here.
+#[derive(Debug)]
+pub(crate) struct FileLock(File);
+
+impl FileLock {
+    /// Waits for it.
+    fn take(file: File) -> io::Result<Self> {
+        file.lock()?;
+        Ok(Self(file))
+    }
+
+    /// `None` if another has it.
+    pub fn try_take(file: File) -> io::Result<Option<Self>> {
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 /// Held by a recorder for as long as its process lives; the kernel lets go of it when it is killed.
 #[derive(Clone)]
 pub(crate) struct Lock {
     path: PathBuf,
-    _file: Arc<File>,
+    _file: Arc<FileLock>,
 }
 
 impl Lock {
     pub fn take(folder: &Path, recorder: u16) -> io::Result<Self> {
         let path = lock_path(folder, recorder);
-        let file = hindcast_private::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)?;
-        file.lock()?;
+        let file = FileLock::take(open_lock(&path)?)?;
         Ok(Self {
             path,
             _file: Arc::new(file),
@@ -698,36 +723,53 @@ impl Lock {
 
     fn take_if_orphaned(folder: &Path, recorder: u16) -> Result<Option<Self>, OpenError> {
         let path = lock_path(folder, recorder);
-        let failed = |source| OpenError::Io {
+        let taken = open_lock(&path).and_then(FileLock::try_take);
+        let taken = taken.map_err(|source| OpenError::Io {
             what: format!("{} cannot be locked", path.display()),
             source,
-        };
-        let file = hindcast_private::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self {
-                path,
-                _file: Arc::new(file),
-            })),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(failed(error)),
-        }
+        })?;
+        Ok(taken.map(|file| Self {
+            path,
+            _file: Arc::new(file),
+        }))
     }
 
     /// Whether a recorder on this machine holds it.
     pub fn is_held(folder: &Path, recorder: u16) -> bool {
-        match File::open(lock_path(folder, recorder)) {
-            Ok(file) => matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)),
-            Err(_) => false,
-        }
+        let Ok(file) = File::open(lock_path(folder, recorder)) else {
+            return false;
+        };
+        let taken = file.try_lock_shared();
+        let _ = file.unlock();
+        matches!(taken, Err(fs::TryLockError::WouldBlock))
     }
 
     /// Nothing is left that it protects.
     pub fn remove(self) {
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Opens the file of a lock, which need not be there.
+pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = hindcast_private::options();
+    options.create(true).truncate(false).write(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_being_started_keeps_no_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = Lock::take(folder.path(), 3).unwrap();
+        // What a child has between its beginning and its program.
+        let _copy = lock._file.0.try_clone().unwrap();
+        assert!(Lock::is_held(folder.path(), 3));
+        drop(lock);
+        assert!(!Lock::is_held(folder.path(), 3));
+        let taken = Lock::take_if_orphaned(folder.path(), 3).unwrap();
+        assert!(taken.is_some());
     }
 }

@@ -78,7 +78,11 @@ pub fn switchover(
     step: &mut dyn FnMut(Step),
 ) -> Result<SwitchoverReport, SwitchoverError> {
     let (names, mut servers, stored) = begin(options).map_err(nothing_done)?;
-    if stored.is_some_and(|it| it.state == "promoted" && it.switchover.is_some()) {
+    // An earlier run got this far, or was even done, and could not say so.
+    let promoted = stored.filter(|it| it.state == "promoted");
+    if let Some(stored) = promoted
+        && (stored.switchover.is_some() || servers.is_back(&names).map_err(nothing_done)?)
+    {
         let finished = servers.finish(options, &names, None);
         return finished.map_err(|cause| SwitchoverError {
             cause,
@@ -286,14 +290,20 @@ impl Servers {
             Some(promotion) => promotion.missing,
             None => promote::clean_after(&options.from, &mut self.backup, names)?,
         };
-        let failed = Cause::query(Side::Primary, "see whose backup it is");
-        let stored = state::stored(&mut self.primary, &names.slot).map_err(failed)?;
+        let back = self.is_back(names)?;
         self.note(names, None)?;
         Ok(SwitchoverReport {
             promotion,
             missing,
-            back: stored.is_some_and(|it| it.state == "following" && it.fenced),
+            back,
         })
+    }
+
+    /// Whether the old primary is a backup by now, which can follow.
+    fn is_back(&mut self, names: &Names) -> Result<bool, Cause> {
+        let failed = Cause::query(Side::Primary, "see whose backup it is");
+        let stored = state::stored(&mut self.primary, &names.slot).map_err(failed)?;
+        Ok(stored.is_some_and(|it| it.state == "following" && it.fenced))
     }
 
     /// That a switchover is under way, with or without a way back; or that none is.

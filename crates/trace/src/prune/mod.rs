@@ -19,15 +19,14 @@
 mod choose;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::parquet_table::{PRUNED_VERSION, Table, TableSummary};
 use crate::reader::{Access, admit, read_manifests, read_small_tables, wal_folders_of};
 use crate::segment::{
-    self, Manifest, Marker, SegmentError, TABLES, TRACE_FILE, marker_name, parse_segment_name,
-    read_markers, segment_name,
+    self, FileLock, Manifest, Marker, SegmentError, TABLES, TRACE_FILE, marker_name, open_lock,
+    parse_segment_name, read_markers, segment_name,
 };
 use crate::store::Store;
 use crate::wal::Small;
@@ -264,7 +263,7 @@ pub fn prune(
 /// One process at a time where that can be known. In an object store two get along as well: a
 /// marker is created by one of them.
 struct Exclusive {
-    _file: Option<File>,
+    _file: Option<FileLock>,
 }
 
 impl Exclusive {
@@ -277,15 +276,12 @@ impl Exclusive {
             reason: format!("{} cannot be locked: {source}", path.display()),
         };
         crate::store::create_parent(&path).map_err(failed)?;
-        let mut options = hindcast_private::options();
-        let file = options.create(true).truncate(false).write(true);
-        let file = file.open(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: Some(file) }),
-            Err(std::fs::TryLockError::WouldBlock) => Err(PruneError::Busy {
+        let lock = open_lock(&path).and_then(FileLock::try_take);
+        match lock.map_err(failed)? {
+            Some(lock) => Ok(Self { _file: Some(lock) }),
+            None => Err(PruneError::Busy {
                 location: store.location().to_string(),
             }),
-            Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
         }
     }
 }
