@@ -3,6 +3,7 @@
 mod base;
 pub mod exec;
 mod extension;
+pub mod protect;
 mod see;
 mod standby;
 mod web;
@@ -18,6 +19,7 @@ use hindcast_trace::{Location, RequestId};
 pub use base::{BaseAction, BaseArgs, BaseServerArgs, DropBaseArgs, ListBasesArgs, TakeBaseArgs};
 pub use exec::ExecArgs;
 pub use extension::{CheckArgs, ExtensionAction, InstallArgs};
+pub use protect::ProtectAction;
 pub use see::SeeArgs;
 pub use standby::{
     DropArgs, FenceArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs,
@@ -80,6 +82,10 @@ pub enum Command {
     Extension(ExtensionAction),
     /// Record a native process as it is, and replay it: same output, same exit, same order of locks
     Exec(Box<ExecArgs>),
+    /// Protect a server that keeps its state in memory: when its machine is lost another goes on,
+    /// with its memory and its connections
+    #[command(subcommand)]
+    Protect(ProtectAction),
 }
 
 #[derive(Args, Clone)]

@@ -80,6 +80,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Standby(args) => block_on(commands::standby::run(*args)),
         Command::Extension(action) => block_on(commands::extension::run(action)),
         Command::Exec(args) => commands::exec::run(*args),
+        Command::Protect(action) => commands::protect::run(action),
     }
 }
 

@@ -302,7 +302,7 @@ impl Follower {
     }
 }
 
-fn end(pid: libc::pid_t) {
+pub(crate) fn end(pid: libc::pid_t) {
     // SAFETY: a child of ours that has not been reaped.
     unsafe {
         libc::kill(pid, libc::SIGKILL);
@@ -312,7 +312,7 @@ fn end(pid: libc::pid_t) {
 
 /// Whether a leader that has ended so is to be replaced: it was killed without a word, or by a
 /// fault of its own, which need not happen again.
-fn is_lost(folder: &Path, ended: Ended) -> bool {
+pub(crate) fn is_lost(folder: &Path, ended: Ended) -> bool {
     let Ended::Signalled(signal) = ended else {
         return false;
     };
@@ -335,7 +335,7 @@ fn is_lost(folder: &Path, ended: Ended) -> bool {
 }
 
 /// Two ends of what descriptors are asked for and sent through.
-fn ends() -> std::io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn ends() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: two fresh descriptors, owned from here on.
     unsafe {

@@ -1,4 +1,4 @@
-//! Ends a replay whose launcher was killed. What a program starts belongs to nobody else then: a
+//! Ends the processes whose launcher was killed: those of a replay, and those of a protected program. What a program starts belongs to nobody else then: a
 //! signal at the launcher's death reaches its own child alone.
 //!
 //! A process of its own waits for the launcher's end of a pipe to close, and looks for processes
@@ -19,8 +19,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Call it while this process has one thread.
-    pub fn start(board: BorrowedFd<'_>) -> io::Result<Keeper> {
+    /// Call it while this process has one thread. `after` is what is left to do when the processes
+    /// are gone.
+    pub fn start(board: BorrowedFd<'_>, after: impl FnOnce()) -> io::Result<Keeper> {
         let board = File::from(board.try_clone_to_owned()?);
         let mut ends = [0; 2];
         // SAFETY: two fresh descriptors, owned from here on.
@@ -46,6 +47,7 @@ impl Keeper {
                 close_all_but(&[launcher_is_gone.as_raw_fd(), board.as_raw_fd()]);
                 let _ = launcher_is_gone.read(&mut [0]);
                 end_all_with(&board);
+                after();
                 // SAFETY: ends this process, without what the launcher meant to do at its end.
                 unsafe { libc::_exit(0) }
             }

@@ -8,6 +8,7 @@
 //!   recording  recording.json: what ran, with what, and where
 //!   launch     the same image in both runs, the runtime and two shared pages inside     gdb
 //!   follow     a second process that replays what the first records, and goes on in its place
+//!   apart      the same on two machines: either end of it, for whoever carries the log between them
 //!   watch      passes signals on; in replay looks at the board, leaves nothing running   report
 //!   log        what the runtime wrote                    show
 //! ```
@@ -22,6 +23,7 @@
 //! addresses is byte by byte the same in both runs, and nothing in a recording depends on where
 //! hindcast is installed.
 
+pub mod apart;
 pub mod check;
 pub mod elf;
 pub mod error;

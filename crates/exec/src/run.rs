@@ -146,28 +146,13 @@ pub enum Warning {
 /// Records a program. Its output is its own; its end is passed on. `say` is told what happens to
 /// followers.
 pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Recorded, ExecError> {
-    let library = runtime::library()?;
-    preflight::machine()?;
-    let folder = std::env::current_dir().map_err(system("the current folder is gone"))?;
-    let program = program::find(
-        &options.command,
-        std::env::var_os("PATH").as_deref(),
-        &folder,
-    )?;
-    let image = Image {
-        path: program.path,
-        arguments: program.arguments,
-        environment: environment(),
-        folder: None,
-        stack_limit: launch::stack_limit(),
-    };
-    let files = preflight::program(&image)?;
-    make_folder(&options.folder)?;
-    let mut recording = describe(options, &library, &image, &folder, files);
-    let own = keep_interfaces(options, &mut recording)?;
-    recording.save(&options.folder)?;
-
-    let config = recording_config(options);
+    let Prepared {
+        library,
+        image,
+        mut recording,
+        own,
+        config,
+    } = prepare(options)?;
     let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
     let (ended, of_leader, report) = if options.followers == 0 {
         let stage = Stage::new(&options.folder, config, &library, &own)?;
@@ -191,6 +176,46 @@ pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Re
         ended,
         report,
         warnings,
+    })
+}
+
+/// A recording that is about to begin: its folder is there, and says what will run.
+pub(crate) struct Prepared {
+    pub library: std::borrow::Cow<'static, [u8]>,
+    pub image: Image,
+    pub recording: Recording,
+    pub own: Vec<Interface>,
+    pub config: Config,
+}
+
+/// Everything that is known before the program runs.
+pub(crate) fn prepare(options: &RecordOptions) -> Result<Prepared, ExecError> {
+    let library = runtime::library()?;
+    preflight::machine()?;
+    let folder = std::env::current_dir().map_err(system("the current folder is gone"))?;
+    let program = program::find(
+        &options.command,
+        std::env::var_os("PATH").as_deref(),
+        &folder,
+    )?;
+    let image = Image {
+        path: program.path,
+        arguments: program.arguments,
+        environment: environment(),
+        folder: None,
+        stack_limit: launch::stack_limit(),
+    };
+    let files = preflight::program(&image)?;
+    make_folder(&options.folder)?;
+    let mut recording = describe(options, &library, &image, &folder, files);
+    let own = keep_interfaces(options, &mut recording)?;
+    recording.save(&options.folder)?;
+    Ok(Prepared {
+        library,
+        image,
+        recording,
+        own,
+        config: recording_config(options),
     })
 }
 
@@ -371,14 +396,19 @@ pub enum Replayed {
     Debugged { code: u8, report: Option<Report> },
 }
 
-/// Replays a recording. Nothing of it is left running.
-pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
+/// What a recording of this machine's, or of one that is like it, is replayed with.
+pub(crate) struct Replayable {
+    pub library: std::borrow::Cow<'static, [u8]>,
+    pub image: Image,
+    pub recording: Recording,
+    pub own: Vec<Interface>,
+}
+
+/// Refuses what cannot be replayed here.
+pub(crate) fn replayable(folder: &Path) -> Result<Replayable, ExecError> {
     let library = runtime::library()?;
-    let recording = Recording::open(&options.folder)?;
+    let recording = Recording::open(folder)?;
     preflight::machine()?;
-    // A library from elsewhere has a table of its own, and looks at the logs itself.
-    let table = (!runtime::is_overridden()).then_some(log::FUNCTION_TABLE);
-    let processes = log::check(&options.folder, table)?;
     let own = runtime::identity(&library);
     if recording.runtime != own {
         return Err(ExecError::OtherRuntime {
@@ -389,7 +419,26 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
     }
     let image = recording.image();
     compare_files(&recording, &image)?;
-    let own = recording.own_interfaces(&options.folder)?;
+    let own = recording.own_interfaces(folder)?;
+    Ok(Replayable {
+        library,
+        image,
+        recording,
+        own,
+    })
+}
+
+/// Replays a recording. Nothing of it is left running.
+pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
+    let Replayable {
+        library,
+        image,
+        recording,
+        own,
+    } = replayable(&options.folder)?;
+    // A library from elsewhere has a table of its own, and looks at the logs itself.
+    let table = (!runtime::is_overridden()).then_some(log::FUNCTION_TABLE);
+    let processes = log::check(&options.folder, table)?;
 
     let stage = Stage::new(
         &options.folder,
@@ -399,7 +448,7 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
     )?;
     let _keeper = stage
         .board_file()
-        .map(Keeper::start)
+        .map(|board| Keeper::start(board, || ()))
         .transpose()
         .map_err(system("no process to end the replay with hindcast"))?;
     watch::adopt_orphans().map_err(system("orphans cannot be adopted"))?;
@@ -513,7 +562,7 @@ fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {
     config
 }
 
-fn replaying_config(recording: &Recording) -> Config {
+pub(crate) fn replaying_config(recording: &Recording) -> Config {
     let mut config = Config::new(Run::Replay);
     config.order = recording.order as u32;
     config.policy = recording.policy as u32;

@@ -108,7 +108,7 @@ impl Signals {
 impl Signals {
     /// Waits for something to happen, at most so long, and passes a signal on that the terminal has
     /// not given to everybody. The process has not been reaped, so the number is still its own.
-    pub(crate) fn pass_on(&self, to: libc::pid_t, at_most: Duration) {
+    pub fn pass_on(&self, to: libc::pid_t, at_most: Duration) {
         if let Event::Signal {
             number,
             typed: false,

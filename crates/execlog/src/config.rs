@@ -149,6 +149,9 @@ pub mod follow {
     pub const FOLLOWS: u32 = 2;
     /// What was replayed is given back to the file system: nobody else reads this recording.
     pub const DISCARDS: u32 = 4;
+    /// The leader is on another machine: replay makes descriptors itself, and the launcher connects
+    /// its connections.
+    pub const ELSEWHERE: u32 = 8;
 }
 
 /// Bits of [`Config::interfaces`]: the higher interfaces that are built in.

@@ -27,6 +27,7 @@ pub mod board;
 pub mod config;
 pub mod event;
 pub mod files;
+pub mod handover;
 pub mod text;
 
 pub use board::Board;
@@ -36,7 +37,7 @@ pub use files::{LogHeader, ProcessHeader};
 pub use text::Text;
 
 /// The version of every layout in this crate. A recording of another version is refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Threads that one process may have over its whole life: a thread's number fits 16 bits of an
 /// owner word.

@@ -10,6 +10,7 @@ mod launch;
 pub mod ls;
 mod metrics;
 mod notify;
+pub mod protect;
 pub mod prune;
 pub mod record;
 pub mod recover;

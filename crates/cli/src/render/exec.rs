@@ -83,7 +83,7 @@ fn reason(why: &Dropped) -> String {
     }
 }
 
-fn how(ended: Ended) -> String {
+pub fn how(ended: Ended) -> String {
     match ended {
         Ended::Exited(status) => format!("exit status {status}"),
         Ended::Signalled(signal) => signal_name(signal).to_string(),

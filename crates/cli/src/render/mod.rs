@@ -5,6 +5,7 @@ pub mod exec;
 pub mod extension;
 pub mod format;
 pub mod ghosts;
+pub mod protect;
 pub mod request;
 pub mod retro;
 pub mod retro_html;

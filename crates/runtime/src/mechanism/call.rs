@@ -23,11 +23,11 @@ use hindcast_execlog::{Event, board};
 use crate::functions::{self, Function};
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::flows::{self, Origin};
-use crate::mechanism::{echo, files, follow, heap, instructions, log, signals, sync};
+use crate::mechanism::{echo, elsewhere, files, follow, heap, instructions, log, signals, sync};
 use crate::raw::{self, errno, set_errno};
 use crate::state::cache::{self, Repeated};
 use crate::state::log::WRITTEN_FROM;
-use crate::state::mode::{Mode, follows, leads, mode};
+use crate::state::mode::{Mode, elsewhere, follows, leads, mode};
 use crate::state::recording;
 use crate::state::thread::{self, Current, Thread};
 use crate::{probe, syscall};
@@ -63,6 +63,10 @@ pub struct Call<'a> {
     /// Descriptors that the program got from this call; -1: none.
     opened: [i32; 2],
     origin: Origin,
+    /// The path that it was opened by; null: none.
+    path: *const c_char,
+    /// Who is at the other end of it, and how many bytes that is.
+    peer: (*const u8, usize),
     /// The call may end because time has passed; once it has a result: it did.
     timed: bool,
     /// A status that is not logged again while it stays the same.
@@ -102,6 +106,8 @@ impl<'a> Call<'a> {
             sync_after: None,
             opened: [-1; 2],
             origin: Origin::Other,
+            path: std::ptr::null(),
+            peer: (std::ptr::null(), 0),
             timed: false,
             cached: false,
             events_before: None,
@@ -348,6 +354,9 @@ impl<'a> Call<'a> {
         {
             let inputs = &self.inputs[..self.inputs_used as usize];
             flows::told(self.function, inputs, result);
+            if elsewhere() {
+                elsewhere::told(self.function, inputs, result);
+            }
         }
         Some(result)
     }
@@ -407,6 +416,10 @@ impl<'a> Call<'a> {
             },
             // SAFETY: the caller's promise.
             _ => unsafe { self.out(memory, length) },
+        }
+        if elsewhere() && !self.recording {
+            // SAFETY: the caller's promise.
+            unsafe { elsewhere::has_read(descriptor, memory, length) };
         }
     }
 
@@ -581,6 +594,10 @@ impl<'a> Call<'a> {
     /// `length` bytes must be readable.
     #[inline]
     pub unsafe fn echo(&mut self, descriptor: i32, bytes: *const u8, length: usize) {
+        if elsewhere() && !self.recording {
+            // SAFETY: the caller's promise.
+            unsafe { elsewhere::wrote(descriptor, bytes, length) };
+        }
         if self.recording {
             if files::echo_target(descriptor).is_some() {
                 self.flags |= FLAG_ECHO;
@@ -622,10 +639,18 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// As [`Call::opened`] for a connection that somebody else has made.
-    pub fn accepted(&mut self, descriptor: i32) {
+    /// As [`Call::opened`] for a connection that somebody else has made, whose address is at `peer`
+    /// for as long as the call lasts.
+    pub fn accepted(&mut self, descriptor: i32, peer: (*const u8, usize)) {
         self.opened(descriptor, files::Kind::Socket);
         self.origin = Origin::Accepted;
+        self.peer = peer;
+    }
+
+    /// As [`Call::opened`] for a file, by a path that is there for as long as the call lasts.
+    pub fn opened_file(&mut self, descriptor: i32, path: *const c_char) {
+        self.opened(descriptor, files::Kind::File);
+        self.path = path;
     }
 
     /// The call gives the program both ends of something inside the process, or twice the same
@@ -663,6 +688,9 @@ impl<'a> Call<'a> {
             if other >= 0 && other != one {
                 sync::object(&mut self.thread, files::number_key(other));
             }
+        }
+        if elsewhere() && !self.recording {
+            self.make_along();
         }
         for number in [one, other] {
             flows::opened(number, self.origin);

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
 use hindcast_execlog::config::{FileId, descriptors, optimizations};
 
-use crate::mechanism::flows;
-use crate::mechanism::follow;
-use crate::state::mode::{Mode, follows, leads, mode};
+use crate::mechanism::{elsewhere, flows, follow};
+use crate::state::mode::{Mode, elsewhere, follows, leads, mode};
 use crate::state::recording;
 use crate::state::thread::Current;
 use crate::{raw, syscall};
@@ -73,6 +72,9 @@ pub fn opened(descriptor: i32, kind: Kind) {
 
 pub fn closed(descriptor: i32) {
     flows::closes(descriptor);
+    if elsewhere() {
+        elsewhere::close(descriptor);
+    }
     if let Some(known) = known(descriptor) {
         known.flags.store(Kind::File as u8, Ordering::Relaxed);
         known.reproduce(0);

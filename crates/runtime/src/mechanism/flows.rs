@@ -214,7 +214,36 @@ pub fn told(function: Function, inputs: &[u64], result: i64) {
     }
 }
 
+/// Bytes that the log tells of: received, and sent.
+pub fn counted(descriptor: i32) -> (u64, u64) {
+    flow(descriptor).map_or((0, 0), |flow| {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (count(&flow.received), count(&flow.sent))
+    })
+}
+
+/// Counts from here.
+pub fn count_anew(descriptor: i32) {
+    if let Some(flow) = flow(descriptor) {
+        flow.set(flow.origin());
+    }
+}
+
+/// Whether the program has made a connection of this socket and used it.
+pub fn has_moved(descriptor: i32) -> bool {
+    flow(descriptor).is_some_and(|flow| flow.origin() == Origin::Made)
+        && counted(descriptor) != (0, 0)
+}
+
 // ---- Going on ----
+
+/// All that the log has opened is this process's own, and was from the beginning.
+pub fn are_here() {
+    for flow in &FLOWS {
+        let is_open = !matches!(flow.origin(), Origin::None | Origin::Closing);
+        flow.taken.store(is_open, Ordering::Relaxed);
+    }
+}
 
 /// A descriptor of the leader's has become this process's. One that no log opens is kept for the
 /// next accept if it is a connection, else closed.

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hindcast_execlog::Text;
 use hindcast_execlog::board::{Leader, State};
 
-use super::{detach, divergence, files, flows, table};
+use super::{detach, divergence, elsewhere, files, flows, table};
 use crate::mechanism::signals::kernel;
-use crate::state::mode::{Mode, mode, set_follow};
+use crate::state::mode::{Mode, elsewhere, mode, set_follow};
 use crate::state::recording;
 use crate::state::thread::Current;
 use crate::{raw, syscall};
@@ -40,15 +40,20 @@ pub fn go_on(thread: &mut Current, doing: u16) {
 }
 
 fn take_over() {
-    if let Err(why) = table::take_over(flows::taken_over) {
+    let taken = if elsewhere() {
+        elsewhere::take_over()
+    } else {
+        table::take_over(flows::taken_over).inspect(|()| flows::settle())
+    };
+    if let Err(why) = taken {
         divergence::unusable(
             format_args!("the leader's descriptors cannot be taken over: {why}"),
             "The program ends with its leader.",
         );
     }
-    flows::settle();
+    let may_be_sets = [files::Kind::Internal, files::Kind::Poll];
     (0..files::TRACKED as i32)
-        .filter(|descriptor| files::kind(*descriptor) == files::Kind::Poll)
+        .filter(|descriptor| may_be_sets.contains(&files::kind(*descriptor)))
         .for_each(report_again);
     set_follow(0);
     // What the program executes from now on is not replayed.

@@ -4,6 +4,7 @@ pub mod call;
 pub mod detach;
 pub mod divergence;
 pub mod echo;
+pub mod elsewhere;
 pub mod entry;
 pub mod files;
 pub mod flows;

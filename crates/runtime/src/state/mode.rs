@@ -53,3 +53,9 @@ pub fn follows() -> bool {
 pub fn discards() -> bool {
     u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::DISCARDS != 0
 }
+
+/// The process that this one follows is on another machine.
+#[inline(always)]
+pub fn elsewhere() -> bool {
+    u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::ELSEWHERE != 0
+}

@@ -128,7 +128,9 @@ pub unsafe fn open(running: &mut Call, call: SystemCall) -> isize {
         running.blocks();
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if result >= 0 {
-            running.opened(result as i32, files::Kind::File);
+            let is_alone = matches!(call.number, libc::SYS_open | libc::SYS_creat);
+            let path = if is_alone { a } else { b };
+            running.opened_file(result as i32, path as *const _);
         }
         result
     }

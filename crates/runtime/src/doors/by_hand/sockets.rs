@@ -55,6 +55,15 @@ impl Updated {
         }
     }
 
+    /// What there is of it after the call.
+    unsafe fn found(&self) -> (*const u8, usize) {
+        match self.memory.is_null() || self.size.is_null() {
+            true => (ptr::null(), 0),
+            // SAFETY: the kernel has written the length, or replay has.
+            false => (self.memory, unsafe { *self.size }.min(self.room) as usize),
+        }
+    }
+
     /// After the call succeeded.
     unsafe fn out(&self, running: &mut Call) {
         if self.memory.is_null() || self.size.is_null() {
@@ -81,7 +90,7 @@ pub unsafe fn accept(running: &mut Call, call: SystemCall) -> isize {
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if result >= 0 {
             address.out(running);
-            running.accepted(result as i32);
+            running.accepted(result as i32, address.found());
         }
         result
     }

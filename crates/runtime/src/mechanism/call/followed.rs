@@ -5,9 +5,9 @@ use hindcast_execlog::event::ResultClass;
 
 use super::{Call, fold};
 use crate::functions;
-use crate::mechanism::{flows, signals};
+use crate::mechanism::{elsewhere, flows, signals};
 use crate::raw;
-use crate::state::mode::{Mode, follows, mode};
+use crate::state::mode::{Mode, elsewhere, follows, mode};
 use crate::state::thread::Thread;
 
 /// Most that one call receives into the log.
@@ -36,8 +36,27 @@ impl Call<'_> {
                 | functions::SETGROUPS
                 | functions::SETRLIMIT => true,
                 functions::PRLIMIT => self.inputs[0] == 0,
-                _ => false,
+                function => {
+                    let inputs = &self.inputs[..self.inputs_used as usize];
+                    elsewhere() && elsewhere::runs_along(function, inputs)
+                }
             }
+    }
+
+    /// Makes here what the call has opened in a leader on another machine.
+    #[cold]
+    pub(super) fn make_along(&self) {
+        let inputs = &self.inputs[..self.inputs_used as usize];
+        let [one, other] = self.opened;
+        if other >= 0 && other != one {
+            return elsewhere::make_pair(self.function, inputs, self.opened);
+        }
+        elsewhere::make(self.function, inputs, self.path, one);
+        let (peer, length) = self.peer;
+        if length != 0 {
+            // SAFETY: the promise of `accepted`.
+            unsafe { elsewhere::accepted_from(one, peer, length) };
+        }
     }
 
     /// The call that the log says nothing of, for the leader was lost in it.

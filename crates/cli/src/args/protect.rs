@@ -1,0 +1,79 @@
+//! Arguments of `hindcast protect`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use hindcast_protect::network::Address;
+
+use super::standby::span;
+
+#[derive(Subcommand)]
+pub enum ProtectAction {
+    /// Stand by on this machine: replay what the program does on the primary, and go on in its
+    /// place when it is lost
+    Backup(BackupArgs),
+    /// Run a program on this machine, and hold its answers until the backup has what explains them
+    Run(ProtectRunArgs),
+    /// What a backup says of itself
+    Status(ProtectStatusArgs),
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit codes: the program's own once it has gone on here, 128 + n if signal n ended it; 0 the program has ended by itself on the primary; 2 the arguments do not fit; 125 it could not go on."
+)]
+pub struct BackupArgs {
+    /// Where the primary connects to, on an address of this machine's own
+    #[arg(long, value_name = "[HOST]:PORT")]
+    pub listen: String,
+    /// The address that clients talk to, with the length of its network; nobody else has it
+    #[arg(long, value_name = "IP/PREFIX")]
+    pub address: Address,
+    /// The device that gets the address; without it the one through which the primary comes
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// After how long a silence the primary counts as dead
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "300ms")]
+    pub detect: Duration,
+    /// Wait for the next primary when a program has ended by itself
+    #[arg(long)]
+    pub again: bool,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit codes: the program's own, 128 + n if signal n ended it; 0 the backup has taken over. Of hindcast itself: 2 the arguments do not fit; 125 the program was not started."
+)]
+pub struct ProtectRunArgs {
+    /// The backup, which is there already
+    #[arg(long, value_name = "HOST:PORT")]
+    pub to: String,
+    /// The address that clients talk to, with the length of its network; this machine gets it if it
+    /// has not got it
+    #[arg(long, value_name = "IP/PREFIX")]
+    pub address: Address,
+    /// The device that gets the address; without it the one through which the backup is reached
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Number of the netfilter queue for answers; the next one is for requests
+    #[arg(long, value_name = "NUMBER", default_value_t = 7400, value_parser = clap::value_parser!(u16).range(..65535))]
+    pub queue: u16,
+    /// After so long a silence of the backup, go on without it, though it may have taken over: only
+    /// where something else sees to it that it has not
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub alone_after: Option<Duration>,
+    /// The program, and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct ProtectStatusArgs {
+    /// The backup
+    #[arg(long, value_name = "HOST:PORT")]
+    pub at: String,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,96 @@
+//! `hindcast protect`
+
+use hindcast_exec::run::RecordOptions;
+use hindcast_execlog::config;
+use hindcast_protect::{ProtectError, backup, primary, status};
+
+use crate::args::protect::{BackupArgs, ProtectAction, ProtectRunArgs, ProtectStatusArgs};
+use crate::error::{CliError, Exit};
+use crate::render::protect as render;
+
+pub fn run(action: ProtectAction) -> Result<Exit, CliError> {
+    match action {
+        ProtectAction::Backup(args) => stand_by(args),
+        ProtectAction::Run(args) => protect(args),
+        ProtectAction::Status(args) => show(&args),
+    }
+}
+
+fn stand_by(args: BackupArgs) -> Result<Exit, CliError> {
+    let listen = match args.listen.strip_prefix(':') {
+        Some(port) => format!("0.0.0.0:{port}"),
+        None => args.listen,
+    };
+    let options = backup::BackupOptions {
+        listen,
+        address: args.address,
+        device: args.device,
+        detect: args.detect,
+        again: args.again,
+    };
+    let outcome = backup::run(&options, &mut |notice| {
+        eprint!("{}", render::of_backup(&notice))
+    })
+    .map_err(|error| cannot("this machine cannot stand by", &error))?;
+    Ok(match outcome {
+        backup::Outcome::Ended(None) => Exit::Success,
+        backup::Outcome::Ended(Some(ended)) => Exit::Program(ended.code()),
+        backup::Outcome::Lost => Exit::NotExecuted,
+        backup::Outcome::Interrupted(signal) => Exit::Program(128u8.wrapping_add(signal as u8)),
+    })
+}
+
+fn protect(args: ProtectRunArgs) -> Result<Exit, CliError> {
+    let folder = hindcast_private::temporary_folder(std::env::temp_dir(), "hindcast-protect-")
+        .map_err(|error| CliError::because("no folder for the log", &error))?;
+    let options = primary::PrimaryOptions {
+        to: args.to,
+        address: args.address,
+        device: args.device,
+        queue: args.queue,
+        alone_after: args.alone_after,
+        record: RecordOptions {
+            folder: folder.path().to_owned(),
+            command: args.command,
+            order: config::Order::default(),
+            policy: config::Policy::default(),
+            instructions: config::Instructions::default(),
+            cache: false,
+            reproduce: None,
+            interfaces: Vec::new(),
+            followers: 0,
+            is_kept: false,
+        },
+    };
+    let outcome = primary::run(&options, &mut |notice| {
+        eprint!("{}", render::of_primary(&notice, &options))
+    })
+    .map_err(|error| cannot("the program was not started", &error))?;
+    Ok(match outcome {
+        primary::Outcome::Ended(ended) | primary::Outcome::Lost(ended) => {
+            Exit::Program(ended.code())
+        }
+        primary::Outcome::TakenOver => Exit::Success,
+    })
+}
+
+fn show(args: &ProtectStatusArgs) -> Result<Exit, CliError> {
+    let status = status::ask(&args.at).map_err(|error| {
+        CliError::because("the backup does not say how it is", &error).hint(error.hint())
+    })?;
+    match args.json {
+        true => println!("{}", serde_json::json!(status)),
+        false => print!("{}", render::status(&status)),
+    }
+    Ok(Exit::Success)
+}
+
+fn cannot(what: &str, error: &ProtectError) -> CliError {
+    let mut made = CliError::because(what, error);
+    let hint = error.hint();
+    if !hint.is_empty() {
+        made = made.hint(hint);
+    }
+    made.exit = Exit::NotExecuted;
+    made
+}

@@ -1,0 +1,307 @@
+//! A leader and a follower on two machines.
+//!
+//! ```text
+//!   this machine                               the other one
+//!   Leader ─ writes ─→ DIR  ··· carried by ···→ DIR ─ is read by ─→ Follower
+//!                           whoever calls this                      goes on when told to
+//! ```
+//!
+//! The leader is recorded as one that is followed on its own machine. What differs is the other end:
+//! descriptors cannot be handed over, so the follower makes them itself, and its launcher turns
+//! sockets of it into what the leader's were.
+
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use hindcast_execlog::board;
+use hindcast_execlog::config::{descriptors, follow};
+use hindcast_execlog::handover::Connection;
+
+use crate::error::{ExecError, system};
+use crate::follow::{end, ends, is_lost};
+use crate::keeper::Keeper;
+use crate::launch::{self, Manner, Stage};
+use crate::report::{self, Report};
+use crate::run::{self, Prepared, RecordOptions, Replayable};
+use crate::watch::{self, Ended};
+
+/// A program that is about to be recorded for a follower elsewhere.
+pub struct Leading {
+    folder: PathBuf,
+    prepared: Prepared,
+}
+
+impl Leading {
+    /// Everything that is known before the program runs. The folder holds then what the other
+    /// machine needs to look whether it can follow: [`files`](Self::files).
+    pub fn prepare(options: &RecordOptions) -> Result<Leading, ExecError> {
+        Ok(Leading {
+            folder: options.folder.clone(),
+            prepared: run::prepare(options)?,
+        })
+    }
+
+    /// The files that are there before the program runs, by their names in the folder.
+    pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>, ExecError> {
+        let read = || -> std::io::Result<Vec<(String, Vec<u8>)>> {
+            let entries = std::fs::read_dir(&self.folder)?;
+            let file = |entry: std::io::Result<std::fs::DirEntry>| {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                Ok((name, std::fs::read(entry.path())?))
+            };
+            entries.map(file).collect()
+        };
+        read().map_err(system("what was prepared cannot be read"))
+    }
+
+    /// Starts the program. When this process is killed so is the program, and `after` is done then.
+    /// Call it while this process has one thread.
+    pub fn start(self, after: impl FnOnce()) -> Result<Leader, ExecError> {
+        let Prepared {
+            library,
+            image,
+            own,
+            mut config,
+            ..
+        } = self.prepared;
+        config.follow = follow::LEADS;
+        let (end, other_end) = ends().map_err(system("no socket for descriptors can be made"))?;
+        let mut stage = Stage::new(&self.folder, config, &library, &own)?;
+        stage.hand(end, descriptors::TABLE);
+        let keeper = stage
+            .board_file()
+            .map(|board| Keeper::start(board, after))
+            .transpose()
+            .map_err(system("no process to end the program with hindcast"))?;
+        let pid = launch::start(&image, &stage, Manner::Free)?;
+        Ok(Leader {
+            pid,
+            folder: self.folder,
+            program: image.path,
+            stage,
+            table: Some(other_end),
+            _keeper: keeper,
+        })
+    }
+}
+
+/// A program that runs, and whose log is carried elsewhere.
+pub struct Leader {
+    pub pid: libc::pid_t,
+    folder: PathBuf,
+    program: PathBuf,
+    stage: Stage,
+    /// The process that holds the table of descriptors lives for as long as this is open: when the
+    /// program is killed its connections stay, and nobody is told that it is gone.
+    table: Option<OwnedFd>,
+    _keeper: Option<Keeper>,
+}
+
+impl Leader {
+    /// How it ended, if it has.
+    pub fn ended(&self) -> Option<Ended> {
+        let mut ended = None;
+        watch::reap_each(|pid, how| {
+            if pid == self.pid {
+                ended = Some(how);
+            }
+        });
+        ended
+    }
+
+    /// Whether one that has ended so is to be replaced.
+    pub fn is_lost(&self, ended: Ended) -> bool {
+        is_lost(&self.folder, ended)
+    }
+
+    /// What the runtime reported, if it did.
+    pub fn report(&self) -> Option<Report> {
+        Report::take(&self.stage.board, &self.program)
+    }
+
+    /// After it has ended by itself: so do its connections.
+    pub fn let_connections_end(&mut self) {
+        self.table = None;
+    }
+
+    /// Nobody follows any more: nothing needs to be written.
+    pub fn is_alone(&self) {
+        self.stage.board.set_leader(board::Leader::Ended);
+    }
+}
+
+/// The copy of a program whose log comes from elsewhere.
+pub struct Follower {
+    pub pid: libc::pid_t,
+    program: PathBuf,
+    stage: Stage,
+    connections: OwnedFd,
+}
+
+/// What a follower has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Follows,
+    /// It runs in the leader's place.
+    Leads,
+    /// It is no copy of the program any more.
+    Reported(Box<Report>),
+    Ended(Ended),
+}
+
+/// Whether a program that was prepared elsewhere can be followed here: the same program, libraries
+/// and runtime.
+pub fn check(folder: &Path) -> Result<(), ExecError> {
+    run::replayable(folder).map(drop)
+}
+
+impl Follower {
+    /// Starts it. The first files of the log must be there.
+    pub fn start(folder: &Path) -> Result<Follower, ExecError> {
+        let Replayable {
+            library,
+            image,
+            recording,
+            own,
+        } = run::replayable(folder)?;
+        let mut config = run::replaying_config(&recording);
+        config.follow = follow::FOLLOWS | follow::ELSEWHERE | follow::DISCARDS;
+        let (theirs, connections) =
+            ends().map_err(system("no socket for connections can be made"))?;
+        let mut stage = Stage::new(folder, config, &library, &own)?;
+        stage.hand(theirs, descriptors::TABLE);
+        let pid = launch::start(&image, &stage, Manner::Bound)?;
+        Ok(Follower {
+            pid,
+            program: image.path,
+            stage,
+            connections,
+        })
+    }
+
+    /// Events replayed so far, of all threads.
+    pub fn events(&self) -> u64 {
+        let threads = report::threads(&self.stage.board);
+        threads.iter().map(|thread| thread.event).sum()
+    }
+
+    pub fn standing(&self) -> Standing {
+        let mut ended = None;
+        // Before the board is looked at: what it wrote before it ended is there then.
+        watch::reap_each(|pid, how| {
+            if pid == self.pid {
+                ended = Some(how);
+            }
+        });
+        match (Report::take(&self.stage.board, &self.program), ended) {
+            (Some(report), _) => Standing::Reported(Box::new(report)),
+            (None, Some(how)) => Standing::Ended(how),
+            (None, None) if self.stage.board.leader() == board::Leader::Replaced => Standing::Leads,
+            (None, None) => Standing::Follows,
+        }
+    }
+
+    /// The leader is lost: the follower goes on as soon as it has replayed what is there.
+    pub fn let_go(&self) {
+        self.stage.board.set_leader(board::Leader::Lost);
+    }
+
+    /// The leader has ended by itself, and so does the follower.
+    pub fn let_end(&self) {
+        self.stage.board.set_leader(board::Leader::Ended);
+    }
+
+    /// Connections that could not be taken over.
+    pub fn lost_connections(&self) -> u32 {
+        self.stage.board.lost_connections.load(Ordering::Relaxed)
+    }
+
+    /// After [`let_go`](Self::let_go): the next connection that it wants to have; `Ok(None)` when
+    /// there are no more. `Err(WouldBlock)`: it is not that far.
+    pub fn next_connection(&self) -> std::io::Result<Option<Connection>> {
+        let mut bytes = [0u8; size_of::<Connection>()];
+        // SAFETY: room for one message.
+        let received = unsafe {
+            libc::recv(
+                self.connections.as_raw_fd(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if received < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let connection = Connection::from_bytes(&bytes[..received as usize])
+            .ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        Ok((connection.number >= 0).then_some(connection))
+    }
+
+    /// All sockets are connected: it may go on.
+    pub fn answer(&self) -> std::io::Result<()> {
+        // SAFETY: one byte.
+        let sent = unsafe {
+            let byte = 1u8;
+            libc::send(
+                self.connections.as_raw_fd(),
+                (&raw const byte).cast(),
+                1,
+                libc::MSG_NOSIGNAL,
+            )
+        };
+        match sent {
+            1 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    /// The file that a number of the follower's stands for.
+    pub fn file(&self, number: i32) -> std::io::Result<OwnedFd> {
+        // SAFETY: numbers only; fresh descriptors, owned from here on.
+        unsafe {
+            let process = libc::syscall(libc::SYS_pidfd_open, self.pid, 0) as i32;
+            if process < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            let process = OwnedFd::from_raw_fd(process);
+            match libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) as i32 {
+                -1 => Err(std::io::Error::last_os_error()),
+                file => Ok(OwnedFd::from_raw_fd(file)),
+            }
+        }
+    }
+
+    /// The last bytes that the follower has written to a connection, from byte `from` of the stream
+    /// on; `None` if it has them no more.
+    pub fn written(&self, connection: &Connection, from: u64) -> Option<Vec<u8>> {
+        let length = connection.sent.checked_sub(from)?;
+        if length == 0 {
+            return Some(Vec::new());
+        }
+        if connection.written != connection.sent || length > connection.ring_bytes {
+            return None;
+        }
+        let mut ring = vec![0u8; connection.ring_bytes as usize];
+        let local = libc::iovec {
+            iov_base: ring.as_mut_ptr().cast(),
+            iov_len: ring.len(),
+        };
+        let remote = libc::iovec {
+            iov_base: connection.ring as *mut libc::c_void,
+            iov_len: ring.len(),
+        };
+        // SAFETY: writes no more than there is room for.
+        let read = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
+        (read as usize == ring.len()).then(|| {
+            (from..connection.sent)
+                .map(|at| ring[(at % connection.ring_bytes) as usize])
+                .collect()
+        })
+    }
+
+    pub fn end(&self) {
+        end(self.pid);
+    }
+}

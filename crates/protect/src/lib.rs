@@ -1,0 +1,41 @@
+//! A process that survives its machine.
+//!
+//! ```text
+//!   clients ──▶ the address ──▶ primary ───────── log, packets ────────▶ backup
+//!                    ▲            │ program, recorded                     │ the same program, in replay
+//!                    └── answers ─┘ held until ◀──── acknowledged ────────┘
+//!
+//!   the primary dies:  the backup replays what is left, connects its sockets to the clients where
+//!                      the primary's were, takes the address, and goes on
+//! ```
+//!
+//! Clients talk to an address that is the service's own. What the primary's kernel would send from
+//! it waits in a queue (`NFQUEUE`) until the backup has the log that explains it, and every packet
+//! that came before. So no client has seen anything that the backup does not know, and a primary
+//! that has lost its backup cannot answer while the backup may have taken over.
+//!
+//! **Where to start reading**: [`primary`] and [`backup`], the two ends; [`message`], what they say;
+//! [`book`], what the backup knows of each connection. `docs/design/0055-two-machines.md` has the
+//! reasons.
+//!
+//! **What this crate does not do**: it neither records nor replays, which `exec` and the runtime do.
+//! It prints nothing.
+//!
+//! **The invariant to keep**: a packet leaves the primary only when everything that was in the log
+//! and everything that had arrived before it is on the backup.
+
+pub mod backup;
+pub mod book;
+pub mod channel;
+pub mod error;
+pub mod message;
+pub mod network;
+pub mod packet;
+pub mod primary;
+pub mod queue;
+pub mod repair;
+pub mod ship;
+pub mod status;
+pub mod store;
+
+pub use error::ProtectError;

@@ -1,0 +1,61 @@
+//! What the two ends say to each other.
+
+use serde::{Deserialize, Serialize};
+
+/// Of this crate's messages. Both ends must be the same.
+pub const VERSION: u32 = 1;
+
+/// From the primary, or from whoever asks for the status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToBackup {
+    /// A program is about to run.
+    Hello {
+        version: u32,
+        /// Files of the recording that are there before it runs.
+        files: Vec<(String, Vec<u8>)>,
+        address: String,
+    },
+    /// Bytes of a file of the log.
+    Bytes {
+        name: String,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    /// The first bytes of a thread's log, whose counts are in it.
+    Header { name: String, bytes: Vec<u8> },
+    /// A packet of a client's, whole.
+    Came(Vec<u8>),
+    /// A packet to a client that begins or ends a connection.
+    Goes(Vec<u8>),
+    /// Bytes that lie unread in the primary's kernel, of all connections.
+    Unread(Vec<(std::net::SocketAddrV4, u16, u64)>),
+    /// Asks to be told when everything up to here is there.
+    Mark(u64),
+    /// The primary is there, and has nothing else to say.
+    Alive,
+    /// The program is lost: take over.
+    Lost,
+    /// The program has ended by itself.
+    Ended,
+    /// Somebody wants to know.
+    Status,
+}
+
+/// From the backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToPrimary {
+    /// The program may run.
+    Ready,
+    /// It cannot be followed here: why, and what to do.
+    Refused {
+        why: String,
+        hint: String,
+    },
+    /// Everything up to this mark is here.
+    Mark(u64),
+    /// The follower is no copy any more: the program runs on unprotected.
+    Dropped(String),
+    /// This machine goes on in the primary's place, which has to end.
+    Replaced,
+    Status(crate::status::Status),
+}

@@ -1,0 +1,257 @@
+//! The address that clients talk to, and the rules that queue or keep out what goes through it, by
+//! the system's own commands `ip` and `iptables`.
+
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::process::Command;
+use std::str::FromStr;
+
+use crate::ProtectError;
+
+/// An address with the length of its network, and the device that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub ip: Ipv4Addr,
+    pub prefix: u8,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || format!("{text} is not an IPv4 address with a prefix, as in 10.0.0.10/24");
+        let (ip, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32);
+        Ok(Address {
+            ip: ip.parse().map_err(|_| wrong())?,
+            prefix: prefix.ok_or_else(wrong)?,
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.ip, self.prefix)
+    }
+}
+
+fn run(program: &'static str, arguments: &[&str]) -> Result<String, ProtectError> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => ProtectError::NoCommand(program),
+        _ => ProtectError::System {
+            what: program,
+            source,
+        },
+    })?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(ProtectError::Command {
+            command: format!("{program} {}", arguments.join(" ")),
+            said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }),
+    }
+}
+
+/// The device through which a local address is reached.
+pub fn device_of(local: Ipv4Addr) -> Result<String, ProtectError> {
+    let wanted = format!("{local}/");
+    // `2: eth0    inet 10.0.0.2/24 brd …`
+    let all = run("ip", &["-o", "-4", "address", "show"])?;
+    let found = all.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let device = words.next()?;
+        words
+            .any(|word| word.starts_with(&wanted))
+            .then(|| device.to_owned())
+    });
+    found.ok_or(ProtectError::NoDevice(local))
+}
+
+/// Whether this machine has the address.
+pub fn is_here(address: &Address) -> Result<bool, ProtectError> {
+    let wanted = format!(" {}/", address.ip);
+    Ok(run("ip", &["-o", "-4", "address", "show"])?.contains(&wanted))
+}
+
+/// Gives this machine the address, if it has not got it.
+pub fn take(address: &Address, device: &str) -> Result<(), ProtectError> {
+    if is_here(address)? {
+        return Ok(());
+    }
+    run(
+        "ip",
+        &["address", "add", &address.to_string(), "dev", device],
+    )
+    .map(drop)
+}
+
+/// Takes the address from this machine. One that is not there is none.
+pub fn give_up(address: &Address, device: &str) {
+    let _ = run(
+        "ip",
+        &["address", "del", &address.to_string(), "dev", device],
+    );
+}
+
+/// What is done with packets of the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// What goes to clients waits in this queue, what comes from them in the next.
+    Queue(u16),
+    /// Nothing comes in: a connection that is not there yet would be answered with a reset.
+    KeepOut,
+}
+
+impl Rule {
+    fn lines(self, address: &Address) -> Vec<Vec<String>> {
+        let line = |chain: &str, direction: &str, target: &[&str]| {
+            let ip = address.ip.to_string();
+            let words = [&[chain, direction, &ip, "-p", "tcp", "-j"], target].concat();
+            words.iter().map(ToString::to_string).collect()
+        };
+        match self {
+            Rule::Queue(number) => {
+                let (out, into) = (number.to_string(), (number + 1).to_string());
+                vec![
+                    line("OUTPUT", "-s", &["NFQUEUE", "--queue-num", &out]),
+                    line("INPUT", "-d", &["NFQUEUE", "--queue-num", &into]),
+                ]
+            }
+            Rule::KeepOut => vec![line("INPUT", "-d", &["DROP"])],
+        }
+    }
+
+    fn each(self, action: &str, address: &Address) -> Result<(), ProtectError> {
+        for line in self.lines(address) {
+            let mut arguments = vec!["-w", "-t", "mangle", action];
+            arguments.extend(line.iter().map(String::as_str));
+            run("iptables", &arguments)?;
+        }
+        Ok(())
+    }
+
+    pub fn set(self, address: &Address) -> Result<(), ProtectError> {
+        self.each("-I", address)
+    }
+
+    pub fn remove(self, address: &Address) -> Result<(), ProtectError> {
+        self.each("-D", address)
+    }
+}
+
+/// Removes what an earlier run that was killed with all its processes has left.
+pub fn remove_left_rules(address: &Address) -> Result<(), ProtectError> {
+    let all = run("iptables", &["-w", "-t", "mangle", "-S"])?;
+    let ours = [
+        format!("-s {}/32 ", address.ip),
+        format!("-d {}/32 ", address.ip),
+    ];
+    for line in all.lines() {
+        let target = line.contains("-j NFQUEUE") || line.contains("-j DROP");
+        if let Some(rule) = line.strip_prefix("-A ")
+            && target
+            && ours.iter().any(|ours| line.contains(ours))
+        {
+            let mut arguments = vec!["-w", "-t", "mangle", "-D"];
+            arguments.extend(rule.split_whitespace());
+            run("iptables", &arguments)?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells the network where the address is now (gratuitous ARP, request and reply).
+pub fn announce(address: &Address, device: &str) -> Result<(), ProtectError> {
+    let failed = |source| ProtectError::System {
+        what: "announcing the address",
+        source,
+    };
+    let read = |name: &str| std::fs::read_to_string(format!("/sys/class/net/{device}/{name}"));
+    let index: i32 = read("ifindex").map_err(failed)?.trim().parse().unwrap_or(0);
+    let text = read("address").map_err(failed)?;
+    let bytes: Vec<u8> = text
+        .trim()
+        .split(':')
+        .filter_map(|byte| u8::from_str_radix(byte, 16).ok())
+        .collect();
+    let Ok(hardware) = <[u8; 6]>::try_from(bytes) else {
+        // A device without such addresses needs no announcement.
+        return Ok(());
+    };
+    // SAFETY: a fresh descriptor; a message and an address of this function.
+    unsafe {
+        let protocol = (libc::ETH_P_ARP as u16).to_be();
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        let socket = libc::socket(libc::AF_PACKET, kind, i32::from(protocol));
+        if socket < 0 {
+            return Err(failed(io::Error::last_os_error()));
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let mut to: libc::sockaddr_ll = std::mem::zeroed();
+        to.sll_family = libc::AF_PACKET as u16;
+        to.sll_protocol = protocol;
+        to.sll_ifindex = index;
+        to.sll_halen = 6;
+        to.sll_addr[..6].fill(0xff);
+        for operation in [1u16, 2] {
+            let message = arp(operation, hardware, address.ip);
+            libc::sendto(
+                socket.as_raw_fd(),
+                message.as_ptr().cast(),
+                message.len(),
+                0,
+                (&raw const to).cast(),
+                size_of::<libc::sockaddr_ll>() as u32,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn arp(operation: u16, hardware: [u8; 6], ip: Ipv4Addr) -> Vec<u8> {
+    let mut made = vec![0, 1, 8, 0, 6, 4];
+    made.extend(operation.to_be_bytes());
+    made.extend(hardware);
+    made.extend(ip.octets());
+    made.extend([0xff; 6]);
+    made.extend(ip.octets());
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_prefix() {
+        let address: Address = "10.0.0.10/24".parse().unwrap();
+        assert_eq!(
+            (address.ip, address.prefix),
+            (Ipv4Addr::new(10, 0, 0, 10), 24)
+        );
+        assert_eq!(address.to_string(), "10.0.0.10/24");
+        for wrong in ["10.0.0.10", "10.0.0.10/33", "10.0.0/8", "::1/64", "/24", ""] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rules_are_for_the_address_alone() {
+        let address = "10.0.0.10/24".parse().unwrap();
+        let lines: Vec<String> = Rule::Queue(7)
+            .lines(&address)
+            .iter()
+            .map(|line| line.join(" "))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "OUTPUT -s 10.0.0.10 -p tcp -j NFQUEUE --queue-num 7",
+                "INPUT -d 10.0.0.10 -p tcp -j NFQUEUE --queue-num 8"
+            ]
+        );
+    }
+}

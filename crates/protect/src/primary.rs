@@ -1,0 +1,537 @@
+//! The machine on which the program runs.
+//!
+//! ```text
+//!   packet to a client    waits in the queue; the log and all packets before it are sent, then a mark
+//!   mark acknowledged     what waited for it goes
+//!   packet of a client    is sent to the backup, and goes on to the program at once
+//! ```
+//!
+//! Three ends: the program ends by itself; it is lost, and the backup is told to take over; the
+//! backup says that it has taken over. A backup that ends leaves the program running unprotected.
+//! One that is only silent may have taken over, so answers wait until it speaks again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use hindcast_exec::apart::{Leader, Leading};
+use hindcast_exec::run::RecordOptions;
+use hindcast_exec::watch::{Ended, Event, Signals};
+
+use crate::channel::{Channel, wait};
+use crate::error::{ProtectError, system};
+use crate::message::{ToBackup, ToPrimary, VERSION};
+use crate::network::{self, Address, Rule};
+use crate::packet::{FIN, Packet, RST, SYN};
+use crate::queue::Queue;
+use crate::ship::Shipper;
+
+#[derive(Clone, Debug)]
+pub struct PrimaryOptions {
+    /// The backup: host and port.
+    pub to: String,
+    pub address: Address,
+    /// The device that gets the address; `None`: the one through which the backup is reached.
+    pub device: Option<String>,
+    /// The packets of this queue and of the next one are ours.
+    pub queue: u16,
+    /// After how long a silence of the backup the program goes on without it, though it may have
+    /// taken over. `None`: never.
+    pub alone_after: Option<Duration>,
+    /// What to run. Its folder is for the log while that is on its way.
+    pub record: RecordOptions,
+}
+
+/// What is worth saying while the program runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    Protected {
+        pid: u32,
+        device: String,
+    },
+    /// The program runs on, and nobody would go on in its place.
+    Unprotected(Unprotected),
+    /// Answers wait: the backup has not been heard for so long.
+    Silent(Duration),
+    /// It has been heard again.
+    Heard,
+    /// The program was lost, and the backup takes over.
+    Lost(Ended),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unprotected {
+    /// The backup has ended.
+    BackupEnded,
+    /// The copy there is none any more.
+    Dropped(String),
+    /// It was not heard for too long.
+    Silence(Duration),
+    /// The log cannot be read.
+    Log(String),
+}
+
+/// How it came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ended(Ended),
+    /// The backup goes on in its place.
+    TakenOver,
+    /// The program was lost, and no backup has gone on.
+    Lost(Ended),
+}
+
+/// How often the log is sent at least.
+const EPOCH: Duration = Duration::from_millis(5);
+const ALIVE_EVERY: Duration = Duration::from_millis(20);
+/// A silence that is worth a word.
+const SILENCE: Duration = Duration::from_secs(2);
+const UNREAD_EVERY: Duration = Duration::from_secs(1);
+/// How long the last packets of a program that has ended may take.
+const LAST_PACKETS: Duration = Duration::from_secs(2);
+
+/// Runs a program under the protection of a backup.
+pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outcome, ProtectError> {
+    let address = &options.address;
+    network::remove_left_rules(address)?;
+    let leading = Leading::prepare(&options.record)?;
+    let files = leading.files()?;
+    let (channel, local) = introduce(options, files)?;
+    let device = match &options.device {
+        Some(device) => device.clone(),
+        None => network::device_of(local)?,
+    };
+
+    let rule = Rule::Queue(options.queue);
+    let outgoing = Queue::open(options.queue, 128).map_err(ProtectError::NoQueue)?;
+    let incoming = Queue::open(options.queue + 1, 0xffff).map_err(ProtectError::NoQueue)?;
+    let rules = Rules::set(rule, address)?;
+    network::take(address, &device)?;
+    let _ = network::announce(address, &device);
+    let signals = Signals::take_over().map_err(system("taking over signals"))?;
+    let (kept, kept_device) = (address.clone(), device.clone());
+    let leader = leading.start(move || {
+        // Whoever ran this was killed, and what waited in its queues is gone with it.
+        network::give_up(&kept, &kept_device);
+        let _ = rule.remove(&kept);
+    })?;
+    say(Notice::Protected {
+        pid: leader.pid as u32,
+        device: device.clone(),
+    });
+    let mut primary = Primary {
+        options,
+        device: device.clone(),
+        shipper: Shipper::new(&options.record.folder),
+        leader,
+        channel: Some(channel),
+        rules: Some(rules),
+        outgoing,
+        incoming,
+        held: VecDeque::new(),
+        mark: 0,
+        heard: Instant::now(),
+        spoken: Instant::now(),
+        is_silent: false,
+    };
+    let outcome = primary.run(&signals, say);
+    network::give_up(address, &device);
+    outcome
+}
+
+/// Says who we are, and hears whether the backup can follow.
+fn introduce(
+    options: &PrimaryOptions,
+    files: Vec<(String, Vec<u8>)>,
+) -> Result<(Channel, Ipv4Addr), ProtectError> {
+    let to = &options.to;
+    let unreachable = |source| ProtectError::Unreachable {
+        to: to.clone(),
+        source,
+    };
+    let mut addresses = to.to_socket_addrs().map_err(unreachable)?;
+    let address = addresses.find(SocketAddr::is_ipv4);
+    let address = address.ok_or_else(|| unreachable(io::ErrorKind::NotFound.into()))?;
+    let stream =
+        TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(unreachable)?;
+    let local = match stream.local_addr().map_err(unreachable)? {
+        SocketAddr::V4(local) => *local.ip(),
+        SocketAddr::V6(_) => return Err(unreachable(io::ErrorKind::Unsupported.into())),
+    };
+    let mut channel = Channel::new(stream).map_err(unreachable)?;
+    channel.put(&ToBackup::Hello {
+        version: VERSION,
+        files,
+        address: options.address.to_string(),
+    });
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        channel.flush().map_err(unreachable)?;
+        wait(&[channel.as_fd()], Duration::from_millis(10));
+        channel.fill().map_err(unreachable)?;
+        let said = channel.next::<ToPrimary>();
+        match said.map_err(|_| ProtectError::OtherVersion { to: to.clone() })? {
+            Some(ToPrimary::Ready) => return Ok((channel, local)),
+            Some(ToPrimary::Refused { why, hint }) => {
+                return Err(ProtectError::Refused {
+                    to: to.clone(),
+                    why,
+                    hint,
+                });
+            }
+            Some(_) => return Err(ProtectError::OtherVersion { to: to.clone() }),
+            None if Instant::now() > deadline => {
+                return Err(unreachable(io::ErrorKind::TimedOut.into()));
+            }
+            None => {}
+        }
+    }
+}
+
+/// Rules that are there until they are removed.
+struct Rules<'a> {
+    rule: Rule,
+    address: &'a Address,
+}
+
+impl<'a> Rules<'a> {
+    fn set(rule: Rule, address: &'a Address) -> Result<Self, ProtectError> {
+        rule.set(address)?;
+        Ok(Rules { rule, address })
+    }
+}
+
+impl Drop for Rules<'_> {
+    fn drop(&mut self) {
+        let _ = self.rule.remove(self.address);
+    }
+}
+
+struct Primary<'a> {
+    options: &'a PrimaryOptions,
+    device: String,
+    shipper: Shipper,
+    leader: Leader,
+    /// `None`: nobody protects the program.
+    channel: Option<Channel>,
+    rules: Option<Rules<'a>>,
+    outgoing: Queue,
+    incoming: Queue,
+    /// For each mark that was sent, the last packet that waits for it.
+    held: VecDeque<(u64, u32)>,
+    mark: u64,
+    heard: Instant,
+    spoken: Instant,
+    is_silent: bool,
+}
+
+impl Primary<'_> {
+    fn run(
+        &mut self,
+        signals: &Signals,
+        say: &mut dyn FnMut(Notice),
+    ) -> Result<Outcome, ProtectError> {
+        let mut unread = Instant::now();
+        loop {
+            if let Event::Signal {
+                number,
+                typed: false,
+            } = signals.next(Duration::ZERO)
+            {
+                // SAFETY: it has not been reaped.
+                unsafe { libc::kill(self.leader.pid, number) };
+            }
+            // Before the log: what it wrote before it ended is there then.
+            let ended = self.leader.ended();
+            if let Some(outcome) = self.exchange(say)? {
+                return Ok(outcome);
+            }
+            if let Some(ended) = ended {
+                return self.conclude(ended, say);
+            }
+            if unread.elapsed() >= UNREAD_EVERY {
+                unread = Instant::now();
+                self.report_unread();
+            }
+            self.wait();
+        }
+    }
+
+    fn wait(&self) {
+        match &self.channel {
+            Some(channel) => {
+                let ends = [
+                    self.outgoing.as_fd(),
+                    self.incoming.as_fd(),
+                    channel.as_fd(),
+                ];
+                wait(&ends, EPOCH);
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+
+    /// One round: what there is goes to the backup, and what it has acknowledged to the clients.
+    fn exchange(&mut self, say: &mut dyn FnMut(Notice)) -> Result<Option<Outcome>, ProtectError> {
+        let Some(mut channel) = self.channel.take() else {
+            return Ok(None);
+        };
+        let shipped = self.ship(&mut channel);
+        let heard = shipped.and_then(|()| {
+            channel.flush()?;
+            self.hear(&mut channel)
+        });
+        let why = match heard {
+            Ok(None) => {
+                self.channel = Some(channel);
+                self.watch_silence(say);
+                return Ok(None);
+            }
+            Ok(Some(Said::Replaced)) => {
+                self.end_program();
+                return Ok(Some(Outcome::TakenOver));
+            }
+            Ok(Some(Said::Dropped(why))) => Unprotected::Dropped(why),
+            Err(Broken::Backup) => Unprotected::BackupEnded,
+            Err(Broken::Here(error)) => Unprotected::Log(error.to_string()),
+        };
+        drop(channel);
+        self.go_alone(why, say);
+        Ok(None)
+    }
+
+    fn ship(&mut self, channel: &mut Channel) -> Result<(), Broken> {
+        let mut last = None;
+        // First what waits: whatever explains it was there before.
+        let shown = self.outgoing.each(|queued| {
+            last = Some(queued.id);
+            if let Some(packet) = Packet::parse(queued.bytes)
+                && packet.flags & (SYN | FIN | RST) != 0
+            {
+                channel.put(&ToBackup::Goes(queued.bytes.to_vec()));
+            }
+        });
+        shown.map_err(Broken::Here)?;
+        let came = self.incoming.each(|queued| {
+            channel.put(&ToBackup::Came(queued.bytes.to_vec()));
+        });
+        let came = came.map_err(Broken::Here)?;
+        let collected = self.shipper.collect(&mut |message| channel.put(&message));
+        let is_new = collected.map_err(Broken::Here)?;
+        if is_new || came.is_some() || last.is_some() {
+            self.mark += 1;
+            self.spoken = Instant::now();
+            channel.put(&ToBackup::Mark(self.mark));
+        } else if self.spoken.elapsed() >= ALIVE_EVERY {
+            self.spoken = Instant::now();
+            channel.put(&ToBackup::Alive);
+        }
+        if let Some(id) = last {
+            self.held.push_back((self.mark, id));
+        }
+        if let Some(id) = came {
+            self.incoming.release(id).map_err(Broken::Here)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, channel: &mut Channel) -> Result<Option<Said>, Broken> {
+        let filled = channel.fill();
+        let mut acknowledged = None;
+        let mut said = None;
+        while let Some(message) = channel.next::<ToPrimary>()? {
+            self.heard = Instant::now();
+            match message {
+                ToPrimary::Mark(mark) => acknowledged = Some(mark),
+                ToPrimary::Replaced => return Ok(Some(Said::Replaced)),
+                ToPrimary::Dropped(why) => said = Some(Said::Dropped(why)),
+                ToPrimary::Ready | ToPrimary::Refused { .. } | ToPrimary::Status(_) => {}
+            }
+        }
+        if let Some(mark) = acknowledged {
+            self.release(mark).map_err(Broken::Here)?;
+        }
+        if said.is_some() {
+            return Ok(said);
+        }
+        filled?;
+        Ok(None)
+    }
+
+    fn release(&mut self, mark: u64) -> io::Result<()> {
+        let mut last = None;
+        while let Some((_, id)) = self.held.pop_front_if(|(needed, _)| *needed <= mark) {
+            last = Some(id);
+        }
+        last.map_or(Ok(()), |id| self.outgoing.release(id))
+    }
+
+    fn watch_silence(&mut self, say: &mut dyn FnMut(Notice)) {
+        let silence = self.heard.elapsed();
+        if silence < SILENCE {
+            if std::mem::take(&mut self.is_silent) {
+                say(Notice::Heard);
+            }
+            return;
+        }
+        if !std::mem::replace(&mut self.is_silent, true) {
+            say(Notice::Silent(silence));
+        }
+        if let Some(limit) = self.options.alone_after
+            && silence >= limit
+        {
+            self.channel = None;
+            self.go_alone(Unprotected::Silence(silence), say);
+        }
+    }
+
+    /// The program runs on without protection; its packets go as they come.
+    fn go_alone(&mut self, why: Unprotected, say: &mut dyn FnMut(Notice)) {
+        self.leader.is_alone();
+        self.rules = None;
+        let held = self.held.drain(..).next_back().map(|(_, id)| id);
+        for (queue, held) in [(&mut self.outgoing, held), (&mut self.incoming, None)] {
+            // What has come meanwhile goes with the rest.
+            let last = queue.each(|_| ()).ok().flatten().or(held);
+            let _ = last.map(|id| queue.release(id));
+        }
+        say(Notice::Unprotected(why));
+    }
+
+    /// The program has ended, one way or the other.
+    fn conclude(
+        &mut self,
+        ended: Ended,
+        say: &mut dyn FnMut(Notice),
+    ) -> Result<Outcome, ProtectError> {
+        let is_lost = self.leader.is_lost(ended);
+        let Some(channel) = &mut self.channel else {
+            return Ok(match is_lost {
+                true => Outcome::Lost(ended),
+                false => Outcome::Ended(ended),
+            });
+        };
+        if is_lost {
+            channel.put(&ToBackup::Lost);
+            let _ = channel.flush();
+            network::give_up(&self.options.address, &self.device);
+            say(Notice::Lost(ended));
+            return self.hand_over(ended);
+        }
+        channel.put(&ToBackup::Ended);
+        // Its connections end, and what it has said last goes out.
+        self.leader.let_connections_end();
+        let deadline = Instant::now() + LAST_PACKETS;
+        let mut quiet = 0;
+        while Instant::now() < deadline && quiet < 20 && self.channel.is_some() {
+            let before = self.mark;
+            self.exchange(say)?;
+            let is_quiet = self.mark == before && self.held.is_empty();
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            self.wait();
+        }
+        Ok(Outcome::Ended(ended))
+    }
+
+    /// Waits until the backup has taken over. Nothing more is let go.
+    fn hand_over(&mut self, ended: Ended) -> Result<Outcome, ProtectError> {
+        let Some(mut channel) = self.channel.take() else {
+            return Ok(Outcome::Lost(ended));
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline && channel.flush().is_ok() {
+            wait(&[channel.as_fd()], EPOCH);
+            let filled = channel.fill();
+            while let Ok(Some(message)) = channel.next::<ToPrimary>() {
+                match message {
+                    ToPrimary::Replaced => return Ok(Outcome::TakenOver),
+                    ToPrimary::Dropped(_) => return Ok(Outcome::Lost(ended)),
+                    _ => {}
+                }
+            }
+            if filled.is_err() {
+                break;
+            }
+        }
+        Ok(Outcome::Lost(ended))
+    }
+
+    fn end_program(&mut self) {
+        // SAFETY: it has not been reaped.
+        unsafe { libc::kill(self.leader.pid, libc::SIGKILL) };
+    }
+
+    /// What the kernel has of each connection that the program has not read.
+    fn report_unread(&mut self) {
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        let text = std::fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
+        let own = self.options.address.ip;
+        let unread: Vec<_> = text.lines().filter_map(|line| unread(line, own)).collect();
+        if !unread.is_empty() {
+            channel.put(&ToBackup::Unread(unread));
+        }
+    }
+}
+
+/// A line of `/proc/net/tcp`: `0: 0A00000A:2BCB 0200000A:0FA0 01 00000000:00000005 …`, where the
+/// second number after the state is what was not read.
+fn unread(line: &str, own: Ipv4Addr) -> Option<(std::net::SocketAddrV4, u16, u64)> {
+    let mut words = line.split_whitespace().skip(1);
+    let ends = |word: &str| -> Option<(Ipv4Addr, u16)> {
+        let (ip, port) = word.split_once(':')?;
+        let ip = u32::from_str_radix(ip, 16).ok()?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        Some((Ipv4Addr::from(ip.to_ne_bytes()), port))
+    };
+    let (local, port) = ends(words.next()?)?;
+    let (client, client_port) = ends(words.next()?)?;
+    let state = words.next()?;
+    let (_, unread) = words.next()?.split_once(':')?;
+    let is_listening = state == "0A";
+    (local == own && !is_listening).then_some(())?;
+    let unread = u64::from_str_radix(unread, 16).ok()?;
+    Some((
+        std::net::SocketAddrV4::new(client, client_port),
+        port,
+        unread,
+    ))
+}
+
+enum Said {
+    Replaced,
+    Dropped(String),
+}
+
+/// What has gone wrong, and where.
+enum Broken {
+    /// The connection to the backup has an end: its kernel has closed it, so the process is gone.
+    Backup,
+    Here(io::Error),
+}
+
+impl From<io::Error> for Broken {
+    fn from(_: io::Error) -> Self {
+        Broken::Backup
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unread_is_in_the_kernels_table() {
+        let line = "   1: 0A00000A:2BCB 0200000A:0FA0 01 00000000:0000002A 00:00000000 00000000     0        0 1 1";
+        let own = Ipv4Addr::new(10, 0, 0, 10);
+        let client = "10.0.0.2:4000".parse().unwrap();
+        assert_eq!(unread(line, own), Some((client, 11211, 42)));
+        assert_eq!(unread(line, Ipv4Addr::LOCALHOST), None);
+        assert_eq!(unread("  sl  local_address rem_address   st", own), None);
+        let listening = line.replace(" 01 ", " 0A ");
+        assert_eq!(unread(&listening, own), None);
+    }
+}

@@ -1,0 +1,409 @@
+//! Reads what a recorded program has written to its log since it was read last.
+//!
+//! Files are mapped by the program and grow while they are read. What counts is the order: a count
+//! is read before what must be there when it says so, and is sent after it.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use hindcast_execlog::files::End;
+use hindcast_execlog::{Events, Kind, LogHeader, ProcessHeader};
+
+use crate::message::ToBackup;
+
+/// Most bytes in one message.
+const PIECE: usize = 1 << 20;
+/// What was sent is given back to the file system in steps of this many bytes.
+const PUNCHED: u64 = 16 << 20;
+
+/// A part of a file, mapped to be read.
+struct Mapped<T> {
+    at: NonNull<T>,
+}
+
+// SAFETY: a mapping belongs to no thread.
+unsafe impl<T> Send for Mapped<T> {}
+
+impl<T> Mapped<T> {
+    /// `None`: the file is not that long yet.
+    fn new(file: &File) -> io::Result<Option<Self>> {
+        if file.metadata()?.len() < size_of::<T>() as u64 {
+            return Ok(None);
+        }
+        // SAFETY: a fresh mapping of a file that is long enough, and is not cut.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<T>(),
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(at.cast()) {
+            Some(mapped) if at != libc::MAP_FAILED => Ok(Some(Mapped { at: mapped })),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The bytes as they are now.
+    fn bytes(&self) -> Vec<u8> {
+        // SAFETY: mapped; whoever writes meanwhile writes numbers that count alone.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), size_of::<T>()) }.to_vec()
+    }
+}
+
+impl<T> std::ops::Deref for Mapped<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: mapped for as long as `self` lives. What changes meanwhile is atomic.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), size_of::<T>()) };
+    }
+}
+
+/// The log of one thread.
+struct Log {
+    name: String,
+    file: File,
+    header: Mapped<LogHeader>,
+    /// Bytes of events that were sent, and counts as they were sent.
+    sent: u64,
+    entered: Option<u64>,
+    /// Where the count of the last event lies, if that may still be raised, and what it was.
+    raised: Option<(u64, [u8; 4])>,
+    punched: u64,
+}
+
+struct Process {
+    name: String,
+    header: Mapped<ProcessHeader>,
+    sent: Vec<u8>,
+    logs: Vec<Log>,
+}
+
+pub struct Shipper {
+    folder: PathBuf,
+    processes: Vec<Process>,
+    known: HashSet<String>,
+}
+
+impl Shipper {
+    pub fn new(folder: &Path) -> Shipper {
+        Shipper {
+            folder: folder.to_owned(),
+            processes: Vec::new(),
+            known: HashSet::new(),
+        }
+    }
+
+    /// Shows what is new, as messages in their order. Whether there was anything.
+    pub fn collect(&mut self, put: &mut dyn FnMut(ToBackup)) -> io::Result<bool> {
+        let mut is_new = self.find("p0")?;
+        let mut at = 0;
+        while at < self.processes.len() {
+            is_new |= self.processes[at].collect(&self.folder, put)?;
+            let process = &self.processes[at];
+            let name = &process.name;
+            let children = process.header.children.load(Ordering::Acquire);
+            let mut others: Vec<String> = (1..=children)
+                .map(|child| format!("{name}.{child}"))
+                .collect();
+            if process.header.end().0 == End::Executed {
+                others.push(format!("{name}+"));
+            }
+            for other in others {
+                is_new |= self.find(&other)?;
+            }
+            at += 1;
+        }
+        Ok(is_new)
+    }
+
+    /// Looks for the folder of a process.
+    fn find(&mut self, name: &str) -> io::Result<bool> {
+        if self.known.contains(name) {
+            return Ok(false);
+        }
+        let file = match File::open(self.folder.join(name).join("process")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
+        };
+        let Some(header) = Mapped::<ProcessHeader>::new(&file)? else {
+            return Ok(false);
+        };
+        if header.magic != ProcessHeader::MAGIC {
+            return Ok(false);
+        }
+        self.known.insert(name.to_owned());
+        self.processes.push(Process {
+            name: name.to_owned(),
+            header,
+            sent: Vec::new(),
+            logs: Vec::new(),
+        });
+        Ok(true)
+    }
+}
+
+impl Process {
+    fn collect(&mut self, folder: &Path, put: &mut dyn FnMut(ToBackup)) -> io::Result<bool> {
+        let mut is_new = false;
+        // Before the logs: when it says that the process has ended, they are complete.
+        let header = self.header.bytes();
+        let threads = self.header.threads.load(Ordering::Acquire) as usize;
+        while self.logs.len() < threads {
+            match Log::open(folder, &self.name, self.logs.len())? {
+                Some(log) => self.logs.push(log),
+                None => break,
+            }
+        }
+        for log in &mut self.logs {
+            is_new |= log.collect(put)?;
+        }
+        if header != self.sent {
+            put(ToBackup::Bytes {
+                name: format!("{}/process", self.name),
+                offset: 0,
+                bytes: header.clone(),
+            });
+            self.sent = header;
+            is_new = true;
+        }
+        Ok(is_new)
+    }
+}
+
+impl Log {
+    /// `None`: it is not there yet.
+    fn open(folder: &Path, process: &str, thread: usize) -> io::Result<Option<Log>> {
+        let name = format!("{process}/t{thread}");
+        let options = File::options()
+            .read(true)
+            .write(true)
+            .open(folder.join(&name));
+        let file = match options {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let header = Mapped::<LogHeader>::new(&file)?;
+        let header = header.filter(|header| header.magic == LogHeader::MAGIC);
+        Ok(header.map(|header| Log {
+            name,
+            file,
+            header,
+            sent: 0,
+            entered: None,
+            raised: None,
+            punched: LogHeader::BYTES as u64,
+        }))
+    }
+
+    fn collect(&mut self, put: &mut dyn FnMut(ToBackup)) -> io::Result<bool> {
+        // In this order: a thread that has entered a call has written what came before.
+        let entered = self.header.entered.load(Ordering::Acquire);
+        let committed = self.header.committed.load(Ordering::Acquire);
+        let mut is_new = self.look_at_raised(put)?;
+        while self.sent < committed {
+            let length = PIECE.min((committed - self.sent) as usize);
+            let mut bytes = vec![0; length];
+            let offset = LogHeader::BYTES as u64 + self.sent;
+            self.file.read_exact_at(&mut bytes, offset)?;
+            let whole = Events::new(&bytes).last();
+            // An event that is longer than a piece is sent in several, and is none that is raised.
+            self.raised = whole
+                .filter(|event| event.kind == Kind::Relaxed as u16 && event.end == length)
+                .and_then(|event| {
+                    let count = *event.payload.first_chunk::<4>()?;
+                    Some((offset + (event.end - event.payload.len()) as u64, count))
+                });
+            put(ToBackup::Bytes {
+                name: self.name.clone(),
+                offset,
+                bytes,
+            });
+            self.sent += length as u64;
+            is_new = true;
+        }
+        if is_new || self.entered != Some(entered) {
+            self.entered = Some(entered);
+            put(ToBackup::Header {
+                name: self.name.clone(),
+                bytes: self.header_bytes(committed, entered),
+            });
+            is_new = true;
+        }
+        self.punch();
+        Ok(is_new)
+    }
+
+    /// A run of acquisitions that waited for nobody has its length in the event that begins it.
+    fn look_at_raised(&mut self, put: &mut dyn FnMut(ToBackup)) -> io::Result<bool> {
+        let Some((offset, known)) = self.raised else {
+            return Ok(false);
+        };
+        let mut now = [0; 4];
+        self.file.read_exact_at(&mut now, offset)?;
+        if now == known {
+            return Ok(false);
+        }
+        self.raised = Some((offset, now));
+        put(ToBackup::Bytes {
+            name: self.name.clone(),
+            offset,
+            bytes: now.to_vec(),
+        });
+        Ok(true)
+    }
+
+    fn header_bytes(&self, committed: u64, entered: u64) -> Vec<u8> {
+        let mut header = LogHeader::new(self.header.thread, self.header.functions);
+        header.version = self.header.version;
+        *header.committed.get_mut() = committed;
+        *header.entered.get_mut() = entered;
+        let at = (&raw const header).cast::<u8>();
+        // SAFETY: a `repr(C)` struct of numbers without padding.
+        unsafe { std::slice::from_raw_parts(at, LogHeader::BYTES) }.to_vec()
+    }
+
+    /// Nobody reads what was sent.
+    fn punch(&mut self) {
+        let keep = self.raised.map_or(self.sent, |(offset, _)| offset);
+        let end = (keep + LogHeader::BYTES as u64).saturating_sub(1 << 20) & !4095;
+        if end < self.punched + PUNCHED {
+            return;
+        }
+        let from = self.punched.next_multiple_of(4096);
+        // SAFETY: a descriptor and numbers. Where the file system cannot, the log stays.
+        unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                from as i64,
+                (end - from) as i64,
+            )
+        };
+        self.punched = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    /// A program's folder, written as the runtime does.
+    struct Written {
+        folder: tempfile::TempDir,
+        log: File,
+        at: u64,
+    }
+
+    impl Written {
+        fn new() -> Written {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join("p0")).unwrap();
+            let header = ProcessHeader::new(77, "");
+            header.threads.store(1, Ordering::Relaxed);
+            // SAFETY: plain data.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(
+                    (&raw const header).cast::<u8>(),
+                    size_of::<ProcessHeader>(),
+                )
+            };
+            std::fs::write(folder.path().join("p0/process"), bytes).unwrap();
+            let log = File::options()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(folder.path().join("p0/t0"))
+                .unwrap();
+            log.set_len(1 << 20).unwrap();
+            let mut written = Written { folder, log, at: 0 };
+            written.count(0);
+            written
+        }
+
+        fn count(&mut self, entered: u64) {
+            let mut header = LogHeader::new(0, 9);
+            *header.committed.get_mut() = self.at;
+            *header.entered.get_mut() = entered;
+            // SAFETY: plain data.
+            let bytes = unsafe {
+                std::slice::from_raw_parts((&raw const header).cast::<u8>(), LogHeader::BYTES)
+            };
+            self.log.write_all_at(bytes, 0).unwrap();
+        }
+
+        fn event(&mut self, kind: u16, payload: &[u8]) {
+            let header = hindcast_execlog::event::header(kind, 0, payload.len() as u16);
+            let bytes = [&header.to_ne_bytes(), payload].concat();
+            let offset = LogHeader::BYTES as u64 + self.at;
+            self.log.write_all_at(&bytes, offset).unwrap();
+            self.at += bytes.len() as u64;
+        }
+    }
+
+    fn ship(shipper: &mut Shipper, store: &mut Store) -> bool {
+        let mut messages = Vec::new();
+        let is_new = shipper
+            .collect(&mut |message| messages.push(message))
+            .unwrap();
+        for message in messages {
+            store.apply(&message).unwrap();
+        }
+        is_new
+    }
+
+    #[test]
+    fn the_other_folder_becomes_what_this_one_is() {
+        let mut written = Written::new();
+        let there = tempfile::tempdir().unwrap();
+        let mut store = Store::new(there.path());
+        let mut shipper = Shipper::new(written.folder.path());
+        assert!(ship(&mut shipper, &mut store));
+        assert!(!ship(&mut shipper, &mut store), "nothing is new");
+        written.event(100, b"abcd");
+        written.event(Kind::Relaxed as u16, &1u32.to_ne_bytes());
+        written.count(1);
+        assert!(ship(&mut shipper, &mut store));
+        let same = |written: &Written| {
+            let bytes = |folder: &Path| {
+                let mut all = std::fs::read(folder.join("p0/t0")).unwrap();
+                all.truncate(LogHeader::BYTES + written.at as usize);
+                all
+            };
+            assert_eq!(bytes(written.folder.path()), bytes(there.path()));
+        };
+        same(&written);
+        // The run goes on, without a new event.
+        let count = LogHeader::BYTES as u64 + written.at - 4;
+        written
+            .log
+            .write_all_at(&5u32.to_ne_bytes(), count)
+            .unwrap();
+        assert!(ship(&mut shipper, &mut store));
+        same(&written);
+        assert!(!ship(&mut shipper, &mut store));
+        written.event(101, b"");
+        written.count(2);
+        ship(&mut shipper, &mut store);
+        same(&written);
+        assert!(store.has_begun());
+    }
+}

@@ -1,0 +1,186 @@
+//! The log on the backup: files that grow as their messages arrive, under the eyes of a follower
+//! that has them mapped.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use hindcast_execlog::LogHeader;
+
+use crate::message::ToBackup;
+
+/// The first page of a log has its header, and must be there as a whole.
+const PAGE: u64 = 4096;
+
+pub struct Store {
+    folder: PathBuf,
+    files: HashMap<String, Kept>,
+    /// Bytes that have arrived.
+    pub bytes: u64,
+}
+
+struct Kept {
+    file: File,
+    header: Option<NonNull<LogHeader>>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(header) = self.header {
+            // SAFETY: mapped by `header`, with this length.
+            unsafe { libc::munmap(header.as_ptr().cast(), PAGE as usize) };
+        }
+    }
+}
+
+impl Store {
+    pub fn new(folder: &Path) -> Store {
+        Store {
+            folder: folder.to_owned(),
+            files: HashMap::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Whether there is enough for a follower to start.
+    pub fn has_begun(&self) -> bool {
+        ["p0/process", "p0/t0"]
+            .iter()
+            .all(|name| self.files.contains_key(*name))
+    }
+
+    /// Takes what concerns files.
+    pub fn apply(&mut self, message: &ToBackup) -> io::Result<()> {
+        match message {
+            ToBackup::Bytes {
+                name,
+                offset,
+                bytes,
+            } => {
+                self.bytes += bytes.len() as u64;
+                self.file(name)?.file.write_all_at(bytes, *offset)
+            }
+            ToBackup::Header { name, bytes } => self.header(name, bytes),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&mut self, name: &str) -> io::Result<&mut Kept> {
+        if !self.files.contains_key(name) {
+            let path = self.path(name)?;
+            if let Some(parent) = path.parent() {
+                hindcast_private::folders(parent)?;
+            }
+            let mut options = hindcast_private::options();
+            let options = options.read(true).write(true).create(true).truncate(false);
+            let file = options.open(path)?;
+            self.files
+                .insert(name.to_owned(), Kept { file, header: None });
+        }
+        Ok(self.files.get_mut(name).expect("it was just put there"))
+    }
+
+    /// A name of our own making, from the other machine: it leads nowhere else.
+    fn path(&self, name: &str) -> io::Result<PathBuf> {
+        let is_ours = |part: &str| {
+            !part.is_empty()
+                && part != "."
+                && part != ".."
+                && part
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte))
+        };
+        match name.split('/').all(is_ours) {
+            true => Ok(self.folder.join(name)),
+            false => Err(io::Error::other(format!(
+                "{name:?} is no file of a recording"
+            ))),
+        }
+    }
+
+    /// Counts are stored as the program would have: a follower that looks sees the one before or
+    /// this one, and what it counts is there.
+    fn header(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() != LogHeader::BYTES {
+            return Err(io::Error::other("this is no header of a log"));
+        }
+        // SAFETY: every bit pattern is a header, and there are enough bytes.
+        let sent = unsafe { bytes.as_ptr().cast::<LogHeader>().read_unaligned() };
+        let kept = self.file(name)?;
+        let header = match kept.header {
+            Some(header) => header,
+            None => {
+                if kept.file.metadata()?.len() < PAGE {
+                    kept.file.set_len(PAGE)?;
+                }
+                let fresh = LogHeader::new(sent.thread, sent.functions);
+                let at = (&raw const fresh).cast::<u8>();
+                // SAFETY: a `repr(C)` struct of numbers without padding.
+                let bytes = unsafe { std::slice::from_raw_parts(at, LogHeader::BYTES) };
+                // What says that it is a log comes last.
+                kept.file.write_all_at(&bytes[8..], 8)?;
+                kept.file.write_all_at(&bytes[..8], 0)?;
+                let mapped = map(&kept.file)?;
+                kept.header = Some(mapped);
+                mapped
+            }
+        };
+        // SAFETY: mapped for as long as the file is kept.
+        let header = unsafe { header.as_ref() };
+        let committed = sent.committed.load(Ordering::Relaxed);
+        header.committed.store(committed, Ordering::Release);
+        header
+            .entered
+            .store(sent.entered.load(Ordering::Relaxed), Ordering::Release);
+        Ok(())
+    }
+}
+
+fn map(file: &File) -> io::Result<NonNull<LogHeader>> {
+    // SAFETY: a fresh mapping of a file that is a page long at least.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            PAGE as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    match NonNull::new(at.cast()) {
+        Some(mapped) if at != libc::MAP_FAILED => Ok(mapped),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_into_the_folder_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::new(folder.path());
+        for name in ["../x", "/etc/x", "p0/../../x", "", "p0//t0", "a b", "p0/."] {
+            let message = ToBackup::Bytes {
+                name: name.to_owned(),
+                offset: 0,
+                bytes: vec![1],
+            };
+            assert!(store.apply(&message).is_err(), "{name}");
+        }
+        let message = ToBackup::Bytes {
+            name: "p0.1+/t12".to_owned(),
+            offset: 0,
+            bytes: vec![1],
+        };
+        store.apply(&message).unwrap();
+        assert!(folder.path().join("p0.1+/t12").is_file());
+    }
+}
