@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use hindcast_execlog::board;
 use hindcast_execlog::config::{descriptors, follow};
-use hindcast_execlog::handover::Connection;
+use hindcast_execlog::handover::{Answer, Connection};
 
 use crate::error::{ExecError, system};
 use crate::follow::{end, ends, is_lost};
@@ -239,22 +239,24 @@ impl Follower {
         Ok((connection.number >= 0).then_some(connection))
     }
 
-    /// All sockets are connected: it may go on.
-    pub fn answer(&self) -> std::io::Result<()> {
-        // SAFETY: one byte.
-        let sent = unsafe {
-            let byte = 1u8;
-            libc::send(
-                self.connections.as_raw_fd(),
-                (&raw const byte).cast(),
-                1,
-                libc::MSG_NOSIGNAL,
-            )
-        };
-        match sent {
-            1 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
+    /// All sockets are connected, and this is what no log tells of them: it may go on.
+    pub fn answer(&self, answers: &[Answer]) -> std::io::Result<()> {
+        for answer in answers.iter().chain([&Answer::NONE]) {
+            let bytes = answer.as_bytes();
+            // SAFETY: bytes with their length.
+            let sent = unsafe {
+                libc::send(
+                    self.connections.as_raw_fd(),
+                    bytes.as_ptr().cast(),
+                    bytes.len(),
+                    libc::MSG_NOSIGNAL,
+                )
+            };
+            if sent < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
         }
+        Ok(())
     }
 
     /// The file that a number of the follower's stands for.

@@ -1,7 +1,8 @@
 //! What a follower on another machine says of the connections that it would go on with.
 //!
 //! It writes a [`Connection`] for each to the launcher, then one with the number -1. The launcher
-//! makes its sockets what the leader's were, and answers with a byte.
+//! makes its sockets what the leader's were, and answers with an [`Answer`] for each of which there
+//! is more to know, then with one that has the number -1.
 
 /// One accepted connection: a socket that is not connected yet, and how far the leader was with it.
 #[repr(C)]
@@ -54,5 +55,29 @@ impl Connection {
         // SAFETY: every bit pattern is one, and there are enough bytes.
         (bytes.len() == size_of::<Self>())
             .then(|| unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}
+
+/// What the launcher knows of a connection and no log tells.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    pub number: i32,
+    pub reserved: u32,
+    /// Bytes that the client has beyond those that were sent, as the log tells: the leader was lost
+    /// in the call that sent them.
+    pub beyond: u64,
+}
+
+impl Answer {
+    pub const NONE: Answer = Answer {
+        number: -1,
+        reserved: 0,
+        beyond: 0,
+    };
+
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: a `repr(C)` struct of numbers without padding.
+        unsafe { std::slice::from_raw_parts((self as *const Self).cast(), size_of::<Self>()) }
     }
 }

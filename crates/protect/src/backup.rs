@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 
 use hindcast_exec::apart::{self, Follower, Standing as Of};
 use hindcast_exec::recording::Recording;
+use hindcast_exec::report::Report;
 use hindcast_exec::watch::{Ended, Event, Signals};
-use hindcast_execlog::handover;
+use hindcast_execlog::board::ReportKind;
+use hindcast_execlog::handover::{self, Answer};
 
 use crate::book::Book;
 use crate::channel::{Channel, wait};
@@ -224,6 +226,14 @@ struct Backup<'a> {
     took: Option<Duration>,
 }
 
+/// A connection that goes on here.
+struct Kept {
+    repaired: Repaired,
+    shut: u32,
+    has_ended: bool,
+    answer: Answer,
+}
+
 /// What a round came to.
 enum Round {
     On,
@@ -354,6 +364,10 @@ impl<'a> Backup<'a> {
                 }
                 ToBackup::Lost => return Ok(Round::Lost(Reason::Said)),
                 ToBackup::Ended => return Ok(Round::Ended),
+                ToBackup::Leaves => {
+                    let why = "the primary cannot send its log".to_owned();
+                    self.drop_follower(why, say);
+                }
                 ToBackup::Alive | ToBackup::Hello { .. } | ToBackup::Status => {}
                 file => {
                     let applied = self.store.apply(&file);
@@ -403,11 +417,7 @@ impl<'a> Backup<'a> {
         match follower.standing() {
             Of::Follows | Of::Leads => {}
             Of::Reported(report) => {
-                let why = format!(
-                    "it did {} where the log has {}",
-                    report.actual, report.expected
-                );
-                self.drop_follower(why, say);
+                self.drop_follower(why(&report), say);
             }
             // At its log's end, which has not come as a message yet.
             Of::Ended(Ended::Exited(_)) => {}
@@ -485,10 +495,15 @@ impl<'a> Backup<'a> {
         // Before the first answer: what the client says to it must come here.
         let _ = network::announce(&self.options.address, &self.device);
         let connections = repaired.len();
-        for (socket, shut, has_ended) in repaired {
-            lost += usize::from(socket.go_live(shut, has_ended).is_err());
+        let mut answers = Vec::new();
+        for kept in repaired {
+            answers.extend((kept.answer.beyond != 0).then_some(kept.answer));
+            let live = kept.repaired.go_live(kept.shut, kept.has_ended);
+            lost += usize::from(live.is_err());
         }
-        follower.answer().map_err(|error| error.to_string())?;
+        follower
+            .answer(&answers)
+            .map_err(|error| error.to_string())?;
         while follower.standing() == Of::Follows {
             if begun.elapsed() > PATIENCE {
                 return Err("the follower does not go on".to_owned());
@@ -501,7 +516,7 @@ impl<'a> Backup<'a> {
         let took = begun.elapsed();
         let _ = network::announce(&self.options.address, &self.device);
         match follower.standing() {
-            Of::Reported(report) => Err(format!("the follower did {}", report.actual)),
+            Of::Reported(report) => Err(why(&report)),
             _ => Ok(Takeover {
                 pid: follower.pid as u32,
                 connections: connections.saturating_sub(follower.lost_connections() as usize),
@@ -525,10 +540,7 @@ impl<'a> Backup<'a> {
             match follower.standing() {
                 Of::Follows => {}
                 Of::Reported(report) => {
-                    return Err(format!(
-                        "it did {} where the log has {}",
-                        report.actual, report.expected
-                    ));
+                    return Err(why(&report));
                 }
                 Of::Ended(ended) => return Err(format!("the follower has ended: {ended:?}")),
                 Of::Leads => return Ok(None),
@@ -545,7 +557,7 @@ impl<'a> Backup<'a> {
         &self,
         follower: &Follower,
         connection: &handover::Connection,
-    ) -> io::Result<Option<(Repaired, u32, bool)>> {
+    ) -> io::Result<Option<Kept>> {
         let client =
             client_of(connection).or_else(|| self.book.by_turn(connection.port, connection.turn));
         let Some(client) = client else {
@@ -555,6 +567,9 @@ impl<'a> Backup<'a> {
             return Ok(None);
         };
         let again = known.acknowledged.min(connection.sent);
+        // The end of what the service sends counts as a byte, and is none.
+        let ended = u64::from(connection.shut & 2 != 0 || known.has_said_end());
+        let beyond = known.acknowledged.saturating_sub(connection.sent + ended);
         let (Some(unread), Some(again)) = (
             known.from(connection.received),
             follower.written(connection, again),
@@ -567,10 +582,20 @@ impl<'a> Backup<'a> {
             unread,
             sent: connection.sent,
             again,
+            beyond,
         };
         let socket = follower.file(connection.number)?;
         let repaired = repair::connect(socket, (service, client), known, progress)?;
-        Ok(Some((repaired, connection.shut, known.has_ended())))
+        Ok(Some(Kept {
+            repaired,
+            shut: connection.shut,
+            has_ended: known.has_ended(),
+            answer: Answer {
+                number: connection.number,
+                reserved: 0,
+                beyond,
+            },
+        }))
     }
 
     /// Until the program ends, which runs here now.
@@ -621,6 +646,19 @@ fn accept(
         None => network::device_of(hello.channel.local()?)?,
     };
     Ok((device, recording.path.lossy().into_owned()))
+}
+
+/// What the follower has reported.
+fn why(report: &Report) -> String {
+    let place = format!("thread {}, event {}", report.thread, report.event);
+    match report.kind {
+        ReportKind::Divergence => format!(
+            "at {place} it did {} where the log has {}",
+            report.actual, report.expected
+        ),
+        ReportKind::RecordingEnds => format!("the log ends at {place}: {}", report.expected),
+        _ => report.actual.clone(),
+    }
 }
 
 fn client_of(connection: &handover::Connection) -> Option<SocketAddrV4> {

@@ -227,6 +227,11 @@ impl Connection {
         self.end.is_some_and(|end| end <= self.received())
     }
 
+    /// The service has said that it sends no more.
+    pub fn has_said_end(&self) -> bool {
+        self.service_ended
+    }
+
     /// The sequence number of a byte of the client's, and of one of the service's.
     pub fn sequences(&self, of_client: u64, of_service: u64) -> Option<(u32, u32)> {
         Some((

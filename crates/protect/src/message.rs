@@ -23,6 +23,13 @@ pub enum ToBackup {
     },
     /// The first bytes of a thread's log, whose counts are in it.
     Header { name: String, bytes: Vec<u8> },
+    /// The folder of a process and what is in it are this user's and group's from here on, as the
+    /// process is.
+    Owner {
+        process: String,
+        user: u32,
+        group: u32,
+    },
     /// A packet of a client's, whole.
     Came(Vec<u8>),
     /// A packet to a client that begins or ends a connection.
@@ -37,6 +44,8 @@ pub enum ToBackup {
     Lost,
     /// The program has ended by itself.
     Ended,
+    /// The program runs on without this backup, which must not take over.
+    Leaves,
     /// Somebody wants to know.
     Status,
 }

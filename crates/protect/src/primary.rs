@@ -135,6 +135,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
         heard: Instant::now(),
         spoken: Instant::now(),
         is_silent: false,
+        leaves: None,
     };
     let outcome = primary.run(&signals, say);
     network::give_up(address, &device);
@@ -225,6 +226,8 @@ struct Primary<'a> {
     heard: Instant,
     spoken: Instant,
     is_silent: bool,
+    /// Why the log cannot be sent: the backup was told, and has not said yet that it knows.
+    leaves: Option<String>,
 }
 
 impl Primary<'_> {
@@ -284,6 +287,16 @@ impl Primary<'_> {
             self.hear(&mut channel)
         });
         let why = match heard {
+            // The backup must know it before anybody gets an answer that it cannot explain.
+            Err(Broken::Here(error)) => {
+                if self.leaves.is_none() {
+                    channel.put(&ToBackup::Leaves);
+                    self.leaves = Some(error.to_string());
+                }
+                self.channel = Some(channel);
+                self.watch_silence(say);
+                return Ok(None);
+            }
             Ok(None) => {
                 self.channel = Some(channel);
                 self.watch_silence(say);
@@ -293,9 +306,11 @@ impl Primary<'_> {
                 self.end_program();
                 return Ok(Some(Outcome::TakenOver));
             }
-            Ok(Some(Said::Dropped(why))) => Unprotected::Dropped(why),
+            Ok(Some(Said::Dropped(why))) => match self.leaves.take() {
+                Some(why) => Unprotected::Log(why),
+                None => Unprotected::Dropped(why),
+            },
             Err(Broken::Backup) => Unprotected::BackupEnded,
-            Err(Broken::Here(error)) => Unprotected::Log(error.to_string()),
         };
         drop(channel);
         self.go_alone(why, say);
@@ -303,6 +318,9 @@ impl Primary<'_> {
     }
 
     fn ship(&mut self, channel: &mut Channel) -> Result<(), Broken> {
+        if self.leaves.is_some() {
+            return Ok(());
+        }
         let mut last = None;
         // First what waits: whatever explains it was there before.
         let shown = self.outgoing.each(|queued| {

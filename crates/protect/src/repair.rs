@@ -1,16 +1,20 @@
 //! Makes a fresh socket the service's end of a connection that another machine had (`TCP_REPAIR`).
 //!
 //! ```text
-//!   in repair   bound, sequence numbers, "connected", what both can do, what the program has not read
-//!   after it    what the client may lack is sent again: it drops what it has
+//!   in repair   bound, sequence numbers, "connected", what both can do; what the program has not
+//!               read, and what the client may lack, as if it were on its way
+//!   after it    what the client may lack is sent once more beside the socket: it drops what it has
 //! ```
+//!
+//! The socket itself must believe that all was sent, or it would take no acknowledgement of it; but
+//! then it waits for a second before it sends again. So that is done here.
 
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use crate::book::Connection;
+use crate::packet;
 
 const TCP_REPAIR: i32 = 19;
 const TCP_REPAIR_QUEUE: i32 = 20;
@@ -46,8 +50,9 @@ struct Window {
 /// A connection that is being taken over.
 pub struct Repaired {
     socket: OwnedFd,
-    /// What the client may lack.
-    again: Vec<u8>,
+    /// What the client may lack, in packets.
+    again: Vec<Vec<u8>>,
+    client: SocketAddrV4,
 }
 
 /// How far the program was: bytes read, and what of it the client may lack.
@@ -56,6 +61,8 @@ pub struct Progress {
     pub unread: Vec<u8>,
     pub sent: u64,
     pub again: Vec<u8>,
+    /// What the client has beyond what the program knows to have sent.
+    pub beyond: u64,
 }
 
 /// An error says at which step.
@@ -113,7 +120,7 @@ pub fn connect(
     known: &Connection,
     progress: Progress,
 ) -> io::Result<Repaired> {
-    let first_again = progress.sent - progress.again.len() as u64;
+    let first_again = progress.sent + progress.beyond - progress.again.len() as u64;
     let (receive, send) = known
         .sequences(progress.read, first_again)
         .ok_or_else(|| io::Error::other("the connection was never answered"))?;
@@ -146,11 +153,60 @@ pub fn connect(
     agree(&socket, known).map_err(at("TCP_REPAIR_OPTIONS"))?;
     tcp(&socket, TCP_REPAIR_QUEUE, &RECEIVE_QUEUE)?;
     put(&socket, &progress.unread).map_err(at("what was not read"))?;
+    tcp(&socket, TCP_REPAIR_QUEUE, &SEND_QUEUE)?;
+    with_room(&socket, progress.again.len(), || {
+        put(&socket, &progress.again).map_err(at("what was sent"))
+    })?;
     window(&socket, known, receive).map_err(at("TCP_REPAIR_WINDOW"))?;
+    let acknowledged = receive.wrapping_add(progress.unread.len() as u32);
+    let segment = usize::from(known.client.segment.unwrap_or(536)).min(SEGMENT_MAX);
+    let pieces = (0u32..)
+        .step_by(segment)
+        .zip(progress.again.chunks(segment));
+    let again = pieces.map(|(offset, bytes)| {
+        let numbers = (send.wrapping_add(offset), acknowledged);
+        packet::form((service, client), numbers, bytes)
+    });
     Ok(Repaired {
+        again: again.collect(),
         socket,
-        again: progress.again,
+        client,
     })
+}
+
+/// Fits what lies between the two machines, most likely.
+const SEGMENT_MAX: usize = 1400;
+
+/// Runs `inner` while the socket has room for so many bytes to be sent.
+fn with_room(
+    socket: &OwnedFd,
+    bytes: usize,
+    inner: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    const SO_BUF_LOCK: i32 = 72;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let mut locks = 0i32;
+    let mut length = 4u32;
+    // SAFETY: room for one number.
+    let known = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_BUF_LOCK,
+            (&raw mut locks).cast(),
+            &raw mut length,
+        )
+    };
+    let room = (bytes * 2 + (256 << 10)) as i32;
+    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room).map_err(at("SO_SNDBUFFORCE"))?;
+    inner()?;
+    // The kernel may go on choosing the room if it did before.
+    if known == 0 {
+        set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &locks)?;
+    }
+    Ok(())
 }
 
 /// What both sides can do.
@@ -247,7 +303,8 @@ impl Repaired {
         tcp(&self.socket, TCP_REPAIR, &0i32)?;
         // Repair leaves it the only one that may have its port; the program's listens there, too.
         set(&self.socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &1i32)?;
-        self.send_again()?;
+        // Best effort: what is lost here is sent again by the socket.
+        let _ = self.send_again();
         let way = match (shut & 1 != 0 || ended, shut & 2 != 0) {
             (false, false) => return Ok(()),
             (true, false) => libc::SHUT_RD,
@@ -258,30 +315,28 @@ impl Repaired {
         done(unsafe { libc::shutdown(self.socket.as_raw_fd(), way) })
     }
 
-    /// Before the program can write behind it.
+    /// What does not arrive is sent by the socket, a little later.
     fn send_again(&self) -> io::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(1);
-        let mut left = &self.again[..];
-        while !left.is_empty() {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: bytes with their length.
-            let sent = unsafe {
-                libc::send(
-                    self.socket.as_raw_fd(),
-                    left.as_ptr().cast(),
-                    left.len(),
-                    flags,
-                )
-            };
-            if sent >= 0 {
-                left = &left[sent as usize..];
-                continue;
+        if self.again.is_empty() {
+            return Ok(());
+        }
+        let (to, length) = address(self.client, false);
+        // SAFETY: a fresh descriptor, owned from here on; packets and an address with their lengths.
+        unsafe {
+            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+            let raw = libc::socket(libc::AF_INET, kind, libc::IPPROTO_RAW);
+            done(raw)?;
+            let raw = OwnedFd::from_raw_fd(raw);
+            for packet in &self.again {
+                done(libc::sendto(
+                    raw.as_raw_fd(),
+                    packet.as_ptr().cast(),
+                    packet.len(),
+                    libc::MSG_DONTWAIT,
+                    (&raw const to).cast(),
+                    length,
+                ) as i32)?;
             }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::WouldBlock || Instant::now() > deadline {
-                return Err(error);
-            }
-            std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }

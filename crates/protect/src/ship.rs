@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -91,6 +91,8 @@ struct Log {
 
 struct Process {
     name: String,
+    file: File,
+    owner: Option<(u32, u32)>,
     header: Mapped<ProcessHeader>,
     sent: Vec<u8>,
     logs: Vec<Log>,
@@ -152,6 +154,8 @@ impl Shipper {
         self.known.insert(name.to_owned());
         self.processes.push(Process {
             name: name.to_owned(),
+            file,
+            owner: None,
             header,
             sent: Vec::new(),
             logs: Vec::new(),
@@ -163,6 +167,16 @@ impl Shipper {
 impl Process {
     fn collect(&mut self, folder: &Path, put: &mut dyn FnMut(ToBackup)) -> io::Result<bool> {
         let mut is_new = false;
+        let found = self.file.metadata()?;
+        let owner = (found.uid(), found.gid());
+        if self.owner != Some(owner) {
+            self.owner = Some(owner);
+            put(ToBackup::Owner {
+                process: self.name.clone(),
+                user: owner.0,
+                group: owner.1,
+            });
+        }
         // Before the logs: when it says that the process has ended, they are complete.
         let header = self.header.bytes();
         let threads = self.header.threads.load(Ordering::Acquire) as usize;
@@ -217,12 +231,16 @@ impl Log {
         // In this order: a thread that has entered a call has written what came before.
         let entered = self.header.entered.load(Ordering::Acquire);
         let committed = self.header.committed.load(Ordering::Acquire);
+        if self.entered.is_none() {
+            // Before it grows: the other end makes the file when it is told of it.
+            self.put_header(0, 0, put);
+        }
         let mut is_new = self.look_at_raised(put)?;
         while self.sent < committed {
             let length = PIECE.min((committed - self.sent) as usize);
             let mut bytes = vec![0; length];
             let offset = LogHeader::BYTES as u64 + self.sent;
-            self.file.read_exact_at(&mut bytes, offset)?;
+            self.read(&mut bytes, offset)?;
             let whole = Events::new(&bytes).last();
             // An event that is longer than a piece is sent in several, and is none that is raised.
             self.raised = whole
@@ -240,15 +258,19 @@ impl Log {
             is_new = true;
         }
         if is_new || self.entered != Some(entered) {
-            self.entered = Some(entered);
-            put(ToBackup::Header {
-                name: self.name.clone(),
-                bytes: self.header_bytes(committed, entered),
-            });
+            self.put_header(committed, entered, put);
             is_new = true;
         }
         self.punch();
         Ok(is_new)
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset).map_err(|error| {
+            let length = bytes.len();
+            let text = format!("{}, {length} bytes from {offset}: {error}", self.name);
+            io::Error::new(error.kind(), text)
+        })
     }
 
     /// A run of acquisitions that waited for nobody has its length in the event that begins it.
@@ -257,7 +279,7 @@ impl Log {
             return Ok(false);
         };
         let mut now = [0; 4];
-        self.file.read_exact_at(&mut now, offset)?;
+        self.read(&mut now, offset)?;
         if now == known {
             return Ok(false);
         }
@@ -270,14 +292,19 @@ impl Log {
         Ok(true)
     }
 
-    fn header_bytes(&self, committed: u64, entered: u64) -> Vec<u8> {
+    fn put_header(&mut self, committed: u64, entered: u64, put: &mut dyn FnMut(ToBackup)) {
+        self.entered = Some(entered);
         let mut header = LogHeader::new(self.header.thread, self.header.functions);
         header.version = self.header.version;
         *header.committed.get_mut() = committed;
         *header.entered.get_mut() = entered;
         let at = (&raw const header).cast::<u8>();
         // SAFETY: a `repr(C)` struct of numbers without padding.
-        unsafe { std::slice::from_raw_parts(at, LogHeader::BYTES) }.to_vec()
+        let bytes = unsafe { std::slice::from_raw_parts(at, LogHeader::BYTES) }.to_vec();
+        put(ToBackup::Header {
+            name: self.name.clone(),
+            bytes,
+        });
     }
 
     /// Nobody reads what was sent.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -20,6 +20,8 @@ const PAGE: u64 = 4096;
 pub struct Store {
     folder: PathBuf,
     files: HashMap<String, Kept>,
+    /// User and group of each process.
+    owners: HashMap<String, (u32, u32)>,
     /// Bytes that have arrived.
     pub bytes: u64,
 }
@@ -43,6 +45,7 @@ impl Store {
         Store {
             folder: folder.to_owned(),
             files: HashMap::new(),
+            owners: HashMap::new(),
             bytes: 0,
         }
     }
@@ -66,10 +69,16 @@ impl Store {
                 self.file(name)?.file.write_all_at(bytes, *offset)
             }
             ToBackup::Header { name, bytes } => self.header(name, bytes),
+            ToBackup::Owner {
+                process,
+                user,
+                group,
+            } => self.give(process, (*user, *group)),
             _ => Ok(()),
         }
     }
 
+    /// A file of the log. A new one is its reader's from the first moment.
     fn file(&mut self, name: &str) -> io::Result<&mut Kept> {
         if !self.files.contains_key(name) {
             let path = self.path(name)?;
@@ -77,12 +86,33 @@ impl Store {
                 hindcast_private::folders(parent)?;
             }
             let mut options = hindcast_private::options();
-            let options = options.read(true).write(true).create(true).truncate(false);
-            let file = options.open(path)?;
+            let draft = path.with_extension("new");
+            let options = options.read(true).write(true).create(true).truncate(true);
+            let file = options.open(&draft)?;
+            let process = name.split('/').next().unwrap_or_default();
+            if let Some((user, group)) = self.owners.get(process) {
+                fchown(&file, Some(*user), Some(*group))?;
+            }
+            std::fs::rename(&draft, &path)?;
             self.files
                 .insert(name.to_owned(), Kept { file, header: None });
         }
         Ok(self.files.get_mut(name).expect("it was just put there"))
+    }
+
+    /// The follower becomes another user when the program does, and reads on.
+    fn give(&mut self, process: &str, owner: (u32, u32)) -> io::Result<()> {
+        let folder = self.path(process)?;
+        hindcast_private::folders(&folder)?;
+        self.owners.insert(process.to_owned(), owner);
+        let files = self.files.iter().filter(|(name, _)| {
+            name.strip_prefix(process)
+                .is_some_and(|rest| rest.starts_with('/'))
+        });
+        for (_, kept) in files {
+            fchown(&kept.file, Some(owner.0), Some(owner.1))?;
+        }
+        chown(folder, Some(owner.0), Some(owner.1))
     }
 
     /// A name of our own making, from the other machine: it leads nowhere else.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hindcast_execlog::board::{ReportKind, State};
-use hindcast_execlog::event::FLAG_ECHO;
+use hindcast_execlog::event::{FLAG_ECHO, Kind};
 use hindcast_execlog::files::End;
 use hindcast_execlog::{Event, Text};
 
@@ -195,24 +195,42 @@ pub fn recording_ends(thread: &mut Current, doing: u16) -> ! {
 pub fn wait_for_the_others(me: &Thread) {
     const STEP: Duration = Duration::from_millis(2);
     const PATIENCE: u32 = 250;
+    // Whoever waits for a lock of one that is at its end has nothing else to wait for.
+    const PATIENCE_WITH_LOCKED: u32 = 10;
     let mut seen = u64::MAX;
     let mut still = 0;
-    while still < PATIENCE {
+    let mut patience = PATIENCE;
+    while still < patience {
         let mut progress = 0u64;
         let mut all = true;
+        let mut all_locked = true;
         for other in thread::all().filter(|other| other.number != me.number) {
             progress = progress.wrapping_add(other.reader.events());
-            all &= other.at_end.load(Ordering::Acquire)
+            let is_done = other.at_end.load(Ordering::Acquire)
                 || other.ended.load(Ordering::Acquire)
                 || other.reader.is_at_end();
+            all &= is_done;
+            all_locked &= is_done || waits_for_lock(other);
         }
         if all {
             return;
         }
+        patience = if all_locked {
+            PATIENCE_WITH_LOCKED
+        } else {
+            PATIENCE
+        };
         still = if progress == seen { still + 1 } else { 0 };
         seen = progress;
         raw::pause(STEP);
     }
+}
+
+/// Whether a thread is in a lock, which another has.
+fn waits_for_lock(thread: &Thread) -> bool {
+    thread.slot.is_some_and(|slot| {
+        slot.state() == State::Blocked && slot.function.load(Ordering::Relaxed) == Kind::Edge as u32
+    })
 }
 
 /// The recording cannot be used at all.

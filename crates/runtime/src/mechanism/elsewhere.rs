@@ -22,7 +22,7 @@ use std::sync::atomic::{
 };
 
 use hindcast_execlog::config::descriptors;
-use hindcast_execlog::handover::Connection;
+use hindcast_execlog::handover::{Answer, Connection};
 
 use super::flows::{self, COUNTED};
 use crate::functions::{self, Function};
@@ -421,6 +421,26 @@ pub unsafe fn wrote(number: i32, bytes: *const u8, length: usize) {
     }
 }
 
+/// The program has written what is in a file from here on.
+pub fn wrote_from(number: i32, file: i32, mut from: i64, mut length: usize) {
+    let Some(entry) = made(number).filter(|entry| entry.what() == What::Connection) else {
+        return;
+    };
+    let mut piece = [0u8; 16 << 10];
+    while length > 0 {
+        let wanted = length.min(piece.len());
+        // SAFETY: room for as much as is asked for.
+        let read = unsafe { syscall!(libc::SYS_pread64, file, piece.as_mut_ptr(), wanted, from) };
+        if read <= 0 {
+            // The file is another one here: what was written is not known any more.
+            return;
+        }
+        entry.keep(&piece[..read as usize]);
+        length -= read as usize;
+        from += read as i64;
+    }
+}
+
 /// The program has read this.
 ///
 /// # Safety
@@ -464,17 +484,35 @@ pub fn take_over() -> Result<(), &'static str> {
         }
     }
     say(&Connection::NONE)?;
-    let mut answer = 0u8;
-    // SAFETY: room for one byte.
-    let read = unsafe { syscall!(libc::SYS_read, descriptors::TABLE, &raw mut answer, 1) };
-    if read != 1 {
-        return Err("the process that connects them is gone");
-    }
+    let mut answer = hear()?;
     for (number, entry) in (0..).zip(&MADE) {
         fill(number, entry);
     }
     flows::are_here();
+    while let Some(known) = answer {
+        flows::sent_beyond(known.number, known.beyond);
+        answer = hear()?;
+    }
     Ok(())
+}
+
+/// What the launcher knows of a connection; `None` when that was all.
+fn hear() -> Result<Option<Answer>, &'static str> {
+    let mut answer = Answer::NONE;
+    let room = (&raw mut answer).cast::<u8>();
+    // SAFETY: room for one answer, for which every bit pattern is good.
+    let read = unsafe {
+        syscall!(
+            libc::SYS_read,
+            descriptors::TABLE,
+            room,
+            size_of::<Answer>()
+        )
+    };
+    match read as usize == size_of::<Answer>() {
+        true => Ok((answer.number >= 0).then_some(answer)),
+        false => Err("the process that connects them is gone"),
+    }
 }
 
 fn of(number: i32, entry: &Made) -> Connection {

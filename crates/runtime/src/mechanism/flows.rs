@@ -242,6 +242,16 @@ pub fn are_here() {
     for flow in &FLOWS {
         let is_open = !matches!(flow.origin(), Origin::None | Origin::Closing);
         flow.taken.store(is_open, Ordering::Relaxed);
+        flow.received.store(0, Ordering::Relaxed);
+        flow.sent.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The other end has so many bytes more than the log says that were sent.
+pub fn sent_beyond(descriptor: i32, bytes: u64) {
+    if let Some(flow) = flow(descriptor) {
+        flow.sent.store(bytes, Ordering::Relaxed);
+        UNTOLD.store(true, Ordering::Release);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::system_call::SystemCall;
 use crate::mechanism::call::Call;
-use crate::mechanism::files;
+use crate::mechanism::{elsewhere, files};
+use crate::state::mode::elsewhere;
 use crate::{probe, raw, syscall};
 
 pub unsafe fn writev(running: &mut Call, call: SystemCall) -> isize {
@@ -104,6 +105,9 @@ unsafe fn transfer(running: &mut Call, call: SystemCall, route: Route, count: us
     // Replay must write again what goes to the original output, so it has to be seen on its way.
     let echoed = route.target_offset.is_null() && files::echo_target(route.target).is_some();
     let mut piece = [0u8; PIECE];
+    // SAFETY: the program's own offset, or none.
+    let before =
+        probe::readable(route.source_offset.cast(), 8).then(|| unsafe { *route.source_offset });
     let result = running.run_kernel(|thread| {
         // SAFETY: the program's own call.
         unsafe {
@@ -119,9 +123,18 @@ unsafe fn transfer(running: &mut Call, call: SystemCall, route: Route, count: us
         unsafe {
             running.out_value(route.source_offset);
             running.out_value(route.target_offset);
+            if let Some(before) = before
+                && *route.source_offset == before
+            {
+                // It was done for a leader that was lost in it.
+                *route.source_offset += result as i64;
+            }
             if echoed {
                 running.out(piece.as_mut_ptr(), result as usize);
                 running.echo(route.target, piece.as_ptr(), result as usize);
+            } else if !running.is_recording() && elsewhere() && !route.source_offset.is_null() {
+                let from = *route.source_offset - result as i64;
+                elsewhere::wrote_from(route.target, route.source, from, result as usize);
             }
         }
     }

@@ -31,7 +31,7 @@ use hindcast_execlog::{THREADS_MAX, Text};
 use super::step::{Outcome, Step, next_event, unexpected};
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::{follow, going_on};
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, follows, mode};
 use crate::state::sync::unpack;
 use crate::state::thread::{self, Current, Thread};
 use crate::{raw, syscall};
@@ -51,8 +51,10 @@ const BACKOFFS_MAX: u32 = 2;
 /// A thread that found sleeping to be better does so without spinning first this many times, then
 /// tries again.
 const SLEEPS_AT_ONCE: u32 = 15;
-/// Between two looks at whether a wait can still end. Never what ends a wait.
+/// Between two looks at whether a wait can still end. Never what ends a wait, but where the leader
+/// is lost: then others wait for this thread to notice.
 const LOOK_NS: i64 = 50_000_000;
+const LOOK_WHEN_LOST_NS: i64 = 1_000_000;
 /// Looks in a row that must find the same circle of threads before it counts.
 const LOOKS_FOR_CIRCLE: u32 = 4;
 
@@ -450,9 +452,15 @@ fn fence_everywhere() {
 }
 
 fn futex_wait(word: &AtomicU32, value: u32) -> isize {
+    // A follower looks often enough to notice soon that its leader is lost.
+    let look = match follows() {
+        true if follow::is_leader_lost() => LOOK_WHEN_LOST_NS,
+        true => LOOK_NS / 10,
+        false => LOOK_NS,
+    };
     let limit = libc::timespec {
         tv_sec: 0,
-        tv_nsec: LOOK_NS,
+        tv_nsec: look,
     };
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word and the time limit are alive for the call.
