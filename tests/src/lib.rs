@@ -23,6 +23,7 @@
 pub mod cgi;
 pub mod exec;
 pub mod http;
+pub mod network;
 pub mod process;
 pub mod requests;
 pub mod retro;

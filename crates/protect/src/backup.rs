@@ -23,8 +23,9 @@ use hindcast_execlog::board::ReportKind;
 use hindcast_execlog::handover::{self, Answer};
 
 use crate::book::Book;
-use crate::channel::{Channel, wait};
+use crate::channel::{Channel, Side, run_first, wait};
 use crate::error::{ProtectError, system};
+use crate::key::Key;
 use crate::message::{ToBackup, ToPrimary, VERSION};
 use crate::network::{self, Address, Rule};
 use crate::packet::Packet;
@@ -36,6 +37,7 @@ use crate::store::Store;
 pub struct BackupOptions {
     /// Where the primary connects to.
     pub listen: String,
+    pub key: Option<Key>,
     pub address: Address,
     /// The device that gets the address; `None`: the one through which the primary comes.
     pub device: Option<String>,
@@ -115,9 +117,11 @@ pub fn run(options: &BackupOptions, say: &mut dyn FnMut(Notice)) -> Result<Outco
     listener.set_nonblocking(true).map_err(listen)?;
     let local = listener.local_addr().map_err(listen)?;
     let signals = Signals::take_over().map_err(system("taking over signals"))?;
+    run_first();
     say(Notice::Listening(local.to_string()));
     let mut doors = Doors {
         listener,
+        key: options.key.clone(),
         visitors: Vec::new(),
     };
     loop {
@@ -156,6 +160,7 @@ fn ends(signals: &Signals) -> Option<i32> {
 /// Who comes, and what they want.
 struct Doors {
     listener: TcpListener,
+    key: Option<Key>,
     visitors: Vec<Channel>,
 }
 
@@ -178,7 +183,8 @@ impl Doors {
     /// Answers who asks for the status; returns the first that says hello.
     fn look(&mut self, status: &Status) -> Option<Hello> {
         while let Ok((stream, _)) = self.listener.accept() {
-            self.visitors.extend(Channel::new(stream));
+            let visitor = Channel::new(stream, self.key.as_ref(), Side::Listens);
+            self.visitors.extend(visitor);
         }
         let mut hello = None;
         for mut visitor in std::mem::take(&mut self.visitors) {
@@ -201,7 +207,9 @@ impl Doors {
                         address,
                     });
                 }
-                Ok(None) if filled.is_ok() => self.visitors.push(visitor),
+                Ok(None) if filled.is_ok() && visitor.flush().is_ok() => {
+                    self.visitors.push(visitor);
+                }
                 // Gone, or no hindcast.
                 _ => {}
             }
@@ -322,7 +330,7 @@ impl<'a> Backup<'a> {
             }
             Err(why) => {
                 self.end_follower();
-                let _ = Rule::KeepOut.remove(&self.options.address);
+                let _ = network::remove_left_rules(&self.options.address);
                 network::give_up(&self.options.address, &self.device);
                 say(Notice::NotTakenOver(why));
                 return Ok(Outcome::Lost);
@@ -491,6 +499,7 @@ impl<'a> Backup<'a> {
                 Ok(None) | Err(_) => lost += 1,
             }
         }
+        Rule::KeepOutNew.set(&self.options.address).map_err(text)?;
         Rule::KeepOut.remove(&self.options.address).map_err(text)?;
         // Before the first answer: what the client says to it must come here.
         let _ = network::announce(&self.options.address, &self.device);
@@ -514,6 +523,9 @@ impl<'a> Backup<'a> {
             std::thread::sleep(Duration::from_micros(200));
         }
         let took = begun.elapsed();
+        Rule::KeepOutNew
+            .remove(&self.options.address)
+            .map_err(text)?;
         let _ = network::announce(&self.options.address, &self.device);
         match follower.standing() {
             Of::Reported(report) => Err(why(&report)),

@@ -32,6 +32,10 @@ pub enum ProtectError {
         why: String,
         hint: String,
     },
+    #[error("the backup {to} has ended the connection at once: it has another key")]
+    OtherKey { to: String },
+    #[error("{} is no key of hindcast protect", .0.display())]
+    NoKey(std::path::PathBuf),
     #[error("{0} cannot be listened on")]
     Listen(String, #[source] io::Error),
     #[error("the backup has another address: {theirs}, this is {ours}")]
@@ -57,9 +61,13 @@ impl ProtectError {
             }
             Self::NoDevice(_) => "name the device with --device".to_owned(),
             Self::Unreachable { to, .. } => format!(
-                "start it first: hindcast protect backup --listen {} --address ADDRESS",
+                "start it first: hindcast protect backup --listen :{} --address ADDRESS",
                 to.rsplit_once(':').map_or(to.as_str(), |(_, port)| port)
             ),
+            Self::OtherKey { .. } | Self::NoKey(_) => {
+                "make one with `hindcast protect key FILE`, and give both machines the same"
+                    .to_owned()
+            }
             Self::OtherVersion { .. } => "install the same hindcast on both machines".to_owned(),
             Self::Refused { hint, .. } => hint.clone(),
             Self::Listen(..) => "choose another port, or end who has it".to_owned(),

@@ -28,6 +28,7 @@ pub mod backup;
 pub mod book;
 pub mod channel;
 pub mod error;
+pub mod key;
 pub mod message;
 pub mod network;
 pub mod packet;

@@ -103,6 +103,8 @@ pub enum Rule {
     Queue(u16),
     /// Nothing comes in: a connection that is not there yet would be answered with a reset.
     KeepOut,
+    /// No new connections come in: where nobody listens yet they would be refused.
+    KeepOutNew,
 }
 
 impl Rule {
@@ -121,6 +123,7 @@ impl Rule {
                 ]
             }
             Rule::KeepOut => vec![line("INPUT", "-d", &["DROP"])],
+            Rule::KeepOutNew => vec![line("INPUT", "-d", &["DROP", "--syn"])],
         }
     }
 

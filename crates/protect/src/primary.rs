@@ -20,8 +20,9 @@ use hindcast_exec::apart::{Leader, Leading};
 use hindcast_exec::run::RecordOptions;
 use hindcast_exec::watch::{Ended, Event, Signals};
 
-use crate::channel::{Channel, wait};
+use crate::channel::{Channel, Side, run_first, wait};
 use crate::error::{ProtectError, system};
+use crate::key::Key;
 use crate::message::{ToBackup, ToPrimary, VERSION};
 use crate::network::{self, Address, Rule};
 use crate::packet::{FIN, Packet, RST, SYN};
@@ -32,6 +33,7 @@ use crate::ship::Shipper;
 pub struct PrimaryOptions {
     /// The backup: host and port.
     pub to: String,
+    pub key: Option<Key>,
     pub address: Address,
     /// The device that gets the address; `None`: the one through which the backup is reached.
     pub device: Option<String>,
@@ -59,6 +61,8 @@ pub enum Notice {
     Heard,
     /// The program was lost, and the backup takes over.
     Lost(Ended),
+    /// The backup has taken over, since it had not heard this machine: the program is ended here.
+    Replaced,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +100,7 @@ const LAST_PACKETS: Duration = Duration::from_secs(2);
 pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outcome, ProtectError> {
     let address = &options.address;
     network::remove_left_rules(address)?;
+    run_first();
     let leading = Leading::prepare(&options.record)?;
     let files = leading.files()?;
     let (channel, local) = introduce(options, files)?;
@@ -161,7 +166,8 @@ fn introduce(
         SocketAddr::V4(local) => *local.ip(),
         SocketAddr::V6(_) => return Err(unreachable(io::ErrorKind::Unsupported.into())),
     };
-    let mut channel = Channel::new(stream).map_err(unreachable)?;
+    let mut channel =
+        Channel::new(stream, options.key.as_ref(), Side::Connects).map_err(unreachable)?;
     channel.put(&ToBackup::Hello {
         version: VERSION,
         files,
@@ -171,7 +177,7 @@ fn introduce(
     loop {
         channel.flush().map_err(unreachable)?;
         wait(&[channel.as_fd()], Duration::from_millis(10));
-        channel.fill().map_err(unreachable)?;
+        let filled = channel.fill();
         let said = channel.next::<ToPrimary>();
         match said.map_err(|_| ProtectError::OtherVersion { to: to.clone() })? {
             Some(ToPrimary::Ready) => return Ok((channel, local)),
@@ -183,6 +189,7 @@ fn introduce(
                 });
             }
             Some(_) => return Err(ProtectError::OtherVersion { to: to.clone() }),
+            None if filled.is_err() => return Err(ProtectError::OtherKey { to: to.clone() }),
             None if Instant::now() > deadline => {
                 return Err(unreachable(io::ErrorKind::TimedOut.into()));
             }
@@ -304,6 +311,7 @@ impl Primary<'_> {
             }
             Ok(Some(Said::Replaced)) => {
                 self.end_program();
+                say(Notice::Replaced);
                 return Ok(Some(Outcome::TakenOver));
             }
             Ok(Some(Said::Dropped(why))) => match self.leaves.take() {

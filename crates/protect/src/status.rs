@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::ProtectError;
-use crate::channel::{Channel, wait};
+use crate::channel::{Channel, Side, wait};
+use crate::key::Key;
 use crate::message::{ToBackup, ToPrimary};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,13 +42,13 @@ pub enum Standing {
 }
 
 /// Asks a backup.
-pub fn ask(at: &str) -> Result<Status, ProtectError> {
+pub fn ask(at: &str, key: Option<&Key>) -> Result<Status, ProtectError> {
     let unreachable = |source| ProtectError::Unreachable {
         to: at.to_owned(),
         source,
     };
     let stream = TcpStream::connect(at).map_err(unreachable)?;
-    let mut channel = Channel::new(stream).map_err(unreachable)?;
+    let mut channel = Channel::new(stream, key, Side::Connects).map_err(unreachable)?;
     channel.put(&ToBackup::Status);
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
@@ -57,7 +58,10 @@ pub fn ask(at: &str) -> Result<Status, ProtectError> {
         match channel.next::<ToPrimary>() {
             Ok(Some(ToPrimary::Status(status))) => return Ok(status),
             Ok(Some(_)) | Err(_) => return Err(ProtectError::OtherVersion { to: at.to_owned() }),
-            Ok(None) => filled.map_err(unreachable)?,
+            Ok(None) if filled.is_err() => {
+                return Err(ProtectError::OtherKey { to: at.to_owned() });
+            }
+            Ok(None) => {}
         }
         if Instant::now() > deadline {
             return Err(unreachable(std::io::ErrorKind::TimedOut.into()));

@@ -2,19 +2,16 @@
 //! when it is killed.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use hindcast_tests::exec::outcome::run;
 use hindcast_tests::exec::{Outcome, Program, Scene, programs, strays};
 use hindcast_tests::{Process, wait_for};
 
-use crate::exec_servers::{Cache, lighttpd, memcached, page, redis};
+use crate::checked_clients::{Client, Clients, OfLighttpd, OfMemcached, OfRedis, connected};
+use crate::exec_servers::{Cache, lighttpd, memcached, redis};
 
 /// The program that a followed recording began with, and the first that follows it.
 fn leader_and_follower(server: &Process) -> (u32, u32) {
@@ -49,151 +46,12 @@ fn start(scene: &Scene, program: &Program, port: u16) -> Process {
     server
 }
 
+fn here(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
 fn kill(pid: u32) {
     run(Command::new("kill").args(["-KILL", &pid.to_string()]));
-}
-
-/// Clients that check each answer, on one connection each, until they are told to stop.
-struct Clients {
-    stop: Arc<AtomicBool>,
-    asked: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Clients {
-    fn start<C: Client>(port: u16) -> Clients {
-        let (stop, asked) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU64::new(0)),
-        );
-        let threads = (0..6)
-            .map(|number| {
-                let (stop, asked) = (stop.clone(), asked.clone());
-                std::thread::spawn(move || {
-                    let mut client = C::connect(port, number);
-                    for round in 0.. {
-                        if stop.load(Ordering::Relaxed) {
-                            break;
-                        }
-                        client.ask(round);
-                        asked.fetch_add(1, Ordering::Relaxed);
-                    }
-                })
-            })
-            .collect();
-        Clients {
-            stop,
-            asked,
-            threads,
-        }
-    }
-
-    fn wait_for_more(&self, answers: u64) {
-        let before = self.asked.load(Ordering::Relaxed);
-        wait_for("answers", || {
-            let finished = self.threads.iter().any(JoinHandle::is_finished);
-            (finished || self.asked.load(Ordering::Relaxed) >= before + answers).then_some(())
-        });
-    }
-
-    fn end(self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            thread
-                .join()
-                .expect("every answer is right, on one connection");
-        }
-    }
-}
-
-trait Client: Sized {
-    fn connect(port: u16, number: usize) -> Self;
-    fn ask(&mut self, round: u64);
-}
-
-/// Counts, and keeps values that only it writes.
-struct OfMemcached(Cache, usize, u64);
-
-impl Client for OfMemcached {
-    fn connect(port: u16, number: usize) -> Self {
-        let mut cache = Cache::connect(port);
-        cache.set(&format!("count-{number}"), b"0");
-        OfMemcached(cache, number, 0)
-    }
-
-    fn ask(&mut self, round: u64) {
-        let OfMemcached(cache, number, count) = self;
-        let value = vec![b'a' + *number as u8; 10 + (round * 37 % 3000) as usize];
-        let key = format!("own-{number}-{}", round % 20);
-        cache.set(&key, &value);
-        assert_eq!(cache.get(&key), Some(value));
-        *count += 1;
-        cache.say(format!("incr count-{number} 1\r\n").as_bytes());
-        assert_eq!(cache.line(), count.to_string());
-    }
-}
-
-/// Counts: an answer that comes twice, or never, is noticed by the next.
-struct OfRedis(BufReader<TcpStream>, usize, u64);
-
-impl Client for OfRedis {
-    fn connect(port: u16, number: usize) -> Self {
-        OfRedis(BufReader::new(connected(port)), number, 0)
-    }
-
-    fn ask(&mut self, round: u64) {
-        let OfRedis(stream, number, count) = self;
-        *count += 1;
-        let append = "x".repeat((round * 31 % 900) as usize);
-        let asked = format!("INCR count-{number}\r\nECHO <{append}>\r\n");
-        stream
-            .get_mut()
-            .write_all(asked.as_bytes())
-            .expect("it is there");
-        let mut answers = String::new();
-        for _ in 0..3 {
-            stream.read_line(&mut answers).expect("it answers");
-        }
-        let expected = format!(":{count}\r\n${}\r\n<{append}>\r\n", append.len() + 2);
-        assert_eq!(answers, expected);
-    }
-}
-
-/// Asks for pages on a connection that is kept.
-struct OfLighttpd(BufReader<TcpStream>);
-
-impl Client for OfLighttpd {
-    fn connect(port: u16, _: usize) -> Self {
-        OfLighttpd(BufReader::new(connected(port)))
-    }
-
-    fn ask(&mut self, round: u64) {
-        let number = (round % 8) as usize;
-        let asked = format!("GET /pages/{number}.html HTTP/1.1\r\nHost: here\r\n\r\n");
-        self.0
-            .get_mut()
-            .write_all(asked.as_bytes())
-            .expect("it is there");
-        let (mut line, mut length) = (String::new(), 0);
-        while line != "\r\n" {
-            line.clear();
-            assert_ne!(self.0.read_line(&mut line).expect("it answers"), 0);
-            if let Some(given) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = given.trim().parse().expect("a number");
-            }
-        }
-        let mut body = vec![0; length];
-        std::io::Read::read_exact(&mut self.0, &mut body).expect("the page comes");
-        assert!(body == page(number), "{} bytes", body.len());
-    }
-}
-
-fn connected(port: u16) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-    let patience = Some(Duration::from_secs(30));
-    stream.set_read_timeout(patience).expect("a positive time");
-    stream.set_nodelay(true).expect("it is TCP");
-    stream
 }
 
 /// Kills the program under load, as often as `rounds` says, each time after other work.
@@ -202,7 +60,7 @@ fn campaign<C: Client>(rounds: u64, make: impl Fn(u64) -> (Scene, Program, u16))
         let (scene, program, port) = make(round);
         let server = start(&scene, &program, port);
         let (leader, follower) = leader_and_follower(&server);
-        let clients = Clients::start::<C>(port);
+        let clients = Clients::start::<C>(here(port), || ());
         clients.wait_for_more(100 + round * 97);
         kill(leader);
         clients.wait_for_more(300);
@@ -244,7 +102,7 @@ fn a_follower_that_goes_on_is_the_user_that_its_leader_was() {
     let (scene, program, port) = memcached(Scene::new("follow-user"), &["-u", "nobody"]);
     let server = start(&scene, &program, port);
     let (leader, follower) = leader_and_follower(&server);
-    let mut cache = Cache::connect(port);
+    let mut cache = Cache::connect(here(port));
     cache.set("key", b"value");
     let user = |pid: u32| {
         std::fs::metadata(format!("/proc/{pid}"))
@@ -279,7 +137,7 @@ fn a_follower_that_is_killed_is_named_and_the_program_goes_on() {
     let (scene, program, port) = memcached(Scene::new("follow-dropped"), &[]);
     let server = start(&scene, &program, port);
     let (leader, follower) = leader_and_follower(&server);
-    let mut cache = Cache::connect(port);
+    let mut cache = Cache::connect(here(port));
     cache.set("key", b"value");
     kill(follower);
     wait_for("the follower to be reaped", || {
@@ -305,7 +163,7 @@ fn a_fault_that_does_not_happen_again_is_survived() {
         port.trim().parse::<u16>().ok()
     });
     leader_and_follower(&server);
-    let mut stream = BufReader::new(connected(port));
+    let mut stream = BufReader::new(connected(here(port)));
     let ask = |stream: &mut BufReader<TcpStream>| {
         stream.get_mut().write_all(b"?").expect("it is there");
         let mut line = String::new();

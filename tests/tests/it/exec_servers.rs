@@ -2,7 +2,7 @@
 //! anybody to talk to.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::process::Command;
 use std::time::Duration;
 
@@ -288,8 +288,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    pub fn connect(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    pub fn connect(at: impl ToSocketAddrs) -> Self {
+        let stream = TcpStream::connect(at).expect("it listens");
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a positive time");
@@ -337,11 +337,11 @@ impl Cache {
 
 /// Eight clients that set, read and count, their keys shared and their own.
 fn load_the_cache(port: u16) {
-    Cache::connect(port).set("counter", b"0");
+    Cache::connect(("127.0.0.1", port)).set("counter", b"0");
     let clients: Vec<_> = (0..8)
         .map(|client: usize| {
             std::thread::spawn(move || {
-                let mut cache = Cache::connect(port);
+                let mut cache = Cache::connect(("127.0.0.1", port));
                 for round in 0..400 {
                     let value = vec![b'a' + (client as u8); 10 + (round * 37) % 3000];
                     cache.set(&format!("own-{client}-{}", round % 50), &value);
@@ -364,7 +364,9 @@ fn load_the_cache(port: u16) {
         client.join().expect("every client gets its answers");
     }
     assert_eq!(
-        Cache::connect(port).get("counter").as_deref(),
+        Cache::connect(("127.0.0.1", port))
+            .get("counter")
+            .as_deref(),
         Some(&b"3200"[..])
     );
 }

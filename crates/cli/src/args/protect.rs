@@ -1,6 +1,7 @@
 //! Arguments of `hindcast protect`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -17,6 +18,26 @@ pub enum ProtectAction {
     Run(ProtectRunArgs),
     /// What a backup says of itself
     Status(ProtectStatusArgs),
+    /// Make the key that both machines need
+    Key(ProtectKeyArgs),
+}
+
+#[derive(Args)]
+pub struct ProtectKeyArgs {
+    /// The new file; copy it to the other machine
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+#[derive(Args)]
+pub struct KeyArg {
+    /// The key that both machines have (hindcast protect key FILE makes one)
+    #[arg(long, value_name = "FILE", required_unless_present = "no_key")]
+    pub key: Option<PathBuf>,
+    /// Trust everybody who can reach the backup's port: they read all that the program does, and
+    /// can run programs on the backup
+    #[arg(long, conflicts_with = "key")]
+    pub no_key: bool,
 }
 
 #[derive(Args)]
@@ -27,6 +48,8 @@ pub struct BackupArgs {
     /// Where the primary connects to, on an address of this machine's own
     #[arg(long, value_name = "[HOST]:PORT")]
     pub listen: String,
+    #[command(flatten)]
+    pub key: KeyArg,
     /// The address that clients talk to, with the length of its network; nobody else has it
     #[arg(long, value_name = "IP/PREFIX")]
     pub address: Address,
@@ -49,6 +72,8 @@ pub struct ProtectRunArgs {
     /// The backup, which is there already
     #[arg(long, value_name = "HOST:PORT")]
     pub to: String,
+    #[command(flatten)]
+    pub key: KeyArg,
     /// The address that clients talk to, with the length of its network; this machine gets it if it
     /// has not got it
     #[arg(long, value_name = "IP/PREFIX")]
@@ -73,6 +98,8 @@ pub struct ProtectStatusArgs {
     /// The backup
     #[arg(long, value_name = "HOST:PORT")]
     pub at: String,
+    #[command(flatten)]
+    pub key: KeyArg,
     /// As JSON
     #[arg(long)]
     pub json: bool,

@@ -1,10 +1,14 @@
 //! `hindcast protect`
 
+use std::io::Write as _;
+use std::path::Path;
+
 use hindcast_exec::run::RecordOptions;
 use hindcast_execlog::config;
+use hindcast_protect::key::Key;
 use hindcast_protect::{ProtectError, backup, primary, status};
 
-use crate::args::protect::{BackupArgs, ProtectAction, ProtectRunArgs, ProtectStatusArgs};
+use crate::args::protect::{BackupArgs, KeyArg, ProtectAction, ProtectRunArgs, ProtectStatusArgs};
 use crate::error::{CliError, Exit};
 use crate::render::protect as render;
 
@@ -13,7 +17,23 @@ pub fn run(action: ProtectAction) -> Result<Exit, CliError> {
         ProtectAction::Backup(args) => stand_by(args),
         ProtectAction::Run(args) => protect(args),
         ProtectAction::Status(args) => show(&args),
+        ProtectAction::Key(args) => make_key(&args.file),
     }
+}
+
+fn make_key(file: &Path) -> Result<Exit, CliError> {
+    let mut options = hindcast_private::options();
+    let made = options.write(true).create_new(true).open(file);
+    let written = made.and_then(|mut made| made.write_all(Key::new().text().as_bytes()));
+    written.map_err(|error| {
+        CliError::because(format!("cannot make the key {}", file.display()), &error)
+    })?;
+    Ok(Exit::Success)
+}
+
+fn key(given: &KeyArg) -> Result<Option<Key>, CliError> {
+    let read = given.key.as_deref().map(Key::read).transpose();
+    read.map_err(|error| cannot("there is no key", &error))
 }
 
 fn stand_by(args: BackupArgs) -> Result<Exit, CliError> {
@@ -23,6 +43,7 @@ fn stand_by(args: BackupArgs) -> Result<Exit, CliError> {
     };
     let options = backup::BackupOptions {
         listen,
+        key: key(&args.key)?,
         address: args.address,
         device: args.device,
         detect: args.detect,
@@ -45,6 +66,7 @@ fn protect(args: ProtectRunArgs) -> Result<Exit, CliError> {
         .map_err(|error| CliError::because("no folder for the log", &error))?;
     let options = primary::PrimaryOptions {
         to: args.to,
+        key: key(&args.key)?,
         address: args.address,
         device: args.device,
         queue: args.queue,
@@ -75,7 +97,7 @@ fn protect(args: ProtectRunArgs) -> Result<Exit, CliError> {
 }
 
 fn show(args: &ProtectStatusArgs) -> Result<Exit, CliError> {
-    let status = status::ask(&args.at).map_err(|error| {
+    let status = status::ask(&args.at, key(&args.key)?.as_ref()).map_err(|error| {
         CliError::because("the backup does not say how it is", &error).hint(error.hint())
     })?;
     match args.json {

@@ -32,6 +32,9 @@ pub fn of_primary(notice: &primary::Notice, options: &PrimaryOptions) -> String 
             "Warning: the backup {to} was not heard for {} ms: answers to clients wait, for it may have taken over\n         They go out when it is heard again, or has ended (end it there). --alone-after goes on without it.\n",
             silence.as_millis()
         ),
+        primary::Notice::Replaced => format!(
+            "Warning: {to} goes on in the program's place, as this machine was not heard: the program is ended here\n"
+        ),
         primary::Notice::Heard => format!("Note: the backup {to} is heard again\n"),
         primary::Notice::Lost(ended) => format!(
             "Warning: the program was ended by {}; {to} is told to go on in its place\n",

@@ -17,9 +17,7 @@
 //! machines have, or are none of the service's state.
 
 use std::ffi::{CStr, c_char};
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering,
-};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use hindcast_execlog::config::descriptors;
 use hindcast_execlog::handover::{Answer, Connection};
@@ -27,6 +25,7 @@ use hindcast_execlog::handover::{Answer, Connection};
 use super::flows::{self, COUNTED};
 use crate::functions::{self, Function};
 use crate::state::log::take_room;
+use crate::state::numbers::alone;
 use crate::state::recording;
 use crate::{raw, syscall};
 
@@ -132,18 +131,6 @@ impl Made {
 }
 
 // ---- Made as the log tells ----
-
-/// One thread at a time gives a new file its number: until it has, the file has a number that is
-/// another's.
-fn alone<R>(inner: impl FnOnce() -> R) -> R {
-    static TAKEN: AtomicBool = AtomicBool::new(false);
-    while TAKEN.swap(true, Ordering::Acquire) {
-        std::hint::spin_loop();
-    }
-    let result = inner();
-    TAKEN.store(false, Ordering::Release);
-    result
-}
 
 /// The log says that a call has opened `number`, and whoever had the number before has closed it.
 /// `path` is that of a file.

@@ -5,6 +5,7 @@ pub mod heap;
 pub mod log;
 pub mod mode;
 pub mod names;
+pub mod numbers;
 pub mod recording;
 pub mod signals;
 pub mod sync;

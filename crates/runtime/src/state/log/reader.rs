@@ -7,6 +7,7 @@ use hindcast_execlog::{Event, LogHeader, VERSION};
 
 use super::{Path, take_room};
 use crate::state::mode::discards;
+use crate::state::numbers;
 use crate::{functions, raw, syscall};
 use hindcast_execlog::config::descriptors;
 
@@ -141,19 +142,14 @@ impl Reader {
 
     /// As [`Reader::open`] for a log that grows. `Ok(false)`: it is not there yet.
     pub fn open_growing(&mut self, thread: u32) -> Result<bool, Unreadable> {
-        let file = match open_log(thread, libc::O_RDONLY) {
-            Err(libc::ENOENT) => return Ok(false),
-            opened => opened.map_err(Unreadable::Missing)?,
-        };
-        let there = length_of(file).is_ok_and(|length| length >= PAGE);
-        let mapped = if there {
-            map_window(file, 0, PAGE, None).map(Some)
-        } else {
-            Ok(None)
-        };
-        raw::close(file);
-        let Some(page) = mapped.map_err(Unreadable::Missing)? else {
-            return Ok(false);
+        let mapped = with_log(thread, libc::O_RDONLY, |file| {
+            let there = length_of(file).is_ok_and(|length| length >= PAGE);
+            there.then(|| map_window(file, 0, PAGE, None)).transpose()
+        });
+        let page = match mapped {
+            Err(libc::ENOENT) | Ok(Ok(None)) => return Ok(false),
+            Err(code) | Ok(Err(code)) => return Err(Unreadable::Missing(code)),
+            Ok(Ok(Some(page))) => page,
         };
         // SAFETY: the page is mapped for ever, and every bit pattern is a header.
         let header = unsafe { &*(page.address as *const LogHeader) };
@@ -230,20 +226,21 @@ impl Reader {
         } else {
             libc::O_RDONLY
         };
-        let Ok(file) = open_log(growing.thread, flags) else {
-            return;
-        };
         let length = end.map_or(WINDOW, |end| (end - first).max(WINDOW));
-        if let Ok(window) = map_window(file, first, length, growing.before.take()) {
+        let before = &mut growing.before;
+        let mapped = with_log(growing.thread, flags, |file| -> Result<Window, i32> {
+            let window = map_window(file, first, length, before.take())?;
+            if discards() && first > PAGE {
+                discard(file, first);
+            }
+            Ok(window)
+        });
+        if let Ok(Ok(window)) = mapped {
             growing.before = (growing.window.length != 0).then_some(growing.window);
             growing.window = window;
             self.base = offset;
             self.log = &[];
-            if discards() && first > PAGE {
-                discard(file, first);
-            }
         }
-        raw::close(file);
     }
 
     /// Whether the thread that writes a growing log has come past this point without a signal: it
@@ -260,12 +257,13 @@ impl Reader {
         let growing = self.growing.as_ref()?;
         let start = LogHeader::BYTES + growing.committed() + skipped;
         let first = start & !(PAGE - 1);
-        let file = open_log(growing.thread, libc::O_RDONLY).ok()?;
-        let in_file = length_of(file).is_ok_and(|end| end >= start + length);
-        let mapped = in_file
-            .then(|| map_window(file, first, start + length - first, None).ok())
-            .flatten();
-        raw::close(file);
+        let mapped = with_log(growing.thread, libc::O_RDONLY, |file| {
+            let in_file = length_of(file).is_ok_and(|end| end >= start + length);
+            in_file
+                .then(|| map_window(file, first, start + length - first, None).ok())
+                .flatten()
+        });
+        let mapped = mapped.ok()?;
         // SAFETY: mapped for ever, and nobody writes to it any more.
         Some(unsafe {
             std::slice::from_raw_parts((mapped?.address + start - first) as *const u8, length)
@@ -384,11 +382,16 @@ fn discard(file: i32, end: usize) {
     unsafe { syscall!(libc::SYS_fallocate, file, mode, PAGE, end - PAGE) };
 }
 
-/// Opens a growing log of this process. The process may be another user by now than the one that
-/// may look into the recording.
-fn open_log(thread: u32, flags: i32) -> Result<i32, i32> {
+/// Does something with a growing log of this process, while it is open. The process may be another
+/// user by now than the one that may look into the recording.
+fn with_log<R>(thread: u32, flags: i32, inner: impl FnOnce(i32) -> R) -> Result<R, i32> {
     let path = Path::new(".", format_args!("t{thread}"));
-    raw::open_at(descriptors::PROCESS, path.as_c_str(), flags, 0)
+    numbers::alone(|| {
+        let file = raw::open_at(descriptors::PROCESS, path.as_c_str(), flags, 0)?;
+        let result = inner(file);
+        raw::close(file);
+        Ok(result)
+    })
 }
 
 /// Maps a part of a log, in place of a window that is not used any more if that is as long.

@@ -1,0 +1,434 @@
+//! A server whose program, launcher or machine is lost, and that goes on on another machine with its
+//! memory and its connections.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use hindcast_tests::network::{End, Network};
+use hindcast_tests::{Process, program, wait_for};
+use tempfile::TempDir;
+
+use crate::checked_clients::{Client, Clients, OfLighttpd, OfMemcached, OfRedis};
+use crate::exec_servers::{Cache, page};
+
+const SERVICE: &str = "10.9.0.10";
+const PORT: u16 = 7070;
+
+/// A primary with a program, its backup, and the network between them.
+struct Pair {
+    _said: Said,
+    folder: TempDir,
+    network: Network,
+    backup: Process,
+    primary: Process,
+}
+
+/// What is lost.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Program,
+    Launcher,
+    Machine,
+}
+
+fn at() -> SocketAddr {
+    format!("{SERVICE}:{PORT}").parse().expect("an address")
+}
+
+/// The key of both.
+fn key(folder: &Path) -> PathBuf {
+    let path = folder.join("protect.key");
+    if !path.exists() {
+        let mut made = Command::new(program("hindcast"));
+        let made = made.args(["protect", "key"]).arg(&path).status();
+        assert!(made.expect("it runs").success());
+    }
+    path
+}
+
+fn backup(network: &Network, folder: &Path, options: &[&str]) -> Process {
+    let mut command = network.command(End::Backup, program("hindcast"));
+    command
+        .args(["protect", "backup", "--listen", ":7400", "--key"])
+        .arg(key(folder))
+        .arg("--address")
+        .arg(format!("{SERVICE}/24"))
+        .args(options);
+    let backup = Process::start("backup", command, folder);
+    let stands_by = || backup.stderr().contains("stands by").then_some(());
+    wait_for("the backup to stand by", stands_by);
+    backup
+}
+
+fn primary(network: &Network, folder: &Path, options: &[&str], server: &[&str]) -> Process {
+    let mut command = network.command(End::Primary, program("hindcast"));
+    command
+        .current_dir(folder)
+        .args(["protect", "run", "--to", "10.9.0.3:7400", "--key"])
+        .arg(key(folder))
+        .arg("--address")
+        .arg(format!("{SERVICE}/24"))
+        .args(options)
+        .arg("--")
+        .args(server);
+    Process::start("primary", command, folder)
+}
+
+impl Pair {
+    fn start(name: &str, server: &[&str]) -> Pair {
+        Pair::prepared(name, server, |_| ())
+    }
+
+    /// With files in the folder in which the program runs.
+    fn prepared(name: &str, server: &[&str], prepare: impl FnOnce(&Path)) -> Pair {
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("hindcast-{name}-"))
+            .tempdir()
+            .expect("a folder");
+        prepare(folder.path());
+        let network = Network::new();
+        // Patient, as other tests run as well.
+        let backup = backup(&network, folder.path(), &["--detect", "1s"]);
+        let mut primary = primary(&network, folder.path(), &[], server);
+        let enter = network.enter(End::Client);
+        primary.wait_until("the service to listen", || {
+            let connected = std::thread::scope(|scope| {
+                let connect = || {
+                    enter();
+                    std::net::TcpStream::connect_timeout(&at(), Duration::from_secs(1)).is_ok()
+                };
+                scope.spawn(connect).join().expect("it does not panic")
+            });
+            connected.then_some(())
+        });
+        Pair {
+            _said: Said([&primary, &backup].map(|process| process.output_files()[1].clone())),
+            folder,
+            network,
+            backup,
+            primary,
+        }
+    }
+
+    fn clients<C: Client>(&self) -> Clients {
+        Clients::start::<C>(at(), self.network.enter(End::Client))
+    }
+
+    /// The program on the primary, by what its launcher says.
+    fn program(&self) -> i32 {
+        let said = self.primary.stderr();
+        let (_, rest) = said.split_once("(pid ").expect("it says it");
+        rest.split(')')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .expect("a number")
+    }
+
+    fn lose(&self, what: Loss) {
+        match what {
+            // SAFETY: a process of this test's.
+            Loss::Program => unsafe { libc::kill(self.program(), libc::SIGKILL) },
+            // SAFETY: as above: `ip netns exec` has become it.
+            Loss::Launcher => unsafe { libc::kill(self.primary.pid() as i32, libc::SIGKILL) },
+            Loss::Machine => {
+                self.network.cut(End::Primary);
+                0
+            }
+        };
+    }
+
+    fn wait_until_backup_says(&mut self, text: &str) {
+        let Pair { backup, .. } = self;
+        wait_for(text, || backup.stderr().contains(text).then_some(()));
+    }
+}
+
+/// What both have said, for a test that fails.
+struct Said([PathBuf; 2]);
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for path in &self.0 {
+            let said = std::fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<&str> = said
+                .lines()
+                .filter(|line| !line.contains("accept: "))
+                .collect();
+            let last = lines.len().saturating_sub(30);
+            eprintln!("-- {}\n{}", path.display(), lines[last..].join("\n"));
+        }
+    }
+}
+
+/// Each of the three losses in turn, under clients that check each answer on one connection.
+fn campaign<C: Client>(name: &str, rounds: u64, server: &[&str], prepare: impl Fn(&Path)) {
+    for round in 0..rounds {
+        let loss = [Loss::Program, Loss::Launcher, Loss::Machine][round as usize % 3];
+        let mut pair = Pair::prepared(&format!("{name}-{round}"), server, &prepare);
+        let clients = pair.clients::<C>();
+        clients.wait_for_more(100 + round * 97);
+        pair.lose(loss);
+        clients.wait_for_more(300);
+        clients.end();
+        pair.wait_until_backup_says("goes on here after");
+        let said = pair.backup.stderr();
+        assert!(!said.contains("could not be kept"), "{loss:?}: {said}");
+    }
+}
+
+#[test]
+fn redis_loses_its_machine_and_no_client_notices() {
+    let port = PORT.to_string();
+    let server = [
+        "redis-server",
+        "--port",
+        &port,
+        "--bind",
+        "0.0.0.0",
+        "--protected-mode",
+        "no",
+        "--save",
+        "",
+    ];
+    campaign::<OfRedis>("protect-redis", 10, &server, |_| ());
+}
+
+#[test]
+fn memcached_with_four_threads_loses_its_machine_and_no_client_notices() {
+    let port = PORT.to_string();
+    let server = [
+        "memcached",
+        "-t",
+        "4",
+        "-p",
+        &port,
+        "-U",
+        "0",
+        "-l",
+        "0.0.0.0",
+        "-u",
+        "nobody",
+    ];
+    campaign::<OfMemcached>("protect-memcached", 10, &server, |_| ());
+}
+
+#[test]
+fn lighttpd_loses_its_machine_and_no_client_notices() {
+    campaign::<OfLighttpd>(
+        "protect-lighttpd",
+        10,
+        &["lighttpd", "-D", "-f", "lighttpd.conf"],
+        with_pages,
+    );
+}
+
+fn with_pages(folder: &Path) {
+    let pages = folder.join("pages");
+    std::fs::create_dir(&pages).expect("a folder");
+    for number in 0..8 {
+        std::fs::write(pages.join(format!("{number}.html")), page(number)).expect("a page");
+    }
+    let root = folder.display();
+    let text = format!(
+        "server.document-root = \"{root}\"\nserver.port = {PORT}\nserver.bind = \"0.0.0.0\"\nserver.max-keep-alive-requests = 100000\n"
+    );
+    std::fs::write(folder.join("lighttpd.conf"), text).expect("a file");
+}
+
+const MEMCACHED: [&str; 9] = [
+    "memcached",
+    "-p",
+    "7070",
+    "-U",
+    "0",
+    "-l",
+    "0.0.0.0",
+    "-u",
+    "nobody",
+];
+
+/// What a client at the other side of the network gets.
+fn elsewhere<R: Send>(network: &Network, inner: impl FnOnce() -> R + Send) -> R {
+    let enter = network.enter(End::Client);
+    std::thread::scope(|scope| {
+        let work = || {
+            enter();
+            inner()
+        };
+        scope.spawn(work).join().expect("it does not panic")
+    })
+}
+
+/// Two machines never answer: the one that was cut off holds its answers, and ends when it hears
+/// that it was replaced.
+#[test]
+fn a_primary_that_was_cut_off_does_not_answer_again() {
+    let mut pair = Pair::start("protect-partition", &MEMCACHED);
+    elsewhere(&pair.network, || Cache::connect(at()).set("key", b"before"));
+    pair.lose(Loss::Machine);
+    pair.wait_until_backup_says("goes on here after");
+    elsewhere(&pair.network, || {
+        let mut cache = Cache::connect(at());
+        assert_eq!(cache.get("key").as_deref(), Some(&b"before"[..]));
+        cache.set("key", b"after");
+    });
+    // It runs, and has the address still; what it would say waits.
+    assert!(pair.network.has(End::Primary, SERVICE));
+    pair.network.heal(End::Primary);
+    let ended = pair.primary.wait();
+    ended.assert_code(0);
+    assert!(!pair.network.has(End::Primary, SERVICE));
+    assert!(pair.network.has(End::Backup, SERVICE));
+    assert_eq!(pair.network.rules(End::Primary), Vec::<String>::new());
+    assert_eq!(pair.network.processes(End::Primary), Vec::<u32>::new());
+    elsewhere(&pair.network, || {
+        let after = Cache::connect(at()).get("key");
+        assert_eq!(after.as_deref(), Some(&b"after"[..]));
+    });
+}
+
+#[test]
+fn a_killed_launcher_leaves_nothing_on_its_machine() {
+    let mut pair = Pair::start("protect-clean", &MEMCACHED);
+    pair.lose(Loss::Launcher);
+    pair.wait_until_backup_says("goes on here after");
+    wait_for("the address to be given up", || {
+        (!pair.network.has(End::Primary, SERVICE)).then_some(())
+    });
+    wait_for("rules and processes to be gone", || {
+        let is_clean = pair.network.rules(End::Primary).is_empty()
+            && pair.network.processes(End::Primary).is_empty();
+        is_clean.then_some(())
+    });
+    assert_eq!(pair.network.rules(End::Backup), Vec::<String>::new());
+}
+
+/// It is never ended by its protection.
+#[test]
+fn without_its_backup_the_program_runs_on_and_says_so() {
+    let pair = Pair::start("protect-alone", &MEMCACHED);
+    let clients = pair.clients::<OfMemcached>();
+    clients.wait_for_more(100);
+    // SAFETY: a process of this test's.
+    unsafe { libc::kill(pair.backup.pid() as i32, libc::SIGKILL) };
+    clients.wait_for_more(300);
+    clients.end();
+    let primary = &pair.primary;
+    wait_for("a word about it", || {
+        let said = primary.stderr();
+        said.contains("runs on unprotected: the backup has ended")
+            .then_some(())
+    });
+    // SAFETY: as above.
+    unsafe { libc::kill(pair.primary.pid() as i32, libc::SIGTERM) };
+    pair.primary.wait().assert_code(0);
+    assert_eq!(pair.network.rules(End::Primary), Vec::<String>::new());
+}
+
+#[test]
+fn a_program_that_ends_by_itself_ends_on_both() {
+    let pair = Pair::start("protect-end", &MEMCACHED);
+    let hindcast = program("hindcast");
+    let status = pair
+        .network
+        .command(End::Client, hindcast)
+        .args([
+            "protect",
+            "status",
+            "--at",
+            "10.9.0.3:7400",
+            "--json",
+            "--key",
+        ])
+        .arg(key(pair.folder.path()))
+        .output()
+        .expect("it runs");
+    let status: serde_json::Value =
+        serde_json::from_slice(&status.stdout).expect("the status is JSON");
+    assert_eq!(status["standing"], "follows");
+    assert_eq!(status["address"], format!("{SERVICE}/24"));
+    let path = PathBuf::from(status["program"].as_str().unwrap_or_default());
+    assert_eq!(
+        path.file_name().and_then(|name| name.to_str()),
+        Some("memcached")
+    );
+    // SAFETY: a process of this test's.
+    unsafe { libc::kill(pair.program(), libc::SIGTERM) };
+    pair.primary.wait().assert_code(0);
+    let backup = pair.backup.wait().assert_code(0);
+    assert!(
+        backup.stderr.contains("has ended by itself"),
+        "{}",
+        backup.stderr
+    );
+    assert!(!pair.network.has(End::Primary, SERVICE));
+    assert!(!pair.network.has(End::Backup, SERVICE));
+    drop(pair.folder);
+}
+
+#[test]
+fn what_cannot_be_protected_is_said_before_it_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let network = Network::new();
+    let touch = ["touch", "it-ran"];
+    let refused = |options: &[&str], server: &[&str], code: i32, texts: &[&str]| {
+        let ended = primary(&network, folder.path(), options, server).wait();
+        let said = ended.assert_code(code).stderr;
+        for text in texts {
+            assert!(said.contains(text), "{text:?} is not in {said}");
+        }
+        assert!(!folder.path().join("it-ran").exists());
+    };
+    refused(
+        &[],
+        &touch,
+        125,
+        &[
+            "cannot be reached",
+            "start it first: hindcast protect backup",
+        ],
+    );
+    refused(
+        &["--device", "none"],
+        &["/nowhere/at-all"],
+        125,
+        &["cannot be read"],
+    );
+    let mut other = network.command(End::Backup, program("hindcast"));
+    other
+        .args(["protect", "backup", "--listen", ":7400", "--key"])
+        .arg(key(folder.path()))
+        .args(["--address", "10.9.0.11/24"]);
+    let mut other = Process::start("other", other, folder.path());
+    wait_for("it to stand by", || {
+        other.stderr().contains("stands by").then_some(())
+    });
+    refused(&[], &touch, 125, &["another address", "same --address"]);
+    assert!(other.is_running(), "it waits for the next");
+    let stranger = tempfile::tempdir().expect("a folder");
+    let ended = primary(&network, stranger.path(), &[], &touch).wait();
+    let said = ended.assert_code(125).stderr;
+    assert!(
+        said.contains("it has another key") && said.contains("protect key FILE"),
+        "{said}"
+    );
+    let mut wrong = network.command(End::Backup, program("hindcast"));
+    wrong
+        .args(["protect", "backup", "--listen", ":1", "--no-key"])
+        .args(["--address", "10.9.0.10"]);
+    let said = Process::start("wrong", wrong, folder.path())
+        .wait()
+        .assert_code(2);
+    assert!(
+        said.stderr.contains("as in 10.0.0.10/24"),
+        "{}",
+        said.stderr
+    );
+    assert_eq!(network.rules(End::Primary), Vec::<String>::new());
+}
