@@ -45,6 +45,10 @@ fn main() -> ExitCode {
 /// The arguments do not fit, or help was asked for. A message repeats an argument, which may be a
 /// URL with its password.
 fn refused(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Help and version, in which `--key <FILE>` is no key.
+        error.exit();
+    }
     let text = error.to_string();
     let context = |kind| error.get(kind).map(ToString::to_string);
     let mut shown = masked(&text);
