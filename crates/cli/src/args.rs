@@ -60,7 +60,7 @@ pub enum Command {
     Show(ShowArgs),
     /// Look at a recording in a browser: a timeline, who saw whom, what every request did
     Web(WebArgs),
-    /// Write a recording for other tools: Perfetto, OpenTelemetry, CSV
+    /// Write a recording for other tools: Perfetto, OpenTelemetry, CSV, DuckDB
     Export(ExportArgs),
     /// Open psql on a database that holds exactly what a transaction saw
     See(Box<SeeArgs>),

@@ -30,6 +30,8 @@ mod languages;
 mod modes;
 mod pins;
 mod prune;
+#[path = "../../../crates/trace/tests/it/common/python.rs"]
+mod python;
 mod redaction;
 mod retro;
 mod retro_faults;

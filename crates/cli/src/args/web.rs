@@ -24,7 +24,7 @@ pub struct WebArgs {
 }
 
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("format").required(true).multiple(true).args(["perfetto", "otlp", "csv"]))]
+#[command(group = clap::ArgGroup::new("format").required(true).multiple(true).args(["perfetto", "otlp", "csv", "sql"]))]
 pub struct ExportArgs {
     #[command(flatten)]
     pub trace: TraceArg,
@@ -38,4 +38,8 @@ pub struct ExportArgs {
     /// requests.csv, transactions.csv and statements.csv in a folder
     #[arg(long, value_name = "DIR")]
     pub csv: Option<PathBuf>,
+    /// A DuckDB database with views over the recording's files: requests, transactions, saw, wrote
+    /// and more. A name that ends in .sql, or - for standard output: the script that makes it
+    #[arg(long, value_name = "FILE")]
+    pub sql: Option<PathBuf>,
 }

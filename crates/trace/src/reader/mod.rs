@@ -230,6 +230,11 @@ impl Trace {
         Ok(recovered)
     }
 
+    /// Whether its tables are encrypted, so that only a reader with the key can make sense of them.
+    pub fn is_encrypted(&self) -> bool {
+        self.store.keyring().is_some()
+    }
+
     /// Torn tails, crashes, recorders that cannot be seen from here.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
