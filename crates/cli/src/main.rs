@@ -75,7 +75,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Show(args) => commands::show::run(&args),
         Command::Record(args) => block_on(commands::record::run(args)),
         Command::Base(args) => block_on(commands::base::run(*args)),
-        Command::Export(args) => commands::export::run(&args),
+        Command::Export(args) => block_on(commands::export::run(*args)),
         Command::Web(args) => block_on(commands::web::run(args)),
         Command::See(args) => block_on(commands::see::run(*args)),
         Command::Rewind(args) => block_on(commands::rewind::run(args)),

@@ -207,10 +207,14 @@ pub async fn restore_with<T, E: From<RestoreError>>(
     options: &Options,
     step: impl AsyncFnOnce(&Client) -> Result<T, E>,
 ) -> Result<(Rewound, Pinned, T, Client), E> {
-    let (point, reserved) = start.point(trace).map_err(RestoreError::Read)?;
+    let (point, mut reserved) = start.point(trace).map_err(RestoreError::Read)?;
     let rewound = rewind(&start.base, &point, options)
         .await
         .map_err(RestoreError::Rewind)?;
+    if !rewound.oids().is_empty() {
+        trace.rename(rewound.oids().clone());
+        reserved.rename(rewound.oids());
+    }
     let client = Client::connect(rewound.url(), &ConnectOptions::default())
         .await
         .map_err(RestoreError::Connect)?;

@@ -38,6 +38,7 @@ mod retro_faults;
 mod retro_services;
 mod roles;
 mod see;
+mod share;
 mod standby;
 mod standby_check;
 mod standby_checker;

@@ -96,6 +96,29 @@ pub struct Trace {
     warnings: Vec<String>,
     /// Opens what was taken out of requests.
     secrets_key: Option<SecretKey>,
+    renamed: Renamed,
+}
+
+/// What tables and sequences are called in the database of a replay, by what they were called in the
+/// recorded one: their oids are others where a database was restored from a dump. Once it is known.
+type Renamed = Arc<OnceLock<HashMap<u32, u32>>>;
+
+fn rename(renamed: &Renamed, transaction: &mut Transaction) {
+    let Some(names) = renamed.get() else { return };
+    let rename = |oid: &mut u32| *oid = names.get(oid).copied().unwrap_or(*oid);
+    for seen in &mut transaction.sequence_values {
+        rename(&mut seen.sequence);
+    }
+    for drawn in &mut transaction.drawn {
+        if let DrawnValue::Sequence { first, .. } = &mut drawn.value {
+            rename(&mut first.sequence);
+        }
+    }
+    for drawn in &mut transaction.drawn_uuids {
+        if let DrawnAt::Default { table, .. } = &mut drawn.place {
+            rename(table);
+        }
+    }
 }
 
 /// What was removed of a recorder's part of a trace; there is a [`Gap`] for it.
@@ -114,11 +137,11 @@ pub struct Pruned {
 pub struct Requests(TraceStream<tables::Requests>);
 
 /// Transactions in the order in which they began; those of one recorder in order of their ids.
-pub struct Transactions(TraceStream<tables::Transactions>);
+pub struct Transactions(TraceStream<tables::Transactions>, Renamed);
 
 /// Transactions with their places, in the same order.
 pub struct Index {
-    transactions: TraceStream<tables::Transactions>,
+    transactions: Transactions,
     /// How many were seen of each request.
     seen: HashMap<RequestId, u32>,
 }
@@ -135,7 +158,11 @@ impl Iterator for Transactions {
     type Item = Result<Transaction, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next_row().transpose()
+        let mut next = self.0.next_row().transpose();
+        if let Some(Ok(transaction)) = &mut next {
+            rename(&self.1, transaction);
+        }
+        next
     }
 }
 
@@ -143,7 +170,7 @@ impl Iterator for Index {
     type Item = Result<IndexEntry, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let transaction = match self.transactions.next_row().transpose()? {
+        let transaction = match self.transactions.next()? {
             Ok(transaction) => transaction,
             Err(error) => return Some(Err(error)),
         };
@@ -332,7 +359,7 @@ impl Trace {
 
     /// In the order in which they began.
     pub fn transactions(&self, filter: TransactionFilter) -> Transactions {
-        Transactions(TraceStream::new(&self.store, &self.segments, filter.into()))
+        self.selected(filter.into())
     }
 
     /// The transactions of a range, each with its position in its request: lean whatever the filter
@@ -346,9 +373,20 @@ impl Trace {
             ..filter.into()
         };
         Index {
-            transactions: TraceStream::new(&self.store, &self.segments, selection),
+            transactions: self.selected(selection),
             seen: HashMap::new(),
         }
+    }
+
+    fn selected(&self, selection: Selection) -> Transactions {
+        let stream = TraceStream::new(&self.store, &self.segments, selection);
+        Transactions(stream, Arc::clone(&self.renamed))
+    }
+
+    /// From now on transactions name tables and sequences by these oids, where a database has others
+    /// than the recorded one had. Only the first call counts.
+    pub fn rename(&self, oids: HashMap<u32, u32>) {
+        let _ = self.renamed.set(oids);
     }
 
     pub fn request(&self, id: RequestId) -> Result<Option<Request>, ReadError> {
@@ -721,6 +759,12 @@ impl Opening {
         self.small.shapes.dedup_by_key(|shape| shape.id);
         self.small.gaps.sort_by_key(|gap| gap.from);
         self.small.final_states.sort_by_key(|state| state.taken);
+        for base in &mut self.small.bases {
+            // Wherever the trace was copied to.
+            if let (BaseKind::Dump { folder }, Some(here)) = (&mut base.kind, self.store.folder()) {
+                *folder = here.join(&folder).display().to_string();
+            }
+        }
         let Self {
             store,
             segments,
@@ -738,6 +782,7 @@ impl Opening {
             pruned,
             warnings,
             secrets_key: None,
+            renamed: Renamed::default(),
         })
     }
 }

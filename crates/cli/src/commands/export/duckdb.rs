@@ -29,8 +29,8 @@ pub fn make(path: &Path, script: &[u8]) -> Result<(), CliError> {
     )
 }
 
-/// The command-line shell, or else the module of Python. The file is for its owner only, as all that
-/// is made of a recording: DuckDB itself asks the umask.
+/// The command-line shell, or else the module of Python. The file is for its owner only, as all
+/// that is made of a recording: DuckDB itself asks the umask.
 fn find(path: &Path) -> Option<Command> {
     let private = |words: &[&str]| {
         let mut command = Command::new("sh");

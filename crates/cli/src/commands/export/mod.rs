@@ -1,6 +1,7 @@
 //! `hindcast export`
 
 mod duckdb;
+mod share;
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -13,13 +14,16 @@ use hindcast_view::{Index, Progress, load};
 use crate::args::ExportArgs;
 use crate::error::{CliError, Exit};
 
-pub fn run(args: &ExportArgs) -> Result<Exit, CliError> {
-    let trace = super::open(&args.trace)?;
+pub async fn run(args: ExportArgs) -> Result<Exit, CliError> {
+    let trace = super::setting::open(&args.trace).await?;
     if let Some(path) = &args.sql {
-        to_views(args, &trace, path)?;
+        to_views(&args, &trace, path)?;
     }
     if args.perfetto.is_some() || args.otlp.is_some() || args.csv.is_some() {
-        to_files(args, &trace)?;
+        to_files(&args, &trace)?;
+    }
+    if let Some(folder) = &args.redact {
+        share::run(&args, &trace, folder).await?;
     }
     Ok(Exit::Success)
 }

@@ -1,9 +1,9 @@
 //! A recording as views of DuckDB over its Parquet files, where they lie.
 //!
 //! ```text
-//!   the trace's Parquet files ──▶ raw.requests, raw.transactions, …   as they are, of whole segments
-//!   statements' texts, parsed ──▶ statements                          a table: SQL cannot parse SQL
-//!                                      └──▶ requests, transactions, snapshots, wrote, saw, unseen
+//!   the trace's Parquet files ──▶ raw.requests, …   as they are, of whole segments
+//!   statements' texts, parsed ──▶ statements        a table: SQL cannot parse SQL
+//!                                      └──▶ requests, transactions, snapshots, wrote, saw, …
 //! ```
 //!
 //! The views look for files when they are asked, so what is recorded or pruned later is in them.
