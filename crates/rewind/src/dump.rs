@@ -46,8 +46,9 @@ const NAMES: &str = "SELECT c.oid, pg_catalog.format('%I.%I', n.nspname, c.relna
       WHERE c.relkind IN ('r', 'p', 'S') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema' \
       ORDER BY c.oid";
 
-/// Writes a rewound database into `folder`, which is made. What is hidden is changed in the database
-/// first, so it must be one that nobody needs afterwards. Returns the columns that were hidden.
+/// Writes a rewound database into `folder`, which is made. What is hidden is changed in the
+/// database first, so it must be one that nobody needs afterwards. Returns the columns that were
+/// hidden.
 pub async fn dump(
     url: &DatabaseUrl,
     hidden: &Hidden<'_>,

@@ -154,6 +154,32 @@ fn a_part_is_given_away_without_secrets_and_is_faithful_on_another_server() {
     );
 }
 
+/// With the key of secrets here, requests are opened; what is given away has neither.
+#[test]
+fn what_was_sealed_is_hashed_as_in_the_base_and_the_final_state_is_compared() {
+    let mut stage = Stage::new("share-sealed", SCHEMA);
+    let rules = ["--redact", "column:token", "--redact", "field:token"];
+    let recorder = inside::record_with(&stage, &rules, &service(&stage));
+    spends(&stage);
+    recorder.interrupt().assert_code(0);
+    let folder = stage.folder().join("given");
+    export(&stage, &folder, &[]).assert_code(0);
+    let told = told(&stage, &folder);
+    for secret in SECRETS {
+        assert!(!told.contains(secret), "{secret} was given away");
+    }
+    let key = stage.folder().join("secrets.key");
+    assert!(key.exists(), "they were sealed");
+    fs::remove_file(key).expect("it can be removed");
+    stage.cluster.stop(Shutdown::Fast).expect("it stops");
+    let replayed = replay(&stage, &folder).assert_code(0);
+    assert!(
+        replayed.stdout.contains("Verdict: faithful") && replayed.stdout.contains("as recorded"),
+        "{}",
+        replayed.stdout
+    );
+}
+
 fn told_of_trace(stage: &Stage) -> String {
     let show = stage.run(
         "show",

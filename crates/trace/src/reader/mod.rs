@@ -5,13 +5,14 @@
 //! does not grow with the trace.
 
 mod accounted;
+mod rows;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::crypt::Keyring;
@@ -25,6 +26,8 @@ use crate::tables;
 use crate::wal::{Small, Wal};
 use crate::*;
 
+use rows::Renamed;
+pub use rows::{Index, IndexEntry, Requests, Transactions};
 use scan::{Segment, Source, TraceStream};
 
 /// Which requests to read. The default is all of them, bodies included.
@@ -74,16 +77,6 @@ fn plain(ids: RangeInclusive<Id>) -> RangeInclusive<u64> {
     ids.start().0..=ids.end().0
 }
 
-/// A transaction and its place in its request: what a replay needs to know about all of them at
-/// once.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IndexEntry {
-    /// How many transactions of the same request began before it; 0 for ghosts.
-    pub position: u32,
-    /// Without `server_bytes` and `client_bytes`.
-    pub transaction: Transaction,
-}
-
 /// An opened trace: what was there at that moment, also if recorders go on writing.
 pub struct Trace {
     store: Store,
@@ -96,29 +89,8 @@ pub struct Trace {
     warnings: Vec<String>,
     /// Opens what was taken out of requests.
     secrets_key: Option<SecretKey>,
-    renamed: Renamed,
-}
-
-/// What tables and sequences are called in the database of a replay, by what they were called in the
-/// recorded one: their oids are others where a database was restored from a dump. Once it is known.
-type Renamed = Arc<OnceLock<HashMap<u32, u32>>>;
-
-fn rename(renamed: &Renamed, transaction: &mut Transaction) {
-    let Some(names) = renamed.get() else { return };
-    let rename = |oid: &mut u32| *oid = names.get(oid).copied().unwrap_or(*oid);
-    for seen in &mut transaction.sequence_values {
-        rename(&mut seen.sequence);
-    }
-    for drawn in &mut transaction.drawn {
-        if let DrawnValue::Sequence { first, .. } = &mut drawn.value {
-            rename(&mut first.sequence);
-        }
-    }
-    for drawn in &mut transaction.drawn_uuids {
-        if let DrawnAt::Default { table, .. } = &mut drawn.place {
-            rename(table);
-        }
-    }
+    /// As of the database that was restored last.
+    renamed: Mutex<Renamed>,
 }
 
 /// What was removed of a recorder's part of a trace; there is a [`Gap`] for it.
@@ -131,62 +103,6 @@ pub struct Pruned {
     pub from: Micros,
     pub until: Micros,
     pub ids: Option<RangeInclusive<RequestId>>,
-}
-
-/// Requests in order of arrival; those of one recorder in order of their ids.
-pub struct Requests(TraceStream<tables::Requests>);
-
-/// Transactions in the order in which they began; those of one recorder in order of their ids.
-pub struct Transactions(TraceStream<tables::Transactions>, Renamed);
-
-/// Transactions with their places, in the same order.
-pub struct Index {
-    transactions: Transactions,
-    /// How many were seen of each request.
-    seen: HashMap<RequestId, u32>,
-}
-
-impl Iterator for Requests {
-    type Item = Result<Request, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next_row().transpose()
-    }
-}
-
-impl Iterator for Transactions {
-    type Item = Result<Transaction, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut next = self.0.next_row().transpose();
-        if let Some(Ok(transaction)) = &mut next {
-            rename(&self.1, transaction);
-        }
-        next
-    }
-}
-
-impl Iterator for Index {
-    type Item = Result<IndexEntry, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let transaction = match self.transactions.next()? {
-            Ok(transaction) => transaction,
-            Err(error) => return Some(Err(error)),
-        };
-        let position = match transaction.request {
-            Some((request, _)) => {
-                let seen = self.seen.entry(request).or_default();
-                *seen += 1;
-                *seen - 1
-            }
-            None => 0,
-        };
-        Some(Ok(IndexEntry {
-            position,
-            transaction,
-        }))
-    }
 }
 
 impl Trace {
@@ -354,7 +270,7 @@ impl Trace {
 
     /// In order of arrival.
     pub fn requests(&self, filter: RequestFilter) -> Requests {
-        Requests(TraceStream::new(&self.store, &self.segments, filter.into()))
+        Requests::new(TraceStream::new(&self.store, &self.segments, filter.into()))
     }
 
     /// In the order in which they began.
@@ -372,21 +288,19 @@ impl Trace {
             lean: true,
             ..filter.into()
         };
-        Index {
-            transactions: self.selected(selection),
-            seen: HashMap::new(),
-        }
+        Index::new(self.selected(selection))
     }
 
     fn selected(&self, selection: Selection) -> Transactions {
         let stream = TraceStream::new(&self.store, &self.segments, selection);
-        Transactions(stream, Arc::clone(&self.renamed))
+        let renamed = self.renamed.lock().expect("nothing panics with it");
+        Transactions::new(stream, Arc::clone(&renamed))
     }
 
-    /// From now on transactions name tables and sequences by these oids, where a database has others
-    /// than the recorded one had. Only the first call counts.
+    /// From now on transactions name tables and sequences by these oids, where a database has
+    /// others than the recorded one had.
     pub fn rename(&self, oids: HashMap<u32, u32>) {
-        let _ = self.renamed.set(oids);
+        *self.renamed.lock().expect("nothing panics with it") = Arc::new(oids);
     }
 
     pub fn request(&self, id: RequestId) -> Result<Option<Request>, ReadError> {
@@ -782,7 +696,7 @@ impl Opening {
             pruned,
             warnings,
             secrets_key: None,
-            renamed: Renamed::default(),
+            renamed: Mutex::default(),
         })
     }
 }
