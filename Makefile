@@ -1,6 +1,6 @@
 # What a newcomer types. Everything else is a script in scripts/ or a cargo command.
 
-.PHONY: help demo test web-test bench suites apps build install
+.PHONY: help demo test web-test bench suites apps build dist dist-test install
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -33,6 +33,14 @@ apps: ## unmodified applications, each recorded, replayed and retroacted: a row 
 build: ## target/release/hindcast
 	@scripts/setup build
 	@. scripts/env; cargo build --release --locked -p hindcast-cli
+
+dist: ## a wheel, an npm package, a .deb, a container's and Kubernetes' files in target/dist; of another binary: make dist BINARY=…
+	@scripts/setup dist
+	@packaging/build $(BINARY)
+
+dist-test: ## each package of target/dist, installed where nothing else is, records a service and replays it
+	@scripts/setup dist-test
+	@scripts/dist-test
 
 install: ## hindcast into ~/.cargo/bin
 	@scripts/setup build

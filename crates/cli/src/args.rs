@@ -62,8 +62,8 @@ pub enum Command {
     Show(ShowArgs),
     /// Look at a recording in a browser: a timeline, who saw whom, what every request did
     Web(WebArgs),
-    /// Write a recording for other tools: Perfetto, OpenTelemetry, CSV
-    Export(ExportArgs),
+    /// Write a recording for other tools: Perfetto, OpenTelemetry, CSV, DuckDB
+    Export(Box<ExportArgs>),
     /// Open psql on a database that holds exactly what a transaction saw
     See(Box<SeeArgs>),
     /// Make a database as of just before a request

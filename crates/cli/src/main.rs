@@ -45,6 +45,10 @@ fn main() -> ExitCode {
 /// The arguments do not fit, or help was asked for. A message repeats an argument, which may be a
 /// URL with its password.
 fn refused(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Help and version, in which `--key <FILE>` is no key.
+        error.exit();
+    }
     let text = error.to_string();
     let context = |kind| error.get(kind).map(ToString::to_string);
     let mut shown = masked(&text);
@@ -71,7 +75,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Show(args) => commands::show::run(&args),
         Command::Record(args) => block_on(commands::record::run(args)),
         Command::Base(args) => block_on(commands::base::run(*args)),
-        Command::Export(args) => commands::export::run(&args),
+        Command::Export(args) => block_on(commands::export::run(*args)),
         Command::Web(args) => block_on(commands::web::run(args)),
         Command::See(args) => block_on(commands::see::run(*args)),
         Command::Rewind(args) => block_on(commands::rewind::run(args)),

@@ -61,6 +61,7 @@ pub mod sender;
 pub mod service;
 pub mod setup;
 pub mod shapes;
+pub mod share;
 pub mod shared;
 pub mod transaction;
 mod turns;

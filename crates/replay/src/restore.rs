@@ -1,6 +1,6 @@
 //! Brings the database to where a plan begins.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{ConnectError, ConnectOptions};
@@ -207,10 +207,14 @@ pub async fn restore_with<T, E: From<RestoreError>>(
     options: &Options,
     step: impl AsyncFnOnce(&Client) -> Result<T, E>,
 ) -> Result<(Rewound, Pinned, T, Client), E> {
-    let (point, reserved) = start.point(trace).map_err(RestoreError::Read)?;
+    // An earlier run's database called things by names of its own.
+    trace.rename(HashMap::new());
+    let (point, mut reserved) = start.point(trace).map_err(RestoreError::Read)?;
     let rewound = rewind(&start.base, &point, options)
         .await
         .map_err(RestoreError::Rewind)?;
+    trace.rename(rewound.oids().clone());
+    reserved.rename(rewound.oids());
     let client = Client::connect(rewound.url(), &ConnectOptions::default())
         .await
         .map_err(RestoreError::Connect)?;

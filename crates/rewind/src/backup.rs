@@ -17,7 +17,7 @@ use hindcast_cluster::{Binaries, RunAs, supervised};
 /// A file that we put beside the backup's own: settings of its server that decide how values look
 /// and how statements behave, and the name of a superuser. Debian keeps the configuration outside
 /// of the data folder, so the backup alone does not say.
-const NOTES: &str = "hindcast.conf";
+pub(crate) const NOTES: &str = "hindcast.conf";
 
 /// Takes a backup of the whole server of this URL into `folder`, which must be empty or absent.
 ///
@@ -85,7 +85,10 @@ pub async fn take_backup(
 }
 
 /// The content of the file [`NOTES`].
-async fn notes(client: &Client, superuser: Option<String>) -> Result<String, RewindError> {
+pub(crate) async fn notes(
+    client: &Client,
+    superuser: Option<String>,
+) -> Result<String, RewindError> {
     let settings = client
         .query(
             "SELECT name, setting FROM pg_catalog.pg_settings WHERE setting <> '' AND pg_catalog.lower(name) IN \

@@ -85,6 +85,18 @@ pub enum RewindError {
     },
     #[error("the base is too new: it already holds {}", transactions(xids))]
     BaseTooNew { xids: Vec<Xid> },
+    #[error("{program} failed:\n{output}")]
+    Dump { program: String, output: String },
+    #[error("{} is not a usable dump: {reason}", folder.display())]
+    NotADump { folder: PathBuf, reason: String },
+    #[error(
+        "the column {column} of {table} cannot be left out: it is a {kind} and may not be null"
+    )]
+    NotHidden {
+        table: String,
+        column: String,
+        kind: String,
+    },
     #[error("the backup could not be recovered")]
     Recovery(#[source] ClusterError),
 
@@ -167,6 +179,15 @@ impl RewindError {
                 "unpack tar backups first; a copy of a data folder taken without pg_basebackup will not do"
             }
             Self::BackupCorrupt { .. } => "use another backup",
+            Self::NotHidden { .. } => {
+                "let the column have a default or be null in the base, or name fewer columns"
+            }
+            Self::NotADump { .. } => {
+                "the folder `base` of the export belongs to it: copy all of it"
+            }
+            Self::Dump { .. } => {
+                "an extension that the database uses has to be installed here, and this Postgres to be no older than the recorded one"
+            }
             Self::Copy { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 "restore into a folder on a larger disk"
             }

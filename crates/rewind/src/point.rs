@@ -107,4 +107,6 @@ pub enum Reached {
     PointInTime { backup: PathBuf, lsn: Lsn, xid: u32 },
     /// A backup as of its end.
     Backup { backup: PathBuf },
+    /// A dump, in a private server.
+    Dump { folder: PathBuf },
 }

@@ -156,21 +156,11 @@ impl Restore {
     }
 
     fn server_options(&self, backup: &Backup, staging: &Path) -> hindcast_cluster::Options {
-        let mut options = hindcast_cluster::Options::throw_away();
+        let mut options = private();
         options.binaries = Some(backup.binaries.clone());
-        // Others on this machine need the password that they need for the original.
-        options.hba = "local all all trust\nhost all all 127.0.0.1/32 md5\n".to_owned();
         // Recovery takes as long as it takes; a server that fails ends by itself.
         options.start_timeout = Duration::from_secs(7 * 24 * 3600);
-        for line in backup.notes.lines().filter(|line| !line.starts_with('#')) {
-            if let Some((name, value)) = line.split_once(" = ") {
-                let value = value
-                    .trim_matches('\'')
-                    .replace("''", "'")
-                    .replace("\\\\", "\\");
-                options = options.set(name, value);
-            }
-        }
+        options = noted(options, &backup.notes);
         for (name, value) in &backup.limits {
             options = options.set(name, value);
         }
@@ -192,4 +182,29 @@ impl Restore {
         options.settings.extend(self.settings.iter().cloned());
         options
     }
+}
+
+/// Of a server that only we reach, over its socket. Others on this machine need the password that
+/// they need for the original.
+pub(crate) fn private() -> hindcast_cluster::Options {
+    let mut options = hindcast_cluster::Options::throw_away();
+    options.hba = "local all all trust\nhost all all 127.0.0.1/32 md5\n".to_owned();
+    options
+}
+
+/// With the settings that were noted of the recorded server.
+pub(crate) fn noted(
+    mut options: hindcast_cluster::Options,
+    notes: &str,
+) -> hindcast_cluster::Options {
+    for line in notes.lines().filter(|line| !line.starts_with('#')) {
+        if let Some((name, value)) = line.split_once(" = ") {
+            let value = value
+                .trim_matches('\'')
+                .replace("''", "'")
+                .replace("\\\\", "\\");
+            options = options.set(name, value);
+        }
+    }
+    options
 }

@@ -1,5 +1,8 @@
 //! A rewound database, and what becomes of it.
 
+use std::collections::HashMap;
+use std::path::Path;
+
 use hindcast_pg::DatabaseUrl;
 use hindcast_trace::{Base, BaseKind, Xid};
 
@@ -7,7 +10,7 @@ use crate::cloned::Cloned;
 use crate::error::RewindError;
 use crate::point::{Options, Point, Reached, Step};
 use crate::server::connect_beside;
-use crate::{check, recover, template};
+use crate::{check, dump, recover, template};
 use hindcast_cluster::Cluster;
 
 /// A database in the state of a [`Point`], checked. Dropping it removes what was made.
@@ -20,6 +23,7 @@ pub struct Rewound {
     unaccounted: Vec<Xid>,
     /// `None` once it was kept or discarded.
     made: Option<Made>,
+    oids: HashMap<u32, u32>,
 }
 
 enum Made {
@@ -58,9 +62,27 @@ pub async fn rewind(base: &Base, point: &Point, options: &Options) -> Result<Rew
                 missing: recovered.missing,
                 unaccounted: Vec::new(),
                 made: Some(Made::Private(Box::new(recovered.cluster))),
+                oids: HashMap::new(),
             })
         }
+        BaseKind::Dump { folder } => from_dump(folder.as_ref(), options).await,
     }
+}
+
+async fn from_dump(folder: &Path, options: &Options) -> Result<Rewound, RewindError> {
+    let restored = dump::restore(folder, options).await?;
+    Ok(Rewound {
+        url: restored.url,
+        database: options.database.clone(),
+        reached: Reached::Dump {
+            folder: folder.to_owned(),
+        },
+        // It was taken where the recording begins.
+        missing: Vec::new(),
+        unaccounted: Vec::new(),
+        made: Some(Made::Private(Box::new(restored.cluster))),
+        oids: restored.oids,
+    })
 }
 
 async fn from_template(
@@ -92,6 +114,7 @@ async fn from_template(
         missing: since.missing,
         unaccounted: since.unaccounted,
         made: Some(Made::Clone(Box::new(cloned))),
+        oids: HashMap::new(),
     })
 }
 
@@ -120,6 +143,12 @@ impl Rewound {
     /// [`Options::allow_unaccounted`] was set. Ascending.
     pub fn unaccounted(&self) -> &[Xid] {
         &self.unaccounted
+    }
+
+    /// What tables and sequences are called here, by their oids in the recorded database; empty
+    /// where they are the same.
+    pub fn oids(&self) -> &HashMap<u32, u32> {
+        &self.oids
     }
 
     /// The private server that a backup was restored into.

@@ -332,6 +332,9 @@ pub enum BaseKind {
         folder: String,
         wal_archive: Option<String>,
     },
+    /// One database, as `pg_dump` wrote it, in a folder of the trace itself. It is in a recording
+    /// that was made from another one, to be given away.
+    Dump { folder: String },
 }
 
 /// What the tables held when recording stopped with nothing in flight.

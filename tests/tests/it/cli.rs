@@ -523,3 +523,15 @@ fn what_belongs_to_no_request_runs_as_a_ghost() {
     assert!(verdict["counts"]["ghosts"].as_u64() >= Some(4), "{verdict}");
     assert_eq!(verdict["final_state"]["state"], "same", "{verdict}");
 }
+
+#[test]
+fn help_is_as_it_was_written_and_on_standard_output() {
+    let stage = Stage::new("help", "SELECT 1");
+    let help = stage
+        .run("help", &["record", "--help"])
+        .assert_code(SUCCESS);
+    for flag in ["--key <FILE>", "--secrets-key <FILE>"] {
+        assert!(help.stdout.contains(flag), "{}", help.stdout);
+    }
+    assert_eq!(help.stderr, "");
+}

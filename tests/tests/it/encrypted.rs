@@ -97,6 +97,11 @@ fn what_was_recorded_with_the_public_key_is_replayed_with_the_secret_one() {
     let replay = Process::start("replay", replay, stage.folder());
     replay.wait().assert_code(0);
 
+    let views = on_trace(stage, "export", &["--key", &secret, "--sql", "-"]);
+    assert_says(
+        &views.assert_code(2),
+        &["cannot read an encrypted recording", "hindcast decrypt"],
+    );
     let copy = file("copy");
     let copied = on_trace(stage, "decrypt", &["--key", &secret, "--to", &copy]);
     assert_says(&copied.assert_code(0), &["Decrypted 1 segment"]);

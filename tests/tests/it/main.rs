@@ -32,12 +32,15 @@ mod modes;
 mod pins;
 mod protect;
 mod prune;
+#[path = "../../../crates/trace/tests/it/common/python.rs"]
+mod python;
 mod redaction;
 mod retro;
 mod retro_faults;
 mod retro_services;
 mod roles;
 mod see;
+mod share;
 mod standby;
 mod standby_check;
 mod standby_checker;

@@ -1,11 +1,14 @@
 //! The page that shows a recording, as a browser asks for it; and the exports.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use hindcast_tests::retro::{Case, FAILED, SUCCESS, USAGE};
 use hindcast_tests::{Process, http, wait_for};
 use serde_json::{Value, json};
+
+use crate::python;
 
 /// `hindcast web`, and where it serves.
 struct Page {
@@ -214,9 +217,55 @@ fn exported(case: &Case) {
     assert!(spans.contains("\"http.response.status_code\""));
     let rows = fs::read_to_string(folder.join("csv/requests.csv")).unwrap();
     assert_eq!(rows.lines().count(), 4);
+    views(case, &trace);
     case.stage
         .run("export", &["export", "--trace", &trace])
         .assert_code(USAGE);
+}
+
+const COUNT: &str = "
+import duckdb, sys
+print(*duckdb.connect(sys.argv[1]).sql('''
+    SELECT (SELECT count(*) FROM requests), (SELECT count(*) FROM saw WHERE writer_request = 1),
+           (SELECT count(DISTINCT wrote.table) FROM wrote)''').fetchall()[0])
+";
+
+/// A database of DuckDB's, by the Python that has it; without, the script that makes one.
+fn views(case: &Case, trace: &str) {
+    let database = case.stage.folder().join("views.duckdb");
+    let name = database.display().to_string();
+    let export = |path: &str| {
+        let arguments = ["export", "--trace", trace, "--sql", &name];
+        let mut command = case.stage.hindcast(&arguments);
+        command.env("PATH", path);
+        Process::start("export", command, case.stage.folder()).wait()
+    };
+    let nowhere = export("/nonexistent").assert_code(FAILED);
+    let says = "there is no DuckDB here: neither the program `duckdb` nor Python's module";
+    assert!(nowhere.stderr.contains(says), "{}", nowhere.stderr);
+    let script = fs::read_to_string(format!("{name}.sql")).expect("the script is there");
+    assert!(script.contains("CREATE OR REPLACE VIEW saw AS"), "{script}");
+
+    let bin = python::python();
+    let bin = bin.parent().expect("it is in a folder").display();
+    let path = std::env::var("PATH").expect("a path");
+    for _ in 0..2 {
+        export(&format!("{bin}:{path}")).assert_code(SUCCESS);
+    }
+    let mode = fs::metadata(&database)
+        .expect("it is there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o077, 0, "others can read it");
+    let counted = python::print(COUNT, &name);
+    let counted: Vec<u64> = counted
+        .split_whitespace()
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    assert!(
+        counted[0] == 3 && counted[1] > 0 && counted[2] == 1,
+        "{counted:?}"
+    );
 }
 
 #[test]

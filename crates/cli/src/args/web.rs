@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::TraceArg;
+use hindcast_trace::RequestId;
+
+use super::{TargetArgs, TraceArg};
 
 #[derive(Args)]
 #[command(
@@ -24,7 +26,7 @@ pub struct WebArgs {
 }
 
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("format").required(true).multiple(true).args(["perfetto", "otlp", "csv"]))]
+#[command(group = clap::ArgGroup::new("format").required(true).multiple(true).args(["perfetto", "otlp", "csv", "sql", "redact"]))]
 pub struct ExportArgs {
     #[command(flatten)]
     pub trace: TraceArg,
@@ -38,4 +40,24 @@ pub struct ExportArgs {
     /// requests.csv, transactions.csv and statements.csv in a folder
     #[arg(long, value_name = "DIR")]
     pub csv: Option<PathBuf>,
+    /// A DuckDB database with views over the recording's files: requests, transactions, saw, wrote
+    /// and more. A name that ends in .sql, or - for standard output: the script that makes it
+    #[arg(long, value_name = "FILE")]
+    pub sql: Option<PathBuf>,
+    /// A recording of its own to give away: some requests, what they need of the base, no secrets.
+    /// `hindcast replay` runs it on any machine with a Postgres
+    #[arg(long, value_name = "DIR")]
+    pub redact: Option<PathBuf>,
+    /// With --redact: the first request; default: the first recorded
+    #[arg(long, value_name = "R", requires = "redact")]
+    pub from: Option<RequestId>,
+    /// With --redact: the last request; default: the last recorded
+    #[arg(long, value_name = "R", requires = "redact")]
+    pub to: Option<RequestId>,
+    /// With --redact: leave this out as well, beside what the recording leaves out and what is left
+    /// out by default; see `record --redact`. May be given more than once
+    #[arg(long, value_name = "RULE", requires = "redact")]
+    pub rule: Vec<String>,
+    #[command(flatten)]
+    pub target: TargetArgs,
 }

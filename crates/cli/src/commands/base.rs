@@ -186,6 +186,7 @@ pub fn describe(base: &Base) -> String {
             folder,
             wal_archive: Some(archive),
         } => format!("backup in {folder}, with Postgres' WAL archived in {archive}"),
+        BaseKind::Dump { folder } => format!("dump in {folder}"),
     }
 }
 

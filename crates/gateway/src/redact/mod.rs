@@ -35,7 +35,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 
 use found::{Found, Kind, replace};
 pub use rules::{Rule, RuleError, RuleNumber, Rules};
-pub use value::{Key, MARK, With, holds_hash};
+pub use value::{Key, MARK, With, hash_in_sql, holds_hash};
 
 type Headers = [(String, Vec<u8>)];
 
@@ -68,6 +68,14 @@ impl Redactor {
             rules,
             key: Key::random(),
             sealer: None,
+        }
+    }
+
+    /// With a key that the caller has, to hash other things by it.
+    pub fn with_key(rules: Rules, key: &[u8; 32]) -> Self {
+        Self {
+            key: Key::of(key),
+            ..Self::new(rules)
         }
     }
 

@@ -49,6 +49,26 @@ impl Key {
     }
 }
 
+/// An expression of Postgres for what [`With::text`] puts in the place of a text, by the same key:
+/// HMAC (RFC 2104) out of the one hash function that it has. `text` is an expression, too.
+pub fn hash_in_sql(key: &[u8; 32], text: &str) -> String {
+    let block = |with: u8| {
+        let mut block = String::from("'\\x");
+        for at in 0..64 {
+            let _ = write!(block, "{:02x}", key.get(at).unwrap_or(&0) ^ with);
+        }
+        block + "'::bytea"
+    };
+    let inner = format!(
+        "pg_catalog.sha256({} || pg_catalog.convert_to({text}, 'UTF8'))",
+        block(0x36)
+    );
+    let outer = format!("pg_catalog.sha256({} || {inner})", block(0x5c));
+    format!(
+        "CASE WHEN {text} = '' THEN '' ELSE '{MARK}' || pg_catalog.left(pg_catalog.encode({outer}, 'hex'), {HASH_DIGITS}) END"
+    )
+}
+
 /// How secrets are replaced.
 #[derive(Clone, Copy, Debug)]
 pub enum With<'a> {

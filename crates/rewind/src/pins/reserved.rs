@@ -1,6 +1,6 @@
 //! Values of sequences that recorded transactions draw, so that nothing else does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use hindcast_pg::tokio::Client;
 use hindcast_trace::SequenceValue;
@@ -22,6 +22,13 @@ impl Reserved {
         let more = i64::try_from(count.saturating_sub(1)).unwrap_or(i64::MAX);
         let range = (first.value, first.value.saturating_add(more));
         self.ranges.entry(first.sequence).or_default().push(range);
+    }
+
+    /// By what sequences are called in the database where they are to be reserved.
+    pub fn rename(&mut self, oids: &HashMap<u32, u32>) {
+        let ranges = std::mem::take(&mut self.ranges).into_iter();
+        let named = |(oid, ranges)| (oids.get(&oid).copied().unwrap_or(oid), ranges);
+        self.ranges = ranges.map(named).collect();
     }
 
     /// In order, those that touch each other as one.

@@ -5,13 +5,14 @@
 //! does not grow with the trace.
 
 mod accounted;
+mod rows;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::crypt::Keyring;
@@ -25,6 +26,8 @@ use crate::tables;
 use crate::wal::{Small, Wal};
 use crate::*;
 
+use rows::Renamed;
+pub use rows::{Index, IndexEntry, Requests, Transactions};
 use scan::{Segment, Source, TraceStream};
 
 /// Which requests to read. The default is all of them, bodies included.
@@ -74,16 +77,6 @@ fn plain(ids: RangeInclusive<Id>) -> RangeInclusive<u64> {
     ids.start().0..=ids.end().0
 }
 
-/// A transaction and its place in its request: what a replay needs to know about all of them at
-/// once.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IndexEntry {
-    /// How many transactions of the same request began before it; 0 for ghosts.
-    pub position: u32,
-    /// Without `server_bytes` and `client_bytes`.
-    pub transaction: Transaction,
-}
-
 /// An opened trace: what was there at that moment, also if recorders go on writing.
 pub struct Trace {
     store: Store,
@@ -96,6 +89,8 @@ pub struct Trace {
     warnings: Vec<String>,
     /// Opens what was taken out of requests.
     secrets_key: Option<SecretKey>,
+    /// As of the database that was restored last.
+    renamed: Mutex<Renamed>,
 }
 
 /// What was removed of a recorder's part of a trace; there is a [`Gap`] for it.
@@ -108,58 +103,6 @@ pub struct Pruned {
     pub from: Micros,
     pub until: Micros,
     pub ids: Option<RangeInclusive<RequestId>>,
-}
-
-/// Requests in order of arrival; those of one recorder in order of their ids.
-pub struct Requests(TraceStream<tables::Requests>);
-
-/// Transactions in the order in which they began; those of one recorder in order of their ids.
-pub struct Transactions(TraceStream<tables::Transactions>);
-
-/// Transactions with their places, in the same order.
-pub struct Index {
-    transactions: TraceStream<tables::Transactions>,
-    /// How many were seen of each request.
-    seen: HashMap<RequestId, u32>,
-}
-
-impl Iterator for Requests {
-    type Item = Result<Request, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next_row().transpose()
-    }
-}
-
-impl Iterator for Transactions {
-    type Item = Result<Transaction, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next_row().transpose()
-    }
-}
-
-impl Iterator for Index {
-    type Item = Result<IndexEntry, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let transaction = match self.transactions.next_row().transpose()? {
-            Ok(transaction) => transaction,
-            Err(error) => return Some(Err(error)),
-        };
-        let position = match transaction.request {
-            Some((request, _)) => {
-                let seen = self.seen.entry(request).or_default();
-                *seen += 1;
-                *seen - 1
-            }
-            None => 0,
-        };
-        Some(Ok(IndexEntry {
-            position,
-            transaction,
-        }))
-    }
 }
 
 impl Trace {
@@ -228,6 +171,11 @@ impl Trace {
             recovered += segment::recover_folder(&store, &folder)?;
         }
         Ok(recovered)
+    }
+
+    /// Whether its tables are encrypted, so that only a reader with the key can make sense of them.
+    pub fn is_encrypted(&self) -> bool {
+        self.store.keyring().is_some()
     }
 
     /// Torn tails, crashes, recorders that cannot be seen from here.
@@ -322,12 +270,12 @@ impl Trace {
 
     /// In order of arrival.
     pub fn requests(&self, filter: RequestFilter) -> Requests {
-        Requests(TraceStream::new(&self.store, &self.segments, filter.into()))
+        Requests::new(TraceStream::new(&self.store, &self.segments, filter.into()))
     }
 
     /// In the order in which they began.
     pub fn transactions(&self, filter: TransactionFilter) -> Transactions {
-        Transactions(TraceStream::new(&self.store, &self.segments, filter.into()))
+        self.selected(filter.into())
     }
 
     /// The transactions of a range, each with its position in its request: lean whatever the filter
@@ -340,10 +288,19 @@ impl Trace {
             lean: true,
             ..filter.into()
         };
-        Index {
-            transactions: TraceStream::new(&self.store, &self.segments, selection),
-            seen: HashMap::new(),
-        }
+        Index::new(self.selected(selection))
+    }
+
+    fn selected(&self, selection: Selection) -> Transactions {
+        let stream = TraceStream::new(&self.store, &self.segments, selection);
+        let renamed = self.renamed.lock().expect("nothing panics with it");
+        Transactions::new(stream, Arc::clone(&renamed))
+    }
+
+    /// From now on transactions name tables and sequences by these oids, where a database has
+    /// others than the recorded one had.
+    pub fn rename(&self, oids: HashMap<u32, u32>) {
+        *self.renamed.lock().expect("nothing panics with it") = Arc::new(oids);
     }
 
     pub fn request(&self, id: RequestId) -> Result<Option<Request>, ReadError> {
@@ -716,6 +673,12 @@ impl Opening {
         self.small.shapes.dedup_by_key(|shape| shape.id);
         self.small.gaps.sort_by_key(|gap| gap.from);
         self.small.final_states.sort_by_key(|state| state.taken);
+        for base in &mut self.small.bases {
+            // Wherever the trace was copied to.
+            if let (BaseKind::Dump { folder }, Some(here)) = (&mut base.kind, self.store.folder()) {
+                *folder = here.join(&folder).display().to_string();
+            }
+        }
         let Self {
             store,
             segments,
@@ -733,6 +696,7 @@ impl Opening {
             pruned,
             warnings,
             secrets_key: None,
+            renamed: Mutex::default(),
         })
     }
 }

@@ -200,6 +200,7 @@ impl Table for Bases {
                 folder,
                 wal_archive,
             } => ("backup", None, Some(folder), wal_archive.as_ref()),
+            BaseKind::Dump { folder } => ("dump", None, Some(folder), None),
         };
         columns.bytes(kind.as_bytes());
         columns.optional_bytes(database.map(|text| text.as_bytes()));
@@ -228,6 +229,9 @@ impl Table for Bases {
             "backup" => BaseKind::Backup {
                 folder: folder.ok_or_else(|| missing("a folder"))?,
                 wal_archive,
+            },
+            "dump" => BaseKind::Dump {
+                folder: folder.ok_or_else(|| missing("a folder"))?,
             },
             other => return Err(Malformed(format!("{other:?} is not a known kind of base"))),
         };

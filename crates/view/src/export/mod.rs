@@ -5,6 +5,7 @@
 mod csv;
 mod otlp;
 mod perfetto;
+mod sql;
 
 use std::io;
 
@@ -18,6 +19,7 @@ use crate::sight::{held_by, lock_waits, recheck_wait};
 pub use csv::{Tables, csv};
 pub use otlp::otlp;
 pub use perfetto::perfetto;
+pub use sql::sql;
 
 /// Why a recording could not be exported.
 #[derive(Debug, thiserror::Error)]

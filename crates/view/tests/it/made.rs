@@ -101,6 +101,11 @@ impl Made {
         self
     }
 
+    /// What was made up so far, for a trace that the caller writes.
+    pub fn take(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.records)
+    }
+
     pub fn trace(&mut self) -> Trace {
         let location = Location::folder(self.folder.path());
         let options = WriterOptions {

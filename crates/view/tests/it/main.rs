@@ -2,5 +2,8 @@
 
 mod exports;
 mod made;
+#[path = "../../../trace/tests/it/common/python.rs"]
+mod python;
 mod sights;
+mod sql;
 mod timelines;

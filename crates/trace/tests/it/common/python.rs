@@ -1,5 +1,7 @@
 //! The Python programs that some tests need, in a virtual environment that is made once.
 
+#![allow(dead_code, reason = "the tests of other crates use parts of it")]
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
