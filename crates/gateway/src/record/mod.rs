@@ -46,6 +46,7 @@ use std::time::Duration;
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{Certificate, ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
 use hindcast_spool::Meter;
+use hindcast_taplog::pins;
 use hindcast_trace::{
     Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Sealer, Writer,
     WriterOptions,
@@ -247,6 +248,8 @@ pub async fn run(
 
 /// Checks what can be checked, then begins to listen. Nothing is left behind if that fails.
 pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError> {
+    let by_caller = |key: PinsKey| PinsKey(pins::count_by_caller(key.0));
+    options.pins_key = options.pins_key.map(by_caller);
     let connector = Arc::new(Connector::new(options.postgres.clone())?);
     let identity = options.pg_identity.as_ref().map(ServerIdentity::of);
     let identity = identity.transpose()?;
