@@ -468,8 +468,8 @@ async fn exit(service: &mut Option<Service>) -> String {
     }
 }
 
-/// Where all wait for a read that is late, it does not come. Where that helps none and they wait for
-/// something else, one that reads goes on.
+/// Where all wait for a read that is late, it does not come. Where that helps none and they wait
+/// for something else, one that reads goes on.
 async fn pass_over(monitor: &Monitor) {
     loop {
         stall(monitor, QUIET_AT_WORK, || false).await;

@@ -13,8 +13,8 @@
 //!
 //! A replayed request may read the clock once more or once less than it did: it fills a cache, or
 //! finds it filled. So a reading is known by what the request wrote last before it, to a database
-//! or to another service ([`Place`]), by what code asks for it ([`Caller`]), if that is known, and by
-//! its order among those. See [`Pins::read_again`].
+//! or to another service ([`Place`]), by what code asks for it ([`Caller`]), if that is known, and
+//! by its order among those. See [`Pins::read_again`].
 
 mod callers;
 mod place;

@@ -109,6 +109,12 @@ pub struct RecordOptions {
 }
 
 impl RecordOptions {
+    /// Requests draw from a generator with a key that nobody else has, by the code that asks.
+    pub fn pin(&mut self) {
+        let key = pins::count_by_caller(PinsKey::random().0);
+        self.pins_key = Some(PinsKey(key));
+    }
+
     /// With the defaults for everything that has one.
     pub fn new(front: Front, postgres: DatabaseUrl, trace: Location) -> Self {
         Self {
@@ -248,8 +254,6 @@ pub async fn run(
 
 /// Checks what can be checked, then begins to listen. Nothing is left behind if that fails.
 pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError> {
-    let by_caller = |key: PinsKey| PinsKey(pins::count_by_caller(key.0));
-    options.pins_key = options.pins_key.map(by_caller);
     let connector = Arc::new(Connector::new(options.postgres.clone())?);
     let identity = options.pg_identity.as_ref().map(ServerIdentity::of);
     let identity = identity.transpose()?;

@@ -200,8 +200,8 @@ impl Coordinator {
         openings.is_some_and(|(read, other)| self.moved.always_sent_with(read, other))
     }
 
-    /// Nothing moves: reads that were thought to be late do not come. Where there are none, one that
-    /// waits goes on.
+    /// Nothing moves: reads that were thought to be late do not come. Where there are none, one
+    /// that waits goes on.
     pub fn nothing_moves(&mut self, waiting: &[Ask]) {
         if !self.pass_over_late() {
             self.let_read_go(waiting);

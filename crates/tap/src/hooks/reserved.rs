@@ -7,10 +7,10 @@
 //!                        behind the number: apart from the request, see `turns::set_apart`
 //!   pwrite at offset N   on whose behalf descriptor N is written to; nothing: its thread's
 //!
-//!   pread  at DRAW       what a request draws next, whose number is in the first bytes; behind it, if
-//!                        there is room, what code asks: a hash, or 0
-//!   pread  at CLOCK      what it reads of the wall clock next, in nanoseconds since 1970; behind the
-//!                        number, if there is room, what code asks: a hash, or 0
+//!   pread  at DRAW       what a request draws next, whose number is in the first bytes; behind
+//!                        it, if there is room, what code asks: a hash, or 0
+//!   pread  at CLOCK      what it reads of the wall clock next, in nanoseconds since 1970;
+//!                        likewise
 //!   pwrite at CALLER     what code draws in this thread, a hash, until nothing is told
 //!   pwrite at PYTHON     the address of the context variable in which Python has its request
 //! ```

@@ -157,8 +157,8 @@ fn end_of_path(path: &[u8]) -> &[u8] {
     path.get(from.unwrap_or(0)..).unwrap_or(path)
 }
 
-/// Whether it is a file of Python's own library, `/usr/lib/python3.11/uuid.py`, `<frozen importlib>`,
-/// or the shim, which is in another place each time.
+/// Whether it is a file of Python's own library, `/usr/lib/python3.11/uuid.py`,
+/// `<frozen importlib>`, or the shim, which is in another place each time.
 fn is_of_library(path: &[u8]) -> bool {
     let has = |part: &[u8]| path.windows(part.len()).any(|some| some == part);
     path.first() == Some(&b'<')

@@ -1,7 +1,7 @@
 //! Draws that are counted by what code asks.
 //!
-//! A request that fills a cache of its process may draw for it, and another request may fill it in a
-//! replay. Counted together, all that the request draws behind that would be moved by one.
+//! A request that fills a cache of its process may draw for it, and another request may fill it in
+//! a replay. Counted together, all that the request draws behind that would be moved by one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

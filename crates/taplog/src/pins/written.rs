@@ -1,8 +1,8 @@
 //! Readings as a recording keeps them.
 //!
 //! Each is its distance from the one before, the first from a moment that is known, in nanoseconds,
-//! sevenfold bits with the lowest first. The lowest of all says whether four bytes follow: place and
-//! caller, where one of them is another one than before.
+//! sevenfold bits with the lowest first. The lowest of all says whether four bytes follow: place
+//! and caller, where one of them is another one than before.
 
 use super::{Caller, Place, Reading};
 
