@@ -290,16 +290,23 @@ const DRAWING: [&str; 16] = [
     "gen_random_uuid",
 ];
 
+/// What a query begins with that writes in a `WITH` in front of it.
+const WRITING: [&str; 4] = ["insert", "update", "delete", "merge"];
+
 /// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no
 /// clock, as far as its text tells.
 pub fn only_reads(statement: &Statement) -> bool {
     let text = statement.fingerprint.text.to_ascii_lowercase();
     // Whole words: columns are named `updated_timestamp` and `is_known`.
-    let mut words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let mut words = text
+        .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+        .filter(|word| !word.is_empty());
+    let has_ctes = words.clone().next() == Some("with");
+    let writes = |word: &str| has_ctes && WRITING.contains(&word);
     let plain = statement.locks.is_empty()
         && statement.sequences.is_empty()
         && statement.uuids.is_empty()
-        && !words.any(|word| DRAWING.contains(&word));
+        && !words.any(|word| DRAWING.contains(&word) || writes(word));
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
 }
 
@@ -360,12 +367,30 @@ mod tests {
         assert!(shows("SELECT random(), gen_salt('bf')", true));
     }
 
+    fn reads(text: &str) -> bool {
+        let script = Script::of(text.as_bytes(), Dialect::default());
+        only_reads(&script.statements[0])
+    }
+
+    /// As Parse Server deletes. A transaction of such a statement alone is held before it commits.
+    #[test]
+    fn a_query_with_a_write_in_front_of_it_does_more_than_read() {
+        for write in [
+            "DELETE FROM note WHERE id = 1 RETURNING *",
+            "insert into note values (1) returning *",
+            "UPDATE note SET a = 1 RETURNING *",
+        ] {
+            let text = format!("WITH done AS ({write}) SELECT count(*) FROM done");
+            assert!(!reads(&text), "{text}");
+        }
+        assert!(reads(
+            "WITH some AS (SELECT updated, delete_at FROM note) SELECT * FROM some"
+        ));
+        assert!(reads("SELECT update FROM note"));
+    }
+
     #[test]
     fn a_clock_is_known_by_its_whole_name() {
-        let reads = |text: &str| {
-            let script = Script::of(text.as_bytes(), Dialect::default());
-            only_reads(&script.statements[0])
-        };
         assert!(reads(
             "SELECT last_updated_timestamp, is_known, current_step FROM t"
         ));

@@ -18,11 +18,14 @@ const CLOCK = 2 * 2 ** 32;
 const NUMBER = 8;
 // What a request reads of the clock after so many times costs no more than without.
 const READINGS = 10000;
+// Of so many readings of a request it is told what code asks. That costs some microseconds each time.
+const ASKED = 200;
 // Numbers of `Math.random` that are drawn at once.
 const RANDOMS = 32;
 
 const { readSync } = fs;
 const number = Buffer.alloc(NUMBER);
+const asked = Buffer.alloc(2 * NUMBER);
 
 // How a turn begins.
 class Pins {
@@ -33,10 +36,11 @@ class Pins {
     used = 0;
 }
 
-// Bytes that nobody has drawn before; `undefined`: they are Node's to draw.
-function drawn(turn, length) {
-    const bytes = Buffer.alloc(Math.max(length, NUMBER));
+// Bytes that nobody has drawn before, for the code that asks; `undefined`: they are Node's to draw.
+function drawn(turn, length, code = caller()) {
+    const bytes = Buffer.alloc(Math.max(length, 2 * NUMBER));
     bytes.writeBigUInt64LE(turn.number);
+    bytes.writeUInt32LE(code, NUMBER);
     const count = readSync(RESERVED, bytes, 0, bytes.length, DRAW);
     return count === bytes.length ? bytes.subarray(0, length) : undefined;
 }
@@ -171,7 +175,7 @@ function pinMath(current) {
         const turn = current();
         if (!turn) return real();
         if (!turn.randoms || turn.used === turn.randoms.length) {
-            turn.randoms = drawn(turn, RANDOMS * NUMBER);
+            turn.randoms = drawn(turn, RANDOMS * NUMBER, 0);
             turn.used = 0;
             if (!turn.randoms) return real();
         }
@@ -189,9 +193,11 @@ function pinClock(current) {
     function now(turn) {
         if (turn.readings < READINGS) {
             turn.readings += 1;
-            number.writeBigUInt64LE(turn.number);
-            if (readSync(RESERVED, number, 0, NUMBER, CLOCK) === NUMBER) {
-                return (turn.time = Number(number.readBigInt64LE() / 1000000n));
+            asked.writeBigUInt64LE(turn.number);
+            asked.fill(0, NUMBER);
+            asked.writeUInt32LE(turn.readings <= ASKED ? caller() : 0, NUMBER);
+            if (readSync(RESERVED, asked, 0, asked.length, CLOCK) === NUMBER) {
+                return (turn.time = Number(asked.readBigInt64LE() / 1000000n));
             }
         }
         return Math.max(turn.time, realNow());
@@ -203,8 +209,8 @@ function pinClock(current) {
     const Pinned = new Proxy(RealDate, {
         construct(real, given, target) {
             const turn = given.length === 0 && current();
-            const asked = turn ? [now(turn)] : given;
-            return Reflect.construct(real, asked, target === Pinned ? real : target);
+            const time = turn ? [now(turn)] : given;
+            return Reflect.construct(real, time, target === Pinned ? real : target);
         },
         apply() {
             return new Pinned().toString();
@@ -213,6 +219,53 @@ function pinClock(current) {
     RealDate.prototype.constructor = Pinned;
     globalThis.Date = Pinned;
 }
+
+// What is made of the frames of the code that called a function.
+function frames(asking, limit, make) {
+    const [before, prepare] = [Error.stackTraceLimit, Error.prepareStackTrace];
+    const at = {};
+    Error.stackTraceLimit = limit;
+    Error.prepareStackTrace = (_, all) => make(all);
+    Error.captureStackTrace(at, asking);
+    const made = at.stack;
+    [Error.stackTraceLimit, Error.prepareStackTrace] = [before, prepare];
+    return made;
+}
+
+// Which code asks, as a number: the function, and the innermost one of another file that it works for,
+// since a library that knows the time is called from here and there. Lines are others in changed code.
+const FRAMES = 8;
+const hashes = new Map();
+function caller() {
+    const code = frames(caller, FRAMES, functions);
+    if (!hashes.has(code)) {
+        let hash = 0;
+        const name = code.replace(LONG_PATHS, "");
+        for (let at = 0; at < name.length; at += 1) hash = Math.imul(hash ^ name.charCodeAt(at), 0x01000193);
+        if (hashes.size >= HASHES_MAX) hashes.clear();
+        hashes.set(code, hash >>> 0);
+    }
+    return hashes.get(code);
+}
+
+// The two functions with their files, a line each. Where the shims are is another place each time.
+function functions(all) {
+    let first;
+    let code = "";
+    for (const frame of all) {
+        const file = frame.getFileName();
+        if (!file || file === first || file.startsWith("node:") || file.startsWith(__dirname)) continue;
+        code += `${file} ${frame.getFunctionName()}\n`;
+        if (first) break;
+        first = file;
+    }
+    return code;
+}
+
+// What is in front of a file and its folder may be another one for changed code.
+const LONG_PATHS = /^.*[\\/](?=[^\\/\n]*[\\/][^\\/\n]*$)/gm;
+// Some programs make code without end.
+const HASHES_MAX = 4096;
 
 // Pools of connections read the clock more or less often, by who else wants a connection.
 const isPool = /[\\/]node_modules[\\/](tarn|generic-pool|sequelize-pool|pg-pool)[\\/]/;
@@ -238,13 +291,7 @@ const isPackage = /[\\/]node_modules[\\/](nanoid|uuid)[\\/]/;
 const BLOCK = 128;
 function leaveNoneOver(array, filling) {
     if (array.byteLength < BLOCK || Object.hasOwn(array, "length")) return;
-    const [limit, prepare] = [Error.stackTraceLimit, Error.prepareStackTrace];
-    const asked = {};
-    Error.stackTraceLimit = 1;
-    Error.prepareStackTrace = (_, frames) => frames[0]?.getFileName();
-    Error.captureStackTrace(asked, filling);
-    const file = asked.stack;
-    [Error.stackTraceLimit, Error.prepareStackTrace] = [limit, prepare];
+    const file = frames(filling, 1, all => all[0]?.getFileName());
     if (isPackage.test(file)) Object.defineProperty(array, "length", { value: 0 });
 }
 

@@ -8,9 +8,9 @@
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::Told;
-use hindcast_taplog::pins::{Draw, Place, Reading, Reads};
+use hindcast_taplog::pins::{Caller, Draw, Place, Reading, Reads};
 
-use crate::{process, thread, tls, turns};
+use crate::{process, python, thread, tls, turns};
 
 /// Fills it as it was, or will be, for the request that the thread works on. False if it is not
 /// filled: then it is the kernel's to do.
@@ -22,18 +22,24 @@ pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
     // SAFETY: as the caller promises.
     unsafe {
         !tls::is_inside()
-            && match turns::is_apart() {
-                true => turns::draw_apart().is_some_and(|draw| fill(draw, bytes, length)),
-                false => draw_for(turns::of_code(), bytes, length),
+            && match (turns::is_apart(), turns::of_code()) {
+                (true, _) => turns::draw_apart().is_some_and(|draw| fill(draw, bytes, length)),
+                (false, 0) => false,
+                (false, request) => draw_for(request, caller(), bytes, length),
             }
     }
 }
 
-/// The same for another request than the thread's.
+/// What code asks, in a thread that works on a request.
+fn caller() -> Caller {
+    turns::caller().unwrap_or_else(python::caller)
+}
+
+/// The same for another request than the thread's, and what code asks as somebody else knows it.
 ///
 /// # Safety
 /// As for [`draw`].
-pub unsafe fn draw_for(request: u64, bytes: *mut u8, length: usize) -> bool {
+pub unsafe fn draw_for(request: u64, caller: Caller, bytes: *mut u8, length: usize) -> bool {
     let Some(board) = process::board().filter(|_| !bytes.is_null()) else {
         return false;
     };
@@ -43,8 +49,8 @@ pub unsafe fn draw_for(request: u64, bytes: *mut u8, length: usize) -> bool {
         return false;
     }
     let draw = match board.replays() {
-        false => board.pins().draw(request),
-        true => board.pins().draw_again(request),
+        false => board.pins().draw(request, caller),
+        true => board.pins().draw_again(request, caller),
     };
     // SAFETY: as the caller promises.
     draw.is_some_and(|draw| unsafe { fill(draw, bytes, length) })
@@ -70,46 +76,58 @@ unsafe fn fill(draw: Draw, bytes: *mut u8, length: usize) -> bool {
 
 /// What the wall clock shows to the program, where libc says `real`; in nanoseconds since 1970.
 pub fn wall_clock(reads: Reads, real: i64) -> i64 {
-    wall_clock_at(turns::of_code(), turns::reads_apart(), reads, real)
+    for_all(read_here(reads, real), real)
 }
 
-/// The same for another request than the thread's.
-pub fn wall_clock_of(request: u64, reads: Reads, real: i64) -> i64 {
-    wall_clock_at(request, false, reads, real)
-}
-
-fn wall_clock_at(request: u64, is_apart: bool, reads: Reads, real: i64) -> i64 {
-    read(request, is_apart, reads, real).unwrap_or_else(|| real.saturating_add(ahead_of_all()))
+/// The same for another request than the thread's, and what code asks as somebody else knows it.
+pub fn wall_clock_of(request: u64, caller: Caller, reads: Reads, real: i64) -> i64 {
+    for_all(read(request, Some(caller), reads, real), real)
 }
 
 /// How much time of a processor was used, where the kernel says `real`; in nanoseconds.
 pub fn processor_time(real: i64) -> i64 {
-    let (request, is_apart) = (turns::of_code(), turns::reads_apart());
-    read(request, is_apart, Reads::Processor, real).unwrap_or(real)
+    read_here(Reads::Processor, real).unwrap_or(real)
 }
 
-/// What the clock shows for a request; `None`: nothing of its own.
-fn read(request: u64, is_apart: bool, reads: Reads, real: i64) -> Option<i64> {
+fn for_all(own: Option<i64>, real: i64) -> i64 {
+    own.unwrap_or_else(|| real.saturating_add(ahead_of_all()))
+}
+
+/// What the clock shows for the request that the thread works on.
+fn read_here(reads: Reads, real: i64) -> Option<i64> {
+    let request = turns::of_code();
+    let code = || match request {
+        0 => Caller::UNKNOWN,
+        _ => caller(),
+    };
+    let caller = (!turns::reads_apart()).then(code);
+    read(request, caller, reads, real)
+}
+
+/// What the clock shows for a request; `None`: nothing of its own. Without a caller it is read
+/// apart from the request.
+fn read(request: u64, caller: Option<Caller>, reads: Reads, real: i64) -> Option<i64> {
     let board = process::board()?;
     if board.replays() {
         let now = process::now() as i64;
         let pins = board.pins();
-        let again = match is_apart {
-            true => turns::read_apart(|walk| pins.read_apart(request, walk, reads, real, now)),
-            false => Some(pins.read_again(request, reads, real, now)),
+        let again = match caller {
+            None => turns::read_apart(|walk| pins.read_apart(request, walk, reads, real, now)),
+            Some(caller) => Some(pins.read_again(request, caller, reads, real, now)),
         };
         return again.flatten();
     }
     if request != 0
         && let Some(n) = board.pins().note_reading(request)
     {
-        let apart = || is_apart.then(turns::place_apart).flatten();
+        let apart = || caller.is_none().then(turns::place_apart).flatten();
         let told = Told::Reading {
             request,
             n,
             reading: Reading {
                 time: reads.kept(real),
                 place: apart().unwrap_or_else(|| board.pins().place(request)),
+                caller: caller.unwrap_or_default(),
             },
         };
         // It has the moment of what the thread told before.

@@ -1,10 +1,13 @@
-//! Which request Python works on, where a loop serves several: a context variable says so.
+//! Which request Python works on, where a loop serves several: a context variable says so. And what
+//! code asks for the time: its frames say so ([`caller`]).
 //!
 //! The shim tells where the variable is. It is read when something is drawn or the clock is read,
 //! which is seldom; to be told at each switch of a task would cost every switch something.
 //!
-//! Python's functions are found by name, in a process that the shim runs in. They are called by a
-//! thread that has Python's lock only, which [`locked`] finds out as Python itself does.
+//! Python's functions are found by name, once there is a Python. They are called by a thread that
+//! has Python's lock only, which [`locked`] finds out as Python itself does.
+
+mod frames;
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -33,7 +36,9 @@ static NONE: Function = Function::new(&[c"_Py_NoneStruct"]);
 static KEEP: Function = Function::new(&[c"Py_IncRef"]);
 static RELEASE: Function = Function::new(&[c"Py_DecRef"]);
 
-/// One that is found when the variable is told.
+pub use frames::caller;
+
+/// One that is found when it is first needed.
 struct Function {
     names: &'static [&'static CStr],
     found: AtomicPtr<c_void>,

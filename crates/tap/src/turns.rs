@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_taplog::Board;
 use hindcast_taplog::board::{Line, REQUEST_HEADER};
-use hindcast_taplog::pins::{Draw, KEY, Place, Statements, Walk};
+use hindcast_taplog::pins::{Caller, Draw, KEY, Place, Statements, Walk};
 
 use crate::descriptors::{self, Entry};
 use crate::{process, python};
@@ -52,6 +52,8 @@ struct Mine {
     /// A library reads the clock for itself, known by this number, as long as the thread works on
     /// this request; 0: none does.
     library: Cell<(u64, u8)>,
+    /// What code draws and reads, as it was told.
+    caller: Cell<Option<Caller>>,
 }
 
 /// Work for a request by a thread of its own, while the request goes on and may be answered.
@@ -79,6 +81,7 @@ thread_local! {
             }),
             aside: Cell::new((0, 0)),
             library: Cell::new((0, 0)),
+            caller: Cell::new(None),
         }
     };
 }
@@ -333,6 +336,15 @@ pub fn step_aside() {
         let before = if of == request { depth } else { 0 };
         mine.aside.set((request, before.saturating_add(1)));
     });
+}
+
+/// From here on this code draws and reads in the thread; `None`: it is found out.
+pub fn set_caller(caller: Option<Caller>) {
+    MINE.with(|mine| mine.caller.set(caller));
+}
+
+pub fn caller() -> Option<Caller> {
+    MINE.with(|mine| mine.caller.get())
 }
 
 /// Undoes one of [`step_aside`].

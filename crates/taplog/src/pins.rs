@@ -2,9 +2,9 @@
 //! replayed.
 //!
 //! ```text
-//!   recording   draw     key of the recording, request, n-th draw ──▶ bytes
+//!   recording   draw     key of the recording, request, code that asks, n-th draw ──▶ bytes
 //!               reading  n-th reading of the request ──▶ told by the ring ──▶ the recording
-//!   replay      draw     key of the recording, request, n-th draw ──▶ the same bytes
+//!   replay      draw     key of the recording, request, code, n-th draw ──▶ the same bytes
 //!               reading  request, n-th reading ──▶ what was told
 //! ```
 //!
@@ -13,13 +13,20 @@
 //!
 //! A replayed request may read the clock once more or once less than it did: it fills a cache, or
 //! finds it filled. So a reading is known by what the request wrote last before it, to a database
-//! or to another service ([`Place`]), and by its order among those. See [`Pins::read_again`].
+//! or to another service ([`Place`]), by what code asks for it ([`Caller`]), if that is known, and
+//! by its order among those. See [`Pins::read_again`].
 
+mod callers;
 mod place;
+mod written;
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-pub use place::{Place, Statements};
+use callers::ByCaller;
+
+pub use callers::count_by_caller;
+pub use place::{Caller, Place, Statements};
+pub use written::{decode_readings, encode_readings};
 
 /// Bytes of a recording's secret.
 pub const KEY: usize = 32;
@@ -128,6 +135,7 @@ struct Script {
     recorded_as: AtomicU64,
     key: Key,
     draws: AtomicU64,
+    drawn_by: ByCaller,
     /// By what is read ([`Reads`]): the place in the readings behind the last one that was shown.
     behind: [AtomicU32; READS],
     /// As well: what was shown since the request wrote last.
@@ -149,6 +157,7 @@ struct Kept {
     next: AtomicU64,
     times: [AtomicI64; KEPT],
     places: [AtomicU16; KEPT],
+    callers: [AtomicU16; KEPT],
     /// 1: it was given where it belongs.
     is_given: [AtomicU8; KEPT],
 }
@@ -163,6 +172,7 @@ impl Kept {
             let at = at as usize % KEPT;
             self.times[at].store(reading.time, Ordering::Relaxed);
             self.places[at].store(reading.place.0, Ordering::Relaxed);
+            self.callers[at].store(reading.caller.0, Ordering::Relaxed);
             self.is_given[at].store(0, Ordering::Relaxed);
         }
         first
@@ -192,6 +202,7 @@ pub struct Pins {
     draws: AtomicU64,
     key: Key,
     drawn: [AtomicU64; COUNTED],
+    drawn_by: [ByCaller; COUNTED],
     read: [AtomicU64; COUNTED],
     /// What a request wrote last: the lower half of its number, and a [`Place`].
     wrote: [AtomicU64; COUNTED],
@@ -220,6 +231,7 @@ pub struct Reading {
     /// In nanoseconds, since 1970 if it is the wall clock's; as [`Reads::kept`] has it.
     pub time: i64,
     pub place: Place,
+    pub caller: Caller,
 }
 
 impl Reads {
@@ -275,9 +287,19 @@ impl Pins {
         self.key.get().is_some()
     }
 
-    /// Where the next draw of a recorded request comes from; `None`: from the kernel.
-    pub fn draw(&self, request: u64) -> Option<Draw> {
+    /// Where the next draw of a recorded request comes from, by this code; `None`: from the kernel.
+    pub fn draw(&self, request: u64, caller: Caller) -> Option<Draw> {
         let key = self.key.get()?;
+        let by = || {
+            let own = &self.drawn_by[request as usize % COUNTED];
+            own.count(request / COUNTED as u64 + 1, caller)
+        };
+        if callers::counts_by_caller(&key)
+            && is_counted(&self.drawn, request)
+            && let Some(count) = by()
+        {
+            return Some(Draw::by(caller, key, request, count));
+        }
         let count = count(&self.drawn, request)?;
         Some(Draw::new(key, request, count))
     }
@@ -320,6 +342,7 @@ impl Pins {
             .recorded_as
             .store(recorded.recorded_as, Ordering::Relaxed);
         script.draws.store(0, Ordering::Relaxed);
+        script.drawn_by.clear();
         for behind in &script.behind {
             behind.store(0, Ordering::Relaxed);
         }
@@ -355,29 +378,48 @@ impl Pins {
         Scripted { script, kept }
     }
 
-    /// Where the next draw of a replayed request comes from; `None`: from the kernel.
-    pub fn draw_again(&self, request: u64) -> Option<Draw> {
+    /// Where the next draw of a replayed request comes from, by this code; `None`: from the kernel.
+    pub fn draw_again(&self, request: u64, caller: Caller) -> Option<Draw> {
         let script = self.script_of(request)?;
         let key = script.key.get()?;
-        let count = script.draws.fetch_add(1, Ordering::Relaxed);
         self.draws.fetch_add(1, Ordering::Relaxed);
         let stream = script.recorded_as.load(Ordering::Relaxed);
+        if callers::counts_by_caller(&key)
+            && let Some(count) = script.drawn_by.count(1, caller)
+        {
+            return Some(Draw::by(caller, key, stream, count));
+        }
+        let count = script.draws.fetch_add(1, Ordering::Relaxed);
         (count <= COUNT_MASK).then(|| Draw::new(key, stream, count))
     }
 
     /// What a replayed request reads next; `None` if nothing is known of it. `real`: what the wall
     /// clock shows, `now`: what the monotonic one does.
     ///
-    /// That is the first reading of its place that was not given yet, and then the one behind it,
-    /// if that is of the same place. Where there is none, the request has written something that
-    /// it did not, or has not written what it did, or reads once more: the next one is lent, and
-    /// given again at its own place, if that comes.
-    pub fn read_again(&self, request: u64, reads: Reads, real: i64, now: i64) -> Option<i64> {
+    /// That is what the same code read that asks now: the first reading of its place that was not
+    /// given yet, or else of any place, since a cache that another request has filled is asked for
+    /// in place of a database. A cache that looks once more whether something has expired shifts no
+    /// other reading.
+    ///
+    /// Where it is not known what code asks, it is the first reading of its place that was not
+    /// given yet, and then the one behind it, if that is of the same place. Where there is none,
+    /// the request has written something that it did not, or has not written what it did, or reads
+    /// once more: the next one is lent, and given again at its own place, if that comes.
+    pub fn read_again(
+        &self,
+        request: u64,
+        caller: Caller,
+        reads: Reads,
+        real: i64,
+        now: i64,
+    ) -> Option<i64> {
         let script = self.pinned(request)?;
         let scripted = self.scripted(script);
         let (place, mut at) = (self.place(request), script.at(reads));
-        let own = scripted.give(reads, place, &mut at);
-        let reading = own.or_else(|| scripted.lend(reads, place, &mut at));
+        let reading = scripted
+            .give_to(caller, reads, place, &mut at)
+            .or_else(|| scripted.give(reads, place, &mut at))
+            .or_else(|| scripted.lend(reads, place, &mut at));
         script.set_at(reads, at);
         Some(self.shown(script, reads, reading, real, now))
     }
@@ -512,13 +554,40 @@ impl Scripted<'_> {
         Place(self.kept.places[self.kept_at(at)].load(Ordering::Relaxed))
     }
 
+    fn caller(&self, at: usize) -> Caller {
+        Caller(self.kept.callers[self.kept_at(at)].load(Ordering::Relaxed))
+    }
+
     fn is_given(&self, at: usize) -> bool {
         self.kept.is_given[self.kept_at(at)].load(Ordering::Relaxed) != 0
     }
 
-    /// One of this place.
+    fn set_given(&self, at: usize) {
+        self.kept.is_given[self.kept_at(at)].store(1, Ordering::Relaxed);
+    }
+
+    /// One that the same code has read, if it is known what code asks.
+    fn give_to(&self, caller: Caller, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
+        if caller == Caller::UNKNOWN {
+            return None;
+        }
+        let readings = self.readings(reads, place, 0);
+        let own = |&(at, _): &(usize, i64)| !self.is_given(at) && self.caller(at) == caller;
+        let mut own = readings.filter(own).peekable();
+        let first = own.peek().copied()?;
+        let here = own.find(|&(at, _)| self.place(at) == place);
+        let (at, reading) = here.unwrap_or(first);
+        self.set_given(at);
+        walk.behind = walk.behind.max(at as u32 + 1);
+        Some(reading)
+    }
+
+    /// One of this place, of those that are known by it alone.
     fn give(&self, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
-        let is_there = |at: usize| !self.is_given(at) && self.place(at) == place;
+        let is_there = |at: usize| {
+            let is_here = self.place(at) == place && self.caller(at) == Caller::UNKNOWN;
+            is_here && !self.is_given(at)
+        };
         let behind = walk.behind as usize;
         let found = match walk.since {
             NOTHING => self.readings(reads, place, 0).find(|one| is_there(one.0)),
@@ -530,7 +599,7 @@ impl Scripted<'_> {
         };
         walk.since = found.map_or(LENT, |_| ITS_OWN);
         let (at, reading) = found?;
-        self.kept.is_given[self.kept_at(at)].store(1, Ordering::Relaxed);
+        self.set_given(at);
         walk.behind = at as u32 + 1;
         Some(reading)
     }
@@ -551,6 +620,14 @@ impl Draw {
         (count <= COUNT_MASK).then(|| Self::new(key, 0, count))
     }
 
+    /// The n-th draw of a request by this code.
+    fn by(caller: Caller, mut key: [u8; KEY], request: u64, count: u64) -> Self {
+        for (byte, own) in key.iter_mut().zip(caller.0.to_le_bytes()) {
+            *byte ^= own;
+        }
+        Self::new(key, request, count)
+    }
+
     fn new(key: [u8; KEY], request: u64, count: u64) -> Self {
         Self {
             key,
@@ -558,6 +635,21 @@ impl Draw {
             block: count << BLOCK_BITS,
         }
     }
+}
+
+/// Whether the request can be counted there, which is its place then.
+fn is_counted(counts: &[AtomicU64; COUNTED], request: u64) -> bool {
+    let own = request & (u64::MAX >> COUNT_BITS);
+    let take = |now: u64| match now >> COUNT_BITS {
+        of if of == own => Some(now),
+        of if of < own => Some(own << COUNT_BITS),
+        _ => None,
+    };
+    let place = &counts[request as usize % COUNTED];
+    request != 0
+        && place
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .is_ok()
 }
 
 /// How often this was asked before for the request. A place is only ever given on to a later
@@ -580,65 +672,6 @@ fn count(counts: &[AtomicU64; COUNTED], request: u64) -> Option<u64> {
         true => before & COUNT_MASK,
         false => 0,
     })
-}
-
-/// In front of readings whose places have two bytes: a zero as nothing else writes one.
-const WIDE: [u8; 2] = [0x80, 0];
-
-/// Readings as a recording keeps them: each as its distance from the one before, the first from
-/// `base`, in nanoseconds, sevenfold bits with the lowest first. The lowest of all says whether two
-/// bytes follow: the place, where that is another one than before.
-pub fn encode_readings(base: i64, readings: &[Reading]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(readings.len() * 6);
-    if !readings.is_empty() {
-        bytes.extend(WIDE);
-    }
-    let (mut last, mut at) = (base, Place::BEGINNING);
-    for &Reading { time, place } in readings {
-        let distance = time.wrapping_sub(last);
-        let zigzag = (distance << 1 ^ distance >> 63) as u64;
-        let mut left = u128::from(zigzag) << 1 | u128::from(place != at);
-        while left >= 0x80 {
-            bytes.push(left as u8 | 0x80);
-            left >>= 7;
-        }
-        bytes.push(left as u8);
-        if place != at {
-            bytes.extend(place.0.to_le_bytes());
-        }
-        (last, at) = (time, place);
-    }
-    bytes
-}
-
-/// `None` if no recorder writes such bytes. Earlier ones wrote places of one byte, which are none
-/// of today's: readings are then given by their order.
-pub fn decode_readings(base: i64, bytes: &[u8]) -> Option<Vec<Reading>> {
-    let (mut readings, mut last) = (Vec::new(), base);
-    let mut place = Place::BEGINNING;
-    let wide = bytes.strip_prefix(&WIDE);
-    let mut rest = wide.unwrap_or(bytes).iter();
-    while !rest.as_slice().is_empty() {
-        let (mut number, mut shift) = (0u128, 0);
-        loop {
-            let &byte = rest.next().filter(|_| shift < 70)?;
-            number |= u128::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                break;
-            }
-        }
-        if number & 1 == 1 {
-            let low = *rest.next()?;
-            let high = if wide.is_some() { *rest.next()? } else { 0 };
-            place = Place(u16::from_le_bytes([low, high]));
-        }
-        let zigzag = (number >> 1) as u64;
-        let distance = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
-        last = last.wrapping_add(distance);
-        readings.push(Reading { time: last, place });
-    }
-    Some(readings)
 }
 
 #[cfg(test)]

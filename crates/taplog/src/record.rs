@@ -1,6 +1,6 @@
 //! What is said.
 
-use crate::pins::{Place, READINGS, Reading};
+use crate::pins::{Caller, Place, Reading};
 
 /// Something that a thread of the service did with a socket. Sockets have numbers that the kernel
 /// gives (`SO_COOKIE`): a number is one socket's for ever, in whichever process and under whichever
@@ -135,8 +135,8 @@ const READING: u16 = 0x4809;
 const ENCRYPTED: u16 = 0x480a;
 
 /// Each at its own place, so that one can be borrowed.
-static NUMBERS: [[u8; 2]; READINGS] = {
-    let mut numbers = [[0; 2]; READINGS];
+static NUMBERS: [[u8; 2]; 1 << 16] = {
+    let mut numbers = [[0; 2]; 1 << 16];
     let mut number = 0;
     while number < numbers.len() {
         numbers[number] = (number as u16).to_ne_bytes();
@@ -175,7 +175,8 @@ impl<'a> Told<'a> {
                 reading,
             } => {
                 let head = head(READING, reading.place.0, request, reading.time as u64);
-                (head, [&NUMBERS[usize::from(n)], &[]])
+                let caller = usize::from(reading.caller.0);
+                (head, [&NUMBERS[usize::from(n)], &NUMBERS[caller]])
             }
             Self::Bytes {
                 stream,
@@ -234,10 +235,12 @@ impl<'a> Told<'a> {
                 request: head.number,
             }),
             READING => {
-                let n = u16::from_ne_bytes(rest.try_into().ok()?);
+                let (&n, caller) = rest.split_first_chunk()?;
+                let n = u16::from_ne_bytes(n);
                 let reading = Reading {
                     time: head.number as i64,
                     place: Place(head.detail),
+                    caller: Caller(u16::from_ne_bytes(caller.try_into().ok()?)),
                 };
                 Some(Self::Reading {
                     request: stream,

@@ -118,14 +118,42 @@ fn node_draws_and_reads_in_a_replay_what_it_did() {
 #[test]
 fn ids_of_packages_in_node_are_the_same_in_a_replay_of_a_range() {
     install("tests/services/ids/install.sh", &[]);
-    let stage = Stage::new("ids-node", "");
+    is_the_same_in_a_replay_of_a_range("ids-node", &["node", "ids/ids.js"], &[]);
+}
+
+/// In the replay of a range another request fills the caches. That it draws for them, and looks at
+/// the time, moves nothing that it draws and reads for itself.
+#[test]
+fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_node() {
+    is_the_same_in_a_replay_of_a_range("first-node", &["node", "first.js"], &[]);
+}
+
+#[test]
+fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_threads_of_python() {
+    is_the_same_in_a_replay_of_a_range("first-threads", &["python3", "first.py"], &["threads"]);
+}
+
+#[test]
+fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_a_loop_of_python() {
+    install("tests/services/install.sh", &[]);
+    is_the_same_in_a_replay_of_a_range("first-loop", &[".venv/bin/python", "first.py"], &["loop"]);
+}
+
+/// Of a service in `tests/services`, which is given its port and more.
+fn is_the_same_in_a_replay_of_a_range(name: &str, service: &[&str], more: &[&str]) {
+    let stage = Stage::new(name, "");
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    let services = repository("tests/services");
+    let given = service.iter().map(|word| match services.join(word) {
+        file if file.exists() => file.display().to_string(),
+        _ => (*word).to_owned(),
+    });
     command
         .arg(stage.trace())
         .arg("--")
-        .arg("node")
-        .arg(repository("tests/services/ids/ids.js"))
+        .args(given)
         .arg(stage.service_port.to_string())
+        .args(more)
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);

@@ -46,6 +46,7 @@ use std::time::Duration;
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{Certificate, ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
 use hindcast_spool::Meter;
+use hindcast_taplog::pins;
 use hindcast_trace::{
     Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Sealer, Writer,
     WriterOptions,
@@ -108,6 +109,12 @@ pub struct RecordOptions {
 }
 
 impl RecordOptions {
+    /// Requests draw from a generator with a key that nobody else has, by the code that asks.
+    pub fn pin(&mut self) {
+        let key = pins::count_by_caller(PinsKey::random().0);
+        self.pins_key = Some(PinsKey(key));
+    }
+
     /// With the defaults for everything that has one.
     pub fn new(front: Front, postgres: DatabaseUrl, trace: Location) -> Self {
         Self {

@@ -30,12 +30,16 @@ impl Coordinator {
         self.steps += 1;
         // What came before it in the request was left out. Nothing may wait for it.
         let began = self.recording.transaction(tx).began;
-        let passed: Vec<Tx> = self
+        let before: Vec<Tx> = self
             .unclaimed(request)
             .take_while(|&earlier| earlier != tx)
             .filter(|&earlier| self.recording.transaction(earlier).ended <= began)
-            .filter(|&earlier| !self.only_reads(earlier) || !self.still_comes(earlier, tx))
             .collect();
+        let late = |&one: &Tx| self.only_reads(one) && self.still_comes(one, tx);
+        let (late, passed): (Vec<Tx>, Vec<Tx>) = before.into_iter().partition(late);
+        if !late.is_empty() {
+            self.await_late(request, tx);
+        }
         for earlier in passed {
             self.rules.leave(earlier, &self.recording);
         }
@@ -189,7 +193,7 @@ impl Coordinator {
     }
 
     /// Nothing moves: lets the earliest transaction that waits go on, out of order. A transaction
-    /// that may never come goes first: its request was answered.
+    /// that may never come goes first: its request was answered, or has gone on without it.
     ///
     /// A run that is not worth its end is not helped to it.
     pub fn let_go(&mut self, waiting: &[Ask]) {
@@ -206,6 +210,9 @@ impl Coordinator {
             for tx in behind {
                 self.delete(tx);
             }
+            return;
+        }
+        if self.pass_over_late() {
             return;
         }
         let Some(earliest) = waiting.iter().map(|ask| ask.tx()).min() else {

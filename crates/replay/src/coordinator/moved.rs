@@ -187,7 +187,7 @@ impl Coordinator {
             .filter(|&one| self.only_reads(one))
             .partition(|&one| self.still_comes(one, tx));
         if !late.is_empty() {
-            self.moved.late.push((request, tx));
+            self.await_late(request, tx);
         }
         self.counts.transactions_done += unnoticed.len() as u64;
         self.leave_out(unnoticed);
@@ -200,24 +200,44 @@ impl Coordinator {
         openings.is_some_and(|(read, other)| self.moved.always_sent_with(read, other))
     }
 
-    /// Nothing moves: what was thought to be late does not come.
-    pub fn pass_over_late(&mut self) {
-        for (request, tx) in std::mem::take(&mut self.moved.late) {
-            let over: Vec<Tx> = self.over_before(request, tx).collect();
-            let reads: Vec<Tx> = over
-                .into_iter()
-                .filter(|&one| self.only_reads(one))
-                .collect();
-            self.steps += u64::from(!reads.is_empty());
-            self.suspect(reads);
+    /// Nothing moves: reads that were thought to be late do not come. Where there are none, one
+    /// that waits goes on.
+    pub fn nothing_moves(&mut self, waiting: &[Ask]) {
+        if !self.pass_over_late() {
+            self.let_read_go(waiting);
         }
     }
 
-    /// Nothing moves still: the first that waits and only reads goes on. A service makes what all
+    /// What was thought to be late does not come. Returns whether there was such.
+    pub(super) fn pass_over_late(&mut self) -> bool {
+        let mut any = false;
+        for (request, tx) in std::mem::take(&mut self.moved.late) {
+            let over: Vec<Tx> = self.over_before(request, tx).collect();
+            let (changed, reads): (Vec<Tx>, Vec<Tx>) = over
+                .into_iter()
+                .filter(|&one| self.only_reads(one) && !self.is_over_with(one))
+                .partition(|_| self.changes.is_some());
+            any |= !(changed.is_empty() && reads.is_empty());
+            self.suspect(reads);
+            // Of changed code it may come still, and is then no added one.
+            for one in changed {
+                self.rules.leave(one, &self.recording);
+            }
+        }
+        self.steps += u64::from(any);
+        any
+    }
+
+    /// A transaction has come, and reads that were over before it began have not, and still will.
+    pub(super) fn await_late(&mut self, request: Request, tx: Tx) {
+        self.moved.late.push((request, tx));
+    }
+
+    /// The first that waits and only reads goes on. A service makes what all
     /// of its requests need under a lock of its own, whichever comes first, and asks the database
     /// meanwhile. Originally it was another one. This one waits for that in the schedule now, and
     /// that one for the lock. What it reads is compared as ever.
-    pub fn let_read_go(&mut self, waiting: &[Ask]) {
+    fn let_read_go(&mut self, waiting: &[Ask]) {
         let reads = |ask: &Ask| matches!(ask, Ask::Snapshot(_) | Ask::Look(..));
         let all = waiting.iter().filter(|ask| reads(ask)).map(|ask| ask.tx());
         let is_one = |tx: &Tx| self.only_reads(*tx) && !self.let_go.contains(&tx.0);

@@ -650,6 +650,9 @@ impl Holder {
             }
             Step::Hold(ask) => {
                 if let (Ask::Look(tx, nth), Some(open)) = (ask, &mut self.transaction) {
+                    if open.skip_snapshot() {
+                        cx.took_snapshot(tx);
+                    }
                     open.skip_to(nth).for_each(|nth| cx.looked(tx, nth));
                 }
                 self.session.with_plan(Session::Waiting);

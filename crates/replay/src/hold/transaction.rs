@@ -278,6 +278,12 @@ impl Open {
         next.map(|nth| nth as u32)
     }
 
+    /// A later look begins. Returns whether the snapshot was to be taken by a statement that has
+    /// not come, and will not: others need not wait for it.
+    pub fn skip_snapshot(&mut self) -> bool {
+        self.snapshot_at.take().is_some()
+    }
+
     /// It looks no more before this look. Returns those that it has left out.
     pub fn skip_to(&mut self, look: u32) -> Range<u32> {
         let left_out = self.looked as u32..look;

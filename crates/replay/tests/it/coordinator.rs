@@ -387,10 +387,12 @@ impl Replay {
                     .collect();
                 coordinator.let_go(&asks);
             }
-            "pass-over" => coordinator.pass_over_late(),
-            "let-read-go" => {
-                let asks = [Ask::Snapshot(tx())];
-                coordinator.let_read_go(&asks);
+            "nothing-moves" => {
+                let asks = rest.split_whitespace();
+                let asks: Vec<Ask> = asks
+                    .map(|tx| Ask::Snapshot(Tx(number_of(tx) as u32)))
+                    .collect();
+                coordinator.nothing_moves(&asks);
             }
             "settle" => coordinator.settle_moved(),
             "settle-changes" => {

@@ -34,7 +34,7 @@ use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening, Stop, St
 use hindcast_trace::{Drawn, DrawnValue, Id, Isolation, RequestId, SequenceValue};
 use hindcast_wire::Direction;
 use hindcast_wire::Wires;
-use hindcast_wire::sql::ScriptCache;
+use hindcast_wire::sql::{Dialect, Script, ScriptCache};
 use hindcast_wire::text::Settings;
 
 use server::Server;
@@ -381,6 +381,13 @@ fn pins(words: &str) -> Pins {
                     }
                 });
                 pins.looks = Some(stretches.collect());
+            }
+            // With a `_` for each space.
+            ("recorded", texts) => {
+                let texts = texts.replace('_', " ");
+                let script = Script::of(texts.as_bytes(), Dialect::default());
+                let statements = script.statements.iter();
+                pins.statements = statements.map(|one| one.fingerprint.hash).collect();
             }
             ("read-committed", _) => pins.isolation = Some(Isolation::ReadCommitted),
             ("now", at) => pins.now = at.parse().ok(),

@@ -12,11 +12,13 @@ are known without. Without the tap it does nothing. TLS and HTTP/2 have no turn.
 
 import os
 import sys
+import zlib
 from contextvars import ContextVar
 
 RESERVED = 0x48494E44
-# Where the tap is told which variable has the request.
+# Where the tap is told which variable has the request, and what code draws.
 PYTHON = 3 << 32
+CALLER = 4 << 32
 NOBODY = bytes(8)
 
 # The number of the request that is worked on: eight bytes, as the tap has it.
@@ -294,19 +296,63 @@ def psycopg(real):
 
 
 def drawing(real):
-    """In a loop's thread: Python lets others run while it draws, and the tap cannot look then."""
+    """Python lets others run while it draws, and the tap cannot look then."""
 
     def draw(*args, **kwargs):
         request = REQUEST.get() if serves else None
-        if request is None or not in_loop():
-            return real(*args, **kwargs)
-        os.write(RESERVED, request)
+        is_told = request is not None and in_loop()
+        os.pwrite(RESERVED, caller(sys._getframe(1)), CALLER)
+        if is_told:
+            os.write(RESERVED, request)
         try:
             return real(*args, **kwargs)
         finally:
-            os.write(RESERVED, NOBODY)
+            if is_told:
+                os.write(RESERVED, NOBODY)
+            os.pwrite(RESERVED, b"", CALLER)
 
     return draw
+
+
+def caller(frame):
+    """A hash of the function that asks, and of the innermost one of another file that it works for, but for those of
+    Python's own library. As the tap has it where it can look: see `crates/tap/src/python/frames.rs`.
+    """
+    codes = []
+    for _ in range(FRAMES):
+        if frame is None:
+            break
+        code = frame.f_code
+        file = code.co_filename
+        if not is_of_library(file) and not (codes and codes[0].co_filename == file):
+            codes.append(code)
+            if len(codes) == 2:
+                break
+        frame = frame.f_back
+    codes = tuple(codes)
+    hashed = hashes.get(codes)
+    if hashed is None:
+        names = " ".join(f"{end_of_path(one.co_filename)} {one.co_name}" for one in codes)
+        hashed = zlib.crc32(names.encode(errors="replace")).to_bytes(8, "little")
+        if len(hashes) >= HASHES_MAX:
+            hashes.clear()
+        hashes[codes] = hashed
+    return hashed
+
+
+FRAMES = 16
+# By code. Some programs make code without end.
+hashes = {}
+HASHES_MAX = 4096
+
+
+def is_of_library(path):
+    return path == __file__ or path[:1] == "<" or "/lib/python3" in path and "-packages/" not in path
+
+
+def end_of_path(path):
+    """A file and its folder. What is in front of them may be another one for changed code."""
+    return "/".join(path.split("/")[-2:])
 
 
 def in_loop():

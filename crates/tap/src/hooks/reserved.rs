@@ -7,15 +7,18 @@
 //!                        behind the number: apart from the request, see `turns::set_apart`
 //!   pwrite at offset N   on whose behalf descriptor N is written to; nothing: its thread's
 //!
-//!   pread  at DRAW       what a request draws next, whose number is in the first bytes
-//!   pread  at CLOCK      what it reads of the wall clock next, in nanoseconds since 1970
+//!   pread  at DRAW       what a request draws next, whose number is in the first bytes; behind
+//!                        it, if there is room, what code asks: a hash, or 0
+//!   pread  at CLOCK      what it reads of the wall clock next, in nanoseconds since 1970;
+//!                        likewise
+//!   pwrite at CALLER     what code draws in this thread, a hash, until nothing is told
 //!   pwrite at PYTHON     the address of the context variable in which Python has its request
 //! ```
 //!
 //! A number is eight bytes, the lowest first. Nothing is drawn or read where the kernel is to be
 //! asked, which is always so without pins.
 
-use hindcast_taplog::pins::{KEY, Reads};
+use hindcast_taplog::pins::{Caller, KEY, Reads};
 use libc::{c_int, c_void, off_t, off64_t, size_t, ssize_t};
 
 use crate::real::real;
@@ -25,6 +28,7 @@ use crate::{pins, process, python, turns};
 const DRAW: i64 = 1 << 32;
 const CLOCK: i64 = 2 << 32;
 const PYTHON: i64 = 3 << 32;
+const CALLER: i64 = 4 << 32;
 
 /// # Safety
 /// There is room for so many bytes.
@@ -76,6 +80,21 @@ fn descriptor(offset: i64) -> c_int {
     c_int::try_from(offset).unwrap_or(-1)
 }
 
+/// A request and what code asks, as far as there are bytes.
+///
+/// # Safety
+/// There are so many bytes, at least of one number.
+unsafe fn numbers(bytes: *const c_void, length: size_t) -> (u64, Caller) {
+    let numbers = bytes.cast::<u64>();
+    // SAFETY: as the caller promises.
+    unsafe {
+        let request = u64::from_le(numbers.read_unaligned());
+        let has_caller = length >= 2 * size_of::<u64>();
+        let code = has_caller.then(|| Caller::of(u64::from_le(numbers.add(1).read_unaligned())));
+        (request, code.unwrap_or_default())
+    }
+}
+
 /// # Safety
 /// There are so many bytes, and room for as many.
 unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
@@ -84,19 +103,20 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
         match offset {
             DRAW | CLOCK if length < size_of::<u64>() => 0,
             DRAW => {
-                let request = u64::from_le(bytes.cast::<u64>().read_unaligned());
-                match pins::draw_for(request, bytes.cast(), length) {
+                let (request, caller) = numbers(bytes, length);
+                match pins::draw_for(request, caller, bytes.cast(), length) {
                     true => length as ssize_t,
                     false => 0,
                 }
             }
             CLOCK => {
-                let request = u64::from_le(bytes.cast::<u64>().read_unaligned());
+                let (request, caller) = numbers(bytes, length);
                 match process::board()
                     .is_some_and(|board| board.replays() || board.pins().has_key())
                 {
                     true => {
-                        let shown = pins::wall_clock_of(request, Reads::Instant, real_time());
+                        let real = real_time();
+                        let shown = pins::wall_clock_of(request, caller, Reads::Instant, real);
                         answer(shown as u64, bytes, length)
                     }
                     false => 0,
@@ -115,6 +135,9 @@ unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t 
         match offset {
             PYTHON => told(bytes, length, |variable| {
                 python::set(variable.unwrap_or(0) as usize);
+            }),
+            CALLER => told(bytes, length, |code| {
+                turns::set_caller(code.map(Caller::of));
             }),
             _ => told(bytes, length, |request| {
                 turns::set_of(descriptor(offset), request);

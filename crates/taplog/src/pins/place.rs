@@ -10,6 +10,23 @@ use super::KEY;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place(pub u16);
 
+/// What code asked for a reading: a hash of the functions that it is in, not of their lines, which
+/// are others in changed code. 0: it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller(pub u16);
+
+impl Caller {
+    pub const UNKNOWN: Self = Self(0);
+
+    /// One that is known by this hash; 0 is none.
+    pub fn of(hash: u64) -> Self {
+        match hash {
+            0 => Self::UNKNOWN,
+            _ => Self((hash % u64::from(u16::MAX)) as u16 + 1),
+        }
+    }
+}
+
 /// Bytes of a write that count.
 const LOOKED_AT: usize = 256;
 

@@ -16,7 +16,7 @@ const SECOND: i64 = 1_000_000_000;
 fn readings<const N: usize>(times: [i64; N]) -> [Reading; N] {
     times.map(|time| Reading {
         time,
-        place: Place::BEGINNING,
+        ..Reading::default()
     })
 }
 
@@ -29,7 +29,7 @@ fn a_replayed_request_draws_what_it_drew_and_no_two_draws_are_the_same() {
     // In one order when recorded, in another one in the replay.
     for round in 0..3 {
         for request in 1..=4u64 {
-            let draw = recorded.draw(request).unwrap();
+            let draw = recorded.draw(request, Caller::UNKNOWN).unwrap();
             assert!(
                 places.insert((draw.request, draw.block)),
                 "{request} {round}"
@@ -47,7 +47,7 @@ fn a_replayed_request_draws_what_it_drew_and_no_two_draws_are_the_same() {
         };
         replayed.begin(&recorded, 0);
         for _ in 0..3 {
-            let draw = replayed.draw_again(again).unwrap();
+            let draw = replayed.draw_again(again, Caller::UNKNOWN).unwrap();
             assert!(places.remove(&(draw.request, draw.block)));
             assert_eq!(draw.key, key);
         }
@@ -55,24 +55,71 @@ fn a_replayed_request_draws_what_it_drew_and_no_two_draws_are_the_same() {
     assert!(places.is_empty());
 }
 
+/// A request draws for a cache that another one fills in the replay.
+#[test]
+fn draws_are_counted_by_the_code_that_asks() {
+    let [recorded, replayed] = [pins(), pins()];
+    let [cache, id] = [1, 2].map(Caller);
+    let bytes = |draw: Option<Draw>| draw.map(|draw| (draw.key, draw.request, draw.block));
+    for (key, is_counted) in [(count_by_caller([7; KEY]), true), ([7; KEY], false)] {
+        recorded.set_key(&key);
+        let request = if is_counted { 1 } else { 2 };
+        let drawn = [cache, id, id].map(|code| bytes(recorded.draw(request, code)));
+        assert!(drawn[0] != drawn[1] && drawn[1] != drawn[2] && drawn[0] != drawn[2]);
+        let script = Recorded {
+            request: 9,
+            recorded_as: request,
+            key: Some(&key),
+            arrived: 0,
+            readings: &[],
+        };
+        replayed.begin(&script, 0);
+        let again = [id, id].map(|code| bytes(replayed.draw_again(9, code)));
+        assert_eq!(again == drawn[1..], is_counted);
+        // Those of an earlier recording are in the order in which they were made.
+        assert_eq!(again == drawn[..2], !is_counted);
+    }
+}
+
+/// What of a request is counted by code is no longer when a later request has its place.
+#[test]
+fn no_draw_is_given_twice_whichever_code_asks() {
+    let pins = pins();
+    pins.set_key(&count_by_caller([7; KEY]));
+    let mut places = HashSet::new();
+    for request in [5, 5 + COUNTED as u64, 5, 6] {
+        for code in (0..40).map(Caller) {
+            for _ in 0..3 {
+                if let Some(draw) = pins.draw(request, code) {
+                    assert!(places.insert((draw.key, draw.request, draw.block)));
+                }
+            }
+        }
+    }
+    assert_eq!(places.len(), 3 * 40 * 3);
+}
+
 #[test]
 fn who_comes_back_after_a_later_request_took_its_place_draws_from_the_kernel() {
     let pins = pins();
     pins.set_key(&[1; KEY]);
     let late = 5 + COUNTED as u64;
-    assert!(pins.draw(5).is_some());
-    assert!(pins.draw(late).is_some());
-    assert!(pins.draw(5).is_none());
-    assert_ne!(pins.draw(late).unwrap().block, 0);
+    assert!(pins.draw(5, Caller::UNKNOWN).is_some());
+    assert!(pins.draw(late, Caller::UNKNOWN).is_some());
+    assert!(pins.draw(5, Caller::UNKNOWN).is_none());
+    assert_ne!(pins.draw(late, Caller::UNKNOWN).unwrap().block, 0);
 }
 
 #[test]
 fn without_a_key_nothing_is_pinned() {
     let pins = pins();
-    assert!(pins.draw(1).is_none());
+    assert!(pins.draw(1, Caller::UNKNOWN).is_none());
     assert!(pins.note_reading(1).is_none());
-    assert!(pins.draw_again(1).is_none());
-    assert!(pins.read_again(1, Reads::Instant, 0, 0).is_none());
+    assert!(pins.draw_again(1, Caller::UNKNOWN).is_none());
+    assert!(
+        pins.read_again(1, Caller::UNKNOWN, Reads::Instant, 0, 0)
+            .is_none()
+    );
 }
 
 #[test]
@@ -84,7 +131,7 @@ fn only_so_many_draws_and_readings_of_a_request_count() {
         noted.collect::<Vec<_>>(),
         (0..READINGS as u16).collect::<Vec<_>>()
     );
-    let drawn = (0..COUNT_MASK + 3).filter_map(|_| pins.draw(9));
+    let drawn = (0..COUNT_MASK + 3).filter_map(|_| pins.draw(9, Caller::UNKNOWN));
     assert_eq!(drawn.count() as u64, COUNT_MASK);
 }
 
@@ -105,18 +152,18 @@ fn readings_are_those_of_the_recording_and_go_on_from_there() {
     assert_eq!(pins.ahead(3), -900 * SECOND);
     for (at, reading) in times.into_iter().enumerate() {
         assert_eq!(
-            pins.read_again(3, Reads::Second, real, at as i64),
+            pins.read_again(3, Caller::UNKNOWN, Reads::Second, real, at as i64),
             Some(reading)
         );
         assert_eq!(pins.ahead(3), reading - real);
     }
     // The latest was given when the monotonic clock showed 1.
     assert_eq!(
-        pins.read_again(3, Reads::Second, real, 6),
+        pins.read_again(3, Caller::UNKNOWN, Reads::Second, real, 6),
         Some(102 * SECOND + 5)
     );
     assert_eq!(
-        pins.read_again(3, Reads::Second, real, 4),
+        pins.read_again(3, Caller::UNKNOWN, Reads::Second, real, 4),
         Some(102 * SECOND + 5)
     );
     let given = Given {
@@ -125,7 +172,10 @@ fn readings_are_those_of_the_recording_and_go_on_from_there() {
         beyond: 2,
     };
     assert_eq!(pins.given(), given);
-    assert_eq!(pins.read_again(4, Reads::Instant, real, 6), None);
+    assert_eq!(
+        pins.read_again(4, Caller::UNKNOWN, Reads::Instant, real, 6),
+        None
+    );
     assert_eq!(pins.ahead(4), -900 * SECOND);
     pins.advance(-800 * SECOND);
     pins.advance(-850 * SECOND);
@@ -144,13 +194,16 @@ fn a_request_without_readings_has_the_time_at_which_it_arrived() {
     };
     pins.begin(&recorded, 50);
     assert_eq!(
-        pins.read_again(3, Reads::Instant, 0, 57),
+        pins.read_again(3, Caller::UNKNOWN, Reads::Instant, 0, 57),
         Some(99 * SECOND + 7)
     );
     // Where none were noted, it has what the clock of the service shows.
     recorded.key = None;
     pins.begin(&recorded, 50);
-    assert_eq!(pins.read_again(3, Reads::Instant, 0, 57), None);
+    assert_eq!(
+        pins.read_again(3, Caller::UNKNOWN, Reads::Instant, 0, 57),
+        None
+    );
 }
 
 #[test]
@@ -158,29 +211,46 @@ fn readings_are_kept_as_distances() {
     let base = 1_800_000_000 * SECOND;
     let times = [base + 1, base, base + 300_000, i64::MIN, i64::MAX, 0];
     let places = [0, 7, 7, u16::MAX, 0, 0].map(Place);
-    let made = times.into_iter().zip(places);
-    let made: Vec<Reading> = made.map(|(time, place)| Reading { time, place }).collect();
+    let callers = [0, 0, 1, u16::MAX, u16::MAX, 0].map(Caller);
+    let made: Vec<Reading> = (times.into_iter().zip(places).zip(callers))
+        .map(|((time, place), caller)| Reading {
+            time,
+            place,
+            caller,
+        })
+        .collect();
     let bytes = encode_readings(base, &made);
     assert_eq!(decode_readings(base, &bytes).unwrap(), made);
-    assert_eq!(encode_readings(base, &made[..3]).len(), 2 + 1 + 3 + 3);
-    for cut in [bytes.len() - 1, 4] {
+    assert_eq!(encode_readings(base, &made[..2]).len(), 3 + 1 + 5);
+    for cut in [bytes.len() - 1, 5] {
         assert_eq!(decode_readings(base, &bytes[..cut]), None);
     }
     assert_eq!(decode_readings(base, &[0xff; 12]), None);
     assert_eq!(decode_readings(base, &[]), Some(Vec::new()));
-    // Places had one byte.
-    let earlier = decode_readings(base, &[4 << 1, 2 << 2 | 1, 7]).unwrap();
-    let times: Vec<i64> = earlier.iter().map(|one| one.time - base).collect();
-    assert_eq!((times, earlier[1].place), (vec![2, 4], Place(7)));
+    // There were no callers, and before that places had one byte.
+    let two_bytes: &[u8] = &[0x80, 0, 4 << 1, 2 << 2 | 1, 7, 1];
+    let one_byte: &[u8] = &[4 << 1, 2 << 2 | 1, 7];
+    for (bytes, place) in [(two_bytes, 263), (one_byte, 7)] {
+        let earlier = decode_readings(base, bytes).unwrap();
+        let times: Vec<i64> = earlier.iter().map(|one| one.time - base).collect();
+        assert_eq!((times, earlier[1].place), (vec![2, 4], Place(place)));
+        assert_eq!(earlier[1].caller, Caller::UNKNOWN);
+    }
 }
 
 /// What a request reads behind each of these, in this order; `-`: behind nothing, `+`: behind the
-/// same write.
+/// same write. With `:` behind it the code that asks.
 #[track_caller]
 fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
-    let place = |word: &str| match word {
+    let place = |word: &str| match word.split(':').next().unwrap() {
         "-" => Place::BEGINNING,
         text => behind(text.as_bytes()),
+    };
+    let caller = |word: &str| {
+        let name = word.split_once(':').map(|(_, name)| name.bytes());
+        name.map_or(Caller::UNKNOWN, |name| {
+            Caller::of(name.map(u64::from).sum())
+        })
     };
     let pins = pins();
     let made: Vec<Reading> = (1..)
@@ -188,6 +258,7 @@ fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
         .map(|(time, word)| Reading {
             time,
             place: place(word),
+            caller: caller(word),
         })
         .collect();
     let recorded = Recorded {
@@ -200,13 +271,37 @@ fn check(recorded: &str, replayed: &str, expect: expect_test::Expect) {
     pins.begin(&recorded, 0);
     let mut shown = Vec::new();
     for word in replayed.split(' ') {
-        if word != "+" {
+        if !word.starts_with('+') {
             pins.writes(3, place(word));
         }
-        let read = pins.read_again(3, Reads::Instant, 0, 0).unwrap();
+        let read = pins.read_again(3, caller(word), Reads::Instant, 0, 0);
+        let read = read.unwrap();
         shown.push(format!("{word}{read}"));
     }
     expect.assert_eq(&shown.join(" "));
+}
+
+/// A cache looks whether what it has is too old, and asks the database if so.
+#[test]
+fn a_reading_is_known_by_the_code_that_asks() {
+    let recorded = "-:cache +:cache a:cache b:row b:answer";
+    // It has what another request has asked for, so there is no write to know it by, and it looks
+    // once less or once more.
+    check(
+        recorded,
+        "-:cache +:row +:answer",
+        expect!["-:cache1 +:row4 +:answer5"],
+    );
+    check(
+        recorded,
+        "-:cache +:cache +:cache +:cache +:row +:answer",
+        expect!["-:cache1 +:cache2 +:cache3 +:cache4 +:row4 +:answer5"],
+    );
+    // The same code reads here and there.
+    check("a:x b:x a:x", "b:x a:x + a:x", expect!["b:x2 a:x1 +3 a:x3"]);
+    // Code that did not ask before, as changed code, and a recording that tells of none.
+    check("-:x a:y", "-:z +:x a:y", expect!["-:z1 +:x1 a:y2"]);
+    check("- a b", "-:x a:y b:y", expect!["-:x1 a:y2 b:y3"]);
 }
 
 #[test]
@@ -305,7 +400,13 @@ fn work_apart_from_a_request_has_readings_of_its_own() {
     };
     let places = [at(one, read), at(other, read), at(one, insert), insert];
     let made = (1..).zip(places);
-    let made: Vec<Reading> = made.map(|(time, place)| Reading { time, place }).collect();
+    let made: Vec<Reading> = made
+        .map(|(time, place)| Reading {
+            time,
+            place,
+            ..Reading::default()
+        })
+        .collect();
     let recorded = Recorded {
         request: 3,
         recorded_as: 3,
@@ -322,7 +423,10 @@ fn work_apart_from_a_request_has_readings_of_its_own() {
     one.writes(insert);
     assert_eq!(read_apart(&mut one), Some(3));
     pins.writes(3, insert);
-    assert_eq!(pins.read_again(3, Reads::Instant, 0, 0), Some(4));
+    assert_eq!(
+        pins.read_again(3, Caller::UNKNOWN, Reads::Instant, 0, 0),
+        Some(4)
+    );
 }
 
 #[test]
@@ -364,7 +468,7 @@ fn seconds_and_instants_have_an_order_each() {
         readings: &readings,
     };
     pins.begin(&recorded, 0);
-    let read = |reads| pins.read_again(3, reads, 0, 0).unwrap();
+    let read = |reads| pins.read_again(3, Caller::UNKNOWN, reads, 0, 0).unwrap();
     assert_eq!(read(Reads::Instant), 100 * SECOND + 1);
     assert_eq!(read(Reads::Instant), 100 * SECOND + 7);
     assert_eq!(read(Reads::Second), 100 * SECOND);
@@ -401,7 +505,7 @@ fn times_of_a_processor_have_an_order_of_their_own_and_move_no_clock() {
         readings: &readings(times),
     };
     pins.begin(&recorded, 0);
-    let read = |reads, real| pins.read_again(3, reads, real, 0);
+    let read = |reads, real| pins.read_again(3, Caller::UNKNOWN, reads, real, 0);
     assert_eq!(read(Reads::Processor, 50), Some(5));
     assert_eq!(read(Reads::Processor, 60), Some(7));
     assert_eq!(read(Reads::Processor, 70), Some(70));
@@ -428,7 +532,7 @@ fn readings_are_kept_until_many_more_came() {
         };
         pins.begin(&recorded, 0);
     };
-    let read = |request| pins.read_again(request, Reads::Second, 0, 0);
+    let read = |request| pins.read_again(request, Caller::UNKNOWN, Reads::Second, 0, 0);
     begin(1, &readings([SECOND, 2 * SECOND]));
     let rounds = (KEPT / READINGS) as u64;
     (2..2 + rounds).for_each(|request| begin(request, &many));

@@ -16,7 +16,7 @@ use hindcast_gateway::record::{
 };
 use hindcast_gateway::redact::{RuleError, Rules};
 use hindcast_pg::Certificate;
-use hindcast_trace::{Base, BaseKind, PinsKey, Sealer, WriterOptions};
+use hindcast_trace::{Base, BaseKind, Sealer, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::SignalKind;
 
@@ -238,7 +238,9 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         let error = |error| CliError::because("what is redacted cannot be sealed", &error);
         options.sealer = Some(sealer.map_err(error)?);
     }
-    options.pins_key = (!args.no_pins).then(PinsKey::random);
+    if !args.no_pins {
+        options.pin();
+    }
     Ok(options)
 }
 

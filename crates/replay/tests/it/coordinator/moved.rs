@@ -407,14 +407,14 @@ fn what_all_requests_ask_is_late_and_not_gone() {
         "claim 1 SELECT a FROM t
          claim 1 SELECT count(*) FROM note
          claim 2 SELECT a FROM t
-         pass-over
+         nothing-moves
          claim 2 SELECT count(*) FROM note
          moved",
         expect![[r#"
             claim 1 SELECT a FROM t => Run(Tx(1)) +1
             claim 1 SELECT count(*) FROM note => Run(Tx(0)) +1
             claim 2 SELECT a FROM t => Run(Tx(3)) +1
-            pass-over +1
+            nothing-moves +1
             claim 2 SELECT count(*) FROM note => Outside
             moved
         "#]],
@@ -458,6 +458,70 @@ fn a_read_in_a_transaction_moves_likewise() {
     );
 }
 
+/// The late one is given up first. That may be all that the others wait for.
+#[test]
+fn no_read_goes_on_out_of_order_where_a_late_one_is_in_the_way() {
+    check(
+        RECORDED,
+        LATE,
+        "claim 1 UPDATE t SET a = 1
+         snapshot 1
+         may commit 1
+         claim 2 SELECT a FROM t
+         may snapshot 2
+         nothing-moves 2
+         may snapshot 2
+         may commit 1",
+        expect![[r#"
+            claim 1 UPDATE t SET a = 1 => Run(Tx(1)) +1
+            snapshot 1 +1
+            may commit 1 => no
+            claim 2 SELECT a FROM t => Run(Tx(2)) +1
+            may snapshot 2 => no
+            nothing-moves 2 +1
+            may snapshot 2 => no
+            may commit 1 => yes
+        "#]],
+    );
+}
+
+/// Of two requests that read and write, the first writes and has not read.
+const LATE: &str = "request 1 0..100
+     request 2 0..100
+     tx 1 10..20 sees 100: SELECT a FROM t
+     tx 1 30..40 xid 100 sees 100: UPDATE t SET a = $1
+     tx 2 50..60 sees 101: SELECT a FROM t
+     tx 2 70..80 xid 101 sees 101: UPDATE t SET a = $1";
+
+/// Likewise of changed code: nothing else goes on out of order.
+#[test]
+fn what_changed_code_does_not_read_any_more_is_given_up_before_another_goes_on() {
+    check(
+        How::Changed,
+        LATE,
+        "claim 1 UPDATE t SET a = 1
+         snapshot 1
+         may commit 1
+         claim 2 SELECT a FROM t
+         may snapshot 2
+         let-go 2
+         may snapshot 2
+         may commit 1
+         changes",
+        expect![[r#"
+            claim 1 UPDATE t SET a = 1 => Run(Tx(1)) +1
+            snapshot 1 +1
+            may commit 1 => no
+            claim 2 SELECT a FROM t => Run(Tx(2)) +1
+            may snapshot 2 => no
+            let-go 2 +1
+            may snapshot 2 => no
+            may commit 1 => yes
+            changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
+        "#]],
+    );
+}
+
 /// The one that it waits for waits for it within the service.
 #[test]
 fn a_read_goes_on_where_nothing_else_would() {
@@ -469,12 +533,12 @@ fn a_read_goes_on_where_nothing_else_would() {
          tx 2 30..40 sees 101: SELECT a FROM t",
         "claim 2 SELECT a FROM t
          may snapshot 1
-         let-read-go 1
+         nothing-moves 1
          may snapshot 1",
         expect![[r#"
             claim 2 SELECT a FROM t => Run(Tx(1)) +1
             may snapshot 1 => no
-            let-read-go 1 +1
+            nothing-moves 1 +1
             may snapshot 1 => yes
         "#]],
     );

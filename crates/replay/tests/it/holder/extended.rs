@@ -500,6 +500,47 @@ fn a_statement_that_must_be_alone() {
     );
 }
 
+/// A driver asks for types, and another connection has asked in the replay. Others wait until the
+/// transaction has its snapshot, and what comes next in it waits for them.
+#[test]
+fn a_snapshot_whose_statement_does_not_come_is_not_waited_for() {
+    check(
+        "@ pins read-committed looks=2-2 recorded=BEGIN;SELECT_typname_FROM_pg_type;SELECT_a_FROM_t;COMMIT
+         > Q BEGIN
+         > P - SELECT a FROM t {5} | B - - | E - | S
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [write_rc*]
+            » [snapshot*]
+            » P - SELECT a FROM t
+            » H
+            ! 3 took its snapshot
+            « 1
+            ? look 0 of 3
+            » B - -
+            » E -
+            » S
+            « 2
+            ! 3 is through with look 0
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 7877900d, digest 641466f1, 1 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
+
 /// A portal looks when it is bound, and the transaction's snapshot is that of its own first
 /// statement.
 #[test]
