@@ -179,6 +179,8 @@ pub struct Config {
     pub parent: Text<256>,
     /// Below which folder files are reproduced instead of logged.
     pub reproduce: Text<1024>,
+    /// Replay: the folders of processes that cannot be read, each with a space behind it.
+    pub left_out: Text<1024>,
     /// Replay: call `hindcast_breakpoint` when this thread reaches this event. `u64::MAX`: never.
     pub break_thread: u64,
     pub break_event: u64,
@@ -213,6 +215,7 @@ impl Config {
             process: Text::from_text("p0"),
             parent: Text::new(),
             reproduce: Text::new(),
+            left_out: Text::new(),
             break_thread: u64::MAX,
             break_event: u64::MAX,
             preload: Text::new(),
