@@ -277,6 +277,17 @@ pub fn pause(time: Duration) {
     unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
 }
 
+/// What time it is, as the kernel counts it.
+pub fn monotonic() -> libc::timespec {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec.
+    unsafe { syscall!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now) };
+    now
+}
+
 /// Ends the process at once, without anything of libc's or the program's running.
 pub fn exit_process(status: i32) -> ! {
     loop {

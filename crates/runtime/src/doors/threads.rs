@@ -332,6 +332,7 @@ fn create(
         )
         .unwrap_or_else(|| create_unrecorded(handle, attributes, routine, argument));
     }
+    locks::interpreter::find();
     let failed = |thread: &mut Current, code| {
         sync::record_failure(thread, code);
         code

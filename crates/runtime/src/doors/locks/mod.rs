@@ -25,6 +25,7 @@ mod condition;
 pub mod foreign;
 mod guard;
 mod hidden;
+pub mod interpreter;
 mod mutex;
 mod once;
 mod rwlock;
