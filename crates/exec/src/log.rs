@@ -397,6 +397,7 @@ pub fn name(kind: u16) -> &'static str {
         Some(Kind::Cpuid) => "cpuid",
         Some(Kind::Random) => "rdrand",
         Some(Kind::Replaced) => "replaced instructions",
+        Some(Kind::Turn) => "turn",
         Some(Kind::Start) => "start",
         Some(Kind::Fatal) => "fatal signal",
         Some(Kind::File) => "file",

@@ -38,6 +38,8 @@ pub struct RecordOptions {
     pub instructions: Instructions,
     /// Statuses that repeat are not logged again.
     pub cache: bool,
+    /// One thread runs at a time, and threads change at calls.
+    pub one_at_a_time: bool,
     /// Files below this folder are read again in replay instead of logged.
     pub reproduce: Option<PathBuf>,
     pub interfaces: Vec<ChosenInterface>,
@@ -217,6 +219,7 @@ fn describe(
         policy: options.policy,
         interfaces: Vec::new(),
         cache: options.cache,
+        one_at_a_time: options.one_at_a_time,
         reproduce: options
             .reproduce
             .as_ref()
@@ -267,6 +270,7 @@ fn recording_config(options: &RecordOptions) -> Config {
     config.order = options.order as u32;
     config.policy = options.policy as u32;
     config.instructions = options.instructions as u32;
+    config.one_at_a_time = options.one_at_a_time.into();
     choose(
         &mut config,
         options.cache,
@@ -543,6 +547,7 @@ fn replaying_config(recording: &Recording) -> Config {
     let mut config = Config::new(Run::Replay);
     config.order = recording.order as u32;
     config.policy = recording.policy as u32;
+    config.one_at_a_time = recording.one_at_a_time.into();
     let sqlite3 = recording
         .interfaces
         .iter()

@@ -169,6 +169,8 @@ pub struct Config {
     pub interfaces: u32,
     pub instructions: u32,
     pub follow: u32,
+    /// Whether one thread runs at a time: 1 or 0.
+    pub one_at_a_time: u32,
     /// Device and inode of what standard output and standard error are, to know which bytes replay
     /// writes again.
     pub stdout: FileId,
@@ -210,6 +212,7 @@ impl Config {
             interfaces: 0,
             instructions: Instructions::default() as u32,
             follow: 0,
+            one_at_a_time: 0,
             stdout: FileId::default(),
             stderr: FileId::default(),
             process: Text::from_text("p0"),

@@ -60,8 +60,6 @@ def cpython(sources, checkout):
     for module in MODULES:
         command = [PYTHON, "-m", "test", "-q", f"test_{module}"]
         yield Case("CPython", f"test_{module}", command, [PYTHON, "-V"])
-    for name, text in PYTHON_THREADS.items():
-        yield Case("CPython", name, [PYTHON, "it.py"], [PYTHON, "-V"], file("it.py", text))
 
 
 PYTHON_THREADS = {
@@ -145,6 +143,16 @@ if (isMainThread) {
 
 
 def threads(sources, checkout):
+    """Each as it is recorded by default, and one thread at a time."""
+    for case in programs_with_threads():
+        yield case
+        alone = f"{case.what}, one at a time"
+        yield dataclasses.replace(case, what=alone, options=("--one-at-a-time",))
+
+
+def programs_with_threads():
+    for name, text in PYTHON_THREADS.items():
+        yield Case("CPython", name, [PYTHON, "it.py"], [PYTHON, "-V"], file("it.py", text))
     for name, text in RUBY.items():
         yield Case("ruby", name, ["ruby", "it.rb"], ["ruby", "-v"], file("it.rb", text))
     for name, text in NODE.items():

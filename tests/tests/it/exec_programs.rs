@@ -134,6 +134,7 @@ const ELSEWHERE: &[&str] = &[
     "hello",
     "library",
     "race",
+    "racy",
     "seccomp",
     "serve",
     "sparse",

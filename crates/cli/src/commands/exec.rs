@@ -78,6 +78,7 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
             Instructions::Replaced => config::Instructions::Replaced,
             Instructions::Faulting => config::Instructions::Faulting,
         },
+        one_at_a_time: args.one_at_a_time,
         cache: args.optimize.contains(&Optimization::Cache),
         reproduce: args
             .optimize

@@ -20,10 +20,10 @@ use std::ffi::c_int;
 use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, timespec};
 
 use super::{interpreter, mutex};
-use crate::mechanism::signals;
 use crate::mechanism::sync::{
     self, Step, after_timeout, before_wait, real, record_failure, waiting,
 };
+use crate::mechanism::{alone, signals};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current};
 
@@ -36,6 +36,7 @@ fn wait(
 ) -> c_int {
     before_wait(thread);
     let result = if mode() == Mode::Record {
+        alone::waits(thread);
         let mut result = waiting(thread, real);
         if result == libc::ETIMEDOUT && interpreter::owns(condition) {
             // SAFETY: the program's, as in the wait that has run out.

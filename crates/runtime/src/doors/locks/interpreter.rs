@@ -23,6 +23,7 @@ use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, timespec};
 
 use crate::mechanism::sync::real;
 use crate::raw;
+use crate::state::mode::one_at_a_time;
 use crate::state::recording;
 
 /// How long a thread waits at most, once.
@@ -68,10 +69,13 @@ pub fn find() {
     }
 }
 
-/// Whether it is an interpreter's lock that is waited for here, and is worth waiting for.
+/// Whether it is an interpreter's lock that is waited for here, and is worth waiting for. Where one
+/// thread runs at a time the other one is at a call when it is asked.
 pub fn owns(condition: *const pthread_cond_t) -> bool {
     let [start, end] = [0, 1].map(|at: usize| RUNTIME[at].load(Ordering::Relaxed));
-    (start..end).contains(&(condition as usize)) && !RAN_OUT.load(Ordering::Relaxed)
+    (start..end).contains(&(condition as usize))
+        && !RAN_OUT.load(Ordering::Relaxed)
+        && !one_at_a_time()
 }
 
 /// The rest of a wait that has run out.
