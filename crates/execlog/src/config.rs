@@ -40,6 +40,9 @@ pub mod addresses {
     /// Thread states, logs, tables, the runtime's own heap. 16 TiB.
     pub const RUNTIME: usize = 0x1000_0000_0000;
     pub const RUNTIME_END: usize = 0x1e00_0000_0000;
+    /// The last of these: stacks for signal handlers of programs whose own are too small.
+    pub const HANDLER_STACKS: usize = RUNTIME_END - crate::THREADS_MAX * HANDLER_STACK_BYTES;
+    pub const HANDLER_STACK_BYTES: usize = 64 << 10;
     /// What the two heaps keep about their blocks, and the runtime's own memory. 2 TiB.
     pub const HEAP_TABLES: usize = 0x1e00_0000_0000;
     pub const HEAP_TABLES_END: usize = 0x2000_0000_0000;

@@ -277,14 +277,14 @@ pub fn pause(time: Duration) {
     unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
 }
 
-/// What time it is, as the kernel counts it.
-pub fn monotonic() -> libc::timespec {
+/// What a clock of the kernel's says; zero if there is no such clock.
+pub fn time(clock: libc::clockid_t) -> libc::timespec {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: writes one timespec.
-    unsafe { syscall!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now) };
+    unsafe { syscall!(libc::SYS_clock_gettime, clock, &raw mut now) };
     now
 }
 

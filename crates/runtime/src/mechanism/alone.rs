@@ -33,8 +33,10 @@ use crate::{raw, syscall};
 
 /// How long a thread waits before it asks the one that runs to give way at its next call.
 const SLICE_MS: i64 = 2;
-/// How long a thread that makes no call runs alone.
+/// How long a thread that makes no call runs alone, of its own processor time.
 const PATIENCE_MS: i64 = 500;
+/// The same where it sleeps, or gets no processor: nobody knew that it would wait.
+const PATIENCE_ASLEEP_MS: i64 = 5000;
 /// Between two looks of a thread that waits. Also how long a call may last before another thread
 /// runs, where nobody knew that it would wait.
 const LOOK_NS: i64 = 1_000_000;
@@ -241,16 +243,18 @@ fn take(thread: &Current) -> u32 {
     let me = id(thread);
     WAITING.fetch_add(1, Ordering::SeqCst);
     let began = now_ms();
-    let (mut seen, mut since) = (0, began);
+    let (mut seen, mut since, mut used) = (0, began, 0);
     while mode() == Mode::Record {
         let bell = BELL.load(Ordering::SeqCst);
         let word = RUNS.load(Ordering::Acquire);
         let now = now_ms();
         if word != seen {
-            (seen, since) = (word, now);
+            (seen, since, used) = (word, now, processor_ms(word & WHO));
         }
         let is_free = matches!(word & WHO, 0) || word & WHO == me;
-        let is_late = now - since >= PATIENCE_MS;
+        let is_late = now - since >= PATIENCE_MS
+            && (processor_ms(word & WHO) - used >= PATIENCE_MS
+                || now - since >= PATIENCE_ASLEEP_MS);
         if is_free || is_late || (word & AWAY != 0 && now > since) {
             if replace(word, next(word, me)) {
                 if !is_free && word & AWAY == 0 {
@@ -335,7 +339,24 @@ fn await_thread(thread: &mut Current, from: u32, count: u64) {
 }
 
 fn now_ms() -> i64 {
-    let now = raw::monotonic();
+    read_ms(libc::CLOCK_MONOTONIC)
+}
+
+/// The processor time that a thread has used, by its number + 1.
+fn processor_ms(who: u64) -> i64 {
+    // As the kernel names the clocks of threads.
+    const OF_THREAD: i32 = 6;
+    let thread = u32::try_from(who)
+        .ok()
+        .and_then(|who| thread::by_number(who.checked_sub(1)?));
+    thread.map_or(0, |thread| {
+        let kernel_id = thread.kernel_id.load(Ordering::Relaxed) as i32;
+        read_ms(!kernel_id << 3 | OF_THREAD)
+    })
+}
+
+fn read_ms(clock: libc::clockid_t) -> i64 {
+    let now = raw::time(clock);
     now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 

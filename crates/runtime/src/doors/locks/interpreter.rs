@@ -83,7 +83,7 @@ pub fn owns(condition: *const pthread_cond_t) -> bool {
 /// # Safety
 /// As `pthread_cond_wait`.
 pub unsafe fn wait_on(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
-    let mut until = raw::monotonic();
+    let mut until = raw::time(libc::CLOCK_MONOTONIC);
     until.tv_sec += PATIENCE_S;
     // SAFETY: the caller's promise.
     let result = unsafe {
