@@ -552,12 +552,14 @@ mod tests {
     #[test]
     fn a_recording_is_read_as_it_was_written() {
         let (folder, _) = sample();
-        let processes = check(folder.path(), Some(FUNCTION_TABLE)).unwrap();
+        let processes = check(folder.path(), Some(FUNCTION_TABLE))
+            .unwrap()
+            .processes;
         let log = &processes[0].threads[0];
         assert_eq!(log.events().count(), 3);
         log.trim().unwrap();
         assert_eq!(
-            check(folder.path(), None).unwrap()[0].threads[0]
+            check(folder.path(), None).unwrap().processes[0].threads[0]
                 .events()
                 .count(),
             3
@@ -583,6 +585,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("pictures")).unwrap();
         let names: Vec<_> = contents(folder.path())
             .unwrap()
+            .processes
             .into_iter()
             .map(|process| process.name)
             .collect();

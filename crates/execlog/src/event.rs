@@ -75,8 +75,8 @@ pub enum Kind {
     /// `u64` protection of the memory, then `u64` for each address: instructions in whose place a
     /// trap was put.
     Replaced = 23,
-    /// `u32` number of the boundary, `u32` thread, `u64` count: where one thread runs at a time, that
-    /// thread ran before, and had been away so often.
+    /// `u32` number of the boundary, `u32` thread, `u64` count: where one thread runs at a time,
+    /// that thread ran before, and had been away so often.
     Turn = 24,
 }
 

@@ -467,8 +467,8 @@ fn log_parts(
     true
 }
 
-/// The parts between the holes of a file, from `offset` on. Asked of a file that is opened for this:
-/// the program's stands where it stands.
+/// The parts between the holes of a file, from `offset` on. Asked of a file that is opened for
+/// this: the program's stands where it stands.
 fn find_parts(
     descriptor: i32,
     offset: usize,

@@ -1,17 +1,17 @@
 //! One thread at a time, for programs whose threads share memory without locks.
 //!
-//! Such a program comes to the same again only if its threads change at the same points. Points that
-//! both runs find are calls. So one thread runs the program, until it makes a call that may wait, or
-//! until the end of any other call when another thread has waited for a while:
+//! Such a program comes to the same again only if its threads change at the same points. Points
+//! that both runs find are calls. So one thread runs the program, until it makes a call that may
+//! wait, or until the end of any other call when another thread has waited for a while:
 //!
 //! ```text
 //!   recording:  away ─→ the call; another thread may run ─→ its event ─→ back: run again, and log who ran before
 //!   replay:     away ──────────────────────────────────────→ its event ─→ back: wait until that thread is as far
 //! ```
 //!
-//! Each thread counts how often it was away. [`Kind::Turn`] names the thread that ran before and its
-//! count then, so that all it did lies before; and the boundary at which it is, because a thread
-//! that gives way at the end of a call was not away in it.
+//! Each thread counts how often it was away. [`Kind::Turn`] names the thread that ran before and
+//! its count then, so that all it did lies before; and the boundary at which it is, because a
+//! thread that gives way at the end of a call was not away in it.
 //!
 //! **A thread that makes no call** does not give way. Another that has waited for [`PATIENCE_MS`]
 //! runs beside it, and the recording says that a replay is not exact from there on.
@@ -43,8 +43,8 @@ const LOOK_NS: i64 = 1_000_000;
 /// Looks without sleeping in replay.
 const SPINS: u32 = 2000;
 
-/// Who runs, number + 1, or zero; whether that thread is in a call; and a count, so that no two calls
-/// look the same.
+/// Who runs, number + 1, or zero; whether that thread is in a call; and a count, so that no two
+/// calls look the same.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 const WHO: u64 = (1 << 17) - 1;
 const AWAY: u64 = 1 << 17;

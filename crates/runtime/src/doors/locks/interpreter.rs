@@ -1,19 +1,19 @@
 //! The lock that the threads of an interpreter take turns with.
 //!
-//! CPython's is a flag, a mutex and a condition. A thread that has waited for it for five milliseconds
-//! asks the one that has it to give it away, by a word that is read between two instructions of the
-//! interpreter. At which of them it is seen nothing could find again. A thread that makes a call
-//! which may wait gives the lock away by itself, and that both runs find.
+//! CPython's is a flag, a mutex and a condition. A thread that has waited for it for five
+//! milliseconds asks the one that has it to give it away, by a word that is read between two
+//! instructions of the interpreter. At which of them it is seen nothing could find again. A thread
+//! that makes a call which may wait gives the lock away by itself, and that both runs find.
 //!
 //! So while recording this wait lasts until the lock is given away, and does not run out. What a
 //! program sees is that a thread computes for longer before others have their turn. One that has
 //! waited for [`PATIENCE_S`] in vain, as for a thread that goes round until another has set a
 //! variable, asks after all: the program goes on, and the recording says that a replay is not exact
-//! from there on. Then nothing is gained by waiting any more, and all waits are as the program wants
-//! them.
+//! from there on. Then nothing is gained by waiting any more, and all waits are as the program
+//! wants them.
 //!
-//! The condition is known by its place: it is part of `_PyRuntime`, which libpython and programs that
-//! contain it export (3.7 and later), and has no other that is waited for with a limit.
+//! The condition is known by its place: it is part of `_PyRuntime`, which libpython and programs
+//! that contain it export (3.7 and later), and has no other that is waited for with a limit.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

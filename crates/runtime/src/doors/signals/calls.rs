@@ -189,8 +189,8 @@ fn large_enough(thread: &mut Current, given: libc::stack_t) -> libc::stack_t {
         ss_size: length,
         ..given
     };
-    // SAFETY: the room of this thread's number, which is used for this alone. What is there since an
-    // earlier call is replaced: the kernel has just said that the thread is not on it.
+    // SAFETY: the room of this thread's number, which is used for this alone. What is there since
+    // an earlier call is replaced: the kernel has just said that the thread is not on it.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
         let mapped = raw::map_memory(start, length, flags);
