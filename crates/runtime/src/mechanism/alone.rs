@@ -5,8 +5,8 @@
 //! wait, or until the end of any other call when another thread has waited for a while:
 //!
 //! ```text
-//!   recording:  away ─→ the call; another thread may run ─→ its event ─→ back: run again, and log who ran before
-//!   replay:     away ──────────────────────────────────────→ its event ─→ back: wait until that thread is as far
+//!   recording:  away ─→ the call; others may run ─→ its event ─→ back: run, log who ran before
+//!   replay:     away ────────────────────────────→ its event ─→ back: wait until that one is as far
 //! ```
 //!
 //! Each thread counts how often it was away. [`Kind::Turn`] names the thread that ran before and
