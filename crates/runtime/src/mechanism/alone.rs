@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   recording:  away ─→ the call; others may run ─→ its event ─→ back: run, log who ran before
-//!   replay:     away ────────────────────────────→ its event ─→ back: wait until that one is as far
+//!   replay:     away ────────────────────────────→ its event ─→ back: wait until it is as far
 //! ```
 //!
 //! Each thread counts how often it was away. [`Kind::Turn`] names the thread that ran before and
