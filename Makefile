@@ -1,6 +1,6 @@
 # What a newcomer types. Everything else is a script in scripts/ or a cargo command.
 
-.PHONY: help demo test web-test bench suites apps build dist dist-test install
+.PHONY: help demo test web-test bench suites suites-exec apps build dist dist-test install
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -24,6 +24,10 @@ bench: ## the figures of docs/results, measured on this machine
 suites: ## other people's test suites, direct and through the recorder: what differs
 	@scripts/setup suites
 	@. scripts/env; cargo build --release --locked -p hindcast-cli -p hindcast-workloads && python3 -m unittest discover -q tests/suites && tests/suites/run $(SUITES)
+
+suites-exec: ## other people's test suites and programs with threads, plain, recorded and replayed: what differs
+	@scripts/setup suites-exec
+	@. scripts/env; cargo build --release --locked -p hindcast-cli && tests/suites/exec/run $(SUITES)
 
 apps: ## unmodified applications, each recorded, replayed and retroacted: a row of docs/results/applications.md
 	@scripts/setup apps

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use hindcast_execlog::config::descriptors;
 use hindcast_execlog::event::{FUNCTIONS, USER_FUNCTIONS};
-use hindcast_execlog::files::End;
+use hindcast_execlog::files::{End, is_first};
 use hindcast_execlog::{Event, Events, Kind, LogHeader, ProcessHeader, VERSION};
 
 include!(concat!(env!("OUT_DIR"), "/functions.rs"));
@@ -92,8 +92,22 @@ impl LogError {
     }
 }
 
-/// Every process of a recording, parents before their children.
-pub fn processes(recording: &Path) -> Result<Vec<Process>, LogError> {
+/// The processes of a recording.
+pub struct Contents {
+    /// Parents before their children.
+    pub processes: Vec<Process>,
+    /// Children that cannot be read: a replay goes on without them.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A child of which a replay has nothing, nor of what it started.
+pub struct Unreadable {
+    pub process: String,
+    pub why: LogError,
+}
+
+/// What can be read of a recording. The first process, in each of its images, must be readable.
+pub fn contents(recording: &Path) -> Result<Contents, LogError> {
     let read = |source| LogError::Read {
         path: recording.into(),
         source,
@@ -109,10 +123,43 @@ pub fn processes(recording: &Path) -> Result<Vec<Process>, LogError> {
     if names.first().is_none_or(|name| name != "p0") {
         return Err(LogError::NoProcess(recording.into()));
     }
-    names
-        .into_iter()
-        .map(|name| Process::open(recording, name))
-        .collect()
+    let mut contents = Contents {
+        processes: Vec::new(),
+        unreadable: Vec::new(),
+    };
+    for name in names {
+        match Process::open(recording, name.clone()) {
+            Ok(process) => contents.processes.push(process),
+            Err(why) => contents.leave_out(name, why)?,
+        }
+    }
+    Ok(contents)
+}
+
+impl Contents {
+    /// Goes on without a child that is damaged. Other reasons, such as another version, hold for
+    /// the whole recording.
+    fn leave_out(&mut self, process: String, why: LogError) -> Result<(), LogError> {
+        let is_whole = matches!(
+            why,
+            LogError::NoProcess(_) | LogError::Version { .. } | LogError::Functions { .. }
+        );
+        if is_first(&process) || is_whole {
+            return Err(why);
+        }
+        self.unreadable.push(Unreadable { process, why });
+        Ok(())
+    }
+
+    fn check(&mut self, own_functions: Option<u64>) -> Result<(), LogError> {
+        for process in std::mem::take(&mut self.processes) {
+            match process.check(own_functions) {
+                Ok(()) => self.processes.push(process),
+                Err(why) => self.leave_out(process.name, why)?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `p0.2+` as `[0, 2, -1]`: orders folders as families.
@@ -177,6 +224,22 @@ impl Process {
             threads,
             recording: recording.into(),
         })
+    }
+
+    fn check(&self, own_functions: Option<u64>) -> Result<(), LogError> {
+        for log in &self.threads {
+            if let Some(own) = own_functions
+                && own != log.functions
+            {
+                return Err(LogError::Functions {
+                    path: log.path.clone(),
+                    recorded: log.functions,
+                    own,
+                });
+            }
+            log.check()?;
+        }
+        Ok(())
     }
 
     /// Whether the process did not get to say how it ended, and is not there any more.
@@ -278,23 +341,13 @@ impl Log {
 }
 
 /// Whether everything that replay needs is there and of this version.
-pub fn check(recording: &Path, own_functions: Option<u64>) -> Result<Vec<Process>, LogError> {
-    let processes = processes(recording)?;
-    for log in processes.iter().flat_map(|process| &process.threads) {
-        if let Some(own) = own_functions
-            && own != log.functions
-        {
-            return Err(LogError::Functions {
-                path: log.path.clone(),
-                recorded: log.functions,
-                own,
-            });
-        }
-        log.check()?;
-    }
-    match processes[0].threads.first() {
+pub fn check(recording: &Path, own_functions: Option<u64>) -> Result<Contents, LogError> {
+    let mut contents = contents(recording)?;
+    contents.check(own_functions)?;
+    let first = contents.processes.first();
+    match first.and_then(|process| process.threads.first()) {
         Some(log) if log.is_empty() => Err(LogError::Empty(log.path.clone())),
-        Some(_) => Ok(processes),
+        Some(_) => Ok(contents),
         None => Err(LogError::NoThread(recording.join("p0/t0"))),
     }
 }
@@ -344,6 +397,7 @@ pub fn name(kind: u16) -> &'static str {
         Some(Kind::Cpuid) => "cpuid",
         Some(Kind::Random) => "rdrand",
         Some(Kind::Replaced) => "replaced instructions",
+        Some(Kind::Turn) => "turn",
         Some(Kind::Start) => "start",
         Some(Kind::Fatal) => "fatal signal",
         Some(Kind::File) => "file",
@@ -498,12 +552,14 @@ mod tests {
     #[test]
     fn a_recording_is_read_as_it_was_written() {
         let (folder, _) = sample();
-        let processes = check(folder.path(), Some(FUNCTION_TABLE)).unwrap();
+        let processes = check(folder.path(), Some(FUNCTION_TABLE))
+            .unwrap()
+            .processes;
         let log = &processes[0].threads[0];
         assert_eq!(log.events().count(), 3);
         log.trim().unwrap();
         assert_eq!(
-            check(folder.path(), None).unwrap()[0].threads[0]
+            check(folder.path(), None).unwrap().processes[0].threads[0]
                 .events()
                 .count(),
             3
@@ -527,8 +583,9 @@ mod tests {
             );
         }
         std::fs::create_dir(folder.path().join("pictures")).unwrap();
-        let names: Vec<_> = processes(folder.path())
+        let names: Vec<_> = contents(folder.path())
             .unwrap()
+            .processes
             .into_iter()
             .map(|process| process.name)
             .collect();

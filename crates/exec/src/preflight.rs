@@ -228,9 +228,12 @@ fn has_capabilities(path: &Path) -> bool {
 /// environment.
 pub fn files(image: &Image, loader: &Path) -> Result<Vec<LoadedFile>, Refused> {
     let mut command = Command::new(loader);
+    // The kernel follows links before the loader looks for libraries beside the program; a loader
+    // that is started by hand does not.
+    let followed = image.path.canonicalize();
     command
         .arg("--list")
-        .arg(&image.path)
+        .arg(followed.as_deref().unwrap_or(&image.path))
         .env_clear()
         .stdin(Stdio::null());
     command.envs(

@@ -37,6 +37,9 @@ pub struct Recording {
     pub interfaces: Vec<Interface>,
     /// Statuses that repeat are not logged again.
     pub cache: bool,
+    /// One thread ran at a time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_at_a_time: bool,
     /// Below which folder files are read again in replay instead of logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reproduce: Option<Text>,

@@ -1,6 +1,7 @@
 //! The two runs from end to end: what is checked, started, watched, and what it came to.
 
 use std::ffi::OsString;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +18,7 @@ use crate::follow::{Crew, Notice};
 use crate::gdb::{self, Debugger};
 use crate::keeper::Keeper;
 use crate::launch::{self, Image, Interface, Manner, Stage};
-use crate::log::{self, LogError, Process};
+use crate::log::{self, Contents, LogError, Process, Unreadable};
 use crate::preflight;
 use crate::program;
 use crate::recording::{self, FolderError, LoadedFile, Machine, Recording, Text, make_folder};
@@ -37,6 +38,8 @@ pub struct RecordOptions {
     pub instructions: Instructions,
     /// Statuses that repeat are not logged again.
     pub cache: bool,
+    /// One thread runs at a time, and threads change at calls.
+    pub one_at_a_time: bool,
     /// Files below this folder are read again in replay instead of logged.
     pub reproduce: Option<PathBuf>,
     pub interfaces: Vec<ChosenInterface>,
@@ -241,6 +244,7 @@ fn describe(
         policy: options.policy,
         interfaces: Vec::new(),
         cache: options.cache,
+        one_at_a_time: options.one_at_a_time,
         reproduce: options
             .reproduce
             .as_ref()
@@ -291,6 +295,7 @@ fn recording_config(options: &RecordOptions) -> Config {
     config.order = options.order as u32;
     config.policy = options.policy as u32;
     config.instructions = options.instructions as u32;
+    config.one_at_a_time = options.one_at_a_time.into();
     choose(
         &mut config,
         options.cache,
@@ -316,9 +321,9 @@ fn choose(made: &mut Config, cache: bool, reproduce: Option<&Path>, sqlite3: boo
     made.stderr = file_id(2);
 }
 
-/// What the recording says about how exact a replay of it is.
-pub fn inexact(folder: &Path) -> Vec<Warning> {
-    let processes = log::processes(folder).unwrap_or_default();
+/// What there is to say about a recording before it is replayed: how exact that is, and which
+/// processes are missing.
+fn beforehand(contents: &Contents) -> Vec<Warning> {
     let of = |process: &Process| {
         let lines = process.header.warnings.as_str().lines();
         let inexact = lines.filter(|line| line.contains(hindcast_execlog::files::INEXACT));
@@ -329,17 +334,30 @@ pub fn inexact(folder: &Path) -> Vec<Warning> {
             })
             .collect::<Vec<_>>()
     };
-    processes.iter().flat_map(of).collect()
+    let exactness = contents.processes.iter().flat_map(of);
+    exactness.chain(left_out(&contents.unreadable)).collect()
+}
+
+fn left_out(unreadable: &[Unreadable]) -> impl Iterator<Item = Warning> {
+    let said = |Unreadable { process, why }: &Unreadable| {
+        Warning::Unreadable(format!(
+            "{process} is left out, with what it started: {why}"
+        ))
+    };
+    unreadable.iter().map(said)
 }
 
 /// Looks at what was recorded, and gives back the room behind the logs of what has ended.
 fn conclude(folder: &Path) -> Vec<Warning> {
-    let processes = match log::processes(folder) {
-        Ok(processes) => processes,
+    let Contents {
+        processes,
+        unreadable,
+    } = match log::contents(folder) {
+        Ok(contents) => contents,
         Err(LogError::NoProcess(_)) => return vec![Warning::NothingRecorded],
         Err(error) => return vec![Warning::Unreadable(error.to_string())],
     };
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<Warning> = left_out(&unreadable).collect();
     for process in &processes {
         let name = || process.name.clone();
         for text in process.header.warnings.as_str().lines() {
@@ -428,8 +446,12 @@ pub(crate) fn replayable(folder: &Path) -> Result<Replayable, ExecError> {
     })
 }
 
-/// Replays a recording. Nothing of it is left running.
-pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
+/// Replays a recording. Nothing of it is left running. `say` is told before it begins what there is
+/// to know about the recording.
+pub fn replay(
+    options: &ReplayOptions,
+    say: &mut dyn FnMut(&[Warning]),
+) -> Result<Replayed, ExecError> {
     let Replayable {
         library,
         image,
@@ -438,11 +460,12 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
     } = replayable(&options.folder)?;
     // A library from elsewhere has a table of its own, and looks at the logs itself.
     let table = (!runtime::is_overridden()).then_some(log::FUNCTION_TABLE);
-    let processes = log::check(&options.folder, table)?;
+    let contents = log::check(&options.folder, table)?;
+    say(&beforehand(&contents));
 
     let stage = Stage::new(
         &options.folder,
-        replay_config(options, &recording),
+        replay_config(options, &recording, &contents.unreadable),
         &library,
         &own,
     )?;
@@ -471,7 +494,7 @@ pub fn replay(options: &ReplayOptions) -> Result<Replayed, ExecError> {
         Outcome::Reported(report) => Replayed::Reported(report),
         Outcome::Stalled(stall) => Replayed::Stalled(stall),
         Outcome::Interrupted(signal) => Replayed::Interrupted(signal),
-        Outcome::Ended(ended) => ended_by_itself(ended, ends, &processes, &recording),
+        Outcome::Ended(ended) => ended_by_itself(ended, ends, &contents.processes, &recording),
     })
 }
 
@@ -549,8 +572,15 @@ fn following_config(options: &RecordOptions, recording: &Recording) -> Config {
     config
 }
 
-fn replay_config(options: &ReplayOptions, recording: &Recording) -> Config {
+fn replay_config(
+    options: &ReplayOptions,
+    recording: &Recording,
+    unreadable: &[Unreadable],
+) -> Config {
     let mut config = replaying_config(recording);
+    for Unreadable { process, .. } in unreadable {
+        let _ = write!(config.left_out, "{process} ");
+    }
     config.waiting = options.waiting as u32;
     if let Some(at) = options
         .debugger
@@ -566,6 +596,7 @@ pub(crate) fn replaying_config(recording: &Recording) -> Config {
     let mut config = Config::new(Run::Replay);
     config.order = recording.order as u32;
     config.policy = recording.policy as u32;
+    config.one_at_a_time = recording.one_at_a_time.into();
     let sqlite3 = recording
         .interfaces
         .iter()

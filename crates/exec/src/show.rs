@@ -94,7 +94,7 @@ pub enum ShowError {
 
 /// Opens a recording to look into it. What is damaged is shown up to there.
 pub fn open(folder: &Path) -> Result<(Recording, Vec<Process>), ShowError> {
-    Ok((Recording::open(folder)?, log::processes(folder)?))
+    Ok((Recording::open(folder)?, log::contents(folder)?.processes))
 }
 
 /// Adds everything up. `thread`: only threads of this number.
@@ -428,7 +428,7 @@ mod tests {
             3,
             &[log(0, &first), log(1, &second)],
         );
-        let processes = log::processes(folder.path()).unwrap();
+        let processes = log::contents(folder.path()).unwrap().processes;
         let names = Names::default();
         let mut text = String::new();
         for line in events(&processes, &names, None) {
@@ -473,7 +473,7 @@ mod tests {
             event(Kind::Relaxed as u16, 0, &100u32.to_le_bytes()),
         ];
         process(folder.path(), "p0", End::Running, 0, &[log(0, &events)]);
-        let processes = log::processes(folder.path()).unwrap();
+        let processes = log::contents(folder.path()).unwrap().processes;
         let mut kinds = HashMap::new();
         let thread = thread_contents(&processes[0].threads[0], &Names::default(), &mut kinds);
         assert_eq!((thread.events, thread.bytes), (4, 20 + 8 + 12 + 8));

@@ -40,6 +40,9 @@ pub mod addresses {
     /// Thread states, logs, tables, the runtime's own heap. 16 TiB.
     pub const RUNTIME: usize = 0x1000_0000_0000;
     pub const RUNTIME_END: usize = 0x1e00_0000_0000;
+    /// The last of these: stacks for signal handlers of programs whose own are too small.
+    pub const HANDLER_STACKS: usize = RUNTIME_END - crate::THREADS_MAX * HANDLER_STACK_BYTES;
+    pub const HANDLER_STACK_BYTES: usize = 64 << 10;
     /// What the two heaps keep about their blocks, and the runtime's own memory. 2 TiB.
     pub const HEAP_TABLES: usize = 0x1e00_0000_0000;
     pub const HEAP_TABLES_END: usize = 0x2000_0000_0000;
@@ -172,6 +175,8 @@ pub struct Config {
     pub interfaces: u32,
     pub instructions: u32,
     pub follow: u32,
+    /// Whether one thread runs at a time: 1 or 0.
+    pub one_at_a_time: u32,
     /// Device and inode of what standard output and standard error are, to know which bytes replay
     /// writes again.
     pub stdout: FileId,
@@ -182,6 +187,8 @@ pub struct Config {
     pub parent: Text<256>,
     /// Below which folder files are reproduced instead of logged.
     pub reproduce: Text<1024>,
+    /// Replay: the folders of processes that cannot be read, each with a space behind it.
+    pub left_out: Text<1024>,
     /// Replay: call `hindcast_breakpoint` when this thread reaches this event. `u64::MAX`: never.
     pub break_thread: u64,
     pub break_event: u64,
@@ -211,11 +218,13 @@ impl Config {
             interfaces: 0,
             instructions: Instructions::default() as u32,
             follow: 0,
+            one_at_a_time: 0,
             stdout: FileId::default(),
             stderr: FileId::default(),
             process: Text::from_text("p0"),
             parent: Text::new(),
             reproduce: Text::new(),
+            left_out: Text::new(),
             break_thread: u64::MAX,
             break_event: u64::MAX,
             preload: Text::new(),

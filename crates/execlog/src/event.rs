@@ -75,11 +75,14 @@ pub enum Kind {
     /// `u64` protection of the memory, then `u64` for each address: instructions in whose place a
     /// trap was put.
     Replaced = 23,
+    /// `u32` number of the boundary, `u32` thread, `u64` count: where one thread runs at a time,
+    /// that thread ran before, and had been away so often.
+    Turn = 24,
 }
 
 impl Kind {
     /// By their numbers.
-    const ALL: [Kind; 24] = {
+    const ALL: [Kind; 25] = {
         use Kind::*;
         [
             None,
@@ -106,6 +109,7 @@ impl Kind {
             File,
             Random,
             Replaced,
+            Turn,
         ]
     };
 
@@ -263,6 +267,6 @@ mod tests {
             assert_eq!(kind as u16, number);
             assert_eq!(Kind::from_number(number), Some(kind));
         }
-        assert_eq!(Kind::from_number(Kind::Replaced as u16 + 1), None);
+        assert_eq!(Kind::from_number(Kind::Turn as u16 + 1), None);
     }
 }

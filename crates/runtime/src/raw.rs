@@ -277,6 +277,17 @@ pub fn pause(time: Duration) {
     unsafe { syscall!(libc::SYS_nanosleep, &raw const time, 0) };
 }
 
+/// What a clock of the kernel's says; zero if there is no such clock.
+pub fn time(clock: libc::clockid_t) -> libc::timespec {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec.
+    unsafe { syscall!(libc::SYS_clock_gettime, clock, &raw mut now) };
+    now
+}
+
 /// Ends the process at once, without anything of libc's or the program's running.
 pub fn exit_process(status: i32) -> ! {
     loop {

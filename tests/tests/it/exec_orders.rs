@@ -336,3 +336,33 @@ fn a_recorded_total_order_has_the_weaker_ones_within() {
     };
     assert_eq!(sequences(&execution), sequences(&told));
 }
+
+/// Data races, atomics, spinning and futexes of their own have one outcome where one thread runs at
+/// a time.
+#[test]
+fn races_replay_where_one_thread_runs_at_a_time() {
+    for name in ["racy", "race"] {
+        let scene = Scene::new(name);
+        let program = Program::new(programs::compiled(name)).options(["--one-at-a-time"]);
+        let recorded = scene.record(&program);
+        recorded.assert_code(0);
+        scene.assert_replays(&recorded);
+    }
+}
+
+/// The same programs as without, and signals and children among them.
+#[test]
+fn programs_run_as_ever_where_one_thread_runs_at_a_time() {
+    for name in [
+        "sync_everything",
+        "signal_threads",
+        "process_threads",
+        "threads",
+        "cpp_threads",
+        "pipes",
+    ] {
+        let scene = Scene::new(name);
+        let program = Program::new(programs::compiled(name)).options(["--one-at-a-time"]);
+        scene.assert_records_and_replays(&program).assert_code(0);
+    }
+}

@@ -39,6 +39,7 @@ programs! {
     signal_mask, [], 0;
     signal_timers, [], 0;
     signal_restart, [], 0;
+    signal_stack, [], 0;
     signal_jump, [], 0;
     signal_children, [], 0;
     signal_pipe, [], 0;

@@ -98,6 +98,7 @@ programs! {
     leave_by_killing_itself as "leave": Case { arguments: &["kill"], code: 137, ..PLAIN };
     leave_by_a_signal as "leave": Case { arguments: &["terminate"], code: 143, ..PLAIN };
     deep_stacks as "leave": Case { arguments: &["deep"], code: 9, ..PLAIN };
+    listed;
     locale;
     mapped;
     names;
@@ -133,8 +134,10 @@ const ELSEWHERE: &[&str] = &[
     "hello",
     "library",
     "race",
+    "racy",
     "seccomp",
     "serve",
+    "sparse",
     "spin",
     "sysv",
     "uring",
@@ -377,4 +380,14 @@ fn it_takes_part_in_a_pipeline() {
         String::from_utf8_lossy(&replayed.stdout),
         String::from_utf8_lossy(&output.stdout)
     );
+}
+
+/// A gigabyte is mapped, of which 60 KB are no hole.
+#[test]
+fn holes_of_mapped_files_are_not_in_the_recording() {
+    let scene = Scene::new("sparse");
+    let program = Program::new(programs::compiled("sparse"));
+    scene.assert_records_and_replays(&program).assert_code(0);
+    let bytes = Recorded::in_folder(scene.recording()).bytes();
+    assert!(bytes < 20 << 20, "{bytes} bytes are recorded");
 }

@@ -318,6 +318,73 @@ fn python() -> Program {
     })
 }
 
+/// The lock of the interpreter changes hands only where a call is made.
+#[test]
+fn python_with_busy_threads() {
+    let scene = Scene::new("python-busy").file("busy.py", PYTHON_BUSY);
+    let recorded = scene.record(&python().args(["busy.py"]));
+    assert_shows(&recorded, &["four threads: "]);
+    scene.assert_replays(&recorded);
+}
+
+const PYTHON_BUSY: &str = r#"
+import concurrent.futures, hashlib, queue, random, threading, time
+seen = []
+def compute(n):
+    total = 0
+    for i in range(300000):
+        total += i * n % 7
+        if i % 30000 == 0:
+            seen.append((n, i))
+            time.monotonic()
+    seen.append((n, total))
+threads = [threading.Thread(target=compute, args=(n,)) for n in range(4)]
+for t in threads: t.start()
+for t in threads: t.join()
+print("four threads:", seen)
+def digest(n):
+    time.sleep(random.random() / 1000)
+    return hashlib.sha256(str(n).encode() * 1000).hexdigest(), threading.current_thread().name
+with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    print(list(pool.map(digest, range(100))))
+jobs, done = queue.Queue(10), []
+def consume():
+    while (job := jobs.get()) is not None:
+        done.append((job, threading.get_ident(), sum(i * job for i in range(2000))))
+threads = [threading.Thread(target=consume) for _ in range(3)]
+for t in threads: t.start()
+for i in range(200): jobs.put(i)
+for t in threads: jobs.put(None)
+for t in threads: t.join()
+print(done)
+"#;
+
+/// One that goes round until another has set a variable makes no call at all: it is given five
+/// seconds, and the recording says so.
+#[test]
+fn python_threads_that_wait_for_a_variable_go_on() {
+    let scene = Scene::new("python-spins").file("spins.py", PYTHON_SPINS);
+    let recorded = scene.record(&python().args(["spins.py"]));
+    assert_shows(&recorded, &["set 3"]);
+    recorded.assert_said(&[
+        "a replay is not exact from",
+        "a thread of Python has waited for 5 s",
+    ]);
+}
+
+const PYTHON_SPINS: &str = r#"
+import threading
+flag = 0
+def turn(n):
+    global flag
+    while flag != n: pass
+    flag = n + 1
+threads = [threading.Thread(target=turn, args=(n,)) for n in (2, 1, 0)]
+for t in threads: t.start()
+for t in threads: t.join()
+print("set", flag)
+"#;
+
 #[test]
 fn python_with_one_thread() {
     let server = WebServer::start();

@@ -309,6 +309,63 @@ fn a_truncated_recording_is_refused() {
         .assert_said(&["Error: ", "Hint: ", "p0/t0"]);
 }
 
+/// A process that was killed while it made its log, or whose log was spoilt, does not spoil the
+/// others.
+#[test]
+fn a_child_that_cannot_be_read_is_left_out() {
+    let scene = Scene::new("child-damaged");
+    let script = "for i in 1 2 3; do sh -c \"sleep 0; echo child $i; exit $i\"; echo $?; done";
+    let recorded = scene.record(&Program::new("sh").args(["-c", script]));
+    recorded.assert_code(0);
+    let second = scene.recording().join("p0.2");
+    let whole = |name: &str| fs::read(second.join(name)).expect("it is there");
+    let (header, log) = (whole("process"), whole("t0"));
+    let expected = recorded.text().replace("child 2\n", "");
+    let spoilt = [
+        ("process", header[..20].to_vec()),
+        ("process", vec![0; header.len()]),
+        ("process", Vec::new()),
+        ("t0", log[..log.len() - 8].to_vec()),
+        ("t0", log[..30].to_vec()),
+    ];
+    for (file, bytes) in spoilt {
+        fs::write(second.join(file), bytes).expect("it is ours");
+        let replayed = scene.replay();
+        replayed
+            .assert_code(0)
+            .assert_said(&["Warning: ", "p0.2 is left out", file]);
+        assert_eq!(replayed.text(), expected, "{file}");
+        fs::write(second.join("process"), &header).expect("it is ours");
+        fs::write(second.join("t0"), &log).expect("it is ours");
+    }
+    scene.assert_replays(&recorded);
+}
+
+/// The kernel follows the link before the loader looks for libraries beside the program.
+#[test]
+fn a_program_behind_a_link_finds_the_libraries_beside_it() {
+    let scene = Scene::new("linked");
+    let home = scene.folder().join("home");
+    fs::create_dir(&home).expect("the scene's folder is ours");
+    run(Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(home.join("libbeside.so"))
+        .arg(repository("tests/programs/library.c")));
+    run(Command::new("cc")
+        .arg("-o")
+        .arg(home.join("hello-beside"))
+        .arg(repository("tests/programs/hello.c"))
+        .args(["-Wl,--no-as-needed", "-L"])
+        .arg(&home)
+        .args(["-lbeside", "-Wl,-rpath,$ORIGIN"]));
+    let (link, again) = (scene.folder().join("link"), scene.folder().join("hello"));
+    std::os::unix::fs::symlink(home.join("hello-beside"), &link).expect("the folder is ours");
+    std::os::unix::fs::symlink("link", &again).expect("the folder is ours");
+    let recorded = scene.record(&Program::new(&again));
+    recorded.assert_code(0);
+    scene.assert_replays(&recorded);
+}
+
 /// What a kill in the middle leaves behind: a log that ends with its last complete event.
 #[test]
 fn a_recording_that_ends_early_replays_as_far_as_it_goes() {

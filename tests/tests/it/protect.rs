@@ -286,7 +286,12 @@ fn a_primary_that_was_cut_off_does_not_answer_again() {
     assert!(!pair.network.has(End::Primary, SERVICE));
     assert!(pair.network.has(End::Backup, SERVICE));
     assert_eq!(pair.network.rules(End::Primary), Vec::<String>::new());
-    assert_eq!(pair.network.processes(End::Primary), Vec::<u32>::new());
+    wait_for("what ran there to be gone", || {
+        pair.network
+            .processes(End::Primary)
+            .is_empty()
+            .then_some(())
+    });
     elsewhere(&pair.network, || {
         let after = Cache::connect(at()).get("key");
         assert_eq!(after.as_deref(), Some(&b"after"[..]));

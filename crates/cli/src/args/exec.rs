@@ -82,6 +82,14 @@ pub struct ExecArgs {
         help_heading = "Recording"
     )]
     pub order: Order,
+    /// Run one thread at a time and change threads at calls: replays programs whose threads share
+    /// memory without locks, at the price of running them side by side
+    #[arg(
+        long,
+        conflicts_with_all = ["follow", "replay", "show", "check"],
+        help_heading = "Recording"
+    )]
+    pub one_at_a_time: bool,
     /// A higher interface to cut at: libc (always), sqlite3, or an annotated header of your own;
     /// may be given more than once
     #[arg(

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use hindcast_exec::gdb::{self, Debugger, LogicalTime};
 use hindcast_exec::run::{
-    self, ChosenInterface, ExecError, RecordOptions, ReplayOptions, Replayed,
+    self, ChosenInterface, ExecError, RecordOptions, ReplayOptions, Replayed, Warning,
 };
 use hindcast_exec::{check, show};
 use hindcast_execlog::config;
@@ -78,6 +78,7 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
             Instructions::Replaced => config::Instructions::Replaced,
             Instructions::Faulting => config::Instructions::Faulting,
         },
+        one_at_a_time: args.one_at_a_time,
         cache: args.optimize.contains(&Optimization::Cache),
         reproduce: args
             .optimize
@@ -161,10 +162,9 @@ fn replay(args: ExecArgs) -> Result<Exit, CliError> {
         stall_timeout: args.stall_timeout,
         debugger,
     };
-    let inexact = run::inexact(&options.folder);
-    eprint!("{}", render::warnings(&inexact, &options.folder));
-    let replayed =
-        run::replay(&options).map_err(|error| cannot("the recording was not replayed", &error))?;
+    let mut say = |warnings: &[Warning]| eprint!("{}", render::warnings(warnings, &options.folder));
+    let replayed = run::replay(&options, &mut say)
+        .map_err(|error| cannot("the recording was not replayed", &error))?;
     eprint!("{}", render::replayed(&replayed, &options.folder));
     Ok(match replayed {
         Replayed::Ended { ended, .. } => Exit::Program(ended.code()),

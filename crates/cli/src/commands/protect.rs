@@ -78,6 +78,7 @@ fn protect(args: ProtectRunArgs) -> Result<Exit, CliError> {
             policy: config::Policy::default(),
             instructions: config::Instructions::default(),
             cache: false,
+            one_at_a_time: false,
             reproduce: None,
             interfaces: Vec::new(),
             followers: 0,

@@ -147,6 +147,7 @@ fn recording(folder: &Path, library: &[u8], part: &str, end: End) {
         policy: Policy::Record,
         interfaces: Vec::new(),
         cache: false,
+        one_at_a_time: false,
         reproduce: None,
         files: Vec::new(),
         machine: Machine::default(),
@@ -171,7 +172,7 @@ fn whatever_the_program_does_the_replay_ends_and_leaves_nothing_running() {
             stall_timeout: Duration::from_millis(700),
             debugger: None,
         };
-        let replayed = replay(&options);
+        let replayed = replay(&options, &mut |_| {});
         assert_eq!(
             descendants(),
             Vec::<libc::pid_t>::new(),

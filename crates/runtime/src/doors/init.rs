@@ -7,7 +7,7 @@ use hindcast_execlog::{Board, Config};
 use crate::doors::{signals, trap, vdso};
 use crate::mechanism::{divergence, entry, files, flows, folder, instructions, log, table};
 use crate::state::log::take_room;
-use crate::state::mode::{Mode, follows, leads, mode, set_follow, set_mode};
+use crate::state::mode::{Mode, follows, leads, mode, set_follow, set_mode, set_one_at_a_time};
 use crate::state::recording;
 use crate::state::thread::{self, Current};
 use crate::{raw, syscall};
@@ -46,6 +46,7 @@ fn begin() {
         Run::Replay => Mode::Replay,
     };
     set_follow(config.follow);
+    set_one_at_a_time(config.one_at_a_time != 0);
     if let Err(reason) = folder::open(mode) {
         // Nothing was recorded yet, so there is no log to say it in: the launcher notices that the
         // folder is empty.

@@ -8,7 +8,7 @@ use hindcast_execlog::event::Kind;
 
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::{files, instructions, log};
-use crate::state::log::take_room;
+use crate::state::log::{Path, take_room};
 use crate::state::mode::{Mode, leads, mode};
 use crate::state::recording;
 use crate::state::thread::Current;
@@ -16,7 +16,54 @@ use crate::{probe, raw, syscall};
 
 /// Payload of a [`Kind::Mapping`] event:
 /// `i64` result │ `u64` where in this log the bytes are, or [`HERE`] │ `u64` bytes │ the bytes.
+/// Of a file with holes: `i64` result │ [`PARTS`] │ `u64` parts │ the [`Part`]s │ the bytes of all.
 const HERE: u64 = u64::MAX;
+const PARTS: u64 = u64::MAX - 1;
+
+/// So many parts of a file are told apart; what lies between the last ones is logged with them.
+const PARTS_MAX: usize = 128;
+
+/// What lies between two holes of a file: its place in the mapping, and its length.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Part {
+    start: u64,
+    length: u64,
+}
+
+/// What a mapping has of its file. Everything else in it is zero.
+struct Contents {
+    /// [`Part`]s as bytes; empty where there is one from the beginning on.
+    parts: &'static [u8],
+    bytes: &'static [u8],
+}
+
+impl Contents {
+    /// # Safety
+    /// `room` bytes can be written, and are zero.
+    unsafe fn copy_to(&self, target: *mut u8, room: usize) {
+        let whole = Part {
+            start: 0,
+            length: self.bytes.len() as u64,
+        };
+        let parts = self.parts.chunks_exact(size_of::<Part>());
+        // SAFETY: plain data of that size.
+        let parts = parts.map(|part| unsafe { part.as_ptr().cast::<Part>().read_unaligned() });
+        let mut bytes = self.bytes;
+        for Part { start, length } in parts.chain(self.parts.is_empty().then_some(whole)) {
+            let (start, length) = (start as usize, length as usize);
+            let Some((these, rest)) = bytes.split_at_checked(length) else {
+                return;
+            };
+            bytes = rest;
+            let fitting = length.min(room.saturating_sub(start));
+            // SAFETY: inside the room, by the caller's promise.
+            unsafe {
+                std::ptr::copy_nonoverlapping(these.as_ptr(), target.wrapping_add(start), fitting)
+            };
+        }
+    }
+}
 
 /// The system calls of this module, for the trap. `None`: not one of them.
 pub fn by_number(thread: &mut Current, number: i64, arguments: [usize; 6]) -> Option<isize> {
@@ -68,15 +115,14 @@ fn record_map(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> i
             );
         }
     } else {
-        log_mapping(thread, result, HERE, 0);
-        thread.writer.finish(Kind::Mapping as u16, 0, false);
+        log_empty(thread, result);
     }
     result
 }
 
 fn map_again(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> isize {
     let [_, length, protection, flags, ..] = arguments;
-    let Some((result, bytes)) = next_mapping(thread, "mmap") else {
+    let Some((result, contents)) = next_mapping(thread, "mmap") else {
         // SAFETY: the program's own call.
         return unsafe { unlogged(libc::SYS_mmap, arguments) };
     };
@@ -128,13 +174,9 @@ fn map_again(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> is
         );
     }
     if from_file {
-        // SAFETY: mapped just now, and the bytes are not longer than the mapping.
+        // SAFETY: mapped just now, and not written to.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                result as *mut u8,
-                bytes.len().min(length),
-            );
+            contents.copy_to(result as *mut u8, length);
             syscall!(libc::SYS_mprotect, result, length, protection);
         }
         if protection as i32 & libc::PROT_EXEC != 0 {
@@ -210,8 +252,7 @@ fn remap(thread: &mut Current, arguments: [usize; 6]) -> isize {
                 0,
             )
         };
-        log_mapping(thread, result, HERE, 0);
-        thread.writer.finish(Kind::Mapping as u16, 0, false);
+        log_empty(thread, result);
         return result;
     }
     let Some((result, _)) = next_mapping(thread, "mremap") else {
@@ -249,18 +290,23 @@ unsafe fn unlogged(number: i64, arguments: [usize; 6]) -> isize {
     unsafe { raw::syscall6(number, a, b, c, d, e, f) }
 }
 
+/// A mapping without contents.
+fn log_empty(thread: &mut Current, result: isize) {
+    log_mapping(thread, result, HERE, 0, false);
+    thread.writer.finish(Kind::Mapping as u16, 0, false);
+}
+
 /// Begins a mapping event.
-fn log_mapping(thread: &mut Current, result: isize, place: u64, bytes: u64) -> bool {
+fn log_mapping(thread: &mut Current, result: isize, place: u64, bytes: u64, long: bool) -> bool {
     let writer = &mut thread.writer;
-    // Bytes that are elsewhere in the log make no event long.
-    writer.begin(place == HERE && bytes > 0x7000)
+    writer.begin(long)
         && writer.put(&(result as i64).to_ne_bytes())
         && writer.put(&place.to_ne_bytes())
         && writer.put(&bytes.to_ne_bytes())
 }
 
 /// The result and the contents that the next event has.
-fn next_mapping(thread: &mut Current, what: &'static str) -> Option<(isize, &'static [u8])> {
+fn next_mapping(thread: &mut Current, what: &'static str) -> Option<(isize, Contents)> {
     let event = log::expect_event(thread, Kind::Mapping as u16)?;
     if event.kind != Kind::Mapping as u16 {
         divergence::diverged(thread, Some(event), Actual::Step(what));
@@ -273,10 +319,13 @@ fn next_mapping(thread: &mut Current, what: &'static str) -> Option<(isize, &'st
             .map(|word| u64::from_ne_bytes(*word))
     };
     let (result, place, bytes) = (word(0)?, word(1)?, word(2)? as usize);
-    let contents = match place {
-        HERE => event.payload.get(24..)?.get(..bytes)?,
-        place => thread.reader.bytes(place as usize, bytes)?,
+    let behind = event.payload.get(24..)?;
+    let (parts, bytes) = match place {
+        HERE => (&[][..], behind.get(..bytes)?),
+        PARTS => behind.split_at_checked(bytes.checked_mul(size_of::<Part>())?)?,
+        place => (&[][..], thread.reader.bytes(place as usize, bytes)?),
     };
+    let contents = Contents { parts, bytes };
     thread.reader.advance(&event);
     Some((result as isize, contents))
 }
@@ -321,8 +370,7 @@ fn log_file(thread: &mut Current, result: isize, descriptor: i32, offset: usize,
                 "a device is mapped into memory: what it holds is not recorded"
             ));
         }
-        log_mapping(thread, result, HERE, 0);
-        thread.writer.finish(Kind::Mapping as u16, 0, false);
+        log_empty(thread, result);
         return;
     };
     let wanted = length.min((found.st_size as usize).saturating_sub(offset));
@@ -348,6 +396,7 @@ fn log_file(thread: &mut Current, result: isize, descriptor: i32, offset: usize,
             result,
             known.place + (offset - known.offset) as u64,
             wanted as u64,
+            false,
         );
         thread.writer.finish(Kind::Mapping as u16, 0, false);
         return;
@@ -357,11 +406,12 @@ fn log_file(thread: &mut Current, result: isize, descriptor: i32, offset: usize,
         .then(|| map_contents(descriptor, offset, wanted))
         .flatten();
     let Some(contents) = contents else {
-        log_mapping(thread, result, HERE, 0);
-        thread.writer.finish(Kind::Mapping as u16, 0, false);
+        log_empty(thread, result);
         return;
     };
-    if log_mapping(thread, result, HERE, wanted as u64) {
+    if is_sparse(&found) && log_parts(thread, result, descriptor, offset, contents) {
+        // What is known of a file is one piece.
+    } else if log_mapping(thread, result, HERE, wanted as u64, long) {
         let place = thread.writer.position() as u64;
         if thread.writer.put(contents) {
             thread.writer.finish(Kind::Mapping as u16, 0, long);
@@ -378,6 +428,88 @@ fn log_file(thread: &mut Current, result: isize, descriptor: i32, offset: usize,
     }
     // SAFETY: mapped for this.
     unsafe { syscall!(libc::SYS_munmap, contents.as_ptr(), wanted) };
+}
+
+/// Whether the file has holes.
+fn is_sparse(found: &libc::stat) -> bool {
+    const BLOCK: i64 = 512;
+    found.st_blocks.saturating_mul(BLOCK) < found.st_size
+}
+
+/// Logs what lies between the holes of a file. `false`: where they are cannot be told.
+fn log_parts(
+    thread: &mut Current,
+    result: isize,
+    descriptor: i32,
+    offset: usize,
+    contents: &[u8],
+) -> bool {
+    let mut parts = [Part::default(); PARTS_MAX];
+    let Some(count) = find_parts(descriptor, offset, contents.len(), &mut parts) else {
+        return false;
+    };
+    let parts = &parts[..count];
+    let bytes: u64 = parts.iter().map(|part| part.length).sum();
+    let long = bytes > 0x7000;
+    // SAFETY: plain data.
+    let table = unsafe {
+        std::slice::from_raw_parts(parts.as_ptr().cast::<u8>(), std::mem::size_of_val(parts))
+    };
+    let pieces = parts
+        .iter()
+        .map(|part| &contents[part.start as usize..(part.start + part.length) as usize]);
+    if log_mapping(thread, result, PARTS, count as u64, long)
+        && thread.writer.put(table)
+        && pieces.into_iter().all(|piece| thread.writer.put(piece))
+    {
+        thread.writer.finish(Kind::Mapping as u16, 0, long);
+    }
+    true
+}
+
+/// The parts between the holes of a file, from `offset` on. Asked of a file that is opened for
+/// this: the program's stands where it stands.
+fn find_parts(
+    descriptor: i32,
+    offset: usize,
+    length: usize,
+    parts: &mut [Part; PARTS_MAX],
+) -> Option<usize> {
+    let path = Path::new("/proc/self/fd", format_args!("{descriptor}"));
+    let file = raw::open_at(libc::AT_FDCWD, path.as_c_str(), libc::O_RDONLY, 0).ok()?;
+    let end = offset + length;
+    let seek = |from: usize, what: i32| {
+        // SAFETY: numbers only.
+        let found = unsafe { syscall!(libc::SYS_lseek, file, from, what) };
+        match raw::error_of(found) {
+            None => Some((found as usize).min(end)),
+            // Nothing but a hole behind it.
+            Some(libc::ENXIO) => Some(end),
+            Some(_) => None,
+        }
+    };
+    let mut at = offset;
+    let mut count = 0;
+    let told = loop {
+        let Some(start) = seek(at, libc::SEEK_DATA) else {
+            break false;
+        };
+        if start >= end {
+            break true;
+        }
+        let Some(behind) = seek(start, libc::SEEK_HOLE) else {
+            break false;
+        };
+        let last = count == PARTS_MAX - 1;
+        let behind = if last { end } else { behind };
+        parts[count] = Part {
+            start: (start - offset) as u64,
+            length: (behind - start) as u64,
+        };
+        (at, count) = (behind, count + 1);
+    };
+    raw::close(file);
+    told.then_some(count)
 }
 
 fn regular_file(descriptor: i32) -> Option<libc::stat> {

@@ -20,8 +20,8 @@
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 
-use crate::mechanism::signals;
 use crate::mechanism::sync::{self, Step, real};
+use crate::mechanism::{alone, signals};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current};
 
@@ -46,6 +46,7 @@ const ALL_STREAMS: u64 = 1 << 63 | 1;
 
 fn lock_stream(thread: &mut Current, stream: *mut Stream) {
     let lock = real!(flockfile: fn(*mut Stream));
+    alone::away(thread);
     if mode() == Mode::Record {
         // SAFETY: the program's stream.
         unsafe { lock(stream) };

@@ -36,7 +36,7 @@ use crate::doors::locks;
 use crate::mechanism::detach::{self, Reason};
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::sync::{self, Step, real};
-use crate::mechanism::{entry, heap, signals};
+use crate::mechanism::{alone, entry, heap, signals};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current, Thread};
 use crate::syscall;
@@ -248,6 +248,7 @@ extern "C-unwind" fn run(state: *mut c_void) -> *mut c_void {
     if mode() == Mode::Record {
         life.wait_until_creation_is_logged();
     }
+    alone::begins(thread);
     thread.enter_replay();
     // SAFETY: what the program passed to the function that takes routines of this type.
     unsafe {
@@ -332,6 +333,7 @@ fn create(
         )
         .unwrap_or_else(|| create_unrecorded(handle, attributes, routine, argument));
     }
+    locks::interpreter::find();
     let failed = |thread: &mut Current, code| {
         sync::record_failure(thread, code);
         code
@@ -505,7 +507,10 @@ fn join(
     let code = sync::attempt(
         thread,
         step,
-        |thread| sync::waiting(thread, real),
+        |thread| {
+            alone::waits(thread);
+            sync::waiting(thread, real)
+        },
         |thread| sync::record_joined(thread, number),
         // What was a try when it was recorded waits for the thread to end.
         |thread| {
@@ -633,6 +638,7 @@ fn end(thread: &mut Current) {
     thread.show(State::Ended, Kind::ThreadEnd as u16);
     thread.writer.close();
     thread.ended.store(true, Ordering::Release);
+    alone::ends(thread);
     if Life::of(thread.number)
         .state
         .fetch_or(EXITED, Ordering::AcqRel)

@@ -6,13 +6,15 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::doors::locks::foreign;
 use crate::doors::{by_hand, generated, memory, process, signals, threads};
+use crate::mechanism::alone;
 use crate::mechanism::call::Call;
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::signals::timer::watch;
 use crate::mechanism::signals::{at_boundary, kernel};
 use crate::raw::{self, errno, set_errno};
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, mode, one_at_a_time};
 use crate::state::signals::KernelAction;
 use crate::state::thread::{self, Current};
 use crate::state::{names, recording};
@@ -60,15 +62,24 @@ extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     let site = argument(libc::REG_RIP);
     let saved = errno();
     if number == libc::SYS_futex {
-        crate::doors::locks::foreign::futex(site);
+        foreign::futex(site);
     }
-    let result = dispatch(thread, number, arguments, site, context);
+    let is_turn = changes_threads(number, site);
+    let result = if is_turn {
+        turn(thread, number, arguments)
+    } else {
+        dispatch(thread, number, arguments, site, context)
+    };
     // SAFETY: the kernel's context, which `dispatch` does not keep.
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64 };
-    thread.enter_replay();
     // A futex is waited for when a lock happens to be contended, and the like: not points that both
     // runs pass. `system` sets actions only where no other thread is in it.
-    if !executed_in_both_runs(number) && number != libc::SYS_rt_sigaction {
+    let is_boundary = is_turn || !executed_in_both_runs(number) && number != libc::SYS_rt_sigaction;
+    if thread.away && !is_boundary {
+        alone::back_unlogged(thread);
+    }
+    thread.enter_replay();
+    if is_boundary {
         at_boundary(thread);
     } else if mode() == Mode::Record && thread.signals.due.load(Ordering::Relaxed) != 0 {
         watch(thread);
@@ -85,8 +96,15 @@ fn dispatch(
 ) -> isize {
     if mode() == Mode::Off || executed_in_both_runs(number) {
         let [a, b, c, d, e, f] = arguments;
+        let may_wait = number == libc::SYS_futex && one_at_a_time();
+        if may_wait {
+            alone::lend(thread);
+        }
         // SAFETY: the program's own call.
         let result = unsafe { raw::syscall6(number, a, b, c, d, e, f) };
+        if may_wait {
+            alone::back_unlogged(thread);
+        }
         if matches!(number, libc::SYS_mprotect | libc::SYS_pkey_mprotect) && result == 0 {
             memory::protected(thread, a, b, c);
         }
@@ -110,6 +128,27 @@ fn dispatch(
 /// contended, which replay need not repeat.
 fn executed_in_both_runs(number: i64) -> bool {
     by_hand::decisions::decision(number) == by_hand::decisions::Decision::Executed
+}
+
+/// Whether threads change where this call is made: where one thread runs at a time, what threads
+/// wait for past pthread.
+fn changes_threads(number: i64, site: usize) -> bool {
+    one_at_a_time()
+        && mode() != Mode::Off
+        && thread::are_several()
+        && (number == libc::SYS_sched_yield
+            || number == libc::SYS_futex && !foreign::is_known(site))
+}
+
+/// Recorded by its result. Replay waits for nobody by itself: the order of turns has it.
+fn turn(thread: &mut Current, number: i64, arguments: [usize; 6]) -> isize {
+    let mut call = Call::within(thread.lend(), names::UNLISTED);
+    call.input(number as u64);
+    call.blocks();
+    // SAFETY: the program's own call.
+    let result = call.run_kernel(|thread| unsafe { thread.blocking6(number, arguments) });
+    call.finish();
+    result
 }
 
 fn apply_policy(thread: &mut Current, number: i64, arguments: [usize; 6], site: usize) {

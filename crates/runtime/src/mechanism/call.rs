@@ -23,11 +23,13 @@ use hindcast_execlog::{Event, board};
 use crate::functions::{self, Function};
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::flows::{self, Origin};
-use crate::mechanism::{echo, elsewhere, files, follow, heap, instructions, log, signals, sync};
+use crate::mechanism::{
+    alone, echo, elsewhere, files, follow, heap, instructions, log, signals, sync,
+};
 use crate::raw::{self, errno, set_errno};
 use crate::state::cache::{self, Repeated};
 use crate::state::log::WRITTEN_FROM;
-use crate::state::mode::{Mode, elsewhere, follows, leads, mode};
+use crate::state::mode::{Mode, elsewhere, follows, leads, mode, one_at_a_time};
 use crate::state::recording;
 use crate::state::thread::{self, Current, Thread};
 use crate::{probe, syscall};
@@ -187,6 +189,7 @@ impl<'a> Call<'a> {
     /// Runs a system call, or takes its result from the log. `-errno` when it failed.
     #[inline(always)]
     pub fn run_kernel(&mut self, mut real: impl FnMut(&Thread) -> isize) -> isize {
+        self.away();
         if !self.recording {
             match self.next_result() {
                 Some(Ok(result)) => {
@@ -214,7 +217,16 @@ impl<'a> Call<'a> {
     /// part of it.
     #[inline]
     pub fn run_libc(&mut self, failure: Failure, real: impl FnOnce() -> i64) -> i64 {
+        self.away();
         self.run_calling_back(failure, real, |call, event| call.unexpected(event))
+    }
+
+    /// A call of which there may be no event is not one in which threads change.
+    #[inline(always)]
+    fn away(&mut self) {
+        if one_at_a_time() && !self.cached {
+            alone::away(&mut self.thread);
+        }
     }
 
     /// As [`Call::run_libc`] for a function that calls the program back: `replay_callback` does
@@ -732,6 +744,8 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn blocks(&mut self) {
         self.thread.show(board::State::Blocked, self.function.0);
+        self.away();
+        alone::waits(&self.thread);
         instructions::waits(&mut self.thread);
         if thread::are_several() {
             if self.thread.woken_by_time {

@@ -242,6 +242,14 @@ pub fn is_protected(descriptor: i32) -> bool {
     (descriptors::LIBRARY..descriptors::END).contains(&descriptor)
 }
 
+/// Whether a folder is one in which the kernel lists the descriptors of a process.
+pub fn lists_descriptors(folder: i32) -> bool {
+    let mut path = [0u8; 1024];
+    path_of(folder, &mut path).is_some_and(|path| {
+        path.starts_with(b"/proc/") && (path.ends_with(b"/fd") || path.ends_with(b"/fdinfo"))
+    })
+}
+
 /// Makes `number`, one of ours, another number of `file`.
 pub fn put_at(file: i32, number: i32, flags: i32) {
     // SAFETY: descriptors of ours.

@@ -177,8 +177,12 @@ pub fn is_recorded_soon(process: &str) -> bool {
     is_recorded(process)
 }
 
-/// Whether the recording has a folder of this name.
+/// Whether the recording has a folder of this name that a replay can use.
 pub fn is_recorded(process: &str) -> bool {
+    let left_out = &recording::config().left_out;
+    if left_out.as_str().split(' ').any(|name| name == process) {
+        return false;
+    }
     let path = Path::new(process, format_args!("process"));
     // SAFETY: a C string.
     unsafe {

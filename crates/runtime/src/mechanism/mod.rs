@@ -1,5 +1,6 @@
 //! How a step of the program is recorded or replayed, wherever it came in.
 
+pub mod alone;
 pub mod call;
 pub mod detach;
 pub mod divergence;

@@ -1,6 +1,6 @@
 //! Whether this process is being recorded, replayed, or left alone.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use hindcast_execlog::config::follow;
 
@@ -48,6 +48,19 @@ pub fn leads() -> bool {
 #[inline(always)]
 pub fn follows() -> bool {
     u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::FOLLOWS != 0
+}
+
+static ONE_AT_A_TIME: AtomicBool = AtomicBool::new(false);
+
+/// Written at init.
+pub fn set_one_at_a_time(is: bool) {
+    ONE_AT_A_TIME.store(is, Ordering::SeqCst);
+}
+
+/// One thread runs the program at a time.
+#[inline(always)]
+pub fn one_at_a_time() -> bool {
+    ONE_AT_A_TIME.load(Ordering::Relaxed)
 }
 
 pub fn discards() -> bool {

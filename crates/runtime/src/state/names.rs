@@ -39,6 +39,7 @@ pub fn name(kind: u16) -> &'static str {
         Some(Kind::Cpuid) => "cpuid",
         Some(Kind::Random) => "rdrand",
         Some(Kind::Replaced) => "new code",
+        Some(Kind::Turn) => "another thread's turn",
         Some(Kind::Fatal) => "a fatal signal",
         _ => "something else",
     }

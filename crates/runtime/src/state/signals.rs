@@ -29,6 +29,9 @@ pub struct ThreadSignals {
     /// How many handlers the thread is in. One that was left by a jump counts for ever, as it does
     /// in replay.
     pub depth: u64,
+    /// The alternate stack that the program has set, where the kernel has a larger one of ours:
+    /// its begin and its length.
+    pub alternate: Option<[usize; 2]>,
 }
 
 impl ThreadSignals {
@@ -45,6 +48,7 @@ impl ThreadSignals {
             timer: -1,
             watched: false,
             depth: 0,
+            alternate: None,
         }
     }
 

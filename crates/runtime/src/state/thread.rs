@@ -51,6 +51,8 @@ pub struct Thread {
     pub at_end: AtomicBool,
     /// The thread runs because a time limit ran out, and has not waited again since.
     pub woken_by_time: bool,
+    /// Where one thread runs at a time: this one is in a call.
+    pub away: bool,
     pub asking: Asking,
     /// The thread has ended.
     pub ended: AtomicBool,
@@ -314,6 +316,7 @@ pub fn create(number: u32) -> Option<Current<'static>> {
             slot: None,
             at_end: AtomicBool::new(false),
             woken_by_time: false,
+            away: false,
             asking: Asking::default(),
             ended: AtomicBool::new(false),
             kernel_id: AtomicU32::new(0),

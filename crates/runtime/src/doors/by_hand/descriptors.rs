@@ -111,6 +111,58 @@ pub unsafe fn pipe(running: &mut Call, call: SystemCall) -> isize {
     result
 }
 
+/// Entries of a folder. That of the process's descriptors does not have ours.
+pub unsafe fn getdents64(running: &mut Call, call: SystemCall) -> isize {
+    let [fd, buffer, size, ..] = call.arguments;
+    running.input(fd as u64);
+    running.input(size as u64);
+    let result = running.run_kernel(|_| {
+        loop {
+            // SAFETY: the program's own call.
+            let read = unsafe { call.run() };
+            if read <= 0 || !files::lists_descriptors(fd as i32) {
+                return read;
+            }
+            // SAFETY: the kernel has just written that much.
+            let entries =
+                unsafe { std::slice::from_raw_parts_mut(buffer as *mut u8, read as usize) };
+            // Nothing would be the end of the folder.
+            match leave_out_ours(entries) {
+                0 => {}
+                left => return left as isize,
+            }
+        }
+    });
+    if result > 0 {
+        // SAFETY: written by the kernel.
+        unsafe { running.out(buffer as *mut u8, result as usize) };
+    }
+    result
+}
+
+/// Moves the entries together that are not named by numbers of ours: how many bytes they are.
+fn leave_out_ours(entries: &mut [u8]) -> usize {
+    const LENGTH: usize = std::mem::offset_of!(libc::dirent64, d_reclen);
+    const NAME: usize = std::mem::offset_of!(libc::dirent64, d_name);
+    let (mut from, mut to) = (0, 0);
+    while let Some(entry) = entries.get(from..).filter(|rest| rest.len() > NAME) {
+        let length = usize::from(u16::from_ne_bytes([entry[LENGTH], entry[LENGTH + 1]]));
+        let Some(name) = entry.get(NAME..length) else {
+            break;
+        };
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let number = std::str::from_utf8(name)
+            .ok()
+            .and_then(|name| name.parse().ok());
+        if !number.is_some_and(files::is_protected) {
+            entries.copy_within(from..from + length, to);
+            to += length;
+        }
+        from += length;
+    }
+    to
+}
+
 /// `struct file_handle`: how many bytes, of what type, the bytes. The number is the room before and
 /// the size after, and is there as well when the room was too small.
 pub unsafe fn name_to_handle_at(running: &mut Call, call: SystemCall) -> isize {
@@ -133,4 +185,30 @@ pub unsafe fn name_to_handle_at(running: &mut Call, call: SystemCall) -> isize {
         }
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leave_out_ours;
+
+    fn entries(names: &[&str]) -> Vec<u8> {
+        let mut made = Vec::new();
+        for name in names {
+            let length = (19 + name.len() + 1).next_multiple_of(8);
+            let start = made.len();
+            made.resize(start + length, 0);
+            made[start + 16..start + 18].copy_from_slice(&(length as u16).to_ne_bytes());
+            made[start + 19..start + 19 + name.len()].copy_from_slice(name.as_bytes());
+        }
+        made
+    }
+
+    #[test]
+    fn a_folder_of_descriptors_does_not_have_ours() {
+        let mut all = entries(&[".", "959", "960", "1023", "1024", "socket"]);
+        let left = leave_out_ours(&mut all);
+        assert_eq!(all[..left], entries(&[".", "959", "1024", "socket"]));
+        let mut ours = entries(&["961", "1000"]);
+        assert_eq!(leave_out_ours(&mut ours), 0);
+    }
 }

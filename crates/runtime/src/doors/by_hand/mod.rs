@@ -56,6 +56,7 @@ fn find(call: SystemCall) -> Option<(Function, Core)> {
         libc::SYS_dup => (functions::DUP, descriptors::dup),
         libc::SYS_dup2 => (functions::DUP2, descriptors::dup2),
         libc::SYS_dup3 => (functions::DUP3, descriptors::dup2),
+        libc::SYS_getdents64 => (functions::GETDENTS64, descriptors::getdents64),
         libc::SYS_pipe => (functions::PIPE, descriptors::pipe),
         libc::SYS_pipe2 => (functions::PIPE2, descriptors::pipe),
         libc::SYS_name_to_handle_at => {

@@ -41,6 +41,7 @@ stubs! {
     dup2(fd: i32, wanted: i32) -> i32 = SYS_dup2, DUP2, descriptors::dup2;
     __dup2(fd: i32, wanted: i32) -> i32 = SYS_dup2, DUP2, descriptors::dup2;
     dup3(fd: i32, wanted: i32, flags: i32) -> i32 = SYS_dup3, DUP3, descriptors::dup2;
+    getdents64(fd: i32, buffer: *mut u8, size: usize) -> isize = SYS_getdents64, GETDENTS64, descriptors::getdents64;
     pipe(ends: *mut i32) -> i32 = SYS_pipe, PIPE, descriptors::pipe;
     __pipe(ends: *mut i32) -> i32 = SYS_pipe, PIPE, descriptors::pipe;
     pipe2(ends: *mut i32, flags: i32) -> i32 = SYS_pipe2, PIPE2, descriptors::pipe;

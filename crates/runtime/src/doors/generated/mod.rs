@@ -785,17 +785,6 @@ pub unsafe fn by_number(
                     call.finish();
                     result
                 }
-                libc::SYS_getdents64 => {
-                    let mut call = Call::within(thread.lend(), functions::GETDENTS64);
-                    let result = paths::core_getdents64(
-                        &mut call,
-                        a as i32,
-                        b as *mut u8,
-                        c as usize,
-                    );
-                    call.finish();
-                    result
-                }
                 libc::SYS_getdents => {
                     let mut call = Call::within(
                         thread.lend(),
@@ -2754,7 +2743,6 @@ pub const NUMBERS: &[i64] = &[
     libc::SYS_chroot,
     libc::SYS_umask,
     libc::SYS_getcwd,
-    libc::SYS_getdents64,
     libc::SYS_getdents,
     libc::SYS_utime,
     libc::SYS_utimes,

@@ -1386,59 +1386,6 @@ pub(crate) unsafe fn core_kernel_getcwd(
     }
 }
 
-/// `ssize_t getdents64(int fd, void *buffer, size_t size)`
-#[inline(always)]
-pub(crate) unsafe fn core_getdents64(
-    call: &mut Call,
-    fd: i32,
-    buffer: *mut u8,
-    size: usize,
-) -> isize {
-    unsafe {
-        call.input(fd as u64);
-        call.input(size as u64);
-        let result = call
-            .run_kernel(|_| raw::syscall6(
-                libc::SYS_getdents64,
-                fd as usize,
-                buffer as usize,
-                size as usize,
-                0,
-                0,
-                0,
-            ));
-        if result >= 0 {
-            call.out(buffer, result as usize);
-        }
-        result
-    }
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn getdents64(fd: i32, buffer: *mut u8, size: usize) -> i64 {
-    let result = match Call::enter(functions::GETDENTS64) {
-        Some(mut call) => {
-            let result = unsafe { core_getdents64(&mut call, fd, buffer, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getdents64,
-                    fd as usize,
-                    buffer as usize,
-                    size as usize,
-                    0,
-                    0,
-                    0,
-                )
-            }
-        }
-    };
-    libc_result(result) as i64
-}
-
 /// `ssize_t kernel_getdents(unsigned fd, void *buffer, unsigned size)`
 #[inline(always)]
 pub(crate) unsafe fn core_kernel_getdents(

@@ -9,8 +9,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::mechanism::signals;
 use crate::mechanism::sync::{Step, failure, pass_if_told, real, record, record_failure, waiting};
+use crate::mechanism::{alone, signals};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread;
 
@@ -23,8 +23,10 @@ pub unsafe extern "C" fn pthread_barrier_wait(barrier: *mut c_void) -> c_int {
     let Some(thread) = &mut thread::enter() else {
         return unsafe { real(barrier) };
     };
+    alone::away(thread);
     let result = if mode() == Mode::Record {
         record(thread, barrier as u64);
+        alone::waits(thread);
         let result = waiting(thread, || unsafe { real(barrier) });
         if result != 0 {
             record_failure(thread, result);

@@ -7,6 +7,8 @@
 //! with nobody else taking the mutex is a relaxed acquisition (section 4.1.1 of the paper
 //! on relaxed total ordering), preceded by its result.
 //!
+//! A wait for the lock of an interpreter lasts longer than the program says: see [`interpreter`].
+//!
 //! Signals and broadcasts are executed in both runs, since threads that are not ours may wait; in
 //! replay nobody else does.
 
@@ -17,11 +19,11 @@ use std::ffi::c_int;
 
 use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, timespec};
 
-use super::mutex;
-use crate::mechanism::signals;
+use super::{interpreter, mutex};
 use crate::mechanism::sync::{
     self, Step, after_timeout, before_wait, real, record_failure, waiting,
 };
+use crate::mechanism::{alone, signals};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current};
 
@@ -34,7 +36,12 @@ fn wait(
 ) -> c_int {
     before_wait(thread);
     let result = if mode() == Mode::Record {
-        let result = waiting(thread, real);
+        alone::waits(thread);
+        let mut result = waiting(thread, real);
+        if result == libc::ETIMEDOUT && interpreter::owns(condition) {
+            // SAFETY: the program's, as in the wait that has run out.
+            result = waiting(thread, || unsafe { interpreter::wait_on(condition, mutex) });
+        }
         if result != 0 {
             record_failure(thread, result);
         }

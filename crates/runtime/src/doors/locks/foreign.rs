@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use hindcast_execlog::Text;
 
 use crate::mechanism::divergence;
+use crate::state::mode::one_at_a_time;
 use crate::state::{recording, thread};
 
 /// Code that may: the loader, libc, the C++ libraries. Start and end of each; zero where there are
@@ -65,13 +66,22 @@ pub fn start() {
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut next).cast()) };
 }
 
+/// Whether the code at `site` may wait on futexes past what is recorded.
+pub fn is_known(site: usize) -> bool {
+    KNOWN.iter().any(|range| {
+        (range[0].load(Ordering::Relaxed)..range[1].load(Ordering::Relaxed)).contains(&site)
+    })
+}
+
 /// Code at `site` makes a futex call.
 pub extern "C" fn futex(site: usize) {
     static NAMED: AtomicBool = AtomicBool::new(false);
-    let known = |range: &[AtomicUsize; 2]| {
-        (range[0].load(Ordering::Relaxed)..range[1].load(Ordering::Relaxed)).contains(&site)
-    };
-    if !thread::are_several() || KNOWN.iter().any(known) || NAMED.swap(true, Ordering::Relaxed) {
+    // Where one thread runs at a time such calls are recorded.
+    if one_at_a_time()
+        || !thread::are_several()
+        || is_known(site)
+        || NAMED.swap(true, Ordering::Relaxed)
+    {
         return;
     }
     let mut place = Text::<1024>::new();

@@ -15,8 +15,8 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use crate::mechanism::signals;
 use crate::mechanism::sync::{self, Step, claim, pass, real, record, record_claim, waiting};
+use crate::mechanism::{alone, signals};
 use crate::raw;
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current};
@@ -34,6 +34,7 @@ pub unsafe extern "C-unwind" fn __cxa_guard_acquire(guard: Guard) -> c_int {
     let Some(thread) = &mut thread::enter_if(thread::are_several()) else {
         return unsafe { real(guard) };
     };
+    alone::away(thread);
     if mode() == Mode::Record {
         let makes = waiting(thread, || unsafe { real(guard) });
         if makes != 0 {
@@ -41,6 +42,7 @@ pub unsafe extern "C-unwind" fn __cxa_guard_acquire(guard: Guard) -> c_int {
             record(thread, guard as u64);
             signals::leave(thread);
         } else {
+            alone::back_unlogged(thread);
             thread.enter_replay();
         }
         return makes;
@@ -53,6 +55,7 @@ pub unsafe extern "C-unwind" fn __cxa_guard_acquire(guard: Guard) -> c_int {
         return makes;
     }
     wait_until_made(thread, guard);
+    alone::back_unlogged(thread);
     thread.enter_replay();
     0
 }

@@ -14,6 +14,7 @@ macro_rules! takers {
             let Some(thread) = &mut thread::enter() else {
                 return unsafe { real($object $(, $argument)*) };
             };
+            $crate::mechanism::alone::away(thread);
             $take($object, $($more,)* stringify!($name), thread, || unsafe { real($object $(, $argument)*) })
         }
     )*};
@@ -25,13 +26,14 @@ mod condition;
 pub mod foreign;
 mod guard;
 mod hidden;
+pub mod interpreter;
 mod mutex;
 mod once;
 mod rwlock;
 mod semaphore;
 pub mod standard;
 
-use crate::mechanism::sync;
+use crate::mechanism::{alone, sync};
 use crate::state::thread::Current;
 
 pub use hidden::release_commands;
@@ -39,6 +41,7 @@ pub use hidden::release_commands;
 /// The process is about to have a second thread. Called by the first, in both runs.
 pub fn second_thread(thread: &mut Current) {
     sync::find_all();
+    alone::second_thread(thread);
     sync::mutex::second_thread(thread);
     foreign::start();
 }
@@ -47,5 +50,6 @@ pub fn second_thread(thread: &mut Current) {
 /// lies behind it.
 pub fn after_fork_in_child(thread: &mut Current) {
     sync::after_fork_in_child(thread);
+    alone::after_fork_in_child(thread);
     hidden::after_fork_in_child(thread);
 }

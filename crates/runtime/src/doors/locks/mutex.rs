@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{clockid_t, pthread_mutex_t, timespec};
 
-use crate::mechanism::signals;
 use crate::mechanism::sync::mutex::{IN_TABLE, Known, ORDINARY, take};
 use crate::mechanism::sync::{
     self, Outcome, Step, await_turn, order, publish, real, record_exclusive, record_failure, turn,
 };
+use crate::mechanism::{alone, signals};
 use crate::state::mode::{Mode, mode};
 use crate::state::sync::{Quick, is_same_owner};
 use crate::state::thread::{self, Current, REPLAY};
@@ -96,6 +96,10 @@ fn acquire(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     let result = if mode() == Mode::Record {
+        // SAFETY: the program's mutex.
+        if unsafe { (*mutex.cast::<Known>()).lock.load(Ordering::Relaxed) } != 0 {
+            alone::waits(thread);
+        }
         let result = real();
         // SAFETY: the program's mutex.
         unsafe { record_result(thread, mutex, result) };
@@ -246,6 +250,7 @@ unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
     let Some(thread) = &mut thread::enter() else {
         return unsafe { real(mutex) };
     };
+    alone::away(thread);
     acquire(mutex, "pthread_mutex_lock", thread, || unsafe {
         real(mutex)
     })

@@ -11,11 +11,11 @@ use std::ffi::c_int;
 
 use libc::{clockid_t, sem_t, timespec};
 
-use crate::mechanism::signals;
 use crate::mechanism::sync::{
     self, Outcome, Step, after_timeout, await_turn, before_wait, publish, real, record,
     record_failure, unexpected, waiting,
 };
+use crate::mechanism::{alone, signals};
 use crate::raw::{errno, set_errno};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current};
@@ -28,6 +28,13 @@ fn acquire(
 ) -> c_int {
     before_wait(thread);
     let result = if mode() == Mode::Record {
+        let mut value = 0;
+        unsafe {
+            real!(sem_getvalue: fn(*mut sem_t, *mut c_int) -> c_int)(semaphore, &raw mut value)
+        };
+        if value <= 0 {
+            alone::waits(thread);
+        }
         let mut result = waiting(thread, &mut real);
         while result != 0 && errno() == libc::EINTR && signals::deliver_and_restart(thread) {
             result = waiting(thread, &mut real);

@@ -11,7 +11,7 @@ use crate::doors::{foreign, locks, threads};
 use crate::mechanism::call::Call;
 use crate::mechanism::detach::{self, Reason};
 use crate::mechanism::divergence::{self, Actual};
-use crate::mechanism::{entry, folder, heap, log, signals};
+use crate::mechanism::{alone, entry, folder, heap, log, signals};
 use crate::state::log::take_room;
 use crate::state::mode::{Mode, mode};
 use crate::state::recording;
@@ -125,6 +125,8 @@ unsafe fn record(
     vfork: bool,
     context: *mut libc::ucontext_t,
 ) -> isize {
+    alone::away(thread);
+    alone::waits(thread);
     heap::before_fork(Some(thread));
     foreign::lock_for_fork();
     let number =
@@ -174,6 +176,7 @@ unsafe fn replay(
     vfork: bool,
     context: *mut libc::ucontext_t,
 ) -> Option<isize> {
+    alone::away(thread);
     heap::before_fork(Some(thread));
     foreign::lock_for_fork();
     let Some(event) = log::expect_event(thread, Kind::Fork as u16) else {

@@ -3,12 +3,14 @@
 //! What only concerns the process's own table and mask is answered from there in both runs and not
 //! logged. What asks the kernel, or another process, is recorded like any call.
 
+use hindcast_execlog::config::addresses;
+
 use crate::mechanism::call::Call;
 use crate::mechanism::signals::{actions, kernel, leave};
 use crate::state::mode::{Mode, mode};
 use crate::state::signals::{self, KernelAction, SIGNALS, UNBLOCKABLE, realized, write_mask};
 use crate::state::thread::Current;
-use crate::{functions, syscall};
+use crate::{functions, probe, raw, syscall};
 
 const EINVAL: isize = -(libc::EINVAL as isize);
 const MASK_BYTES: usize = 8;
@@ -35,9 +37,12 @@ pub fn by_number(
                 sigprocmask(thread, a as i32, b as *const u64, c as *mut u64, d, context)
             }
             libc::SYS_rt_sigsuspend => sigsuspend(thread, a as *const u64, b),
-            libc::SYS_sigaltstack => {
-                sigaltstack(a as *const libc::stack_t, b as *mut libc::stack_t, context)
-            }
+            libc::SYS_sigaltstack => sigaltstack(
+                thread,
+                a as *const libc::stack_t,
+                b as *mut libc::stack_t,
+                context,
+            ),
             _ => return None,
         }
     })
@@ -139,17 +144,60 @@ unsafe fn sigsuspend(thread: &mut Current, wanted: *const u64, bytes: usize) -> 
 
 /// Executed in both runs: it is about memory of the program's. The return from the trap would undo
 /// it.
+///
+/// A stack of the size that libc recommends has no room for what lies between a handler and its
+/// calls here: frames of the kernel with all registers, and ours. So in place of a small one the
+/// kernel gets one of ours. The program is told of its own.
 unsafe fn sigaltstack(
+    thread: &mut Current,
     wanted: *const libc::stack_t,
     old: *mut libc::stack_t,
     context: *mut libc::ucontext_t,
 ) -> isize {
     // SAFETY: the program's own call.
     unsafe {
+        // The kernel may write the old one over it.
+        let given = probe::readable(wanted.cast(), size_of::<libc::stack_t>()).then(|| *wanted);
         let result = syscall!(libc::SYS_sigaltstack, wanted, old);
-        if result == 0 && !wanted.is_null() {
-            (*context).uc_stack = *wanted;
+        if result != 0 {
+            return result;
+        }
+        if let Some([start, length]) = thread.signals.alternate
+            && !old.is_null()
+        {
+            (*old).ss_sp = start as *mut _;
+            (*old).ss_size = length;
+        }
+        if let Some(given) = given {
+            (*context).uc_stack = large_enough(thread, given);
         }
         result
     }
+}
+
+/// What the kernel has in place of an alternate stack that the program has set.
+fn large_enough(thread: &mut Current, given: libc::stack_t) -> libc::stack_t {
+    const SMALL: usize = addresses::HANDLER_STACK_BYTES / 2;
+    thread.signals.alternate = None;
+    if given.ss_flags & libc::SS_DISABLE != 0 || given.ss_size >= SMALL {
+        return given;
+    }
+    let length = addresses::HANDLER_STACK_BYTES;
+    let start = addresses::HANDLER_STACKS + thread.number as usize * length;
+    let ours = libc::stack_t {
+        ss_sp: start as *mut _,
+        ss_size: length,
+        ..given
+    };
+    // SAFETY: the room of this thread's number, which is used for this alone. What is there since
+    // an earlier call is replaced: the kernel has just said that the thread is not on it.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        let mapped = raw::map_memory(start, length, flags);
+        if mapped.is_err() || syscall!(libc::SYS_sigaltstack, &raw const ours, 0) != 0 {
+            return given;
+        }
+    }
+    thread.signals.alternate = Some([given.ss_sp as usize, given.ss_size]);
+    ours
 }

@@ -9,6 +9,7 @@ use hindcast_execlog::event::Kind;
 use hindcast_execlog::files::{End, INEXACT};
 
 use super::{actions, kernel, timer};
+use crate::mechanism::alone;
 use crate::mechanism::divergence::{self, Actual};
 use crate::raw::{self, errno, set_errno};
 use crate::state::mode::{Mode, mode};
@@ -453,6 +454,7 @@ unsafe extern "C" fn run_handler(request: *mut Request) {
         }
         write_mask(context, *blocked);
         kernel::apply_mask(thread.signals.blocked);
+        let was_away = alone::back(thread);
         thread.enter_replay();
         if mode() == Mode::Replay && comes_next(thread) == Upcoming::Delivery {
             replay_at_boundary(thread);
@@ -461,6 +463,9 @@ unsafe extern "C" fn run_handler(request: *mut Request) {
             std::mem::transmute(*handler);
         handler(*signal, (&raw mut (*frame).info).cast(), context);
         thread.enter_system();
+        if was_away {
+            alone::away(thread);
+        }
         if mode() == Mode::Record {
             kernel::set_mask(realized(thread.signals.blocked | ASYNCHRONOUS));
         }

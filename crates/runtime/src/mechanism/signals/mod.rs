@@ -46,8 +46,8 @@ pub mod timer;
 
 use std::sync::atomic::Ordering;
 
-use crate::mechanism::follow;
-use crate::state::mode::{Mode, follows, mode};
+use crate::mechanism::{alone, follow};
+use crate::state::mode::{Mode, follows, mode, one_at_a_time};
 use crate::state::signals::{ASYNCHRONOUS, Queue};
 use crate::state::thread::Current;
 
@@ -61,6 +61,9 @@ pub use release::{detached, flush};
 pub fn at_boundary(thread: &mut Current) {
     thread.signals.boundaries = thread.signals.boundaries.wrapping_add(1);
     follow::at_boundary(thread);
+    if one_at_a_time() {
+        alone::at_boundary(thread);
+    }
     match mode() {
         Mode::Record if thread.signals.due.load(Ordering::Relaxed) != 0 => deliver(thread),
         Mode::Replay => match delivery::comes_next(thread) {

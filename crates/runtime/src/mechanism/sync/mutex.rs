@@ -7,6 +7,7 @@ use hindcast_execlog::config::{Order, Run};
 use libc::pthread_mutex_t;
 
 use super::real;
+use crate::state::mode::one_at_a_time;
 use crate::state::recording;
 use crate::state::sync::Quick;
 use crate::state::thread::{self, Current, Thread};
@@ -39,7 +40,7 @@ pub const IN_TABLE: c_int = 16 | 32 | 128;
 /// What the quick path of a thread is in a process with several.
 fn quick(order: Order) -> Quick {
     match (recording::config().run(), order) {
-        _ if !is_as_known() => Quick::Nothing,
+        _ if !is_as_known() || one_at_a_time() => Quick::Nothing,
         (Run::Record, Order::Edge) => Quick::Edge,
         (Run::Record, Order::Relaxed) => Quick::Relaxed,
         (Run::Replay, _) => Quick::Replay,
