@@ -1,6 +1,6 @@
 # What a newcomer types. Everything else is a script in scripts/ or a cargo command.
 
-.PHONY: help demo test web-test bench suites suites-exec apps build dist dist-test install
+.PHONY: help demo demo-protect test web-test bench suites suites-exec apps build dist dist-test install
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -8,6 +8,10 @@ help: ## show this list
 demo: ## record a race in a forum service and replay it, on a private throw-away Postgres
 	@scripts/setup demo
 	@scripts/demo
+
+demo-protect: ## a memcached whose machine is lost three times, under a client that counts; on network namespaces, as root
+	@scripts/setup test
+	@scripts/demo-protect
 
 test: ## everything that must be true: formatting, lints, audit, unit, property, simulation and end-to-end tests
 	@scripts/setup test

@@ -189,7 +189,7 @@ impl Doors {
         let mut hello = None;
         for mut visitor in std::mem::take(&mut self.visitors) {
             let filled = visitor.fill();
-            match visitor.next::<ToBackup>() {
+            match visitor.take::<ToBackup>() {
                 Ok(Some(ToBackup::Status)) => {
                     visitor.put(&ToPrimary::Status(status.clone()));
                     let _ = visitor.flush();
@@ -347,7 +347,7 @@ impl<'a> Backup<'a> {
         // Until now: what is done with it may take long.
         let looked = Instant::now();
         loop {
-            let message = match self.channel.next::<ToBackup>() {
+            let message = match self.channel.take::<ToBackup>() {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
                 Err(_) => return Ok(Round::Lost(Reason::Closed)),

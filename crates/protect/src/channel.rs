@@ -51,10 +51,12 @@ enum Sealing {
         own: [u8; HELLO],
         waiting: Vec<Vec<u8>>,
     },
-    Sealed {
-        outgoing: Way,
-        incoming: Way,
-    },
+    Sealed(Box<Ways>),
+}
+
+struct Ways {
+    outgoing: Way,
+    incoming: Way,
 }
 
 const HELLO: usize = 32;
@@ -134,7 +136,7 @@ impl Channel {
         let bytes = match &mut self.sealing {
             Sealing::Without => bytes,
             Sealing::Begins { waiting, .. } => return waiting.push(bytes),
-            Sealing::Sealed { outgoing, .. } => outgoing.seal(bytes),
+            Sealing::Sealed(ways) => ways.outgoing.seal(bytes),
         };
         self.put_bytes(&bytes);
     }
@@ -172,7 +174,7 @@ impl Channel {
             .map(|bytes| outgoing.seal(bytes))
             .collect();
         self.at += HELLO;
-        self.sealing = Sealing::Sealed { outgoing, incoming };
+        self.sealing = Sealing::Sealed(Box::new(Ways { outgoing, incoming }));
         for bytes in sealed {
             self.put_bytes(&bytes);
         }
@@ -233,12 +235,12 @@ impl Channel {
     }
 
     /// The next message, if all of it has come.
-    pub fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+    pub fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         self.begin();
         let incoming = match &mut self.sealing {
             Sealing::Begins { .. } => return Ok(None),
             Sealing::Without => None,
-            Sealing::Sealed { incoming, .. } => Some(incoming),
+            Sealing::Sealed(ways) => Some(&mut ways.incoming),
         };
         let rest = &mut self.incoming[self.at..];
         let Some((length, rest)) = rest.split_first_chunk_mut::<4>() else {
@@ -328,10 +330,10 @@ mod tests {
             let mut arrived = Vec::new();
             while arrived.len() < put.len() {
                 near.fill().unwrap();
-                let _ = near.next::<ToBackup>().unwrap();
+                let _ = near.take::<ToBackup>().unwrap();
                 near.flush().unwrap();
                 far.fill().unwrap();
-                while let Some(message) = far.next::<ToBackup>().unwrap() {
+                while let Some(message) = far.take::<ToBackup>().unwrap() {
                     arrived.push(message);
                 }
             }
@@ -347,10 +349,10 @@ mod tests {
         near.put(&ToBackup::Alive);
         for _ in 0..200 {
             let _ = near.fill();
-            let _ = near.next::<ToBackup>();
+            let _ = near.take::<ToBackup>();
             let _ = near.flush();
             let _ = far.fill();
-            match far.next::<ToBackup>() {
+            match far.take::<ToBackup>() {
                 Ok(Some(message)) => return message == ToBackup::Alive,
                 Ok(None) => std::thread::sleep(Duration::from_millis(1)),
                 Err(_) => return false,

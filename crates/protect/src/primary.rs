@@ -178,7 +178,7 @@ fn introduce(
         channel.flush().map_err(unreachable)?;
         wait(&[channel.as_fd()], Duration::from_millis(10));
         let filled = channel.fill();
-        let said = channel.next::<ToPrimary>();
+        let said = channel.take::<ToPrimary>();
         match said.map_err(|_| ProtectError::OtherVersion { to: to.clone() })? {
             Some(ToPrimary::Ready) => return Ok((channel, local)),
             Some(ToPrimary::Refused { why, hint }) => {
@@ -367,7 +367,7 @@ impl Primary<'_> {
         let filled = channel.fill();
         let mut acknowledged = None;
         let mut said = None;
-        while let Some(message) = channel.next::<ToPrimary>()? {
+        while let Some(message) = channel.take::<ToPrimary>()? {
             self.heard = Instant::now();
             match message {
                 ToPrimary::Mark(mark) => acknowledged = Some(mark),
@@ -388,7 +388,10 @@ impl Primary<'_> {
 
     fn release(&mut self, mark: u64) -> io::Result<()> {
         let mut last = None;
-        while let Some((_, id)) = self.held.pop_front_if(|(needed, _)| *needed <= mark) {
+        while let Some((needed, id)) = self.held.front().copied()
+            && needed <= mark
+        {
+            self.held.pop_front();
             last = Some(id);
         }
         last.map_or(Ok(()), |id| self.outgoing.release(id))
@@ -470,7 +473,7 @@ impl Primary<'_> {
         while Instant::now() < deadline && channel.flush().is_ok() {
             wait(&[channel.as_fd()], EPOCH);
             let filled = channel.fill();
-            while let Ok(Some(message)) = channel.next::<ToPrimary>() {
+            while let Ok(Some(message)) = channel.take::<ToPrimary>() {
                 match message {
                     ToPrimary::Replaced => return Ok(Outcome::TakenOver),
                     ToPrimary::Dropped(_) => return Ok(Outcome::Lost(ended)),

@@ -55,7 +55,7 @@ pub fn ask(at: &str, key: Option<&Key>) -> Result<Status, ProtectError> {
         channel.flush().map_err(unreachable)?;
         wait(&[channel.as_fd()], Duration::from_millis(10));
         let filled = channel.fill();
-        match channel.next::<ToPrimary>() {
+        match channel.take::<ToPrimary>() {
             Ok(Some(ToPrimary::Status(status))) => return Ok(status),
             Ok(Some(_)) | Err(_) => return Err(ProtectError::OtherVersion { to: at.to_owned() }),
             Ok(None) if filled.is_err() => {
