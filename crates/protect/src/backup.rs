@@ -9,6 +9,7 @@
 //! From the moment at which it decides to take over it acknowledges nothing, and the primary lets
 //! nothing go that is not acknowledged: that is what keeps two machines from answering.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddrV4, TcpListener};
 use std::os::fd::AsFd as _;
@@ -22,7 +23,7 @@ use hindcast_exec::watch::{Ended, Event, Signals};
 use hindcast_execlog::board::ReportKind;
 use hindcast_execlog::handover::{self, Answer};
 
-use crate::book::Book;
+use crate::book::{Book, Ends};
 use crate::channel::{Channel, Side, run_first, wait};
 use crate::error::{ProtectError, system};
 use crate::key::Key;
@@ -32,6 +33,7 @@ use crate::packet::Packet;
 use crate::repair::{self, Progress, Repaired};
 use crate::status::{Standing, Status};
 use crate::store::Store;
+use crate::wire::Wire;
 
 #[derive(Clone, Debug)]
 pub struct BackupOptions {
@@ -104,6 +106,9 @@ pub enum Outcome {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long clients may take to say how much they have. One that is further away is believed to
+/// have what it said last.
+const ANSWERS: Duration = Duration::from_millis(30);
 /// How long the primary may take to start the program.
 const START: Duration = Duration::from_secs(20);
 /// How long the follower may take to replay what is left.
@@ -491,23 +496,32 @@ impl<'a> Backup<'a> {
         // it while they are not.
         Rule::KeepOut.set(&self.options.address).map_err(text)?;
         network::take(&self.options.address, &self.device).map_err(text)?;
+        let mut wire = Wire::open().map_err(|error| error.to_string())?;
+        let mut connections = Vec::new();
+        while let Some(connection) = self.next_connection(follower, begun)? {
+            connections.push(connection);
+        }
+        // What a client says to the first packet must come here.
+        let _ = network::announce(&self.options.address, &self.device);
+        self.ask(&mut wire, &connections);
+        let Some(follower) = &self.follower else {
+            return Err("the program had not begun".to_owned());
+        };
         let mut repaired = Vec::new();
         let mut lost = 0;
-        while let Some(connection) = self.next_connection(follower, begun)? {
-            match self.repair(follower, &connection) {
+        for connection in &connections {
+            match self.repair(follower, connection) {
                 Ok(Some(found)) => repaired.push(found),
                 Ok(None) | Err(_) => lost += 1,
             }
         }
         Rule::KeepOutNew.set(&self.options.address).map_err(text)?;
         Rule::KeepOut.remove(&self.options.address).map_err(text)?;
-        // Before the first answer: what the client says to it must come here.
-        let _ = network::announce(&self.options.address, &self.device);
         let connections = repaired.len();
         let mut answers = Vec::new();
         for kept in repaired {
             answers.extend((kept.answer.beyond != 0).then_some(kept.answer));
-            let live = kept.repaired.go_live(kept.shut, kept.has_ended);
+            let live = kept.repaired.go_live(&wire, kept.shut, kept.has_ended);
             lost += usize::from(live.is_err());
         }
         follower
@@ -536,6 +550,41 @@ impl<'a> Backup<'a> {
                 took,
             }),
         }
+    }
+
+    /// Asks the clients how much they have: what they have said to the primary last, nobody here
+    /// has heard.
+    fn ask(&mut self, wire: &mut Wire, connections: &[handover::Connection]) {
+        let own = self.options.address.ip;
+        let mut asked: HashSet<Ends> = HashSet::new();
+        for connection in connections {
+            let Some(client) = self.client_of(connection) else {
+                continue;
+            };
+            let service = SocketAddrV4::new(own, connection.port);
+            let known = self.book.get(&(client, connection.port));
+            if let Some(question) = known.and_then(|known| known.question((service, client))) {
+                wire.send(&question, client);
+                asked.insert((client, connection.port));
+            }
+        }
+        let deadline = Instant::now() + ANSWERS;
+        while !asked.is_empty() && Instant::now() < deadline {
+            wait(&[wire.as_fd()], Duration::from_millis(1));
+            let book = &mut self.book;
+            wire.each(|bytes| {
+                if let Some(packet) = Packet::parse(bytes)
+                    && *packet.to.ip() == own
+                {
+                    book.came(&packet);
+                    asked.remove(&(packet.from, packet.to.port()));
+                }
+            });
+        }
+    }
+
+    fn client_of(&self, connection: &handover::Connection) -> Option<SocketAddrV4> {
+        client_of(connection).or_else(|| self.book.by_turn(connection.port, connection.turn))
     }
 
     fn next_connection(

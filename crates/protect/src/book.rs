@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-use crate::packet::{ACK, FIN, Options, Packet, RST, SYN};
+use crate::packet::{self, ACK, FIN, Options, Packet, RST, SYN};
 
 /// A client and the port of the service.
 pub type Ends = (SocketAddrV4, u16);
@@ -232,6 +232,16 @@ impl Connection {
         self.service_ended
     }
 
+    /// A packet to which the client answers how much it has: a byte that it has acknowledged.
+    pub fn question(&self, ends: (SocketAddrV4, SocketAddrV4)) -> Option<Vec<u8>> {
+        let (of_client, of_service) = self.sequences(self.received(), self.acknowledged)?;
+        Some(packet::form(
+            ends,
+            (of_service.wrapping_sub(1), of_client),
+            &[0],
+        ))
+    }
+
     /// The sequence number of a byte of the client's, and of one of the service's.
     pub fn sequences(&self, of_client: u64, of_service: u64) -> Option<(u32, u32)> {
         Some((
@@ -245,6 +255,25 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::packet::tests::packet;
+
+    #[test]
+    fn a_client_is_asked_with_a_byte_that_it_has() {
+        let mut wire = Wire::new();
+        wire.data(0, b"abc");
+        let question = wire
+            .connection()
+            .question((wire.service, wire.client))
+            .unwrap();
+        let asked = Packet::parse(&question).unwrap();
+        // The first number of the service's data is `u32::MAX`, of which the client has none.
+        assert_eq!((asked.sequence, asked.acknowledged), (u32::MAX - 1, 0));
+        wire.came((u32::MAX - 2, 10), ACK, b"");
+        let question = wire
+            .connection()
+            .question((wire.service, wire.client))
+            .unwrap();
+        assert_eq!(Packet::parse(&question).unwrap().sequence, 9);
+    }
 
     struct Wire {
         book: Book,

@@ -38,5 +38,6 @@ pub mod repair;
 pub mod ship;
 pub mod status;
 pub mod store;
+pub mod wire;
 
 pub use error::ProtectError;

@@ -11,10 +11,11 @@
 
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use crate::book::Connection;
 use crate::packet;
+use crate::wire::Wire;
 
 const TCP_REPAIR: i32 = 19;
 const TCP_REPAIR_QUEUE: i32 = 20;
@@ -299,12 +300,14 @@ fn window(socket: &OwnedFd, known: &Connection, receive: u32) -> io::Result<()> 
 impl Repaired {
     /// From here on it is a connection like any other. `shut` are the ways that the program has
     /// shut down, `ended` says that the client sends no more.
-    pub fn go_live(self, shut: u32, ended: bool) -> io::Result<()> {
+    pub fn go_live(self, wire: &Wire, shut: u32, ended: bool) -> io::Result<()> {
         tcp(&self.socket, TCP_REPAIR, &0i32)?;
         // Repair leaves it the only one that may have its port; the program's listens there, too.
         set(&self.socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &1i32)?;
-        // Best effort: what is lost here is sent again by the socket.
-        let _ = self.send_again();
+        // What is lost here is sent again by the socket, a little later.
+        for packet in &self.again {
+            wire.send(packet, self.client);
+        }
         let way = match (shut & 1 != 0 || ended, shut & 2 != 0) {
             (false, false) => return Ok(()),
             (true, false) => libc::SHUT_RD,
@@ -313,31 +316,5 @@ impl Repaired {
         };
         // SAFETY: numbers only.
         done(unsafe { libc::shutdown(self.socket.as_raw_fd(), way) })
-    }
-
-    /// What does not arrive is sent by the socket, a little later.
-    fn send_again(&self) -> io::Result<()> {
-        if self.again.is_empty() {
-            return Ok(());
-        }
-        let (to, length) = address(self.client, false);
-        // SAFETY: a fresh descriptor, owned from here on; packets and an address with their lengths.
-        unsafe {
-            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-            let raw = libc::socket(libc::AF_INET, kind, libc::IPPROTO_RAW);
-            done(raw)?;
-            let raw = OwnedFd::from_raw_fd(raw);
-            for packet in &self.again {
-                done(libc::sendto(
-                    raw.as_raw_fd(),
-                    packet.as_ptr().cast(),
-                    packet.len(),
-                    libc::MSG_DONTWAIT,
-                    (&raw const to).cast(),
-                    length,
-                ) as i32)?;
-            }
-        }
-        Ok(())
     }
 }
