@@ -3,10 +3,10 @@
 //! ```text
 //!   this machine                               the other one
 //!   Leader ─ writes ─→ DIR  ··· carried by ···→ DIR ─ is read by ─→ Follower
-//!                           whoever calls this                      goes on when told to
+//!                           the caller of this                      goes on when told to
 //! ```
 //!
-//! The leader is recorded as one that is followed on its own machine. What differs is the other end:
+//! The leader is recorded as one that is followed on its own machine. The other end differs:
 //! descriptors cannot be handed over, so the follower makes them itself, and its launcher turns
 //! sockets of it into what the leader's were.
 

@@ -1,4 +1,5 @@
-//! Ends the processes whose launcher was killed: those of a replay, and those of a protected program. What a program starts belongs to nobody else then: a
+//! Ends the processes whose launcher was killed: those of a replay, and those of a protected
+//! program. What a program starts belongs to nobody else then: a
 //! signal at the launcher's death reaches its own child alone.
 //!
 //! A process of its own waits for the launcher's end of a pipe to close, and looks for processes

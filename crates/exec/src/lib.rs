@@ -8,7 +8,7 @@
 //!   recording  recording.json: what ran, with what, and where
 //!   launch     the same image in both runs, the runtime and two shared pages inside     gdb
 //!   follow     a second process that replays what the first records, and goes on in its place
-//!   apart      the same on two machines: either end of it, for whoever carries the log between them
+//!   apart      the same on two machines: both ends of it, for who carries the log between them
 //!   watch      passes signals on; in replay looks at the board, leaves nothing running   report
 //!   log        what the runtime wrote                    show
 //! ```

@@ -27,11 +27,10 @@ use crate::book::{Book, Ends};
 use crate::channel::{Channel, Side, run_first, wait};
 use crate::error::{ProtectError, system};
 use crate::key::Key;
-use crate::message::{ToBackup, ToPrimary, VERSION};
+use crate::message::{Standing, Status, ToBackup, ToPrimary, VERSION};
 use crate::network::{self, Address, Rule};
 use crate::packet::Packet;
 use crate::repair::{self, Progress, Repaired};
-use crate::status::{Standing, Status};
 use crate::store::Store;
 use crate::wire::Wire;
 

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   each end     32 random bytes, in the clear
-//!   from then    length, message sealed with ChaCha20-Poly1305: a key for each direction, made of the
-//!                common one and of both ends' bytes; a message's number is its nonce
+//!   from then    length, message sealed with ChaCha20-Poly1305: a key for each direction, made of
+//!                the common one and of both ends' bytes; a message's number is its nonce
 //! ```
 //!
-//! So nobody reads the log on its way, sends one of their own, or one that was sent before. Without a
-//! key messages go as they are.
+//! So nobody reads the log on its way, sends one of their own, or one that was sent before. Without
+//! a key messages go as they are.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   clients ──▶ the address ──▶ primary ───────── log, packets ────────▶ backup
-//!                    ▲            │ program, recorded                     │ the same program, in replay
+//!                    ▲            │ program, recorded                     │ the same, in replay
 //!                    └── answers ─┘ held until ◀──── acknowledged ────────┘
 //!
 //!   the primary dies:  the backup replays what is left, connects its sockets to the clients where
@@ -14,12 +14,12 @@
 //! that came before. So no client has seen anything that the backup does not know, and a primary
 //! that has lost its backup cannot answer while the backup may have taken over.
 //!
-//! **Where to start reading**: [`primary`] and [`backup`], the two ends; [`message`], what they say;
-//! [`book`], what the backup knows of each connection. `docs/design/0055-two-machines.md` has the
-//! reasons.
+//! **Where to start reading**: [`primary`] and [`backup`], the two ends; [`message`], what they
+//! say; [`book`], what the backup knows of each connection. `docs/design/0055-two-machines.md` has
+//! the reasons.
 //!
-//! **What this crate does not do**: it neither records nor replays, which `exec` and the runtime do.
-//! It prints nothing.
+//! **What this crate does not do**: it neither records nor replays, which `exec` and the runtime
+//! do. It prints nothing.
 //!
 //! **The invariant to keep**: a packet leaves the primary only when everything that was in the log
 //! and everything that had arrived before it is on the backup.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Of this crate's messages. Both ends must be the same.
 pub const VERSION: u32 = 1;
 
-/// From the primary, or from whoever asks for the status.
+/// From the primary, or from a client that asks for the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToBackup {
     /// A program is about to run.
@@ -66,5 +66,36 @@ pub enum ToPrimary {
     Dropped(String),
     /// This machine goes on in the primary's place, which has to end.
     Replaced,
-    Status(crate::status::Status),
+    Status(Status),
+}
+
+/// What a backup says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    pub standing: Standing,
+    /// The address that is protected.
+    pub address: Option<String>,
+    /// The program.
+    pub program: Option<String>,
+    /// Connections of clients.
+    pub connections: u64,
+    /// Bytes of log that have arrived.
+    pub log_bytes: u64,
+    /// Events that the follower has replayed.
+    pub events: u64,
+    /// Since when the primary was not heard, in milliseconds.
+    pub silent_ms: u64,
+    /// How long the takeover took, in milliseconds.
+    pub took_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// No primary has come yet, or it has gone.
+    #[default]
+    Waits,
+    Follows,
+    /// It goes on in the primary's place.
+    Leads,
 }

@@ -1,7 +1,7 @@
 //! The machine on which the program runs.
 //!
 //! ```text
-//!   packet to a client    waits in the queue; the log and all packets before it are sent, then a mark
+//!   packet to a client    waits in the queue; log and packets before it are sent, then a mark
 //!   mark acknowledged     what waited for it goes
 //!   packet of a client    is sent to the backup, and goes on to the program at once
 //! ```
@@ -118,7 +118,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
     let signals = Signals::take_over().map_err(system("taking over signals"))?;
     let (kept, kept_device) = (address.clone(), device.clone());
     let leader = leading.start(move || {
-        // Whoever ran this was killed, and what waited in its queues is gone with it.
+        // The launcher was killed, and what waited in its queues is gone with it.
         network::give_up(&kept, &kept_device);
         let _ = rule.remove(&kept);
     })?;

@@ -55,7 +55,7 @@ impl<T> Mapped<T> {
 
     /// The bytes as they are now.
     fn bytes(&self) -> Vec<u8> {
-        // SAFETY: mapped; whoever writes meanwhile writes numbers that count alone.
+        // SAFETY: mapped; the program may write meanwhile, in whole numbers.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), size_of::<T>()) }.to_vec()
     }
 }
@@ -206,11 +206,9 @@ impl Log {
     /// `None`: it is not there yet.
     fn open(folder: &Path, process: &str, thread: usize) -> io::Result<Option<Log>> {
         let name = format!("{process}/t{thread}");
-        let options = File::options()
-            .read(true)
-            .write(true)
-            .open(folder.join(&name));
-        let file = match options {
+        let mut options = hindcast_private::options();
+        let opened = options.read(true).write(true).open(folder.join(&name));
+        let file = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
@@ -354,7 +352,7 @@ mod tests {
                 )
             };
             std::fs::write(folder.path().join("p0/process"), bytes).unwrap();
-            let log = File::options()
+            let log = hindcast_private::options()
                 .read(true)
                 .write(true)
                 .create_new(true)

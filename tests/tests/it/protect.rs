@@ -1,5 +1,5 @@
-//! A server whose program, launcher or machine is lost, and that goes on on another machine with its
-//! memory and its connections.
+//! A server whose program, launcher or machine is lost, and that goes on on another machine with
+//! its memory and its connections.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use hindcast_protect::backup::{self, Reason};
+use hindcast_protect::message::{Standing, Status};
 use hindcast_protect::primary::{self, PrimaryOptions, Unprotected};
-use hindcast_protect::status::{Standing, Status};
 
 use super::exec::how;
 

@@ -2,8 +2,8 @@
 //!
 //! Nothing can be handed over from there. So the follower makes each descriptor itself, under the
 //! leader's number, when the log tells of it, and what only sets one up it does as well
-//! ([`runs_along`]): the epoll sets watch what the leader's watch. What goes through a descriptor is
-//! not moved again but counted, and put in place when the process goes on:
+//! ([`runs_along`]): the epoll sets watch what the leader's watch. What goes through a descriptor
+//! is not moved again but counted, and put in place when the process goes on:
 //!
 //! ```text
 //!   accepted connection      a socket that is not connected: the launcher makes it the client's
@@ -132,7 +132,7 @@ impl Made {
 
 // ---- Made as the log tells ----
 
-/// The log says that a call has opened `number`, and whoever had the number before has closed it.
+/// The log says that a call has opened `number`, and its last owner has closed it.
 /// `path` is that of a file.
 pub fn make(function: Function, inputs: &[u64], path: *const c_char, number: i32) {
     let Some(entry) = made(number) else {
@@ -144,29 +144,21 @@ pub fn make(function: Function, inputs: &[u64], path: *const c_char, number: i32
             functions::SOCKET => (What::Socket, -1, socket(input(0), input(1), input(2))),
             functions::ACCEPT => connection(input(0) as i32, 0),
             functions::ACCEPT4 => connection(input(0) as i32, input(1)),
-            // SAFETY: numbers only, here and below.
-            functions::EPOLL_CREATE => (What::Other, -1, unsafe {
-                syscall!(libc::SYS_epoll_create1, 0)
-            }),
-            functions::EPOLL_CREATE1 => (What::Other, -1, unsafe {
-                syscall!(libc::SYS_epoll_create1, input(0))
-            }),
-            functions::EVENTFD | functions::KERNEL_EVENTFD => {
-                let flags = if function == functions::EVENTFD {
-                    input(1)
-                } else {
-                    0
-                };
-                (What::Event, -1, unsafe {
-                    syscall!(libc::SYS_eventfd2, 0, flags)
-                })
+            functions::EPOLL_CREATE => (What::Other, -1, call(libc::SYS_epoll_create1, 0, 0)),
+            functions::EPOLL_CREATE1 => {
+                let file = call(libc::SYS_epoll_create1, input(0), 0);
+                (What::Other, -1, file)
             }
-            functions::TIMERFD_CREATE => (What::Other, -1, unsafe {
-                syscall!(libc::SYS_timerfd_create, input(0), input(1))
-            }),
-            functions::INOTIFY_INIT | functions::INOTIFY_INIT1 => (What::Other, -1, unsafe {
-                syscall!(libc::SYS_inotify_init1, input(0))
-            }),
+            functions::EVENTFD => (What::Event, -1, call(libc::SYS_eventfd2, 0, input(1))),
+            functions::KERNEL_EVENTFD => (What::Event, -1, call(libc::SYS_eventfd2, 0, 0)),
+            functions::TIMERFD_CREATE => {
+                let file = call(libc::SYS_timerfd_create, input(0), input(1));
+                (What::Other, -1, file)
+            }
+            functions::INOTIFY_INIT | functions::INOTIFY_INIT1 => {
+                let file = call(libc::SYS_inotify_init1, input(0), 0);
+                (What::Other, -1, file)
+            }
             functions::DUP | functions::DUP2 | functions::DUP3 | functions::FCNTL64 => {
                 (What::Other, -1, copy(input(0) as i32))
             }
@@ -188,6 +180,12 @@ pub fn make(function: Function, inputs: &[u64], path: *const c_char, number: i32
             || function == functions::FCNTL64 && input(1) as i32 == libc::F_DUPFD_CLOEXEC;
         place(file, number, closes);
     });
+}
+
+/// A call that takes two numbers and gives a descriptor.
+fn call(number: i64, first: usize, second: usize) -> isize {
+    // SAFETY: numbers only.
+    unsafe { syscall!(number, first, second) }
 }
 
 /// As [`make`] for both ends of a pipe or of a socket pair.
