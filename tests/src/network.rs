@@ -59,8 +59,18 @@ fn ip(arguments: &str) {
 }
 
 impl Network {
+    /// Whether they can be made: that takes root. Says so if not.
+    pub fn is_possible() -> bool {
+        // SAFETY: takes nothing.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        if !is_root {
+            eprintln!("skipped: network namespaces take root");
+        }
+        is_root
+    }
+
     /// # Panics
-    /// If namespaces cannot be made: that takes root.
+    /// If namespaces cannot be made.
     #[allow(
         clippy::new_without_default,
         reason = "it makes something outside of the process"

@@ -113,7 +113,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
     let outgoing = Queue::open(options.queue, 128).map_err(ProtectError::NoQueue)?;
     let incoming = Queue::open(options.queue + 1, 0xffff).map_err(ProtectError::NoQueue)?;
     let rules = Rules::set(rule, address)?;
-    network::take(address, &device)?;
+    let _taken = Taken::take(address, &device)?;
     let _ = network::announce(address, &device);
     let signals = Signals::take_over().map_err(system("taking over signals"))?;
     let (kept, kept_device) = (address.clone(), device.clone());
@@ -142,9 +142,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
         is_silent: false,
         leaves: None,
     };
-    let outcome = primary.run(&signals, say);
-    network::give_up(address, &device);
-    outcome
+    primary.run(&signals, say)
 }
 
 /// Says who we are, and hears whether the backup can follow.
@@ -195,6 +193,25 @@ fn introduce(
             }
             None => {}
         }
+    }
+}
+
+/// The address is this machine's for as long as this is there.
+struct Taken<'a> {
+    address: &'a Address,
+    device: &'a str,
+}
+
+impl<'a> Taken<'a> {
+    fn take(address: &'a Address, device: &'a str) -> Result<Self, ProtectError> {
+        network::take(address, device)?;
+        Ok(Taken { address, device })
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        network::give_up(self.address, self.device);
     }
 }
 

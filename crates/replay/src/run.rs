@@ -317,12 +317,12 @@ impl Run {
         let (shared, setting) = (Arc::clone(&self.shared), &self.setting);
         let monitor = &shared.monitor;
         let longest = longest_request(&shared.recording);
-        let changed = self.hold.code != Code::Recorded;
-        let mut patience = patience(setting.stall_timeout, longest, changed);
+        let mut patience = setting.stall_timeout.max(longest * 2);
         if setting.pace == Pace::Recorded {
             patience += longest_pause(&shared.recording);
         }
         let process_group = self.service.as_ref().and_then(Service::process_group);
+        let changed = self.hold.code != Code::Recorded;
         let paused = Cell::new(false);
         let hooks = tokio::sync::Mutex::new(hooks);
         let mut ran = Ran::default();
@@ -491,7 +491,7 @@ async fn nudge(shared: &Shared, longest: Duration) {
         let steps = || monitor.with(|coordinator| coordinator.steps());
         if is_at_work(shared, &waiting) {
             // It may be computing, or talking to other services.
-            let more = at_work(longest) - QUIET;
+            let more = QUIET_AT_WORK.max(longest * 2) - QUIET;
             let before = steps();
             let _ = tokio::time::timeout(more, until(monitor, |c| c.steps() != before)).await;
             if steps() != before {
@@ -504,19 +504,6 @@ async fn nudge(shared: &Shared, longest: Duration) {
         }
         gave_way_at = Some(steps);
     }
-}
-
-/// How long a request may work without a step of the recording before others go on without it.
-fn at_work(longest: Duration) -> Duration {
-    QUIET_AT_WORK.max(longest * 2)
-}
-
-/// How long nothing may move before the run is given up. One of changed code is helped on several
-/// times before that, and each time may take as long as a request may work.
-fn patience(stall_timeout: Duration, longest: Duration, changed: bool) -> Duration {
-    const HELPED_ON: u32 = 3;
-    let helped_on = if changed { HELPED_ON } else { 0 };
-    stall_timeout.max(longest * 2) + at_work(longest) * helped_on
 }
 
 /// Whether a request is in flight of which no transaction waits.
@@ -596,21 +583,5 @@ async fn stall(monitor: &Monitor, patience: Duration, excused: impl Fn() -> bool
             Err(_) if excused() => {}
             Err(_) => return,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changed_code_is_helped_on_before_it_is_given_up() {
-        for seconds in [0, 1, 8] {
-            let [longest, stall_timeout] = [seconds, 10].map(Duration::from_secs);
-            let patience = patience(stall_timeout, longest, true);
-            assert!(patience > 2 * (at_work(longest) + QUIET), "{longest:?}");
-        }
-        let recorded = patience(Duration::from_secs(10), Duration::from_secs(8), false);
-        assert_eq!(recorded, Duration::from_secs(16));
     }
 }

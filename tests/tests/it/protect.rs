@@ -184,6 +184,9 @@ fn campaign<C: Client>(name: &str, rounds: u64, server: &[&str], prepare: impl F
 
 #[test]
 fn redis_loses_its_machine_and_no_client_notices() {
+    if !Network::is_possible() {
+        return;
+    }
     let port = PORT.to_string();
     let server = [
         "redis-server",
@@ -201,6 +204,9 @@ fn redis_loses_its_machine_and_no_client_notices() {
 
 #[test]
 fn memcached_with_four_threads_loses_its_machine_and_no_client_notices() {
+    if !Network::is_possible() {
+        return;
+    }
     let port = PORT.to_string();
     let server = [
         "memcached",
@@ -220,6 +226,9 @@ fn memcached_with_four_threads_loses_its_machine_and_no_client_notices() {
 
 #[test]
 fn lighttpd_loses_its_machine_and_no_client_notices() {
+    if !Network::is_possible() {
+        return;
+    }
     campaign::<OfLighttpd>(
         "protect-lighttpd",
         10,
@@ -269,6 +278,9 @@ fn elsewhere<R: Send>(network: &Network, inner: impl FnOnce() -> R + Send) -> R 
 /// that it was replaced.
 #[test]
 fn a_primary_that_was_cut_off_does_not_answer_again() {
+    if !Network::is_possible() {
+        return;
+    }
     let mut pair = Pair::start("protect-partition", &MEMCACHED);
     elsewhere(&pair.network, || Cache::connect(at()).set("key", b"before"));
     pair.lose(Loss::Machine);
@@ -300,6 +312,9 @@ fn a_primary_that_was_cut_off_does_not_answer_again() {
 
 #[test]
 fn a_killed_launcher_leaves_nothing_on_its_machine() {
+    if !Network::is_possible() {
+        return;
+    }
     let mut pair = Pair::start("protect-clean", &MEMCACHED);
     pair.lose(Loss::Launcher);
     pair.wait_until_backup_says("goes on here after");
@@ -317,6 +332,9 @@ fn a_killed_launcher_leaves_nothing_on_its_machine() {
 /// It is never ended by its protection.
 #[test]
 fn without_its_backup_the_program_runs_on_and_says_so() {
+    if !Network::is_possible() {
+        return;
+    }
     let pair = Pair::start("protect-alone", &MEMCACHED);
     let clients = pair.clients::<OfMemcached>();
     clients.wait_for_more(100);
@@ -338,6 +356,9 @@ fn without_its_backup_the_program_runs_on_and_says_so() {
 
 #[test]
 fn a_program_that_ends_by_itself_ends_on_both() {
+    if !Network::is_possible() {
+        return;
+    }
     let pair = Pair::start("protect-end", &MEMCACHED);
     let hindcast = program("hindcast");
     let status = pair
@@ -379,6 +400,9 @@ fn a_program_that_ends_by_itself_ends_on_both() {
 
 #[test]
 fn what_cannot_be_protected_is_said_before_it_runs() {
+    if !Network::is_possible() {
+        return;
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let network = Network::new();
     let touch = ["touch", "it-ran"];

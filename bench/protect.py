@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""A process that survives its machine: a campaign of losses under clients that check each answer, and what protection costs.
+
+    bench/protect.py [--rounds N] [--cost-rounds N] [PROGRAM ...]
+
+As root: client, primary and backup are network namespaces of this machine. Uses target/release/hindcast, or what HINDCAST names. Prints the tables of
+docs/results/protect.md.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import os
+import pathlib
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from common import PROGRAMS, machine, middle, wait_for
+
+HINDCAST = os.environ.get("HINDCAST", str(PROGRAMS / "hindcast"))
+NAME = f"hcb{os.getpid()}"
+SERVICE, PORT = "10.9.0.10", 7070
+LOSSES = ("program", "launcher", "machine")
+CLIENTS = 6
+PAGES = 8
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def inside(end, *words):
+    return ["ip", "netns", "exec", NAME + end, *map(str, words)]
+
+
+def unplug():
+    for end in "cpbs":
+        pids = subprocess.run(["ip", "netns", "pids", NAME + end], capture_output=True, text=True).stdout.split()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), 9)
+        subprocess.run(["ip", "netns", "del", NAME + end], capture_output=True)
+
+
+def plug():
+    unplug()
+    ip("netns", "add", NAME + "s")
+    ip("-n", NAME + "s", "link", "add", "br0", "type", "bridge")
+    ip("-n", NAME + "s", "link", "set", "br0", "up")
+    for number, end in enumerate("cpb", 1):
+        ip("netns", "add", NAME + end)
+        ip("link", "add", "to-" + end, "netns", NAME + "s", "type", "veth", "peer", "name", "eth0", "netns", NAME + end)
+        ip("-n", NAME + "s", "link", "set", "to-" + end, "master", "br0", "up")
+        ip("-n", NAME + end, "address", "add", f"10.9.0.{number}/24", "dev", "eth0")
+        ip("-n", NAME + end, "link", "set", "eth0", "up")
+        ip("-n", NAME + end, "link", "set", "lo", "up")
+
+
+def page(number):
+    return bytes(97 + (at * 7 + number * 13) % 26 for at in range(65536))
+
+
+def programs(folder):
+    pages = folder / "pages"
+    pages.mkdir(exist_ok=True)
+    for number in range(PAGES):
+        (pages / f"{number}.html").write_bytes(page(number))
+    (folder / "lighttpd.conf").write_text(
+        f'server.document-root = "{pages}"\nserver.port = {PORT}\nserver.bind = "0.0.0.0"\nserver.max-keep-alive-requests = 1000000\n'
+    )
+    return {
+        "redis": ["redis-server", "--port", str(PORT), "--bind", "0.0.0.0", "--protected-mode", "no", "--save", ""],
+        "memcached -t 4": ["memcached", "-t", "4", "-p", str(PORT), "-U", "0", "-l", "0.0.0.0", "-u", "nobody"],
+        "lighttpd": ["lighttpd", "-D", "-f", str(folder / "lighttpd.conf")],
+    }
+
+
+class Pair:
+    """A program on the primary, and a backup; or the program alone."""
+
+    def __init__(self, command, folder, protected=True):
+        plug()
+        self.children, self.folder = [], folder
+        if not protected:
+            self.start(inside("p", *command), "direct")
+            self.address = "10.9.0.2"
+        else:
+            fixed = ["--no-key", "--address", f"{SERVICE}/24"]
+            self.start(inside("b", HINDCAST, "protect", "backup", "--listen", ":7400", *fixed), "backup")
+            wait_for("the backup", lambda: "stands by" in self.said("backup"))
+            self.primary = self.start(inside("p", HINDCAST, "protect", "run", "--to", "10.9.0.3:7400", *fixed, "--", *command), "primary")
+            self.address = SERVICE
+        wait_for("the service", self.listens)
+
+    def start(self, words, name):
+        with open(self.folder / name, "wb") as said:
+            child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said, stdin=subprocess.DEVNULL)
+        self.children.append(child)
+        return child
+
+    def said(self, name):
+        return (self.folder / name).read_text(errors="replace")
+
+    def listens(self):
+        with elsewhere("c"), contextlib.suppress(OSError), socket.create_connection((self.address, PORT), 1):
+            return True
+        return False
+
+    def lose(self, what):
+        if what == "program":
+            os.kill(int(self.said("primary").split("(pid ")[1].split(")")[0]), 9)
+        elif what == "launcher":
+            self.primary.kill()
+        else:
+            ip("-n", NAME + "s", "link", "set", "to-p", "down")
+
+    def end(self):
+        unplug()
+        for child in self.children:
+            child.wait()
+
+
+def enter(space):
+    # os.setns is younger than Debian's Python.
+    if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), 0x40000000):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextlib.contextmanager
+def elsewhere(end):
+    """What this thread connects meanwhile is connected from there."""
+    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/{NAME}{end}") as there:
+        enter(there)
+        try:
+            yield
+        finally:
+            enter(here)
+
+
+class Client:
+    """Asks on one connection and compares each answer with what it must be."""
+
+    def __init__(self, program, address, number):
+        with elsewhere("c"):
+            self.connection = socket.create_connection((address, PORT), 30)
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.answers = self.connection.makefile("rb")
+        self.number, self.count, self.model, self.random = number, 0, {}, random.Random(number)
+        self.ask = {"redis": self.redis, "memcached -t 4": self.memcached, "lighttpd": self.lighttpd}[program]
+        if program == "memcached -t 4":
+            self.say(f"set n{number} 0 0 1\r\n0\r\n".encode())
+            assert self.answers.readline() == b"STORED\r\n"
+
+    def say(self, what):
+        self.connection.sendall(what)
+
+    def redis(self):
+        self.count += 1
+        self.say(f"INCR c{self.number}\r\n".encode())
+        assert self.answers.readline() == b":%d\r\n" % self.count
+
+    def memcached(self):
+        key = f"k{self.number}-{self.random.randrange(50)}"
+        match self.random.randrange(3):
+            case 0:
+                self.count += 1
+                self.say(f"incr n{self.number} 1\r\n".encode())
+                assert self.answers.readline().strip() == b"%d" % self.count
+            case 1:
+                value = b"v" * self.random.randrange(2000)
+                self.say(b"set %s 0 0 %d\r\n%s\r\n" % (key.encode(), len(value), value))
+                assert self.answers.readline() == b"STORED\r\n"
+                self.model[key] = value
+            case _:
+                self.say(f"get {key}\r\n".encode())
+                line = self.answers.readline()
+                found = None
+                if line != b"END\r\n":
+                    found = self.answers.read(int(line.split()[3]) + 2)[:-2]
+                    assert self.answers.readline() == b"END\r\n"
+                assert found == self.model.get(key)
+
+    def lighttpd(self):
+        number = self.random.randrange(PAGES)
+        self.say(f"GET /{number}.html HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+        length = 0
+        assert b"200" in self.answers.readline()
+        while (line := self.answers.readline()) != b"\r\n":
+            assert line
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        assert self.answers.read(length) == page_of[number]
+
+
+page_of = [page(number) for number in range(PAGES)]
+
+
+def round_of(program, command, loss, folder):
+    """The longest wait of a client in milliseconds, and how long the takeover took; None if a client was let down."""
+    pair = Pair(command, folder)
+    try:
+        clients = [Client(program, pair.address, number) for number in range(CLIENTS)]
+        end, waits, failures = time.monotonic() + 2.5, [0.0] * CLIENTS, []
+
+        def run(number):
+            try:
+                while time.monotonic() < end:
+                    begun = time.monotonic()
+                    clients[number].ask()
+                    waits[number] = max(waits[number], time.monotonic() - begun)
+            except (AssertionError, OSError, ValueError, IndexError) as error:
+                failures.append(f"{type(error).__name__} {error}")
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.7 + random.random() / 2)
+        pair.lose(loss)
+        for thread in threads:
+            thread.join()
+        said = pair.said("backup")
+        if failures or "goes on here after" not in said or "could not be kept" in said:
+            print(f"  {program}, {loss}: {failures[:2]} {said.strip().splitlines()[-3:]}", file=sys.stderr)
+            return None
+        return max(waits) * 1000, float(said.split("goes on here after ")[1].split(" ms")[0])
+    finally:
+        pair.end()
+
+
+def campaign(rounds, chosen, commands, folder):
+    print("| program | lost | rounds | survived | longest wait of a client, ms | of that the takeover, ms |\n|---|---|---|---|---|---|")
+    for program in chosen:
+        for loss in LOSSES:
+            results = [round_of(program, commands[program], loss, folder) for _ in range(rounds)]
+            whole = [result for result in results if result]
+            waits, took = ([result[at] for result in whole] or [0.0] for at in (0, 1))
+            print(f"| {program} | {loss} | {rounds} | {len(whole)} | {middle(waits, 0)} | {middle(took, 0)} |", flush=True)
+
+
+def measured(pair, program, seconds=2):
+    """Response times of one client, µs, and answers per second of several."""
+    client, times, end = Client(program, pair.address, 0), [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        begun = time.perf_counter()
+        client.ask()
+        times.append((time.perf_counter() - begun) * 1e6)
+    times.sort()
+    bench = inside("c", "redis-benchmark", "-h", pair.address, "-p", PORT, "-t", "set", "-n", "40000", "-c", "20", "-P", "1", "--csv")
+    csv = subprocess.run(bench, capture_output=True, text=True, check=True).stdout.strip().splitlines()[-1]
+    return statistics.median(times), times[len(times) * 99 // 100], float(csv.split(",")[1].strip('"'))
+
+
+def cost(rounds, commands, folder):
+    ways = {"as it is": False, "protected": True}
+    found = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, protected in ways.items():
+            pair = Pair(commands["redis"], folder, protected)
+            try:
+                found[way].append(measured(pair, "redis"))
+            finally:
+                pair.end()
+    print("| redis | response p50, µs | response p99, µs | SET/s of 20 clients |\n|---|---|---|---|")
+    for way, results in found.items():
+        columns = [middle([result[at] for result in results], 0) for at in range(3)]
+        print(f"| {way} | {' | '.join(columns)} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10, help="of each program and loss")
+    parser.add_argument("--cost-rounds", type=int, default=3)
+    parser.add_argument("programs", nargs="*")
+    options = parser.parse_args()
+    if os.geteuid():
+        sys.exit("Error: network namespaces take root")
+    with tempfile.TemporaryDirectory(prefix="hindcast-protect-bench-") as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        commands = programs(folder)
+        print(f"On {machine(None)}.\n")
+        try:
+            if options.rounds:
+                campaign(options.rounds, options.programs or list(commands), commands, folder)
+            if options.cost_rounds:
+                cost(options.cost_rounds, commands, folder)
+        finally:
+            unplug()
+
+
+if __name__ == "__main__":
+    main()
