@@ -618,9 +618,7 @@ impl<'a> Backup<'a> {
         follower: &Follower,
         connection: &handover::Connection,
     ) -> io::Result<Option<Kept>> {
-        let client =
-            client_of(connection).or_else(|| self.book.by_turn(connection.port, connection.turn));
-        let Some(client) = client else {
+        let Some(client) = self.client_of(connection) else {
             return Ok(None);
         };
         let Some(known) = self.book.get(&(client, connection.port)) else {
@@ -663,10 +661,7 @@ impl<'a> Backup<'a> {
         let Some(follower) = self.follower.take() else {
             return Ended::Exited(0);
         };
-        let status = Status {
-            standing: Standing::Leads,
-            ..self.status(Standing::Leads)
-        };
+        let status = self.status(Standing::Leads);
         loop {
             if let Of::Ended(ended) = follower.standing() {
                 return ended;

@@ -54,9 +54,9 @@ impl<T> Mapped<T> {
     }
 
     /// The bytes as they are now.
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self) -> &[u8] {
         // SAFETY: mapped; the program may write meanwhile, in whole numbers.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), size_of::<T>()) }.to_vec()
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), size_of::<T>()) }
     }
 }
 
@@ -179,6 +179,7 @@ impl Process {
         }
         // Before the logs: when it says that the process has ended, they are complete.
         let header = self.header.bytes();
+        let changed = (header != self.sent).then(|| header.to_vec());
         let threads = self.header.threads.load(Ordering::Acquire) as usize;
         while self.logs.len() < threads {
             match Log::open(folder, &self.name, self.logs.len())? {
@@ -189,7 +190,7 @@ impl Process {
         for log in &mut self.logs {
             is_new |= log.collect(put)?;
         }
-        if header != self.sent {
+        if let Some(header) = changed {
             put(ToBackup::Bytes {
                 name: format!("{}/process", self.name),
                 offset: 0,
