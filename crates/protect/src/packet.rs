@@ -80,8 +80,29 @@ pub fn form(
     (sequence, acknowledged): (u32, u32),
     payload: &[u8],
 ) -> Vec<u8> {
-    let total = (HEADERS + payload.len()) as u16;
-    // The kernel fills in the number and the checksum of the outer header.
+    let mut made = unsummed(
+        (from, to),
+        (sequence, acknowledged),
+        ACK | PUSH,
+        &[],
+        payload,
+    );
+    made[34..36].copy_from_slice(&WINDOW.to_be_bytes());
+    let checksum = checksum(&made);
+    made[36..38].copy_from_slice(&checksum.to_be_bytes());
+    made
+}
+
+/// A packet without a window and without a checksum. The kernel fills in the number and the
+/// checksum of the outer header.
+fn unsummed(
+    (from, to): (SocketAddrV4, SocketAddrV4),
+    (sequence, acknowledged): (u32, u32),
+    flags: u8,
+    options: &[u8],
+    payload: &[u8],
+) -> Vec<u8> {
+    let total = (HEADERS + options.len() + payload.len()) as u16;
     let mut made = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
     made[2..4].copy_from_slice(&total.to_be_bytes());
     made.extend(from.ip().octets());
@@ -90,12 +111,10 @@ pub fn form(
     made.extend(to.port().to_be_bytes());
     made.extend(sequence.to_be_bytes());
     made.extend(acknowledged.to_be_bytes());
-    made.extend([5 << 4, ACK | PUSH]);
-    made.extend(WINDOW.to_be_bytes());
-    made.extend([0; 4]);
+    made.extend([(5 + options.len() as u8 / 4) << 4, flags]);
+    made.extend([0; 6]);
+    made.extend(options);
     made.extend(payload);
-    let checksum = checksum(&made);
-    made[36..38].copy_from_slice(&checksum.to_be_bytes());
     made
 }
 
@@ -166,20 +185,14 @@ pub(crate) mod tests {
         payload: &[u8],
     ) -> Vec<u8> {
         assert_eq!(options.len() % 4, 0);
-        let total = 40 + options.len() + payload.len();
-        let mut made = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0];
-        made[2..4].copy_from_slice(&(total as u16).to_be_bytes());
-        made.extend(from.ip().octets());
-        made.extend(to.ip().octets());
-        made.extend(from.port().to_be_bytes());
-        made.extend(to.port().to_be_bytes());
-        made.extend(sequence.to_be_bytes());
-        made.extend(acknowledged.to_be_bytes());
-        made.push(((20 + options.len()) as u8 / 4) << 4);
-        made.push(flags);
-        made.extend([0x01, 0x00, 0, 0, 0, 0]);
-        made.extend(options);
-        made.extend(payload);
+        let mut made = unsummed(
+            (from, to),
+            (sequence, acknowledged),
+            flags,
+            options,
+            payload,
+        );
+        made[34] = 1;
         made
     }
 
