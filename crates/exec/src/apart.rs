@@ -79,7 +79,6 @@ impl Leading {
         Ok(Leader {
             pid,
             folder: self.folder,
-            program: image.path,
             stage,
             table: Some(other_end),
             _keeper: keeper,
@@ -91,7 +90,6 @@ impl Leading {
 pub struct Leader {
     pub pid: libc::pid_t,
     folder: PathBuf,
-    program: PathBuf,
     stage: Stage,
     /// The process that holds the table of descriptors lives for as long as this is open: when the
     /// program is killed its connections stay, and nobody is told that it is gone.
@@ -114,11 +112,6 @@ impl Leader {
     /// Whether one that has ended so is to be replaced.
     pub fn is_lost(&self, ended: Ended) -> bool {
         is_lost(&self.folder, ended)
-    }
-
-    /// What the runtime reported, if it did.
-    pub fn report(&self) -> Option<Report> {
-        Report::take(&self.stage.board, &self.program)
     }
 
     /// After it has ended by itself: so do its connections.

@@ -142,7 +142,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
         is_silent: false,
         leaves: None,
     };
-    primary.run(&signals, say)
+    Ok(primary.run(&signals, say))
 }
 
 /// Says who we are, and hears whether the backup can follow.
@@ -255,11 +255,7 @@ struct Primary<'a> {
 }
 
 impl Primary<'_> {
-    fn run(
-        &mut self,
-        signals: &Signals,
-        say: &mut dyn FnMut(Notice),
-    ) -> Result<Outcome, ProtectError> {
+    fn run(&mut self, signals: &Signals, say: &mut dyn FnMut(Notice)) -> Outcome {
         let mut unread = Instant::now();
         loop {
             if let Event::Signal {
@@ -272,8 +268,8 @@ impl Primary<'_> {
             }
             // Before the log: what it wrote before it ended is there then.
             let ended = self.leader.ended();
-            if let Some(outcome) = self.exchange(say)? {
-                return Ok(outcome);
+            if let Some(outcome) = self.exchange(say) {
+                return outcome;
             }
             if let Some(ended) = ended {
                 return self.conclude(ended, say);
@@ -301,45 +297,38 @@ impl Primary<'_> {
     }
 
     /// One round: what there is goes to the backup, and what it has acknowledged to the clients.
-    fn exchange(&mut self, say: &mut dyn FnMut(Notice)) -> Result<Option<Outcome>, ProtectError> {
-        let Some(mut channel) = self.channel.take() else {
-            return Ok(None);
-        };
+    fn exchange(&mut self, say: &mut dyn FnMut(Notice)) -> Option<Outcome> {
+        let mut channel = self.channel.take()?;
         let shipped = self.ship(&mut channel);
         let heard = shipped.and_then(|()| {
             channel.flush()?;
             self.hear(&mut channel)
         });
-        let why = match heard {
-            // The backup must know it before anybody gets an answer that it cannot explain.
-            Err(Broken::Here(error)) => {
-                if self.leaves.is_none() {
+        let why = match &heard {
+            Ok(None) | Err(Broken::Here(_)) => {
+                // The backup must know it before anybody gets an answer that it cannot explain.
+                if let (Err(Broken::Here(error)), None) = (&heard, &self.leaves) {
                     channel.put(&ToBackup::Leaves);
                     self.leaves = Some(error.to_string());
                 }
                 self.channel = Some(channel);
                 self.watch_silence(say);
-                return Ok(None);
-            }
-            Ok(None) => {
-                self.channel = Some(channel);
-                self.watch_silence(say);
-                return Ok(None);
+                return None;
             }
             Ok(Some(Said::Replaced)) => {
                 self.end_program();
                 say(Notice::Replaced);
-                return Ok(Some(Outcome::TakenOver));
+                return Some(Outcome::TakenOver);
             }
             Ok(Some(Said::Dropped(why))) => match self.leaves.take() {
                 Some(why) => Unprotected::Log(why),
-                None => Unprotected::Dropped(why),
+                None => Unprotected::Dropped(why.clone()),
             },
             Err(Broken::Backup) => Unprotected::BackupEnded,
         };
         drop(channel);
         self.go_alone(why, say);
-        Ok(None)
+        None
     }
 
     fn ship(&mut self, channel: &mut Channel) -> Result<(), Broken> {
@@ -447,17 +436,13 @@ impl Primary<'_> {
     }
 
     /// The program has ended, one way or the other.
-    fn conclude(
-        &mut self,
-        ended: Ended,
-        say: &mut dyn FnMut(Notice),
-    ) -> Result<Outcome, ProtectError> {
+    fn conclude(&mut self, ended: Ended, say: &mut dyn FnMut(Notice)) -> Outcome {
         let is_lost = self.leader.is_lost(ended);
         let Some(channel) = &mut self.channel else {
-            return Ok(match is_lost {
+            return match is_lost {
                 true => Outcome::Lost(ended),
                 false => Outcome::Ended(ended),
-            });
+            };
         };
         if is_lost {
             channel.put(&ToBackup::Lost);
@@ -473,18 +458,18 @@ impl Primary<'_> {
         let mut quiet = 0;
         while Instant::now() < deadline && quiet < 20 && self.channel.is_some() {
             let before = self.mark;
-            self.exchange(say)?;
+            self.exchange(say);
             let is_quiet = self.mark == before && self.held.is_empty();
             quiet = if is_quiet { quiet + 1 } else { 0 };
             self.wait();
         }
-        Ok(Outcome::Ended(ended))
+        Outcome::Ended(ended)
     }
 
     /// Waits until the backup has taken over. Nothing more is let go.
-    fn hand_over(&mut self, ended: Ended) -> Result<Outcome, ProtectError> {
+    fn hand_over(&mut self, ended: Ended) -> Outcome {
         let Some(mut channel) = self.channel.take() else {
-            return Ok(Outcome::Lost(ended));
+            return Outcome::Lost(ended);
         };
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline && channel.flush().is_ok() {
@@ -492,8 +477,8 @@ impl Primary<'_> {
             let filled = channel.fill();
             while let Ok(Some(message)) = channel.take::<ToPrimary>() {
                 match message {
-                    ToPrimary::Replaced => return Ok(Outcome::TakenOver),
-                    ToPrimary::Dropped(_) => return Ok(Outcome::Lost(ended)),
+                    ToPrimary::Replaced => return Outcome::TakenOver,
+                    ToPrimary::Dropped(_) => return Outcome::Lost(ended),
                     _ => {}
                 }
             }
@@ -501,7 +486,7 @@ impl Primary<'_> {
                 break;
             }
         }
-        Ok(Outcome::Lost(ended))
+        Outcome::Lost(ended)
     }
 
     fn end_program(&mut self) {
