@@ -86,6 +86,13 @@ pub fn family(pid: u32) -> Vec<u32> {
     found
 }
 
+/// What descends from a process and has this name: the first fifteen letters of its program's.
+pub fn named(pid: u32, name: &str) -> Option<u32> {
+    family(pid).into_iter().skip(1).find(|pid| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|found| found.trim() == name)
+    })
+}
+
 /// Where each thread of a process and its descendants is: for a person who wants to know why there
 /// is no end.
 pub fn what_they_do(pid: u32) -> String {

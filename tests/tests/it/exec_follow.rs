@@ -15,18 +15,8 @@ use crate::exec_servers::{Cache, lighttpd, memcached, redis};
 
 /// The program that a followed recording began with, and the first that follows it.
 fn leader_and_follower(server: &Process) -> (u32, u32) {
-    let named = |name: &str| {
-        strays::family(server.pid())
-            .into_iter()
-            .skip(1)
-            .filter(|pid| {
-                std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                    .is_ok_and(|found| found.trim() == name)
-            })
-            .collect::<Vec<_>>()
-    };
     let holder = wait_for("the process that holds the descriptors", || {
-        named("hindcast-table").first().copied()
+        strays::named(server.pid(), "hindcast-table")
     });
     let mut programs: Vec<u32> = strays::family(server.pid());
     programs.retain(|pid| *pid != server.pid() && *pid != holder);

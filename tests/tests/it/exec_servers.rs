@@ -482,10 +482,7 @@ fn a_program_that_is_killed_while_it_computes_replays_to_there() {
     let scene = Scene::new("compute-killed");
     let program = Program::new(programs::compiled("compute"));
     let server = scene.start_recording(&program);
-    let victim = wait_for("the program", || {
-        let family = strays::family(server.pid());
-        family.get(1).copied()
-    });
+    let victim = wait_for("the program", || strays::named(server.pid(), "compute"));
     // Until it has computed for a while.
     wait_for("it to compute", || {
         let stat = std::fs::read_to_string(format!("/proc/{victim}/stat")).ok()?;

@@ -13,9 +13,10 @@ use hindcast_execlog::Text;
 use hindcast_execlog::board::{Leader, State};
 
 use super::{detach, divergence, elsewhere, files, flows, table};
-use crate::mechanism::signals::kernel;
+use crate::mechanism::signals::{self, kernel};
 use crate::state::mode::{Mode, elsewhere, mode, set_follow};
 use crate::state::recording;
+use crate::state::signals::ASYNCHRONOUS;
 use crate::state::thread::Current;
 use crate::{raw, syscall};
 
@@ -24,16 +25,20 @@ use crate::{raw, syscall};
 #[cold]
 pub fn go_on(thread: &mut Current, doing: u16) {
     static TAKEN: AtomicBool = AtomicBool::new(false);
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
     thread.enter_system();
+    // A handler of the program's runs once the thread is through.
+    kernel::set_mask(ASYNCHRONOUS);
     thread.at_end.store(true, Ordering::Release);
     thread.show(State::Ended, doing);
     if mode() == Mode::Replay {
         divergence::wait_for_the_others(thread);
         if !TAKEN.swap(true, Ordering::AcqRel) {
             take_over();
+            GOES_ON.store(true, Ordering::Release);
         }
     }
-    while mode() == Mode::Replay {
+    while !GOES_ON.load(Ordering::Acquire) {
         raw::pause(std::time::Duration::from_micros(100));
     }
     kernel::apply_mask(thread.signals.blocked);
@@ -58,10 +63,14 @@ fn take_over() {
     set_follow(0);
     // What the program executes from now on is not replayed.
     recording::switch_off();
-    detach::pass_through();
+    // A thread that has not come here passes as soon as it may, and a client that it has answered
+    // may have the program ended: by then signals do what the program wants, and the launcher
+    // knows.
+    signals::detached();
     if let Some(board) = recording::board() {
         board.set_leader(Leader::Replaced);
     }
+    detach::pass_through();
 }
 
 /// What an epoll set reports once when it comes (`EPOLLET`) the leader may have been told last. Set
