@@ -184,6 +184,10 @@ impl Doors {
             .collect()
     }
 
+    fn somebody_waits(&self) -> bool {
+        wait(&self.ends(), Duration::ZERO)
+    }
+
     /// Answers who asks for the status; returns the first that says hello.
     fn look(&mut self, status: &Status) -> Option<Hello> {
         while let Ok((stream, _)) = self.listener.accept() {
@@ -232,8 +236,6 @@ struct Backup<'a> {
     book: Book,
     follower: Option<Follower>,
     heard: Instant,
-    /// The last mark that is here and was not acknowledged.
-    mark: Option<u64>,
     is_dropped: bool,
     took: Option<Duration>,
 }
@@ -279,7 +281,6 @@ impl<'a> Backup<'a> {
                     book: Book::default(),
                     follower: None,
                     heard: Instant::now(),
-                    mark: None,
                     is_dropped: false,
                     took: None,
                 })
@@ -303,12 +304,20 @@ impl<'a> Backup<'a> {
         signals: &Signals,
         say: &mut dyn FnMut(Notice),
     ) -> Result<Outcome, ProtectError> {
+        let mut looked = Instant::now();
         let reason = loop {
-            if let Some(number) = ends(signals) {
-                self.end_follower();
-                return Ok(Outcome::Interrupted(number));
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                if let Some(number) = ends(signals) {
+                    self.end_follower();
+                    return Ok(Outcome::Interrupted(number));
+                }
+                self.look_after_follower(say)?;
+                if doors.somebody_waits() {
+                    let _ = doors.look(&self.status(Standing::Follows));
+                }
             }
-            match self.round(say)? {
+            match self.round(say) {
                 Round::On => {}
                 Round::Ended => {
                     self.let_follower_end();
@@ -317,10 +326,7 @@ impl<'a> Backup<'a> {
                 }
                 Round::Lost(reason) => break reason,
             }
-            let _ = doors.look(&self.status(Standing::Follows));
-            let mut ends = doors.ends();
-            ends.push(self.channel.as_fd());
-            wait(&ends, LOOK_EVERY);
+            wait(&[self.channel.as_fd()], LOOK_EVERY);
         };
         say(Notice::Lost(reason));
         // From here on nothing is acknowledged.
@@ -345,64 +351,43 @@ impl<'a> Backup<'a> {
         Ok(Outcome::Ended(Some(ended)))
     }
 
-    /// Takes what has come.
-    fn round(&mut self, say: &mut dyn FnMut(Notice)) -> Result<Round, ProtectError> {
+    /// Takes what has come. It is acknowledged before it is worked on, since answers wait for that.
+    fn round(&mut self, say: &mut dyn FnMut(Notice)) -> Round {
         let filled = self.channel.fill();
         // Until now: what is done with it may take long.
         let looked = Instant::now();
-        loop {
-            let message = match self.channel.take::<ToBackup>() {
-                Ok(Some(message)) => message,
-                Ok(None) => break,
-                Err(_) => return Ok(Round::Lost(Reason::Closed)),
-            };
-            self.heard = Instant::now();
-            match message {
-                ToBackup::Mark(mark) => self.mark = Some(mark),
-                ToBackup::Came(bytes) => {
-                    if let Some(packet) = Packet::parse(&bytes) {
-                        self.book.came(&packet);
-                    }
-                }
-                ToBackup::Goes(bytes) => {
-                    if let Some(packet) = Packet::parse(&bytes) {
-                        self.book.goes(&packet);
-                    }
-                }
-                ToBackup::Unread(all) => {
-                    for (client, port, bytes) in all {
-                        self.book.unread((client, port), bytes);
-                    }
-                }
-                ToBackup::Lost => return Ok(Round::Lost(Reason::Said)),
-                ToBackup::Ended => return Ok(Round::Ended),
-                ToBackup::Leaves => {
-                    let why = "the primary cannot send its log".to_owned();
-                    self.drop_follower(why, say);
-                }
-                ToBackup::Alive | ToBackup::Hello { .. } | ToBackup::Status => {}
-                file => {
-                    let applied = self.store.apply(&file);
-                    if let Err(error) = applied {
-                        self.drop_follower(format!("the log cannot be kept: {error}"), say);
-                    }
-                }
+        let mut arrived = Vec::new();
+        let mut last = None;
+        let taken = loop {
+            match self.channel.take::<ToBackup>() {
+                Ok(Some(ToBackup::Mark(mark))) => last = Some(mark),
+                Ok(Some(message)) => arrived.push(message),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
             }
+        };
+        if last.is_some() || !arrived.is_empty() {
+            self.heard = looked;
         }
-        if let Some(mark) = self.mark.take() {
+        if let Some(mark) = last.filter(|_| taken.is_ok()) {
             self.channel.put(&ToPrimary::Mark(mark));
         }
         let flushed = self.channel.flush();
-        self.look_after_follower(say)?;
+        for message in arrived {
+            match self.work_on(message, say) {
+                Round::On => {}
+                over => return over,
+            }
+        }
         if self.is_dropped {
             // There is nobody who could take over.
-            return Ok(match filled.and(flushed) {
+            return match filled.and(flushed) {
                 Ok(()) => Round::On,
                 Err(_) => Round::Ended,
-            });
+            };
         }
-        if filled.is_err() || flushed.is_err() {
-            return Ok(Round::Lost(Reason::Closed));
+        if filled.is_err() || flushed.is_err() || taken.is_err() {
+            return Round::Lost(Reason::Closed);
         }
         let silence = looked.saturating_duration_since(self.heard);
         // Before the program runs there is much to do there, and nobody to answer.
@@ -410,10 +395,42 @@ impl<'a> Backup<'a> {
             true => self.options.detect,
             false => self.options.detect.max(START),
         };
-        Ok(match silence > limit {
+        match silence > limit {
             true => Round::Lost(Reason::Silent(silence)),
             false => Round::On,
-        })
+        }
+    }
+
+    fn work_on(&mut self, message: ToBackup, say: &mut dyn FnMut(Notice)) -> Round {
+        match message {
+            ToBackup::Mark(_) | ToBackup::Alive | ToBackup::Hello { .. } | ToBackup::Status => {}
+            ToBackup::Came(bytes) => {
+                if let Some(packet) = Packet::parse(&bytes) {
+                    self.book.came(&packet);
+                }
+            }
+            ToBackup::Goes(bytes) => {
+                if let Some(packet) = Packet::parse(&bytes) {
+                    self.book.goes(&packet);
+                }
+            }
+            ToBackup::Unread(all) => {
+                for (client, port, bytes) in all {
+                    self.book.unread((client, port), bytes);
+                }
+            }
+            ToBackup::Lost => return Round::Lost(Reason::Said),
+            ToBackup::Ended => return Round::Ended,
+            ToBackup::Leaves => {
+                self.drop_follower("the primary cannot send its log".to_owned(), say);
+            }
+            file => {
+                if let Err(error) = self.store.apply(&file) {
+                    self.drop_follower(format!("the log cannot be kept: {error}"), say);
+                }
+            }
+        }
+        Round::On
     }
 
     fn look_after_follower(&mut self, say: &mut dyn FnMut(Notice)) -> Result<(), ProtectError> {

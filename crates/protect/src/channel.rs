@@ -25,11 +25,15 @@ use crate::key::{self, Key};
 
 /// No message is longer.
 const LONGEST: usize = 64 << 20;
+/// Most bytes that are read at once.
+const ROOM: usize = 64 << 10;
 
 pub struct Channel {
     stream: TcpStream,
     outgoing: VecDeque<u8>,
+    is_full: bool,
     incoming: Vec<u8>,
+    room: Box<[u8; ROOM]>,
     /// Where the next message begins in `incoming`.
     at: usize,
     sealing: Sealing,
@@ -112,7 +116,9 @@ impl Channel {
         let mut channel = Channel {
             stream,
             outgoing: VecDeque::new(),
+            is_full: false,
             incoming: Vec::new(),
+            room: Box::new([0; ROOM]),
             at: 0,
             sealing: Sealing::Without,
         };
@@ -182,17 +188,26 @@ impl Channel {
 
     /// Sends as much as the connection takes.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.is_full = false;
         while !self.outgoing.is_empty() {
             let (front, _) = self.outgoing.as_slices();
             match self.stream.write(front) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => drop(self.outgoing.drain(..written)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_full = true;
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Whether the connection has not taken all of what was flushed.
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// Who is at the other end.
@@ -220,12 +235,16 @@ impl Channel {
     pub fn fill(&mut self) -> io::Result<()> {
         self.incoming.drain(..self.at);
         self.at = 0;
-        let mut piece = [0u8; 64 << 10];
         // Not for ever: what has come is to be worked on.
         for _ in 0..64 {
-            match self.stream.read(&mut piece) {
+            match self.stream.read(&mut self.room[..]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => self.incoming.extend_from_slice(&piece[..read]),
+                Ok(read) => {
+                    self.incoming.extend_from_slice(&self.room[..read]);
+                    if read < ROOM {
+                        break;
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -273,8 +292,8 @@ pub(crate) fn run_first() {
     unsafe { libc::sched_setscheduler(0, policy, &first) };
 }
 
-/// Waits until one of these can be read, at most so long.
-pub(crate) fn wait(ends: &[BorrowedFd], at_most: Duration) {
+/// Waits until one of these can be read, at most so long. Whether one can.
+pub(crate) fn wait(ends: &[BorrowedFd], at_most: Duration) -> bool {
     let mut polled: Vec<libc::pollfd> = ends
         .iter()
         .map(|end| libc::pollfd {
@@ -284,13 +303,14 @@ pub(crate) fn wait(ends: &[BorrowedFd], at_most: Duration) {
         })
         .collect();
     // SAFETY: an array with its length.
-    unsafe {
+    let ready = unsafe {
         libc::poll(
             polled.as_mut_ptr(),
             polled.len() as libc::nfds_t,
             at_most.as_millis() as i32,
         )
     };
+    ready > 0
 }
 
 impl AsFd for Channel {

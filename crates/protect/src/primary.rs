@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   packet to a client    waits in the queue; log and packets before it are sent, then a mark
-//!   mark acknowledged     what waited for it goes
-//!   packet of a client    is sent to the backup, and goes on to the program at once
+//!   mark acknowledged     what waited for it goes; what has come to wait meanwhile has the next mark
+//!   packet of a client    goes on to the program at once, and to the backup before the next mark
 //! ```
 //!
 //! Three ends: the program ends by itself; it is lost, and the backup is told to take over; the
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use hindcast_exec::apart::{Leader, Leading};
 use hindcast_exec::run::RecordOptions;
-use hindcast_exec::watch::{Ended, Event, Signals};
+use hindcast_exec::watch::{Ended, Signals};
 
 use crate::channel::{Channel, Side, run_first, wait};
 use crate::error::{ProtectError, system};
@@ -139,6 +139,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
         mark: 0,
         heard: Instant::now(),
         spoken: Instant::now(),
+        shipped: Instant::now(),
         is_silent: false,
         leaves: None,
     };
@@ -249,6 +250,8 @@ struct Primary<'a> {
     mark: u64,
     heard: Instant,
     spoken: Instant,
+    /// When the log was last looked at.
+    shipped: Instant,
     is_silent: bool,
     /// Why the log cannot be sent: the backup was told, and has not said yet that it knows.
     leaves: Option<String>,
@@ -256,19 +259,17 @@ struct Primary<'a> {
 
 impl Primary<'_> {
     fn run(&mut self, signals: &Signals, say: &mut dyn FnMut(Notice)) -> Outcome {
+        let mut looked = Instant::now();
         let mut unread = Instant::now();
         loop {
-            if let Event::Signal {
-                number,
-                typed: false,
-            } = signals.next(Duration::ZERO)
-            {
-                // SAFETY: it has not been reaped.
-                unsafe { libc::kill(self.leader.pid, number) };
+            let mut ended = None;
+            if looked.elapsed() >= EPOCH {
+                looked = Instant::now();
+                signals.pass_on(self.leader.pid, Duration::ZERO);
+                // Before the log: what it wrote before it ended is there then.
+                ended = self.leader.ended();
             }
-            // Before the log: what it wrote before it ended is there then.
-            let ended = self.leader.ended();
-            if let Some(outcome) = self.exchange(say) {
+            if let Some(outcome) = self.exchange(ended.is_some(), say) {
                 return outcome;
             }
             if let Some(ended) = ended {
@@ -282,28 +283,31 @@ impl Primary<'_> {
         }
     }
 
+    /// Until there is something to do. While the backup has not answered, what comes to be held
+    /// collects, and goes to it together.
     fn wait(&self) {
-        match &self.channel {
-            Some(channel) => {
-                let ends = [
-                    self.outgoing.as_fd(),
-                    self.incoming.as_fd(),
-                    channel.as_fd(),
-                ];
-                wait(&ends, EPOCH);
-            }
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
+        let Some(channel) = &self.channel else {
+            return std::thread::sleep(Duration::from_millis(20));
+        };
+        let ends = [
+            self.incoming.as_fd(),
+            channel.as_fd(),
+            self.outgoing.as_fd(),
+        ];
+        let awaited = if self.held.is_empty() { 3 } else { 2 };
+        let at_most = match channel.is_full() {
+            true => Duration::from_millis(1),
+            false => EPOCH,
+        };
+        wait(&ends[..awaited], at_most);
     }
 
     /// One round: what there is goes to the backup, and what it has acknowledged to the clients.
-    fn exchange(&mut self, say: &mut dyn FnMut(Notice)) -> Option<Outcome> {
+    /// `all`: the whole log, whatever else is under way.
+    fn exchange(&mut self, all: bool, say: &mut dyn FnMut(Notice)) -> Option<Outcome> {
         let mut channel = self.channel.take()?;
-        let shipped = self.ship(&mut channel);
-        let heard = shipped.and_then(|()| {
-            channel.flush()?;
-            self.hear(&mut channel)
-        });
+        let shipped = self.ship(all, &mut channel);
+        let heard = shipped.and_then(|()| self.hear(&mut channel));
         let why = match &heard {
             Ok(None) | Err(Broken::Here(_)) => {
                 // The backup must know it before anybody gets an answer that it cannot explain.
@@ -331,9 +335,17 @@ impl Primary<'_> {
         None
     }
 
-    fn ship(&mut self, channel: &mut Channel) -> Result<(), Broken> {
+    fn ship(&mut self, all: bool, channel: &mut Channel) -> Result<(), Broken> {
         if self.leaves.is_some() {
-            return Ok(());
+            return Ok(channel.flush()?);
+        }
+        self.let_in(channel).map_err(Broken::Here)?;
+        let is_due = all || self.shipped.elapsed() >= EPOCH;
+        if !self.held.is_empty() && !is_due {
+            return match channel.is_full() {
+                true => Ok(channel.flush()?),
+                false => Ok(()),
+            };
         }
         let mut last = None;
         // First what waits: whatever explains it was there before.
@@ -346,27 +358,33 @@ impl Primary<'_> {
             }
         });
         shown.map_err(Broken::Here)?;
-        let came = self.incoming.each(|queued| {
-            channel.put(&ToBackup::Came(queued.bytes.to_vec()));
-        });
-        let came = came.map_err(Broken::Here)?;
+        if last.is_none() && !is_due {
+            return Ok(());
+        }
+        self.shipped = Instant::now();
         let collected = self.shipper.collect(&mut |message| channel.put(&message));
         let is_new = collected.map_err(Broken::Here)?;
-        if is_new || came.is_some() || last.is_some() {
+        if is_new || last.is_some() {
             self.mark += 1;
-            self.spoken = Instant::now();
+            self.spoken = self.shipped;
             channel.put(&ToBackup::Mark(self.mark));
         } else if self.spoken.elapsed() >= ALIVE_EVERY {
-            self.spoken = Instant::now();
+            self.spoken = self.shipped;
             channel.put(&ToBackup::Alive);
         }
         if let Some(id) = last {
             self.held.push_back((self.mark, id));
         }
-        if let Some(id) = came {
-            self.incoming.release(id).map_err(Broken::Here)?;
-        }
-        Ok(())
+        Ok(channel.flush()?)
+    }
+
+    /// Packets of clients go on to the program at once. The backup has them before a client hears
+    /// that they have arrived: that is said in a packet that waits for a mark behind them.
+    fn let_in(&mut self, channel: &mut Channel) -> io::Result<()> {
+        let came = self.incoming.each(|queued| {
+            channel.put(&ToBackup::Came(queued.bytes.to_vec()));
+        });
+        came?.map_or(Ok(()), |id| self.incoming.release(id))
     }
 
     fn hear(&mut self, channel: &mut Channel) -> Result<Option<Said>, Broken> {
@@ -458,7 +476,7 @@ impl Primary<'_> {
         let mut quiet = 0;
         while Instant::now() < deadline && quiet < 20 && self.channel.is_some() {
             let before = self.mark;
-            self.exchange(say);
+            self.exchange(true, say);
             let is_quiet = self.mark == before && self.held.is_empty();
             quiet = if is_quiet { quiet + 1 } else { 0 };
             self.wait();
