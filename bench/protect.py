@@ -13,6 +13,7 @@ import ctypes
 import os
 import pathlib
 import random
+import signal
 import socket
 import statistics
 import subprocess
@@ -26,7 +27,7 @@ from common import PROGRAMS, machine, middle, wait_for
 HINDCAST = os.environ.get("HINDCAST", str(PROGRAMS / "hindcast"))
 NAME = f"hcb{os.getpid()}"
 SERVICE, PORT = "10.9.0.10", 7070
-LOSSES = ("program", "launcher", "machine")
+LOSSES = ("program", "launcher", "stopped", "machine")
 CLIENTS = 6
 PAGES = 8
 
@@ -117,6 +118,8 @@ class Pair:
             os.kill(int(self.said("primary").split("(pid ")[1].split(")")[0]), 9)
         elif what == "launcher":
             self.primary.kill()
+        elif what == "stopped":
+            self.primary.send_signal(signal.SIGSTOP)
         else:
             ip("-n", NAME + "s", "link", "set", "to-p", "down")
 

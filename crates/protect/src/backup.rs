@@ -108,6 +108,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long clients may take to say how much they have. One that is further away is believed to
 /// have what it said last.
 const ANSWERS: Duration = Duration::from_millis(30);
+/// A primary whose process stands still has the address as well, and its kernel says so.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 /// How long the primary may take to start the program.
 const START: Duration = Duration::from_secs(20);
 /// How long the follower may take to replay what is left.
@@ -679,9 +681,14 @@ impl<'a> Backup<'a> {
             return Ended::Exited(0);
         };
         let status = self.status(Standing::Leads);
+        let mut announced = Instant::now();
         loop {
             if let Of::Ended(ended) = follower.standing() {
                 return ended;
+            }
+            if announced.elapsed() >= ANNOUNCE_EVERY {
+                announced = Instant::now();
+                let _ = network::announce(&self.options.address, &self.device);
             }
             let _ = doors.look(&status);
             signals.pass_on(follower.pid, Duration::from_millis(50));

@@ -76,11 +76,14 @@ pub fn of_backup(notice: &backup::Notice) -> String {
                 0 => String::new(),
                 lost => format!(", {lost} could not be kept"),
             };
+            let connections = match takeover.connections {
+                1 => "1 connection".to_owned(),
+                several => format!("{several} connections"),
+            };
             format!(
-                "Note: the program (pid {}) goes on here after {:.1} ms, with {} connections{lost}\n      It is not protected any more. Start it again under `hindcast protect run` when there is time.\n",
+                "Note: the program (pid {}) goes on here after {:.1} ms, with {connections}{lost}\n      It is not protected any more. Start it again under `hindcast protect run` when there is time.\n",
                 takeover.pid,
-                takeover.took.as_secs_f64() * 1000.0,
-                takeover.connections
+                takeover.took.as_secs_f64() * 1000.0
             )
         }
         backup::Notice::NotTakenOver(why) => {
