@@ -83,14 +83,16 @@ def programs(folder):
 
 
 class Pair:
-    """A program on the primary, and a backup; or the program alone."""
+    """A program on the primary, and a backup; or the program alone; or redis with a replica of its own."""
 
-    def __init__(self, command, folder, protected=True):
+    def __init__(self, command, folder, way="protected"):
         plug()
         self.children, self.folder = [], folder
-        if not protected:
+        if way != "protected":
             self.start(inside("p", *command), "direct")
             self.address = "10.9.0.2"
+            if way == "replicated":
+                self.start(inside("b", *command, "--repl-diskless-load", "on-empty-db", "--replicaof", self.address, PORT), "replica")
         else:
             fixed = ["--no-key", "--address", f"{SERVICE}/24"]
             self.start(inside("b", HINDCAST, "protect", "backup", "--listen", ":7400", *fixed), "backup")
@@ -98,6 +100,8 @@ class Pair:
             self.primary = self.start(inside("p", HINDCAST, "protect", "run", "--to", "10.9.0.3:7400", *fixed, "--", *command), "primary")
             self.address = SERVICE
         wait_for("the service", self.listens)
+        if way == "replicated":
+            wait_for("the replica", self.is_replicated)
 
     def start(self, words, name):
         with open(self.folder / name, "wb") as said:
@@ -112,6 +116,10 @@ class Pair:
         with elsewhere("c"), contextlib.suppress(OSError), socket.create_connection((self.address, PORT), 1):
             return True
         return False
+
+    def is_replicated(self):
+        told = subprocess.run(inside("c", "redis-cli", "-h", self.address, "-p", PORT, "info", "replication"), capture_output=True, text=True)
+        return "state=online" in told.stdout
 
     def lose(self, what):
         if what == "program":
@@ -155,7 +163,7 @@ class Client:
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.answers = self.connection.makefile("rb")
         self.number, self.count, self.model, self.random = number, 0, {}, random.Random(number)
-        self.ask = {"redis": self.redis, "memcached -t 4": self.memcached, "lighttpd": self.lighttpd}[program]
+        self.ask = {"redis": self.redis, "replicated": self.replicated, "memcached -t 4": self.memcached, "lighttpd": self.lighttpd}[program]
         if program == "memcached -t 4":
             self.say(f"set n{number} 0 0 1\r\n0\r\n".encode())
             assert self.answers.readline() == b"STORED\r\n"
@@ -167,6 +175,13 @@ class Client:
         self.count += 1
         self.say(f"INCR c{self.number}\r\n".encode())
         assert self.answers.readline() == b":%d\r\n" % self.count
+
+    def replicated(self):
+        """As redis' own means have it: an answer counts once a replica has the write."""
+        self.count += 1
+        self.say(f"INCR c{self.number}\r\nWAIT 1 0\r\n".encode())
+        assert self.answers.readline() == b":%d\r\n" % self.count
+        assert self.answers.readline() == b":1\r\n"
 
     def memcached(self):
         key = f"k{self.number}-{self.random.randrange(50)}"
@@ -260,19 +275,22 @@ def measured(pair, program, seconds=2):
 
 
 def cost(rounds, commands, folder):
-    ways = {"as it is": False, "protected": True}
+    ways = {"as it is": "direct", "a replica of its own, `WAIT 1`": "replicated", "protected": "protected"}
     found = {way: [] for way in ways}
     for _ in range(rounds):
-        for way, protected in ways.items():
-            pair = Pair(commands["redis"], folder, protected)
+        for name, way in ways.items():
+            pair = Pair(commands["redis"], folder, way)
             try:
-                found[way].append(measured(pair, "redis"))
+                found[name].append(measured(pair, "replicated" if way == "replicated" else "redis"))
             finally:
                 pair.end()
     print("| redis | response p50, µs | response p99, µs | SET/s of 20 clients |\n|---|---|---|---|")
-    for way, results in found.items():
+    for name, results in found.items():
         columns = [middle([result[at] for result in results], 0) for at in range(3)]
-        print(f"| {way} | {' | '.join(columns)} |", flush=True)
+        if ways[name] == "replicated":
+            # redis-benchmark does not wait for the replica.
+            columns[2] = "—"
+        print(f"| {name} | {' | '.join(columns)} |", flush=True)
 
 
 def main():

@@ -32,7 +32,7 @@ use crate::network::{self, Address, Rule};
 use crate::packet::Packet;
 use crate::repair::{self, Progress, Repaired};
 use crate::store::Store;
-use crate::wire::Wire;
+use crate::wire::{Arriving, Wire};
 
 #[derive(Clone, Debug)]
 pub struct BackupOptions {
@@ -514,14 +514,15 @@ impl<'a> Backup<'a> {
         // it while they are not.
         Rule::KeepOut.set(&self.options.address).map_err(text)?;
         network::take(&self.options.address, &self.device).map_err(text)?;
-        let mut wire = Wire::open().map_err(|error| error.to_string())?;
+        let wire = Wire::open().map_err(|error| error.to_string())?;
+        let arriving = Arriving::at(self.options.address.ip).map_err(|error| error.to_string())?;
         let mut connections = Vec::new();
         while let Some(connection) = self.next_connection(follower, begun)? {
             connections.push(connection);
         }
         // What a client says to the first packet must come here.
         let _ = network::announce(&self.options.address, &self.device);
-        self.ask(&mut wire, &connections);
+        self.ask(&wire, arriving, &connections);
         let Some(follower) = &self.follower else {
             return Err("the program had not begun".to_owned());
         };
@@ -572,7 +573,7 @@ impl<'a> Backup<'a> {
 
     /// Asks the clients how much they have: what they have said to the primary last, nobody here
     /// has heard.
-    fn ask(&mut self, wire: &mut Wire, connections: &[handover::Connection]) {
+    fn ask(&mut self, wire: &Wire, mut arriving: Arriving, connections: &[handover::Connection]) {
         let own = self.options.address.ip;
         let mut asked: HashSet<Ends> = HashSet::new();
         for connection in connections {
@@ -588,12 +589,10 @@ impl<'a> Backup<'a> {
         }
         let deadline = Instant::now() + ANSWERS;
         while !asked.is_empty() && Instant::now() < deadline {
-            wait(&[wire.as_fd()], Duration::from_millis(1));
+            wait(&[arriving.as_fd()], Duration::from_millis(1));
             let book = &mut self.book;
-            wire.each(|bytes| {
-                if let Some(packet) = Packet::parse(bytes)
-                    && *packet.to.ip() == own
-                {
+            arriving.each(|bytes| {
+                if let Some(packet) = Packet::parse(bytes) {
                     book.came(&packet);
                     asked.remove(&(packet.from, packet.to.port()));
                 }

@@ -99,7 +99,7 @@ pub fn give_up(address: &Address, device: &str) {
 /// What is done with packets of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// What goes to clients waits in this queue, what comes from them in the next.
+    /// What goes to clients waits in this queue.
     Queue(u16),
     /// Nothing comes in: a connection that is not there yet would be answered with a reset.
     KeepOut,
@@ -108,40 +108,30 @@ pub enum Rule {
 }
 
 impl Rule {
-    fn lines(self, address: &Address) -> Vec<Vec<String>> {
-        let line = |chain: &str, direction: &str, target: &[&str]| {
-            let ip = address.ip.to_string();
-            let words = [&[chain, direction, &ip, "-p", "tcp", "-j"], target].concat();
-            words.iter().map(ToString::to_string).collect()
-        };
+    fn line(self, address: &Address) -> String {
+        let ip = address.ip;
         match self {
             Rule::Queue(number) => {
-                let (out, into) = (number.to_string(), (number + 1).to_string());
-                vec![
-                    line("OUTPUT", "-s", &["NFQUEUE", "--queue-num", &out]),
-                    line("INPUT", "-d", &["NFQUEUE", "--queue-num", &into]),
-                ]
+                format!("OUTPUT -s {ip} -p tcp -j NFQUEUE --queue-num {number}")
             }
-            Rule::KeepOut => vec![line("INPUT", "-d", &["DROP"])],
-            Rule::KeepOutNew => vec![line("INPUT", "-d", &["DROP", "--syn"])],
+            Rule::KeepOut => format!("INPUT -d {ip} -p tcp -j DROP"),
+            Rule::KeepOutNew => format!("INPUT -d {ip} -p tcp -j DROP --syn"),
         }
     }
 
-    fn each(self, action: &str, address: &Address) -> Result<(), ProtectError> {
-        for line in self.lines(address) {
-            let mut arguments = vec!["-w", "-t", "mangle", action];
-            arguments.extend(line.iter().map(String::as_str));
-            run("iptables", &arguments)?;
-        }
-        Ok(())
+    fn change(self, action: &str, address: &Address) -> Result<(), ProtectError> {
+        let mut arguments = vec!["-w", "-t", "mangle", action];
+        let line = self.line(address);
+        arguments.extend(line.split_whitespace());
+        run("iptables", &arguments).map(drop)
     }
 
     pub fn set(self, address: &Address) -> Result<(), ProtectError> {
-        self.each("-I", address)
+        self.change("-I", address)
     }
 
     pub fn remove(self, address: &Address) -> Result<(), ProtectError> {
-        self.each("-D", address)
+        self.change("-D", address)
     }
 }
 
@@ -244,17 +234,9 @@ mod tests {
     #[test]
     fn rules_are_for_the_address_alone() {
         let address = "10.0.0.10/24".parse().unwrap();
-        let lines: Vec<String> = Rule::Queue(7)
-            .lines(&address)
-            .iter()
-            .map(|line| line.join(" "))
-            .collect();
         assert_eq!(
-            lines,
-            [
-                "OUTPUT -s 10.0.0.10 -p tcp -j NFQUEUE --queue-num 7",
-                "INPUT -d 10.0.0.10 -p tcp -j NFQUEUE --queue-num 8"
-            ]
+            Rule::Queue(7).line(&address),
+            "OUTPUT -s 10.0.0.10 -p tcp -j NFQUEUE --queue-num 7"
         );
     }
 }

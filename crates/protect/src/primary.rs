@@ -3,7 +3,7 @@
 //! ```text
 //!   packet to a client    waits in the queue; log and packets before it are sent, then a mark
 //!   mark acknowledged     what waited for it goes; what has come to wait meanwhile has the next mark
-//!   packet of a client    goes on to the program at once, and to the backup before the next mark
+//!   packet of a client    is seen as it arrives, and goes to the backup before the next mark
 //! ```
 //!
 //! Three ends: the program ends by itself; it is lost, and the backup is told to take over; the
@@ -28,6 +28,7 @@ use crate::network::{self, Address, Rule};
 use crate::packet::{FIN, Packet, RST, SYN};
 use crate::queue::Queue;
 use crate::ship::Shipper;
+use crate::wire::Arriving;
 
 #[derive(Clone, Debug)]
 pub struct PrimaryOptions {
@@ -37,7 +38,7 @@ pub struct PrimaryOptions {
     pub address: Address,
     /// The device that gets the address; `None`: the one through which the backup is reached.
     pub device: Option<String>,
-    /// The packets of this queue and of the next one are ours.
+    /// The packets of this queue are ours.
     pub queue: u16,
     /// After how long a silence of the backup the program goes on without it, though it may have
     /// taken over. `None`: never.
@@ -111,7 +112,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
 
     let rule = Rule::Queue(options.queue);
     let outgoing = Queue::open(options.queue, 128).map_err(ProtectError::NoQueue)?;
-    let incoming = Queue::open(options.queue + 1, 0xffff).map_err(ProtectError::NoQueue)?;
+    let arriving = Arriving::at(address.ip).map_err(system("looking at what comes"))?;
     let rules = Rules::set(rule, address)?;
     let _taken = Taken::take(address, &device)?;
     let _ = network::announce(address, &device);
@@ -134,7 +135,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
         channel: Some(channel),
         rules: Some(rules),
         outgoing,
-        incoming,
+        arriving,
         held: VecDeque::new(),
         mark: 0,
         heard: Instant::now(),
@@ -244,7 +245,8 @@ struct Primary<'a> {
     channel: Option<Channel>,
     rules: Option<Rules<'a>>,
     outgoing: Queue,
-    incoming: Queue,
+    /// What clients send.
+    arriving: Arriving,
     /// For each mark that was sent, the last packet that waits for it.
     held: VecDeque<(u64, u32)>,
     mark: u64,
@@ -289,12 +291,8 @@ impl Primary<'_> {
         let Some(channel) = &self.channel else {
             return std::thread::sleep(Duration::from_millis(20));
         };
-        let ends = [
-            self.incoming.as_fd(),
-            channel.as_fd(),
-            self.outgoing.as_fd(),
-        ];
-        let awaited = if self.held.is_empty() { 3 } else { 2 };
+        let ends = [channel.as_fd(), self.outgoing.as_fd()];
+        let awaited = if self.held.is_empty() { 2 } else { 1 };
         let at_most = match channel.is_full() {
             true => Duration::from_millis(1),
             false => EPOCH,
@@ -339,7 +337,6 @@ impl Primary<'_> {
         if self.leaves.is_some() {
             return Ok(channel.flush()?);
         }
-        self.let_in(channel).map_err(Broken::Here)?;
         let is_due = all || self.shipped.elapsed() >= EPOCH;
         if !self.held.is_empty() && !is_due {
             return match channel.is_full() {
@@ -348,19 +345,27 @@ impl Primary<'_> {
             };
         }
         let mut last = None;
+        let mut going = Vec::new();
         // First what waits: whatever explains it was there before.
         let shown = self.outgoing.each(|queued| {
             last = Some(queued.id);
             if let Some(packet) = Packet::parse(queued.bytes)
                 && packet.flags & (SYN | FIN | RST) != 0
             {
-                channel.put(&ToBackup::Goes(queued.bytes.to_vec()));
+                going.push(ToBackup::Goes(queued.bytes.to_vec()));
             }
         });
         shown.map_err(Broken::Here)?;
         if last.is_none() && !is_due {
             return Ok(());
         }
+        self.arriving
+            .each(|packet| channel.put(&ToBackup::Came(packet.to_vec())));
+        if self.arriving.has_lost() {
+            let why = "clients send more than can be kept";
+            return Err(Broken::Here(io::Error::other(why)));
+        }
+        going.iter().for_each(|packet| channel.put(packet));
         self.shipped = Instant::now();
         let collected = self.shipper.collect(&mut |message| channel.put(&message));
         let is_new = collected.map_err(Broken::Here)?;
@@ -376,15 +381,6 @@ impl Primary<'_> {
             self.held.push_back((self.mark, id));
         }
         Ok(channel.flush()?)
-    }
-
-    /// Packets of clients go on to the program at once. The backup has them before a client hears
-    /// that they have arrived: that is said in a packet that waits for a mark behind them.
-    fn let_in(&mut self, channel: &mut Channel) -> io::Result<()> {
-        let came = self.incoming.each(|queued| {
-            channel.put(&ToBackup::Came(queued.bytes.to_vec()));
-        });
-        came?.map_or(Ok(()), |id| self.incoming.release(id))
     }
 
     fn hear(&mut self, channel: &mut Channel) -> Result<Option<Said>, Broken> {
@@ -445,11 +441,9 @@ impl Primary<'_> {
         self.leader.is_alone();
         self.rules = None;
         let held = self.held.drain(..).next_back().map(|(_, id)| id);
-        for (queue, held) in [(&mut self.outgoing, held), (&mut self.incoming, None)] {
-            // What has come meanwhile goes with the rest.
-            let last = queue.each(|_| ()).ok().flatten().or(held);
-            let _ = last.map(|id| queue.release(id));
-        }
+        // What has come meanwhile goes with the rest.
+        let last = self.outgoing.each(|_| ()).ok().flatten().or(held);
+        let _ = last.map(|id| self.outgoing.release(id));
         say(Notice::Unprotected(why));
     }
 

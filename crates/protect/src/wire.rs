@@ -2,14 +2,119 @@
 //! what is sent to them in a connection's name.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// Sees what a device receives, also what rules keep out, and sends.
-pub struct Wire {
-    seen: OwnedFd,
-    raw: OwnedFd,
+/// What comes for an address, as it comes: before the kernel looks at it, and also what rules keep
+/// out.
+pub struct Arriving {
+    socket: OwnedFd,
     room: Vec<u8>,
+}
+
+/// Bytes of packets that the kernel keeps for us.
+const KEPT: i32 = 64 << 20;
+
+impl Arriving {
+    pub fn at(address: Ipv4Addr) -> io::Result<Arriving> {
+        // Of one protocol alone it would be shown what the kernel has answered already.
+        let all = i32::from((libc::ETH_P_ALL as u16).to_be());
+        let socket = socket(libc::AF_PACKET, libc::SOCK_DGRAM, all)?;
+        let only = only_tcp_to(address);
+        let program = libc::sock_fprog {
+            len: only.len() as u16,
+            filter: only.as_ptr().cast_mut(),
+        };
+        set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &KEPT)?;
+        set(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
+        Ok(Arriving {
+            socket,
+            room: vec![0; 1 << 17],
+        })
+    }
+
+    /// Shows every packet that has come since.
+    pub fn each(&mut self, mut show: impl FnMut(&[u8])) {
+        loop {
+            let room = self.room.as_mut_ptr().cast();
+            // SAFETY: writes no more than there is room for.
+            let received = unsafe { libc::recv(self.socket.as_raw_fd(), room, self.room.len(), 0) };
+            let Ok(received) = usize::try_from(received) else {
+                return;
+            };
+            show(&self.room[..received]);
+        }
+    }
+
+    /// Whether more has come since this was asked last than could be kept.
+    pub fn has_lost(&self) -> bool {
+        let mut counts = [0u32; 2];
+        let mut length = size_of_val(&counts) as libc::socklen_t;
+        // SAFETY: room for two numbers.
+        let got = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                counts.as_mut_ptr().cast(),
+                &mut length,
+            )
+        };
+        got == 0 && counts[1] != 0
+    }
+}
+
+impl AsFd for Arriving {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A filter of the kernel's: the packet's protocol, and protocol and destination of its header.
+fn only_tcp_to(address: Ipv4Addr) -> [libc::sock_filter; 8] {
+    let operation = |code, jt, jf, k| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let load = libc::BPF_LD | libc::BPF_ABS;
+    let is = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let shows = libc::BPF_RET | libc::BPF_K;
+    let protocol = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32;
+    [
+        operation(load | libc::BPF_H, 0, 0, protocol),
+        operation(is, 0, 5, libc::ETH_P_IP as u32),
+        operation(load | libc::BPF_B, 0, 0, 9),
+        operation(is, 0, 3, libc::IPPROTO_TCP as u32),
+        operation(load | libc::BPF_W, 0, 0, 16),
+        operation(is, 0, 1, address.to_bits()),
+        operation(shows, 0, 0, u32::MAX),
+        operation(shows, 0, 0, 0),
+    ]
+}
+
+fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+    // SAFETY: a value with its length.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const *value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    match set {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What is sent in a connection's name.
+pub struct Wire {
+    raw: OwnedFd,
 }
 
 fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
@@ -25,11 +130,8 @@ fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
 
 impl Wire {
     pub fn open() -> io::Result<Wire> {
-        let all = i32::from((libc::ETH_P_IP as u16).to_be());
         Ok(Wire {
-            seen: socket(libc::AF_PACKET, libc::SOCK_DGRAM, all)?,
             raw: socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW)?,
-            room: vec![0; 1 << 17],
         })
     }
 
@@ -49,24 +151,5 @@ impl Wire {
                 size_of::<libc::sockaddr_in>() as u32,
             );
         }
-    }
-
-    /// Shows every packet that has come since.
-    pub fn each(&mut self, mut show: impl FnMut(&[u8])) {
-        loop {
-            let room = self.room.as_mut_ptr().cast();
-            // SAFETY: writes no more than there is room for.
-            let received = unsafe { libc::recv(self.seen.as_raw_fd(), room, self.room.len(), 0) };
-            let Ok(received) = usize::try_from(received) else {
-                return;
-            };
-            show(&self.room[..received]);
-        }
-    }
-}
-
-impl AsFd for Wire {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.seen.as_fd()
     }
 }

@@ -81,8 +81,8 @@ pub struct ProtectRunArgs {
     /// The device that gets the address; without it the one through which the backup is reached
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Number of the netfilter queue for answers; the next one is for requests
-    #[arg(long, value_name = "NUMBER", default_value_t = 7400, value_parser = clap::value_parser!(u16).range(..65535))]
+    /// Number of the netfilter queue in which answers wait
+    #[arg(long, value_name = "NUMBER", default_value_t = 7400)]
     pub queue: u16,
     /// After so long a silence of the backup, go on without it, though it may have taken over: only
     /// where something else sees to it that it has not
