@@ -62,6 +62,22 @@ fn a_snapshot_waits_for_what_it_saw_and_a_commit_for_those_who_did_not_see_it() 
     );
 }
 
+/// A driver asks for types within the transaction that first needs them on its connection.
+#[test]
+fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 sees 100: BEGIN; SELECT oid FROM pg_type; SELECT a FROM t FOR UPDATE; COMMIT
+         tx 1 30..40 sees 100: BEGIN; SELECT b FROM t FOR UPDATE; COMMIT",
+        "begun 1
+         claim 1 BEGIN; SELECT a FROM t FOR UPDATE
+         claim 1 BEGIN; SELECT oid FROM pg_type
+         claim 1 BEGIN; SELECT b FROM t FOR UPDATE",
+        expect![[r#""#]],
+    );
+}
+
 #[test]
 fn transactions_are_known_by_their_first_statement_and_else_by_their_place() {
     check(
