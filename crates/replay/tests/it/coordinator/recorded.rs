@@ -68,13 +68,22 @@ fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
     check(
         RECORDED,
         "request 1 0..100
-         tx 1 10..20 sees 100: BEGIN; SELECT oid FROM pg_type; SELECT a FROM t FOR UPDATE; COMMIT
-         tx 1 30..40 sees 100: BEGIN; SELECT b FROM t FOR UPDATE; COMMIT",
+         request 2 0..100
+         tx 1 10..20 sees 100 read-committed: BEGIN; SELECT oid FROM pg_type; SELECT a FROM t FOR UPDATE; COMMIT
+         tx 1 30..40 sees 100 read-committed: BEGIN; SELECT b FROM t FOR UPDATE; COMMIT
+         tx 2 50..60 sees 100: BEGIN; SELECT b FROM t FOR UPDATE; COMMIT",
         "begun 1
          claim 1 BEGIN; SELECT a FROM t FOR UPDATE
          claim 1 BEGIN; SELECT oid FROM pg_type
+         claim 2 BEGIN; SELECT oid FROM pg_type
          claim 1 BEGIN; SELECT b FROM t FOR UPDATE",
-        expect![[r#""#]],
+        expect![[r#"
+            begun 1 => false
+            claim 1 BEGIN; SELECT a FROM t FOR UPDATE => Run(Tx(0)) +1
+            claim 1 BEGIN; SELECT oid FROM pg_type => Later
+            claim 2 BEGIN; SELECT oid FROM pg_type => Outside
+            claim 1 BEGIN; SELECT b FROM t FOR UPDATE => Run(Tx(1)) +1
+        "#]],
     );
 }
 
