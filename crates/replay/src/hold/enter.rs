@@ -38,9 +38,7 @@ impl Holder {
             self.transaction = Some(open);
             return Ok(None);
         }
-        let mut looking = statements.iter().filter(|one| one.takes_snapshot);
-        let own = looking.clone();
-        let Some(opening) = looking.next() else {
+        let Some(opening) = statements.iter().find(|one| one.takes_snapshot) else {
             if let Some(open) = &mut self.transaction {
                 open.note_sent(sent, named);
             }
@@ -54,36 +52,20 @@ impl Holder {
             }
             return Ok(None);
         }
-        let opening = own
-            .into_iter()
-            .find(|one| !asks_catalog(one))
-            .unwrap_or(opening);
         let earlier = self.transaction.as_ref().and_then(Open::request);
         let request = earlier
             .or(named)
             .or(self.application)
             .or_else(|| cx.turn())
             .or_else(|| cx.alone());
-        let is_alone = self.transaction.is_none() && statements.len() == 1;
-        let claim = cx.claim(
-            request,
-            Opening {
-                hash: opening.fingerprint.hash,
-                sets_up: sets_up(opening),
-                reads_alone: is_alone && only_reads(opening),
-                begun: self.transaction.is_some(),
-            },
-        );
+        let claim = cx.claim(request, self.opening(statements, opening));
         let changed = self.options.code != Code::Recorded;
         if changed && claim != Claim::Later {
             cx.entered(Some(claim));
         }
         match claim {
             Claim::CutOff => Err(Close),
-            Claim::Later => {
-                self.enter_later(plan);
-                Ok(None)
-            }
+            Claim::Later => Ok(self.enter_later(plan)),
             Claim::Serve(tx) => {
                 if self.transaction.is_some() {
                     plan.own(Own::Rollback);
@@ -105,13 +87,28 @@ impl Holder {
 
     /// What a driver asks for itself comes first, and which transaction this is turns out behind
     /// that. Then it is too late to say that it may write.
-    fn enter_later(&mut self, plan: &mut Plan) {
+    fn enter_later(&mut self, plan: &mut Plan) -> Option<Tx> {
         let recorded = self.options.code == Code::Recorded;
         let open = self.transaction.as_mut();
         let open = open.expect("the client has begun it");
         if recorded && !open.nested {
             open.nested = true;
             plan.own(Own::Writable);
+        }
+        None
+    }
+
+    /// What tells which transaction statements are of, of which `first` is the first that takes a
+    /// snapshot: the first that is not what a driver asks for itself.
+    fn opening(&self, statements: &[&Statement], first: &Statement) -> Opening {
+        let is_own = |one: &&&Statement| one.takes_snapshot && !asks_catalog(one);
+        let opening = statements.iter().find(is_own).map_or(first, |one| one);
+        let is_alone = self.transaction.is_none() && statements.len() == 1;
+        Opening {
+            hash: opening.fingerprint.hash,
+            sets_up: sets_up(opening),
+            reads_alone: is_alone && only_reads(opening),
+            begun: self.transaction.is_some(),
         }
     }
 
