@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
-use hindcast_trace::{Attribution, RequestId, ShapeId};
+use hindcast_trace::{Attribution, Isolation, RequestId, ShapeId};
 
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::plan::Plan;
@@ -241,7 +241,10 @@ impl Coordinator {
         let matching = self.matching(request, opening.hash, opening.begun);
         if opening.sets_up && matching.is_none() {
             // A connection was opened in another request than originally.
-            return Claim::Outside;
+            return match opening.begun && self.may_ask_first(request) {
+                true => Claim::Later,
+                false => Claim::Outside,
+            };
         }
         if self.changes.is_some() {
             return self.claim_changed(request, opening);
@@ -320,6 +323,15 @@ impl Coordinator {
     fn is_whenever(&self, tx: Tx) -> bool {
         let committed = self.recording.transaction(tx).fate == Fate::Committed;
         committed && self.sets_up(tx) && !self.shapes.define
+    }
+
+    /// Whether what the catalog says may be asked at the beginning of any transaction that the
+    /// request has left: it is the same whenever it is asked, and takes no snapshot from what comes
+    /// behind it.
+    fn may_ask_first(&self, request: Request) -> bool {
+        let mut left = self.unclaimed(request);
+        let is_free = |tx: Tx| self.recording.transaction(tx).isolation == Isolation::ReadCommitted;
+        !self.shapes.define && left.all(is_free)
     }
 
     /// Whether nobody looks for the transaction when it comes: it is about its connection, or none
@@ -477,7 +489,7 @@ impl Coordinator {
                 .request
                 .map(|(request, _)| request),
             Claim::Added(id) => self.changes.as_ref().map(|changes| changes.request_of(id)),
-            Claim::Extra | Claim::CutOff | Claim::Outside => None,
+            Claim::Extra | Claim::CutOff | Claim::Outside | Claim::Later => None,
         }
     }
 
@@ -494,7 +506,9 @@ impl Coordinator {
                 }
                 return;
             }
-            Claim::Serve(_) | Claim::Extra | Claim::CutOff | Claim::Outside => return,
+            Claim::Serve(_) | Claim::Extra | Claim::CutOff | Claim::Outside | Claim::Later => {
+                return;
+            }
         };
         self.steps += 1;
         self.counts.transactions_done += 1;

@@ -17,7 +17,7 @@ use hindcast_wire::text::Settings;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use crate::hold::{Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use crate::hold::{Answered, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::recording::{Fate, Recording};
 use crate::shared::Shared;
 use crate::transaction::{Claim, Ended, Looking, Opening, Stopped};
@@ -256,7 +256,7 @@ impl Context for GhostContext {
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {
         self.shared.pins(tx)
     }
-    fn recorded_answers(&self, _tx: Tx) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn recorded_answers(&self, _tx: Tx) -> Result<Option<Answered>, Unreadable> {
         Ok(None)
     }
     fn turn(&self) -> Option<RequestId> {

@@ -9,7 +9,7 @@ use hindcast_taplog::board::Line;
 use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Wires;
 
-use crate::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use crate::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::shared::Shared;
 use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stopped};
 use crate::turns::Turns;
@@ -38,8 +38,8 @@ impl Context for ServiceContext {
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {
         self.shared.pins(tx)
     }
-    fn recorded_answers(&self, tx: Tx) -> Result<Option<Vec<u8>>, Unreadable> {
-        Ok(self.shared.extras(tx)?.server_bytes)
+    fn recorded_answers(&self, tx: Tx) -> Result<Option<Answered>, Unreadable> {
+        self.shared.recorded_answers(tx)
     }
     fn turn(&self) -> Option<RequestId> {
         let (turns, line) = self.turns.as_ref()?;

@@ -81,6 +81,13 @@ pub fn sets_up(statement: &Statement) -> bool {
             r#"\b(?:from|join)\s+({name}(?:\s+(?:as\s+)?\w+)?(?:\s*,\s*{name}(?:\s+(?:as\s+)?\w+)?)*)"#
         ))
     });
+    // What the statement names itself: `WITH RECURSIVE a(x) AS (…), b AS (…)`.
+    static WITH: LazyLock<Regex> = LazyLock::new(|| {
+        regex(
+            r"(?:\bwith(?:\s+recursive)?|,)\s*(\w+)\s*(?:\([^()]*\)\s*)?\bas\s*(?:not\s+)?(?:materialized\s*)?\(",
+        )
+    });
+    static WRITES: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(?:insert|update|delete|merge)\b"));
     // Of strings those are kept that name something, as in `'array_in(oid)'::regprocedure`.
     static STRING: LazyLock<Regex> = LazyLock::new(|| regex("'[^']*'"));
     let text = statement.fingerprint.text.to_ascii_lowercase();
@@ -92,6 +99,9 @@ pub fn sets_up(statement: &Statement) -> bool {
         _ => return false,
     }
     let text = STRING.replace_all(&text, "''");
+    if text.starts_with("with") && WRITES.is_match(&text) {
+        return false;
+    }
     if !statement.locks.is_empty() || !statement.sequences.is_empty() || text.contains("pg_notify")
     {
         return false;
@@ -106,8 +116,17 @@ pub fn sets_up(statement: &Statement) -> bool {
             one.split_whitespace()
                 .find(|word| !is_word_before_name(word))
         });
-    called.all(|name| is_of_catalog(name) || WORDS.contains(&name) || FUNCTIONS.contains(&name))
-        && named.all(|name| is_of_catalog(name) || FUNCTIONS.contains(&name))
+    let own = WITH.captures_iter(&text);
+    let own: Vec<&str> = own.map(|found| found.extract::<1>().1[0]).collect();
+    let is_known =
+        |name: &str| is_of_catalog(name) || FUNCTIONS.contains(&name) || own.contains(&name);
+    called.all(|name| is_known(name) || WORDS.contains(&name)) && named.all(is_known)
+}
+
+/// Whether a statement asks the catalog, as drivers do within a client's transaction for what they
+/// have not asked on its connection.
+pub fn asks_catalog(statement: &Statement) -> bool {
+    statement.kind == Kind::Select && sets_up(statement)
 }
 
 fn is_word_before_name(word: &str) -> bool {
@@ -154,11 +173,14 @@ mod tests {
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid), col_description(a.attrelid, a.attnum) AS comment FROM pg_attribute a LEFT JOIN pg_attrdef d ON a.attrelid = d.adrelid WHERE a.attrelid = '\"users\"'::regclass",
             "SELECT a.attname FROM (SELECT indrelid, generate_subscripts(indkey, 1) idx FROM pg_index WHERE indisprimary) i JOIN pg_attribute a ON a.attrelid = i.indrelid",
             "SELECT c.relname FROM pg_class c, pg_namespace AS n WHERE c.relnamespace = n.oid",
+            "WITH RECURSIVE types(oid, name, depth) AS (SELECT ti.oid, ti.name, 0 FROM (SELECT t.oid, CASE WHEN t.typtype = 'd' THEN (WITH RECURSIVE bases(oid) AS (SELECT t2.oid FROM pg_type t2, bases b) SELECT oid FROM bases) END AS name FROM pg_catalog.pg_type AS t) AS ti WHERE ti.oid = any($1::oid[]) UNION ALL SELECT tt.oid, tt.name, tt.depth + 1 FROM pg_range r, types tt) SELECT DISTINCT *, oid::regtype::text AS of FROM types ORDER BY depth DESC",
         ] {
             assert!(of(text), "{text}");
         }
         for text in [
             "SELECT place_order(1)",
+            "WITH a AS (UPDATE t SET x = 1) SELECT 1",
+            "WITH a AS (SELECT x FROM t) SELECT x FROM a",
             "SELECT a FROM t",
             "SELECT c.oid FROM pg_class c JOIN orders o ON true",
             "SELECT c.oid FROM pg_class AS c, orders",

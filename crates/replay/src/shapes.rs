@@ -7,7 +7,7 @@ use hindcast_trace::{Shape, ShapeId, Trace};
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 use regex::Regex;
 
-use crate::setup::sets_up;
+use crate::setup::{asks_catalog, sets_up};
 
 /// What is known about a kind of transaction from its statements.
 #[derive(Default)]
@@ -28,6 +28,8 @@ pub struct Shapes {
     setting_up: HashSet<ShapeId>,
     /// Whether one of all their statements may change the catalog.
     pub define: bool,
+    /// By statement: its hash, if it asks the catalog. Empty if that may change.
+    lookups: HashMap<ShapeId, Vec<Option<u64>>>,
     /// The indices of its statements that insert.
     inserting: HashMap<ShapeId, Vec<u32>>,
     /// They do nothing but ask what the session has drawn from a sequence last.
@@ -55,21 +57,21 @@ pub struct Differing {
 impl Shapes {
     pub fn of(trace: &Trace) -> Self {
         let mut shapes = Self::default();
-        for shape in trace.shapes() {
-            // A fingerprint is a statement again, and its own fingerprint.
-            let scripts = shape
-                .statements
-                .iter()
-                .map(|text| Script::of(text.as_bytes(), Dialect::default()));
-            let statements: Vec<_> = scripts.flat_map(|script| script.statements).collect();
-            if let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) {
-                shapes.openings.insert(shape.id, opening.fingerprint.hash);
-                let text = opening.fingerprint.text.clone();
-                shapes.opening_texts.insert(shape.id, text);
-                if !statements.iter().all(only_reads) {
-                    shapes.opening_more.insert(opening.fingerprint.hash);
-                }
-            }
+        // A fingerprint is a statement again, and its own fingerprint.
+        let statements = |shape: &Shape| -> Vec<Statement> {
+            let texts = shape.statements.iter();
+            let scripts = texts.map(|text| Script::of(text.as_bytes(), Dialect::default()));
+            scripts.flat_map(|script| script.statements).collect()
+        };
+        let defines = |one: &Statement| matches!(one.kind, Kind::Utility | Kind::Call | Kind::Do);
+        let all = trace
+            .shapes()
+            .iter()
+            .map(|shape| (shape, statements(shape)));
+        let all: Vec<_> = all.collect();
+        shapes.define = all.iter().any(|(_, own)| own.iter().any(defines));
+        for (shape, statements) in all {
+            shapes.note_opening(shape.id, &statements);
             if let [only] = &statements[..]
                 && only.takes_snapshot
             {
@@ -103,9 +105,11 @@ impl Shapes {
             if own().next().is_some() && own().all(sets_up) {
                 shapes.setting_up.insert(shape.id);
             }
-            let defines =
-                |one: &Statement| matches!(one.kind, Kind::Utility | Kind::Call | Kind::Do);
-            shapes.define |= statements.iter().any(defines);
+            if !shapes.define {
+                let hash = |one: &Statement| asks_catalog(one).then_some(one.fingerprint.hash);
+                let lookups = statements.iter().map(hash).collect();
+                shapes.lookups.insert(shape.id, lookups);
+            }
             let reads = |one: &&Statement| one.takes_snapshot && only_reads(one);
             let text = |one: &Statement| (one.fingerprint.hash, one.fingerprint.text.clone());
             let reads = statements.iter().filter(reads).map(text);
@@ -119,6 +123,31 @@ impl Shapes {
             }
         }
         shapes
+    }
+
+    /// What makes transactions of this shape take their snapshot. A driver may ask the catalog
+    /// within a transaction for what it does not know on its connection, and knows it on another
+    /// one in a replay. So that counts only where there is nothing else, or it may be answered
+    /// otherwise another time.
+    fn note_opening(&mut self, shape: ShapeId, statements: &[Statement]) {
+        let looks = || statements.iter().filter(|one| one.takes_snapshot);
+        let own = looks().find(|one| !self.define && !asks_catalog(one));
+        let Some(opening) = own.or_else(|| looks().next()) else {
+            return;
+        };
+        let hash = opening.fingerprint.hash;
+        self.openings.insert(shape, hash);
+        let text = opening.fingerprint.text.clone();
+        self.opening_texts.insert(shape, text);
+        if !statements.iter().all(only_reads) {
+            self.opening_more.insert(hash);
+        }
+    }
+
+    /// By statement of a shape: its hash, if a driver asks the catalog by it, and may ask for more
+    /// or for less in a replay. Empty if nothing is known of that.
+    pub fn lookups(&self, shape: ShapeId) -> &[Option<u64>] {
+        self.lookups.get(&shape).map_or(&[], Vec::as_slice)
     }
 
     /// The statements that look at the database, each with a snapshot of its own under READ

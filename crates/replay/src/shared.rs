@@ -9,7 +9,7 @@ use hindcast_order::{Request, Tx};
 use hindcast_trace::ShapeId;
 
 use crate::coordinator::Coordinator;
-use crate::hold::{Code, Pins, Unreadable};
+use crate::hold::{Answered, Code, Pins, Unreadable};
 use crate::learned::Learned;
 use crate::looks::Stretch;
 use crate::monitor::Monitor;
@@ -185,6 +185,17 @@ impl Shared {
             drawn_uuids: drawn.drawn_uuids,
             ..Pins::default()
         })
+    }
+
+    /// What an aborted transaction was answered; `None` if that was not kept.
+    pub fn recorded_answers(&self, tx: Tx) -> Result<Option<Answered>, Unreadable> {
+        let Some(bytes) = self.extras(tx)?.server_bytes else {
+            return Ok(None);
+        };
+        let shape = self.recording.transaction(tx).shape;
+        let lookups = |c: &mut Coordinator| c.shapes().lookups(shape).to_vec();
+        let lookups = self.monitor.with(lookups);
+        Ok(Some(Answered { bytes, lookups }))
     }
 
     /// Changed code may write where the recorded one only read. What writing moved here from a

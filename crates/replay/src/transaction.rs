@@ -96,6 +96,8 @@ pub enum Claim {
     Added(AddedId),
     /// It belongs to no request that is replayed.
     Outside,
+    /// Not known yet: what its driver asks for itself comes first. The next statement tells.
+    Later,
 }
 
 /// The statement that makes a transaction take its snapshot.

@@ -126,6 +126,25 @@ unsafe fn own(name: &CStr, caller: usize) -> Option<(*mut c_void, *mut c_void)> 
     }
 }
 
+/// Whether the address that a call returns to is in a function with this in its name.
+pub fn is_within(caller: usize, part: &[u8]) -> bool {
+    /// Who asked last and is in none. Programs ask for the number of their process from few places.
+    static OTHER: AtomicUsize = AtomicUsize::new(0);
+    if OTHER.load(Ordering::Relaxed) == caller {
+        return false;
+    }
+    let symbol = library_of(caller as *const c_void).map(|info| info.dli_sname);
+    let is_within = symbol.filter(|name| !name.is_null()).is_some_and(|name| {
+        // SAFETY: a name of a library that is loaded, since it calls us.
+        let name = unsafe { CStr::from_ptr(name) };
+        name.to_bytes().windows(part.len()).any(|at| at == part)
+    });
+    if !is_within {
+        OTHER.store(caller, Ordering::Relaxed);
+    }
+    is_within
+}
+
 fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
     // SAFETY: zeros are what it fills in; any address may be asked for.
     unsafe {

@@ -56,6 +56,17 @@ pub unsafe fn draw_for(request: u64, caller: Caller, bytes: *mut u8, length: usi
     draw.is_some_and(|draw| unsafe { fill(draw, bytes, length) })
 }
 
+/// What stands for the process' number in a generator's seed, if the thread works on a request.
+pub fn process() -> Option<i32> {
+    let request = turns::current();
+    let board = process::board().filter(|_| request != 0 && !turns::is_apart())?;
+    let draw = board.pins().process(request, board.replays())?;
+    let mut number = 0u32;
+    // SAFETY: the memory is ours.
+    let filled = unsafe { fill(draw, (&raw mut number).cast(), size_of::<u32>()) };
+    filled.then_some((number >> 1) as i32)
+}
+
 /// # Safety
 /// There is room for so many bytes.
 unsafe fn fill(draw: Draw, bytes: *mut u8, length: usize) -> bool {

@@ -109,7 +109,8 @@ pub fn generation() -> u32 {
 fn name_process() {
     BEGAN.store(now(), Ordering::Relaxed);
     // SAFETY: it always succeeds.
-    PID.store(unsafe { libc::getpid() } as u32, Ordering::Relaxed);
+    let pid = unsafe { real!(fn getpid() -> c_int)() };
+    PID.store(pid as u32, Ordering::Relaxed);
 }
 
 fn pid() -> u32 {

@@ -304,6 +304,21 @@ impl Pins {
         Some(Draw::new(key, request, count))
     }
 
+    /// What stands for the number of the process in a generator's seed, while the process works on
+    /// the request. It is not counted among the request's draws.
+    pub fn process(&self, request: u64, replays: bool) -> Option<Draw> {
+        let (key, recorded_as) = match replays {
+            false => (self.key.get()?, request),
+            true => {
+                let script = self.script_of(request)?;
+                let recorded_as = script.recorded_as.load(Ordering::Relaxed);
+                (script.key.get()?, recorded_as)
+            }
+        };
+        // No draw of the request's own comes so far.
+        (request != 0).then(|| Draw::new(key, recorded_as, COUNT_MASK))
+    }
+
     /// A request writes this to a database, or to another service.
     pub fn writes(&self, request: u64, place: Place) {
         if request != 0 {
@@ -390,7 +405,7 @@ impl Pins {
             return Some(Draw::by(caller, key, stream, count));
         }
         let count = script.draws.fetch_add(1, Ordering::Relaxed);
-        (count <= COUNT_MASK).then(|| Draw::new(key, stream, count))
+        (count < COUNT_MASK).then(|| Draw::new(key, stream, count))
     }
 
     /// What a replayed request reads next; `None` if nothing is known of it. `real`: what the wall

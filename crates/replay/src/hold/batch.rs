@@ -18,6 +18,7 @@ use super::own::Own;
 use super::plan::{Plan, Split, Step};
 use super::transaction::{Kind, Open};
 use super::{Advance, Close, Code, Context, Holder, Next, Session};
+use crate::setup::asks_catalog;
 use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Stop};
 
@@ -183,7 +184,7 @@ impl Holder {
     fn plan_extended(&mut self, frames: Vec<Frame>, cx: &mut impl Context) -> Result<Plan, Close> {
         // What the batch executes, and which request its texts name, must be known before the first
         // message goes out.
-        let batch = Batch::of(&self.names, frames, |text| self.prepare(text));
+        let batch = self.read(frames);
         batch.note_executed();
         let statements: Vec<&Statement> = batch.executed().collect();
         let last = batch.messages.last().expect("the batch has its end");
@@ -264,7 +265,10 @@ impl Holder {
             self.names.apply(message);
             self.plan_message(message, wrapped, plan);
             if let Some(open) = &mut self.transaction {
-                open.note_sent(Some(tag), batch.named);
+                // What a driver asks for itself is no part of what is served.
+                let is_part =
+                    open.claim().is_some() || !message.statement().is_some_and(asks_catalog);
+                open.note_sent(is_part.then_some(tag), batch.named);
             }
         }
         Ok(None)
@@ -319,6 +323,11 @@ impl Holder {
     fn prepare(&self, text: &[u8]) -> Prepared {
         let script = self.options.scripts.get(text, Dialect::default());
         Prepared::new(script, self.request_in(text))
+    }
+
+    /// What messages are about.
+    pub(super) fn read(&self, frames: Vec<Frame>) -> Batch {
+        Batch::of(&self.names, frames, |text| self.prepare(text))
     }
 
     fn put_parse(&self, frame: &Frame, out: &mut BytesMut) {
@@ -549,7 +558,7 @@ impl Holder {
     /// server answers it, outside of any transaction.
     pub(super) fn plan_live(&mut self, frame: &Frame) -> Plan {
         let mut plan = Plan::default();
-        let batch = Batch::of(&self.names, vec![frame.clone()], |text| self.prepare(text));
+        let batch = self.read(vec![frame.clone()]);
         let message = &batch.messages[0];
         if frame.tag() == client::PARSE {
             self.names.apply(message);
@@ -563,6 +572,28 @@ impl Holder {
             });
         }
         self.sync(&mut plan);
+        plan
+    }
+
+    /// The same of messages that bind and run one statement.
+    pub(super) fn plan_live_portal(&mut self, frames: Vec<Frame>) -> Plan {
+        let mut plan = Plan::default();
+        for message in &self.read(frames).messages {
+            self.plan_message(message, false, &mut plan);
+        }
+        self.sync(&mut plan);
+        plan
+    }
+
+    /// The same of a text. The client does not hear yet that the server is ready.
+    pub(super) fn plan_live_text(&mut self, query: &Frame) -> Plan {
+        let mut plan = Plan::default();
+        let rows = vec![Rows::default()];
+        plan.message([(Expect::Query { rows }, Owner::Withheld)], |bytes| {
+            bytes.extend_from_slice(&query.0)
+        });
+        plan.send();
+        plan.settle();
         plan
     }
 }

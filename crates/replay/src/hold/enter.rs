@@ -11,7 +11,7 @@ use super::own::Own;
 use super::plan::Plan;
 use super::transaction::{Kind, Open, Tried};
 use super::{Close, Code, Context, Holder};
-use crate::setup::sets_up;
+use crate::setup::{asks_catalog, sets_up};
 use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Opening};
 
@@ -38,7 +38,7 @@ impl Holder {
             self.transaction = Some(open);
             return Ok(None);
         }
-        let Some(opening) = statements.iter().find(|statement| statement.takes_snapshot) else {
+        let Some(opening) = statements.iter().find(|one| one.takes_snapshot) else {
             if let Some(open) = &mut self.transaction {
                 open.note_sent(sent, named);
             }
@@ -58,22 +58,14 @@ impl Holder {
             .or(self.application)
             .or_else(|| cx.turn())
             .or_else(|| cx.alone());
-        let is_alone = self.transaction.is_none() && statements.len() == 1;
-        let claim = cx.claim(
-            request,
-            Opening {
-                hash: opening.fingerprint.hash,
-                sets_up: sets_up(opening),
-                reads_alone: is_alone && only_reads(opening),
-                begun: self.transaction.is_some(),
-            },
-        );
+        let claim = cx.claim(request, self.opening(statements, opening));
         let changed = self.options.code != Code::Recorded;
-        if changed {
+        if changed && claim != Claim::Later {
             cx.entered(Some(claim));
         }
         match claim {
             Claim::CutOff => Err(Close),
+            Claim::Later => Ok(self.enter_later(plan)),
             Claim::Serve(tx) => {
                 if self.transaction.is_some() {
                     plan.own(Own::Rollback);
@@ -90,6 +82,33 @@ impl Holder {
             Claim::Run(tx) if changed => self.enter_changed(claim, Some(tx), statements, cx, plan),
             Claim::Run(tx) => self.enter_recorded(tx, statements, cx, plan),
             Claim::Added(_) => self.enter_changed(claim, None, statements, cx, plan),
+        }
+    }
+
+    /// What a driver asks for itself comes first, and which transaction this is turns out behind
+    /// that. Then it is too late to say that it may write.
+    fn enter_later(&mut self, plan: &mut Plan) -> Option<Tx> {
+        let recorded = self.options.code == Code::Recorded;
+        let open = self.transaction.as_mut();
+        let open = open.expect("the client has begun it");
+        if recorded && !open.nested {
+            open.nested = true;
+            plan.own(Own::Writable);
+        }
+        None
+    }
+
+    /// What tells which transaction statements are of, of which `first` is the first that takes a
+    /// snapshot: the first that is not what a driver asks for itself.
+    fn opening(&self, statements: &[&Statement], first: &Statement) -> Opening {
+        let is_own = |one: &&&Statement| one.takes_snapshot && !asks_catalog(one);
+        let opening = statements.iter().find(is_own).map_or(first, |one| one);
+        let is_alone = self.transaction.is_none() && statements.len() == 1;
+        Opening {
+            hash: opening.fingerprint.hash,
+            sets_up: sets_up(opening),
+            reads_alone: is_alone && only_reads(opening),
+            begun: self.transaction.is_some(),
         }
     }
 
@@ -188,7 +207,7 @@ impl Holder {
             open.pinned(&pins);
             if pins.reads_only || pins.looks.is_some() {
                 // Its own first statement takes the snapshot.
-                open.takes_snapshot_after(before_snapshot(statements));
+                takes_snapshot(open, statements);
             }
             open.looks(pins.looks.unwrap_or_default(), pins.statements);
             if !pins.reads_only {
@@ -212,7 +231,7 @@ impl Holder {
         let open = self.transaction.insert(Open::claimed(Kind::Wrapped, claim));
         open.pinned(&pins);
         if let Some(looks) = pins.looks {
-            open.takes_snapshot_after(before_snapshot(statements));
+            takes_snapshot(open, statements);
             open.looks(looks, pins.statements);
         }
         plan.own(Own::Begin(isolation));
@@ -258,7 +277,7 @@ impl Holder {
         };
         open.acts_late = acts_late;
         if snapshot.is_none() || looks.is_some() {
-            open.takes_snapshot_after(before_snapshot(statements));
+            takes_snapshot(open, statements);
         }
         if let Some((looks, recorded)) = looks {
             open.looks(looks, recorded);
@@ -280,12 +299,13 @@ fn may_have_been_done(statement: &Statement) -> bool {
     defines && says.iter().any(|words| text.contains(words))
 }
 
-/// How many statements come before the one that takes the snapshot.
-fn before_snapshot(statements: &[&Statement]) -> u32 {
-    let before = statements
-        .iter()
-        .take_while(|statement| !statement.takes_snapshot);
-    before.count() as u32
+/// One of these statements takes the transaction's snapshot.
+fn takes_snapshot(open: &mut Open, statements: &[&Statement]) {
+    let mut all = statements.iter();
+    let before = all.position(|statement| statement.takes_snapshot);
+    let before = before.unwrap_or(statements.len());
+    let is_lookup = statements.get(before).is_some_and(|one| asks_catalog(one));
+    open.takes_snapshot_after(before as u32, is_lookup);
 }
 
 /// Whether one of the statements runs only where it is alone.

@@ -56,6 +56,7 @@ use names::Names;
 use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
 use plan::{Plan, Split, Step};
+pub use served::Answered;
 use served::Served;
 use transaction::{Kind, Open, OwnCommit};
 
@@ -79,7 +80,7 @@ pub trait Context {
     fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim;
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
     /// What the server answered originally; `None` if that was not kept.
-    fn recorded_answers(&self, tx: Tx) -> Result<Option<Vec<u8>>, Unreadable>;
+    fn recorded_answers(&self, tx: Tx) -> Result<Option<Answered>, Unreadable>;
     /// The request on whose behalf the service has sent what it sent, if its tap tells.
     fn turn(&self) -> Option<RequestId>;
     /// The request in flight, if there is exactly one.

@@ -15,6 +15,8 @@ use hindcast_wire::message::{backend as server, frontend as client};
 #[derive(Debug)]
 pub struct Served {
     results: VecDeque<Recorded>,
+    /// It is known which of them a driver asked for itself.
+    knows_lookups: bool,
     /// What the next `ReadyForQuery` says.
     status: Status,
     /// After an error everything up to the next `Sync` goes unanswered.
@@ -38,6 +40,8 @@ struct Recorded {
     bare: bool,
     /// Of the `ReadyForQuery` behind it.
     status: Status,
+    /// The statement, if it is one that a driver sends for itself: the hash of its fingerprint.
+    lookup: Option<u64>,
 }
 
 impl Recorded {
@@ -49,8 +53,18 @@ impl Recorded {
             failed: false,
             bare: false,
             status,
+            lookup: None,
         }
     }
+}
+
+/// What was answered originally.
+#[derive(Clone, Debug, Default)]
+pub struct Answered {
+    pub bytes: Vec<u8>,
+    /// By statement that ran: the hash of its fingerprint, if its driver asks the catalog for
+    /// itself by it, for more or for less in a replay. Empty: that is not known.
+    pub lookups: Vec<Option<u64>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +79,17 @@ pub enum Progress {
 }
 
 impl Served {
-    pub fn new(bytes: Vec<u8>) -> Self {
+    pub fn new(answered: Answered) -> Self {
+        let mut results = results(answered.bytes.into());
+        // Of a text of several statements there is one result.
+        let knows_lookups = results.len() == answered.lookups.len();
+        if knows_lookups {
+            let each = results.iter_mut().zip(answered.lookups);
+            each.for_each(|(result, lookup)| result.lookup = lookup);
+        }
         Self {
-            results: results(bytes.into()),
+            results,
+            knows_lookups,
             status: Status::InTransaction,
             skipping: false,
             copying: false,
@@ -83,6 +105,24 @@ impl Served {
             client::DESCRIBE | client::CLOSE => body.first() == Some(&b'S'),
             _ => false,
         }
+    }
+
+    /// The client is about to run a statement: by its hash, if its driver asks the catalog for
+    /// itself by it. What was asked so here, and is not now, is passed over. Returns whether the
+    /// recording has no answer to it, and the server is to give one.
+    pub fn comes_anew(&mut self, lookup: Option<u64>) -> bool {
+        if !self.knows_lookups || self.skipping || self.status != Status::InTransaction {
+            return false;
+        }
+        let mut ahead = self.results.iter().take_while(|one| one.lookup.is_some());
+        let here = match lookup {
+            Some(_) => ahead.position(|one| one.lookup == lookup),
+            None => Some(ahead.count()),
+        };
+        if let Some(passed) = here {
+            self.results.drain(..passed);
+        }
+        here.is_none()
     }
 
     pub fn is_skipping(&self) -> bool {
@@ -195,7 +235,7 @@ impl Served {
         server::ready_for_query(out, self.status);
         match self.status {
             Status::Idle => Progress::Ended {
-                complete: self.results.is_empty(),
+                complete: self.results.iter().all(|left| left.lookup.is_some()),
             },
             _ => Progress::Continues,
         }
@@ -312,6 +352,7 @@ fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
                 failed,
                 bare,
                 status,
+                lookup: None,
             });
         }
     }
@@ -340,7 +381,10 @@ mod tests {
     /// then.
     #[track_caller]
     fn check(recorded: &[Vec<u8>], asked: &[u8], answered: &[u8], progress: Progress) {
-        let mut served = Served::new(recorded.concat());
+        let mut served = Served::new(Answered {
+            bytes: recorded.concat(),
+            ..Answered::default()
+        });
         let (mut out, mut last) = (BytesMut::new(), Progress::Continues);
         for &tag in asked {
             last = served.answer(tag, &mut out);

@@ -4,11 +4,13 @@ use bytes::{BufMut, BytesMut};
 use hindcast_order::Tx;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::{backend as server, frontend as client};
+use hindcast_wire::sql::{Dialect, Statement};
 use hindcast_wire::{Status, Wires};
 
 use super::plan::Plan;
 use super::served::{Progress, Served};
 use super::{Advance, Close, Context, Holder, Next, Session};
+use crate::setup::asks_catalog;
 
 impl Holder {
     pub(super) fn serve(
@@ -51,6 +53,14 @@ impl Holder {
             }
             return Advance::More;
         }
+        if !served.is_skipping()
+            && let Some(lookup) = self.lookup(&frame)
+        {
+            return self.look_up(frame, lookup);
+        }
+        let Session::Serving(_, served, _) = &mut self.session else {
+            unreachable!("a transaction is being served");
+        };
         let over = match tag {
             client::TERMINATE => {
                 out.to_server.put_slice(&frame.0);
@@ -65,6 +75,66 @@ impl Holder {
         if let Some(complete) = over {
             self.session = Session::Idle;
             cx.served(tx, complete);
+        }
+        Advance::More
+    }
+}
+
+/// What a driver asks for itself, and the recording has no answer to.
+enum Lookup {
+    /// These messages, up to the one that runs it.
+    Portal(usize),
+    Text,
+}
+
+impl Holder {
+    /// A message while a transaction is served: whether a driver asks the catalog by it for what
+    /// it knew on its connection originally. Notes what comes, if it asks for something else.
+    fn lookup(&mut self, frame: &Frame) -> Option<Lookup> {
+        let hash = |one: &Statement| asks_catalog(one).then_some(one.fingerprint.hash);
+        let (lookup, how) = match frame.tag() {
+            client::QUERY => {
+                let text = client::parse_query(frame.body()).unwrap_or_default();
+                let script = self.options.scripts.get(text, Dialect::default());
+                match &script.statements[..] {
+                    [only] => (hash(only), Lookup::Text),
+                    _ => (None, Lookup::Text),
+                }
+            }
+            client::BIND => {
+                let batch = self.read(vec![frame.clone()]);
+                let ends = |frame: &Frame| !matches!(frame.tag(), client::DESCRIBE);
+                let end = self.queue.iter().position(ends)?;
+                let runs = self.queue[end].tag() == client::EXECUTE;
+                let lookup = batch.messages[0].statement().and_then(hash);
+                (lookup.filter(|_| runs), Lookup::Portal(end + 1))
+            }
+            _ => return None,
+        };
+        let Session::Serving(_, served, _) = &mut self.session else {
+            return None;
+        };
+        served.comes_anew(lookup).then_some(how)
+    }
+
+    /// Lets the server answer it, outside of any transaction.
+    fn look_up(&mut self, frame: Frame, lookup: Lookup) -> Advance {
+        let live = match lookup {
+            Lookup::Text => {
+                // What the client is told then is where the recorded transaction is.
+                let mut sync = BytesMut::new();
+                client::sync(&mut sync);
+                self.queue.push_front(Frame(sync.freeze()));
+                self.plan_live_text(&frame)
+            }
+            Lookup::Portal(rest) => {
+                let mut frames = vec![frame];
+                frames.extend(self.queue.drain(..rest));
+                self.plan_live_portal(frames)
+            }
+        };
+        if let Some(plan) = self.session.plan() {
+            *plan = live;
         }
         Advance::More
     }

@@ -14,7 +14,7 @@ use super::pins::Pins;
 use super::places::Places;
 use crate::learned::Results;
 use crate::looks::Stretch;
-use crate::setup::sets_up;
+use crate::setup::{asks_catalog, sets_up};
 use crate::shapes::only_reads;
 use crate::transaction::{Claim, Ended, EndedAs, Looking, error_text};
 
@@ -81,6 +81,8 @@ pub(super) struct Open {
     locks: VecDeque<u32>,
     /// The statement that takes the snapshot, where none of ours did before it.
     snapshot_at: Option<u32>,
+    /// That statement asks the catalog.
+    snapshot_by_lookup: bool,
     /// What later statements are to see, each from its first to its last. How many of these were
     /// asked for, and how many are through.
     looks: Vec<Stretch>,
@@ -159,6 +161,7 @@ impl Open {
             last_tag: Bytes::new(),
             locks: VecDeque::new(),
             snapshot_at: None,
+            snapshot_by_lookup: false,
             looks: Vec::new(),
             asked: 0,
             looked: 0,
@@ -232,9 +235,11 @@ impl Open {
             .filter(|claim| matches!(claim, Claim::Run(_) | Claim::Added(_)))
     }
 
-    /// Its own statement takes the snapshot: so many come before it in what is sent next.
-    pub fn takes_snapshot_after(&mut self, before: u32) {
+    /// Its own statement takes the snapshot: so many come before it in what is sent next. What its
+    /// driver asks for itself in between does not, unless it is one itself.
+    pub fn takes_snapshot_after(&mut self, before: u32, is_lookup: bool) {
         self.snapshot_at = Some(self.statements() + before);
+        self.snapshot_by_lookup = is_lookup;
     }
 
     /// Its own statement has not taken the snapshot yet, and will.
@@ -332,6 +337,9 @@ impl Open {
             tried.statement.clone_from(&statement.fingerprint.text);
         }
         let index = self.statements();
+        if self.snapshot_at == Some(index) && !self.snapshot_by_lookup && asks_catalog(statement) {
+            self.snapshot_at = Some(index + 1);
+        }
         self.places.note(statement.fingerprint.hash);
         self.statements.push(statement.fingerprint.hash);
         index

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use expect_test::Expect;
 use hindcast_order::Tx;
-use hindcast_replay::hold::{Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use hindcast_replay::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use hindcast_replay::looks::Stretch;
 use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening, Stop, Stopped};
 use hindcast_trace::{Drawn, DrawnValue, Id, Isolation, RequestId, SequenceValue};
@@ -44,8 +44,9 @@ const TRACE_PREFIX: u64 = 0xaa;
 /// Knows what the script says, and writes down what it hears.
 struct Told {
     claim: Claim,
+    later: bool,
     pins: Pins,
-    recorded: Option<Vec<u8>>,
+    recorded: Option<Answered>,
     alone: Option<RequestId>,
     starting: bool,
     yields: bool,
@@ -67,16 +68,20 @@ impl Told {
 }
 
 impl Context for Told {
-    fn claim(&mut self, request: Option<RequestId>, _opening: Opening) -> Claim {
+    fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim {
         let request = request.map_or("none".to_owned(), |request| request.to_string());
-        self.hear(format!("claim of request {request}: {:?}", self.claim));
-        self.claim
+        let claim = match self.later && opening.sets_up {
+            true => Claim::Later,
+            false => self.claim,
+        };
+        self.hear(format!("claim of request {request}: {claim:?}"));
+        claim
     }
     fn pins(&self, _tx: Tx) -> Result<Pins, Unreadable> {
         self.readable()?;
         Ok(self.pins.clone())
     }
-    fn recorded_answers(&self, _tx: Tx) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn recorded_answers(&self, _tx: Tx) -> Result<Option<Answered>, Unreadable> {
         self.readable()?;
         Ok(self.recorded.clone())
     }
@@ -185,6 +190,7 @@ impl Session {
             },
             told: Told {
                 claim: Claim::Run(Tx(3)),
+                later: false,
                 pins: Pins::default(),
                 recorded: None,
                 alone: None,
@@ -245,8 +251,22 @@ impl Session {
                 for message in value.split(" | ") {
                     notation::server(message, &mut bytes);
                 }
-                self.told.recorded = Some(bytes.to_vec());
+                self.told.recorded = Some(Answered {
+                    bytes: bytes.to_vec(),
+                    lookups: Vec::new(),
+                });
             }
+            // Which of its statements ask the catalog: a text, or `-`.
+            "lookups" => {
+                let hash = |text: &str| {
+                    let script = Script::of(text.as_bytes(), Dialect::default());
+                    (text != "-").then(|| script.statements[0].fingerprint.hash)
+                };
+                let recorded = self.told.recorded.as_mut().expect("it comes first");
+                recorded.lookups = value.split(" | ").map(hash).collect();
+            }
+            // What asks the catalog at the beginning of a transaction does not tell which it is.
+            "later" => self.told.later = true,
             // The recording cannot be read from here on.
             "unreadable" => self.told.unreadable = true,
             // The next cancelled statement was cancelled by us.

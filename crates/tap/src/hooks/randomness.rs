@@ -3,11 +3,11 @@
 //! Libc may have no `arc4random`, and a program no libcrypto: what finds ours all the same gets
 //! bytes from the kernel.
 
-use libc::{c_int, c_uint, c_void, size_t, ssize_t};
+use libc::{c_int, c_uint, c_void, pid_t, size_t, ssize_t};
 
 use crate::errno::{errno, set_errno};
-use crate::pins;
 use crate::real::real;
+use crate::{callers, pins, turns};
 
 /// All that there are.
 const FLAGS: c_uint = libc::GRND_NONBLOCK | libc::GRND_RANDOM | libc::GRND_INSECURE;
@@ -107,6 +107,30 @@ pub unsafe extern "C" fn arc4random_uniform(bound: u32) -> u32 {
         }
     }
 }
+
+/// PHP seeds a generator with the number of the process: that of `lcg_value`, by which it also
+/// decides whether a session's start removes those that have expired. It is called directly within
+/// PHP, so what it asks for its seed is where it can be pinned.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn getpid() {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("mov rdi, [rsp]", "jmp {}", sym process_for);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("mov x0, x30", "b {}", sym process_for);
+}
+
+unsafe extern "C" fn process_for(caller: usize) -> pid_t {
+    // SAFETY: libc declares it so.
+    let real = || unsafe { real!(fn getpid() -> pid_t)() };
+    match turns::current() != 0 && callers::is_within(caller, SEEDS) {
+        true => pins::process().unwrap_or_else(real),
+        false => real(),
+    }
+}
+
+/// In the name of a function of PHP that seeds the generator.
+const SEEDS: &[u8] = b"lcg";
 
 /// Of OpenSSL, where it is a library of its own.
 #[unsafe(no_mangle)]

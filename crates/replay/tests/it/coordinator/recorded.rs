@@ -62,6 +62,31 @@ fn a_snapshot_waits_for_what_it_saw_and_a_commit_for_those_who_did_not_see_it() 
     );
 }
 
+/// A driver asks for types within the transaction that first needs them on its connection.
+#[test]
+fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 sees 100 read-committed: BEGIN; SELECT oid FROM pg_type; SELECT a FROM t FOR UPDATE; COMMIT
+         tx 1 30..40 sees 100 read-committed: BEGIN; SELECT b FROM t FOR UPDATE; COMMIT
+         tx 2 50..60 sees 100: BEGIN; SELECT b FROM t FOR UPDATE; COMMIT",
+        "begun 1
+         claim 1 BEGIN; SELECT a FROM t FOR UPDATE
+         claim 1 BEGIN; SELECT oid FROM pg_type
+         claim 2 BEGIN; SELECT oid FROM pg_type
+         claim 1 BEGIN; SELECT b FROM t FOR UPDATE",
+        expect![[r#"
+            begun 1 => false
+            claim 1 BEGIN; SELECT a FROM t FOR UPDATE => Run(Tx(0)) +1
+            claim 1 BEGIN; SELECT oid FROM pg_type => Later
+            claim 2 BEGIN; SELECT oid FROM pg_type => Outside
+            claim 1 BEGIN; SELECT b FROM t FOR UPDATE => Run(Tx(1)) +1
+        "#]],
+    );
+}
+
 #[test]
 fn transactions_are_known_by_their_first_statement_and_else_by_their_place() {
     check(

@@ -590,3 +590,80 @@ fn under_read_committed_later_statements_are_held_before_they_are_bound() {
         "#]],
     );
 }
+
+/// Its driver knew the types then, and asks for them now.
+#[test]
+fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
+    check(
+        "@ later
+         @ pins read-committed looks=2-2 recorded=BEGIN;SELECT_a_FROM_t;SELECT_b_FROM_t;COMMIT
+         > Q BEGIN {5}
+         > P n SELECT oid FROM pg_type | B p n | E p | S
+         > P s SELECT a FROM t | S
+         > P m SELECT typname FROM pg_type | B p m | E p | S
+         > B p s | E p | S
+         > P s SELECT b FROM t | B p s | E p | S
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Later
+            ! claim of request 5: Later
+            » [writable*]
+            » P n SELECT oid FROM pg_type
+            » H
+            « 1
+            » B p n
+            » E p
+            » S
+            « 2
+            « D x
+            « C SELECT 1
+            « Z T
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [snapshot*]
+            » P s SELECT a FROM t
+            » S
+            « 1
+            « Z T
+            » P m SELECT typname FROM pg_type
+            » B p m
+            » E p
+            » S
+            « 1
+            « 2
+            « D x
+            « C SELECT 1
+            « Z T
+            » B p s
+            » E p
+            » S
+            « 2
+            ! 3 took its snapshot
+            « D x
+            « C SELECT 1
+            « Z T
+            » P s SELECT b FROM t
+            » H
+            « 1
+            ? look 0 of 3
+            » B p s
+            » E p
+            » S
+            « 2
+            ! 3 is through with look 0
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 7ea081d2, digest 0c9ba9c4, 4 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}

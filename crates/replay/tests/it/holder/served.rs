@@ -581,3 +581,122 @@ fn a_flushed_parse_before_it() {
         "#]],
     );
 }
+
+/// Its driver knew the types then, and asks for them now; or the other way round.
+#[test]
+fn what_a_driver_asks_for_itself_is_answered_by_the_server() {
+    check(
+        "@ claim serve 4
+         @ recorded C BEGIN | Z T | T a | D 1 | C SELECT 1 | Z T | C ROLLBACK | Z I
+         @ lookups - | - | -
+         > Q BEGIN {5}
+         > Q SELECT a FROM t
+         > P n SELECT oid FROM pg_type | S
+         > B p n | E p | S
+         > Q SELECT typname FROM pg_type
+         > Q ROLLBACK
+         @ idle",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Serve(Tx(4))
+            » [rollback*]
+            « T a
+            « D 1
+            « C SELECT 1
+            « Z T
+            » P n SELECT oid FROM pg_type
+            » S
+            « 1
+            « Z T
+            » B p n
+            » E p
+            » S
+            « 2
+            « D x
+            « C SELECT 1
+            « Z T
+            » Q SELECT typname FROM pg_type
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 4 was served whole
+            « C ROLLBACK
+            « Z I
+            idle: true
+        "#]],
+    );
+}
+
+#[test]
+fn what_a_driver_asked_for_itself_and_does_not_ask_is_passed_over() {
+    check(
+        "@ claim serve 4
+         @ recorded C BEGIN | Z T | T o | D 9 | C SELECT 1 | Z T | T a | D 1 | C SELECT 1 | Z T | C ROLLBACK | Z I
+         @ lookups - | SELECT oid FROM pg_type | - | -
+         > Q BEGIN {5}
+         > Q SELECT a FROM t
+         > Q ROLLBACK
+         @ idle",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Serve(Tx(4))
+            » [rollback*]
+            « T a
+            « D 1
+            « C SELECT 1
+            « Z T
+            ! 4 was served whole
+            « C ROLLBACK
+            « Z I
+            idle: true
+        "#]],
+    );
+}
+
+#[test]
+fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_is_served() {
+    check(
+        "@ later
+         @ claim serve 4
+         @ recorded C BEGIN | Z T | T a | D 1 | C SELECT 1 | Z T | C ROLLBACK | Z I
+         @ lookups - | - | -
+         > Q BEGIN {5}
+         > P n SELECT oid FROM pg_type | B p n | E p | S
+         > Q SELECT a FROM t
+         > Q ROLLBACK
+         @ idle",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Later
+            ! claim of request 5: Later
+            » [writable*]
+            » P n SELECT oid FROM pg_type
+            » H
+            « 1
+            » B p n
+            » E p
+            » S
+            « 2
+            « D x
+            « C SELECT 1
+            « Z T
+            ! claim of request 5: Serve(Tx(4))
+            » [rollback*]
+            « T a
+            « D 1
+            « C SELECT 1
+            « Z T
+            ! 4 was served whole
+            « C ROLLBACK
+            « Z I
+            idle: true
+        "#]],
+    );
+}
