@@ -60,6 +60,60 @@ fn campaign<C: Client>(rounds: u64, make: impl Fn(u64) -> (Scene, Program, u16))
     }
 }
 
+/// Kills the program under load, then each process that has gone on in its place, `times` in all:
+/// each is survived by a follower that began after the one before. The recording is of all of them.
+fn kill_one_after_the_other<C: Client>(times: u64, (scene, program, port): (Scene, Program, u16)) {
+    let server = start(&scene, &program, port);
+    let (mut leader, mut follower) = leader_and_follower(&server);
+    let clients = Clients::start::<C>(here(port), || ());
+    for round in 0..times {
+        clients.wait_for_more(100 + round * 97);
+        kill(leader);
+        clients.wait_for_more(300);
+        leader = follower;
+        follower = wait_for("a new follower", || follower_of(&server, leader));
+    }
+    clients.end();
+    run(Command::new("kill").args(["-TERM", &leader.to_string()]));
+    let recorded = Outcome::of_end(server);
+    let said = &recorded.said;
+    assert_eq!(
+        said.matches("It is recorded from there on.").count() as u64,
+        times,
+        "{said}"
+    );
+    let replayed = scene.replay();
+    replayed.assert_code(recorded.code());
+}
+
+/// The one process beside `leader` that runs the program.
+fn follower_of(server: &Process, leader: u32) -> Option<u32> {
+    let holder = strays::named(server.pid(), "hindcast-table")?;
+    let mut programs = strays::family(server.pid());
+    programs.retain(|pid| ![server.pid(), holder, leader].contains(pid));
+    match programs[..] {
+        [follower] => Some(follower),
+        _ => None,
+    }
+}
+
+#[test]
+fn redis_is_killed_three_times_and_its_recording_is_whole() {
+    let redis = redis(Scene::new("follow-on-redis"), &[]);
+    kill_one_after_the_other::<OfRedis>(3, redis);
+}
+
+#[test]
+fn memcached_is_killed_three_times_and_its_recording_is_whole() {
+    let memcached = memcached(Scene::new("follow-on-memcached"), &[]);
+    kill_one_after_the_other::<OfMemcached>(3, memcached);
+}
+
+#[test]
+fn lighttpd_is_killed_three_times_and_its_recording_is_whole() {
+    kill_one_after_the_other::<OfLighttpd>(3, kept_alive("follow-on-lighttpd"));
+}
+
 #[test]
 fn redis_is_killed_and_no_client_notices() {
     campaign::<OfRedis>(10, |round| {
@@ -76,14 +130,17 @@ fn memcached_with_four_threads_is_killed_and_no_client_notices() {
 
 #[test]
 fn lighttpd_is_killed_and_no_client_notices() {
-    campaign::<OfLighttpd>(10, |round| {
-        let (scene, program, port) = lighttpd(Scene::new(&format!("follow-lighttpd-{round}")));
-        let work = scene.work().display().to_string();
-        let configuration = format!(
-            "server.document-root = \"{work}\"\nserver.port = {port}\nserver.bind = \"127.0.0.1\"\nserver.max-keep-alive-requests = 100000\n"
-        );
-        (scene.file("lighttpd.conf", configuration), program, port)
-    });
+    campaign::<OfLighttpd>(10, |round| kept_alive(&format!("follow-lighttpd-{round}")));
+}
+
+/// As [`lighttpd`] with connections that last.
+fn kept_alive(scene: &str) -> (Scene, Program, u16) {
+    let (scene, program, port) = lighttpd(Scene::new(scene));
+    let work = scene.work().display().to_string();
+    let configuration = format!(
+        "server.document-root = \"{work}\"\nserver.port = {port}\nserver.bind = \"127.0.0.1\"\nserver.max-keep-alive-requests = 100000\n"
+    );
+    (scene.file("lighttpd.conf", configuration), program, port)
 }
 
 /// It is what its leader was: not the user that the launcher is.

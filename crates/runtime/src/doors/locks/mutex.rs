@@ -57,7 +57,7 @@ fn replay(
     mutex: *mut pthread_mutex_t,
     function: &'static str,
 ) -> Option<c_int> {
-    let step = Step::new(function, mutex);
+    let step = Step::new(function, mutex).recorded_after();
     match await_turn(thread, step) {
         Outcome::Acquires => {
             // SAFETY: the program's mutex.
@@ -95,18 +95,22 @@ fn acquire(
     thread: &mut Current,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
-    let result = if mode() == Mode::Record {
+    let told = match mode() {
+        Mode::Replay => replay(thread, mutex, function),
+        _ => None,
+    };
+    let result = told.unwrap_or_else(|| {
         // SAFETY: the program's mutex.
         if unsafe { (*mutex.cast::<Known>()).lock.load(Ordering::Relaxed) } != 0 {
             alone::waits(thread);
         }
         let result = real();
-        // SAFETY: the program's mutex.
-        unsafe { record_result(thread, mutex, result) };
+        if mode() == Mode::Record {
+            // SAFETY: the program's mutex.
+            unsafe { record_result(thread, mutex, result) };
+        }
         result
-    } else {
-        replay(thread, mutex, function).unwrap_or_else(real)
-    };
+    });
     signals::leave(thread);
     result
 }
