@@ -67,7 +67,7 @@ pub enum Then {
     },
     /// It is not recorded, because the log that it has read is gone.
     Forgotten,
-    /// It is not recorded, because of what its threads were in.
+    /// It is not recorded, because of what its threads were in, or of how the leader ended.
     Unrecorded,
 }
 

@@ -87,7 +87,7 @@ fn from_then_on(then: &Then) -> String {
             "It is not recorded and has no follower, because what it has replayed was not kept. With --record <DIR> it is, and can be followed again. Start it again when there is time.".to_owned()
         }
         Then::Unrecorded => {
-            "It is not recorded and has no follower: a thread was in something that cannot be recorded from its middle on. Start it again with --follow when there is time.".to_owned()
+            "It is not recorded and has no follower: what a thread was in, or how the program ended, cannot be recorded from its middle on. Start it again with --follow when there is time.".to_owned()
         }
     }
 }

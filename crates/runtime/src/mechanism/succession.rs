@@ -63,7 +63,10 @@ pub fn comes(doing: u16) {
 fn can_be_recorded(doing: u16) -> bool {
     let executes = [functions::KERNEL_EXECVE.0, functions::KERNEL_EXECVE_FAILED.0];
     let plain = FUNCTIONS..functions::SQLITE3_INITIALIZE.0;
-    doing == Kind::Relaxed as u16 || (plain.contains(&doing) && !executes.contains(&doing))
+    match Kind::from_number(doing) {
+        Some(Kind::Relaxed | Kind::Mapping | Kind::Tsc | Kind::Cpuid | Kind::Random) => true,
+        _ => plain.contains(&doing) && !executes.contains(&doing),
+    }
 }
 
 /// Whether this process can be recorded from here on. Waits for threads that are not here yet.
