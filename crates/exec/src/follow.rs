@@ -185,11 +185,13 @@ impl<'a> Crew<'a> {
             let of_leader = watched.wait(&self.leader.board, signals, say);
             let report = Report::take(&self.leader.board, &image.path);
             if watched.followers.is_empty() || !is_lost(self.folder, of_leader) {
+                end_holder(&self.leader.board);
                 watched.let_followers_end(signals, say);
                 return Ok((of_leader, of_leader, report));
             }
             let Some(Successor { follower, after }) = watched.replace(of_leader, signals, say)
             else {
+                end_holder(&self.leader.board);
                 return Ok((of_leader, of_leader, report));
             };
             let leads = follower.stage.board.leader() == Leader::Succeeded;
@@ -415,6 +417,16 @@ pub(crate) fn end(pid: libc::pid_t) {
     unsafe {
         libc::kill(pid, libc::SIGKILL);
         libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+}
+
+/// Ends the process that holds the descriptors of a leader which has ended: connections end, too.
+/// It asks for nothing while this process has the other end of its socket.
+fn end_holder(board: &Board) {
+    let holder = board.table.load(Ordering::Acquire) as libc::pid_t;
+    // SAFETY: numbers only. One that is not a child of ours, or has ended, is left alone.
+    if holder > 0 && unsafe { libc::waitpid(holder, std::ptr::null_mut(), libc::WNOHANG) } == 0 {
+        end(holder);
     }
 }
 

@@ -159,7 +159,10 @@ fn with_sockets(server: &Process) -> Option<u32> {
 fn the_recording_goes_on_with_what_the_follower_does() {
     let scene = Scene::new("follow-on-shell");
     let program = Program::new("sh")
-        .args(["-c", "echo one; kill -KILL $$ 2> /dev/null; echo two; ls / | wc -l; exit 3"])
+        .args([
+            "-c",
+            "echo one; kill -KILL $$ 2> /dev/null; echo two; ls / | wc -l; exit 3",
+        ])
         .options(["--follow", "1"]);
     let recorded = scene.record(&program);
     recorded.assert_code(3);

@@ -51,7 +51,9 @@ pub fn go_on(thread: &mut Current, doing: u16) {
         took_part = took_part || succession::take_part(thread);
         raw::pause(Duration::from_micros(100));
     }
-    thread.at_end.store(mode() != Mode::Record, Ordering::Release);
+    thread
+        .at_end
+        .store(mode() != Mode::Record, Ordering::Release);
     kernel::apply_mask(thread.signals.blocked);
 }
 

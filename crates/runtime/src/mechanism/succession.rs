@@ -61,7 +61,10 @@ pub fn comes(doing: u16) {
 /// Whether a thread that the log leaves in this goes on as in a recording. Functions that execute
 /// another image, and those that call the program back, have begun as in a replay.
 fn can_be_recorded(doing: u16) -> bool {
-    let executes = [functions::KERNEL_EXECVE.0, functions::KERNEL_EXECVE_FAILED.0];
+    let executes = [
+        functions::KERNEL_EXECVE.0,
+        functions::KERNEL_EXECVE_FAILED.0,
+    ];
     let plain = FUNCTIONS..functions::SQLITE3_INITIALIZE.0;
     match Kind::from_number(doing) {
         Some(Kind::Relaxed | Kind::Mapping | Kind::Tsc | Kind::Cpuid | Kind::Random) => true,

@@ -62,11 +62,7 @@ fn replay(thread: &mut Current, semaphore: *mut sem_t, function: &'static str) -
 }
 
 /// Waits for real, and logs how that ended where the process is recorded.
-fn really(
-    thread: &mut Current,
-    semaphore: *mut sem_t,
-    mut real: impl FnMut() -> c_int,
-) -> c_int {
+fn really(thread: &mut Current, semaphore: *mut sem_t, mut real: impl FnMut() -> c_int) -> c_int {
     let mut value = 0;
     unsafe { real!(sem_getvalue: fn(*mut sem_t, *mut c_int) -> c_int)(semaphore, &raw mut value) };
     if value <= 0 {

@@ -228,10 +228,7 @@ fn log(thread: &mut Current, previous: u64, acquisition: u64, moment: u64) {
 /// Whether the acquisition lies before all that this thread does. Remembers it if not.
 fn is_behind(thread: &mut Thread, word: u64) -> bool {
     let (owner, number) = unpack(word);
-    number == 0
-        || owner == thread.number
-        || is_before_fork(owner)
-        || thread.sync.known.covers(word)
+    number == 0 || owner == thread.number || is_before_fork(owner) || thread.sync.known.covers(word)
 }
 
 /// Logs an acquisition that comes after all that are in a log by now: see
