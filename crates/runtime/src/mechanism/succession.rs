@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   the file `process`    is this process's, writable, with its number
-//!   the configuration     says that this is a recording, which leads; also to images executed later
+//!   the configuration     says that this is a recording, which leads; to later images, too
 //!   each thread           its writer goes on where its reader ended; its next acquisition comes
 //!                         after all that there were, for replay keeps no owners of objects
 //!   signals               come to the runtime, as in a recording
@@ -27,7 +27,7 @@ use std::time::Duration;
 use hindcast_execlog::config::Order;
 use hindcast_execlog::event::{FUNCTIONS, Kind};
 
-use super::{detach, folder, sync, table};
+use super::{detach, folder, table};
 use crate::functions;
 use crate::mechanism::signals::actions;
 use crate::raw;
@@ -78,7 +78,7 @@ pub fn is_possible(me: &Current) -> bool {
         || one_at_a_time()
         || recording::config().order() != Order::Edge
         || !recording::is_first_process()
-        || thread::count() as usize > sync::order::CLOCK_MAX - 2
+        || thread::count() as usize > acquisitions::CLOCK_MAX - 2
     {
         return false;
     }
@@ -149,7 +149,6 @@ fn open_log(thread: &mut Current) -> Result<(), i32> {
     recording::with_header(|header| header.threads.fetch_max(number + 1, Ordering::AcqRel));
     thread.writer.enters();
     acquisitions::succeed(&mut thread.sync);
-    sync::mutex::thread_starting(thread);
     thread.show(hindcast_execlog::board::State::Running, 0);
     Ok(())
 }

@@ -47,6 +47,9 @@ impl ThreadSync {
     }
 }
 
+/// Threads beyond these have no place at a moment, or where an acquisition comes after all.
+pub const CLOCK_MAX: usize = 256;
+
 /// In place of a moment: none that there has been.
 const UNKNOWN: u64 = u64::MAX;
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{clockid_t, pthread_mutex_t, timespec};
 
-use crate::mechanism::sync::mutex::{IN_TABLE, Known, ORDINARY, take};
+use crate::mechanism::sync::mutex::{IN_TABLE, Known, ORDINARY, second_thread, take};
 use crate::mechanism::sync::{
     self, Outcome, Step, await_turn, order, publish, real, record_exclusive, record_failure, turn,
 };
@@ -221,6 +221,10 @@ unsafe fn lock_again(mut thread: Current, mutex: *mut pthread_mutex_t) -> c_int 
             || (*known).lock.load(Ordering::Relaxed) != 0
             || !thread.reader.take_relaxed()
         {
+            if mode() == Mode::Record {
+                // The process goes on in the place of the one that it has replayed.
+                second_thread(&mut thread);
+            }
             return lock(mutex);
         }
         if !take(&thread, known) {

@@ -26,7 +26,7 @@ use hindcast_execlog::event::Kind;
 
 use super::owners::{Cell, Owners};
 use super::turn;
-use crate::state::sync::{Known, THREAD_SHIFT, pack, unpack};
+use crate::state::sync::{CLOCK_MAX, Known, THREAD_SHIFT, pack, unpack};
 use crate::state::thread::{self, Current, Thread};
 
 static OWNERS: Owners<{ 1 << 16 }> = Owners::new();
@@ -160,8 +160,6 @@ pub fn record_moment(thread: &mut Current) {
 
 /// Other orders: the key of moments in the table. No address, and no descriptor's key.
 const MOMENTS: u64 = 1 << 62 | 1 << 60;
-/// Threads beyond these have no place at a moment.
-pub const CLOCK_MAX: usize = 256;
 
 /// Logs an acquisition that comes after all of these.
 fn log_words(thread: &mut Current, words: &[u64]) {
