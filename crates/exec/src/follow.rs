@@ -9,6 +9,9 @@
 //! The leader knows nothing of it. A follower that diverges is dropped and the leader goes on; a
 //! leader that is killed is replaced by the follower that is furthest, with the leader's memory and
 //! the leader's connections.
+//!
+//! Where the log is kept the one that goes on is recorded, into the same recording: it is the
+//! leader of the followers that are left, and of a new one that begins at the beginning of the log.
 
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -45,11 +48,27 @@ pub enum Notice {
         after: Duration,
         /// How the leader ended.
         leader: Ended,
+        /// What it is from there on.
+        then: Then,
     },
     /// The program was killed, and no follower could go on.
     NotTakenOver { leader: Ended, why: Dropped },
     /// Connections of the leader whose bytes are lost: they were closed.
     LostConnections(u32),
+}
+
+/// What a follower is that has gone on in its leader's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It is recorded, and these follow it: those that were left, and one that begins anew.
+    Recorded {
+        left: Vec<u32>,
+        new: Result<u32, String>,
+    },
+    /// It is not recorded, because the log that it has read is gone.
+    Forgotten,
+    /// It is not recorded, because of what its threads were in, or of how the leader ended.
+    Unrecorded,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,62 +86,84 @@ struct Follower {
 }
 
 /// A leader and its followers, about to start.
-pub struct Crew {
+pub struct Crew<'a> {
     leader: Stage,
     followers: Vec<Stage>,
     is_kept: bool,
+    /// What a follower is made of.
+    folder: &'a Path,
+    replay: Config,
+    library: &'a [u8],
+    interfaces: &'a [Interface],
+    /// Where a follower asks for the descriptors of its leader.
+    table: OwnedFd,
 }
 
-impl Crew {
+impl<'a> Crew<'a> {
     /// `record` and `replay` are what either run is configured as.
     pub fn new(
-        folder: &Path,
+        folder: &'a Path,
         (mut record, mut replay): (Config, Config),
-        library: &[u8],
-        interfaces: &[Interface],
+        library: &'a [u8],
+        interfaces: &'a [Interface],
         (followers, is_kept): (u32, bool),
-    ) -> Result<Crew, ExecError> {
+    ) -> Result<Crew<'a>, ExecError> {
         record.follow = follow::LEADS;
         replay.follow = follow::FOLLOWS;
-        if !is_kept && followers == 1 {
-            replay.follow |= follow::DISCARDS;
-        }
-        let (own, theirs) = ends().map_err(system("no socket for descriptors can be made"))?;
+        replay.follow |= match !is_kept && followers == 1 {
+            true => follow::DISCARDS,
+            false => follow::SUCCEEDS,
+        };
+        // For images that one executes which goes on in the leader's place.
+        (replay.stdout, replay.stderr) = (record.stdout, record.stderr);
+        let (own, table) = ends().map_err(system("no socket for descriptors can be made"))?;
         let mut leader = Stage::new(folder, record, library, interfaces)?;
         leader.hand(own, descriptors::TABLE);
-        let mut all = Vec::new();
-        for _ in 0..followers {
-            let mut stage = Stage::new(folder, replay, library, interfaces)?;
-            let end = theirs
-                .try_clone()
-                .map_err(system("no socket for descriptors can be made"))?;
-            stage.hand(end, descriptors::TABLE);
-            all.push(stage);
-        }
-        Ok(Crew {
+        let mut crew = Crew {
             leader,
-            followers: all,
+            followers: Vec::new(),
             is_kept,
-        })
+            folder,
+            replay,
+            library,
+            interfaces,
+            table,
+        };
+        crew.own(&crew.leader);
+        for _ in 0..followers {
+            let stage = crew.follower()?;
+            crew.followers.push(stage);
+        }
+        Ok(crew)
     }
 
-    /// What the leader reported, if it did.
-    pub fn report(&self, image: &Image) -> Option<Report> {
-        Report::take(&self.leader.board, &image.path)
+    fn follower(&self) -> Result<Stage, ExecError> {
+        let mut stage = Stage::new(self.folder, self.replay, self.library, self.interfaces)?;
+        let end = self
+            .table
+            .try_clone()
+            .map_err(system("no socket for descriptors can be made"))?;
+        stage.hand(end, descriptors::TABLE);
+        self.own(&stage);
+        Ok(stage)
     }
 
-    /// Runs the program to its end, in whichever process. How it ended, and how the leader did.
-    pub fn run(
-        &mut self,
-        image: &Image,
-        folder: &Path,
-        signals: &Signals,
-        say: &mut dyn FnMut(Notice),
-    ) -> Result<(Ended, Ended), ExecError> {
+    /// Whoever records with this stage does so for followers alone, if nobody else wants it.
+    fn own(&self, stage: &Stage) {
         if !self.is_kept {
             let own = std::process::id();
-            self.leader.board.launcher.store(own, Ordering::Relaxed);
+            stage.board.launcher.store(own, Ordering::Relaxed);
         }
+    }
+
+    /// Runs the program to its end, in whichever process. How it ended, how the process did that
+    /// was recorded last, and what that reported, if it did.
+    pub fn run(
+        mut self,
+        image: &Image,
+        signals: &Signals,
+        say: &mut dyn FnMut(Notice),
+    ) -> Result<(Ended, Ended, Option<Report>), ExecError> {
         let leader = launch::start(image, &self.leader, Manner::Free)?;
         let mut watched = Watched {
             program: image.path.clone(),
@@ -130,29 +171,93 @@ impl Crew {
             main: leader,
             ended: None,
         };
-        for (number, stage) in (1..).zip(self.followers.drain(..)) {
+        let mut started = 0;
+        for stage in std::mem::take(&mut self.followers) {
+            started += 1;
             let pid = launch::start(image, &stage, Manner::Bound)?;
-            watched.followers.push(Follower { number, pid, stage });
+            watched.followers.push(Follower {
+                number: started,
+                pid,
+                stage,
+            });
         }
-        let of_leader = watched.wait(&self.leader.board, signals, say);
-        if watched.followers.is_empty() || !is_lost(folder, of_leader) {
-            watched.let_followers_end(signals, say);
-            return Ok((of_leader, of_leader));
+        loop {
+            let of_leader = watched.wait(&self.leader.board, signals, say);
+            let report = Report::take(&self.leader.board, &image.path);
+            if watched.followers.is_empty() || !is_lost(self.folder, of_leader) {
+                end_holder(&self.leader.board);
+                watched.let_followers_end(signals, say);
+                return Ok((of_leader, of_leader, report));
+            }
+            let Some(Successor { follower, after }) = watched.replace(of_leader, signals, say)
+            else {
+                end_holder(&self.leader.board);
+                return Ok((of_leader, of_leader, report));
+            };
+            let leads = follower.stage.board.leader() == Leader::Succeeded;
+            let then = match leads {
+                true => {
+                    started += 1;
+                    self.followed_on(image, started, &mut watched)
+                }
+                false if self.replay.follow & follow::SUCCEEDS == 0 => Then::Forgotten,
+                false => Then::Unrecorded,
+            };
+            say(Notice::TookOver {
+                follower: follower.number,
+                pid: follower.pid as u32,
+                after,
+                leader: of_leader,
+                then,
+            });
+            let board = &follower.stage.board;
+            if leads {
+                say_lost(board, say);
+                self.leader = follower.stage;
+                continue;
+            }
+            watched.end_followers();
+            let ended = watched.ended;
+            let ended = ended.unwrap_or_else(|| watch::accompany(follower.pid, signals));
+            say_lost(board, say);
+            return Ok((ended, of_leader, report));
         }
-        let Some((follower, ended)) = watched.replace(of_leader, signals, say) else {
-            return Ok((of_leader, of_leader));
-        };
-        let ended = ended.unwrap_or_else(|| watch::accompany(follower.pid, signals));
-        let lost = follower
-            .stage
-            .board
-            .lost_connections
-            .load(Ordering::Relaxed);
-        if lost != 0 {
-            say(Notice::LostConnections(lost));
-        }
-        Ok((ended, of_leader))
     }
+
+    /// A new follower begins, beside those that are left.
+    fn followed_on(&self, image: &Image, number: u32, watched: &mut Watched) -> Then {
+        let left = watched
+            .followers
+            .iter()
+            .map(|follower| follower.number)
+            .collect();
+        let begun = self.follower().and_then(|stage| {
+            let pid = launch::start(image, &stage, Manner::Bound)?;
+            Ok(Follower { number, pid, stage })
+        });
+        let new = match begun {
+            Ok(follower) => {
+                watched.followers.push(follower);
+                Ok(number)
+            }
+            Err(why) => Err(why.to_string()),
+        };
+        Then::Recorded { left, new }
+    }
+}
+
+fn say_lost(board: &Board, say: &mut dyn FnMut(Notice)) {
+    let lost = board.lost_connections.load(Ordering::Relaxed);
+    if lost != 0 {
+        say(Notice::LostConnections(lost));
+    }
+}
+
+/// A follower that runs in its leader's place.
+struct Successor {
+    follower: Follower,
+    /// How long that took.
+    after: Duration,
 }
 
 /// What runs, and what has ended.
@@ -191,6 +296,17 @@ impl Watched {
         });
         // A leader that ends has its followers end as well.
         let is_over = self.ended.is_some();
+        self.drop_those(&gone, is_over, say);
+    }
+
+    /// Drops followers that are `gone`, or have reported. Not a word of those that only ended,
+    /// where the leader's end `is_over`.
+    fn drop_those(
+        &mut self,
+        gone: &[(libc::pid_t, Ended)],
+        is_over: bool,
+        say: &mut dyn FnMut(Notice),
+    ) {
         let mut index = 0;
         while let Some(follower) = self.followers.get(index) {
             let how = gone.iter().find(|(pid, _)| *pid == follower.pid);
@@ -233,62 +349,56 @@ impl Watched {
                 break;
             }
         }
+        self.end_followers();
+    }
+
+    fn end_followers(&mut self) {
         self.followers
             .drain(..)
             .for_each(|follower| end(follower.pid));
     }
 
-    /// Has the follower that is furthest go on in the leader's place; ends the others. How it
-    /// ended, if it has by then.
+    /// Has the follower that is furthest go on in the leader's place. The others wait for what that
+    /// one writes.
     fn replace(
         &mut self,
         leader: Ended,
         signals: &Signals,
         say: &mut dyn FnMut(Notice),
-    ) -> Option<(Follower, Option<Ended>)> {
+    ) -> Option<Successor> {
         let begun = Instant::now();
-        self.followers
-            .sort_by_key(|follower| std::cmp::Reverse(follower.events()));
-        for other in self.followers.drain(1..) {
-            end(other.pid);
-        }
+        self.followers.sort_by_key(Follower::events);
         let chosen = self.followers.pop()?;
         let board = &chosen.stage.board;
         board.set_leader(Leader::Lost);
-        let mut ended = None;
+        (self.main, self.ended) = (chosen.pid, None);
         loop {
             // Before the board is looked at: what it wrote before it ended is there then.
-            watch::reap_each(|pid, how| {
-                if pid == chosen.pid {
-                    ended = Some(how);
-                }
-            });
-            if board.leader() == Leader::Replaced {
-                break;
+            self.look(say);
+            if matches!(board.leader(), Leader::Replaced | Leader::Succeeded) {
+                let after = begun.elapsed();
+                return Some(Successor {
+                    follower: chosen,
+                    after,
+                });
             }
-            let why = match (Report::take(board, &self.program), ended) {
+            let why = match (Report::take(board, &self.program), self.ended) {
                 (Some(report), _) => Some(Dropped::Reported(Box::new(report))),
                 (None, Some(how)) => Some(Dropped::Ended(how)),
                 (None, None) if begun.elapsed() > PATIENCE => Some(Dropped::TooSlow(PATIENCE)),
                 (None, None) => None,
             };
             if let Some(why) = why {
-                if ended.is_none() {
+                if self.ended.is_none() {
                     end(chosen.pid);
                 }
                 say(Notice::NotTakenOver { leader, why });
+                self.end_followers();
                 return None;
             }
             // Soon: clients wait. A signal that comes now is for the follower.
             signals.pass_on(chosen.pid, Duration::from_millis(1));
         }
-        say(Notice::TookOver {
-            follower: chosen.number,
-            pid: chosen.pid as u32,
-            after: begun.elapsed(),
-            leader,
-        });
-        Some((chosen, ended))
     }
 }
 
@@ -307,6 +417,16 @@ pub(crate) fn end(pid: libc::pid_t) {
     unsafe {
         libc::kill(pid, libc::SIGKILL);
         libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+}
+
+/// Ends the process that holds the descriptors of a leader which has ended: connections end, too.
+/// It asks for nothing while this process has the other end of its socket.
+fn end_holder(board: &Board) {
+    let holder = board.table.load(Ordering::Acquire) as libc::pid_t;
+    // SAFETY: numbers only. One that is not a child of ours, or has ended, is left alone.
+    if holder > 0 && unsafe { libc::waitpid(holder, std::ptr::null_mut(), libc::WNOHANG) } == 0 {
+        end(holder);
     }
 }
 

@@ -165,9 +165,8 @@ pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Re
     } else {
         let configs = (config, following_config(options, &recording));
         let followers = (options.followers, options.is_kept);
-        let mut crew = Crew::new(&options.folder, configs, &library, &own, followers)?;
-        let (ended, of_leader) = crew.run(&image, &options.folder, &signals, say)?;
-        (ended, of_leader, crew.report(&image))
+        let crew = Crew::new(&options.folder, configs, &library, &own, followers)?;
+        crew.run(&image, &signals, say)?
     };
 
     recording.ended = Some(of_leader);

@@ -61,8 +61,10 @@ pub enum Leader {
     Ended = 1,
     /// It was killed: the follower is to go on in its place.
     Lost = 2,
-    /// The follower has gone on in its place.
+    /// The follower has gone on in its place, and is not recorded.
     Replaced = 3,
+    /// The follower has gone on in its place, is recorded, and leads.
+    Succeeded = 4,
 }
 
 /// What ended a run that did not end as the program would have.
@@ -143,6 +145,7 @@ impl Board {
             1 => Leader::Ended,
             2 => Leader::Lost,
             3 => Leader::Replaced,
+            4 => Leader::Succeeded,
             _ => Leader::Runs,
         }
     }

@@ -155,6 +155,9 @@ pub mod follow {
     /// The leader is on another machine: replay makes descriptors itself, and the launcher connects
     /// its connections.
     pub const ELSEWHERE: u32 = 8;
+    /// Replay that goes on in the place of a lost leader is recorded from there on: into the same
+    /// recording, and as the leader of the followers that are left.
+    pub const SUCCEEDS: u32 = 16;
 }
 
 /// Bits of [`Config::interfaces`]: the higher interfaces that are built in.

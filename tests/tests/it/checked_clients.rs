@@ -151,7 +151,8 @@ impl Client for OfLighttpd {
 
 pub fn connected(at: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(at).expect("it listens");
-    let patience = Some(Duration::from_secs(30));
+    // A follower that has begun anew may have much to replay before it answers.
+    let patience = Some(Duration::from_secs(90));
     stream.set_read_timeout(patience).expect("a positive time");
     stream.set_nodelay(true).expect("it is TCP");
     stream

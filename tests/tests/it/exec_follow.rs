@@ -56,8 +56,168 @@ fn campaign<C: Client>(rounds: u64, make: impl Fn(u64) -> (Scene, Program, u16))
         clients.wait_for_more(300);
         clients.end();
         run(Command::new("kill").args(["-TERM", &follower.to_string()]));
-        Outcome::of_end(server).assert_said(&["ended by SIGKILL", "goes on in its place"]);
+        let recorded = Outcome::of_end(server);
+        recorded.assert_said(&["ended by SIGKILL", "It is recorded from there on."]);
+        scene.replay().assert_code(recorded.code());
     }
+}
+
+/// Kills the program under load, then each process that has gone on in its place, `times` in all:
+/// each is survived by a follower that began after the one before. The recording is of all of them.
+fn kill_one_after_the_other<C: Client>(times: u64, (scene, program, port): (Scene, Program, u16)) {
+    let server = start(&scene, &program, port);
+    let (mut leader, mut follower) = leader_and_follower(&server);
+    let clients = Clients::start::<C>(here(port), || ());
+    for round in 0..times {
+        clients.wait_for_more(100 + round * 97);
+        kill(leader);
+        clients.wait_for_more(300);
+        leader = follower;
+        follower = wait_for("a new follower", || follower_of(&server, leader));
+    }
+    clients.end();
+    run(Command::new("kill").args(["-TERM", &leader.to_string()]));
+    let recorded = Outcome::of_end(server);
+    let said = &recorded.said;
+    assert_eq!(
+        said.matches("It is recorded from there on.").count() as u64,
+        times,
+        "{said}"
+    );
+    let replayed = scene.replay();
+    replayed.assert_code(recorded.code());
+}
+
+/// The one process beside `leader` that runs the program.
+fn follower_of(server: &Process, leader: u32) -> Option<u32> {
+    let holder = strays::named(server.pid(), "hindcast-table")?;
+    let mut programs = strays::family(server.pid());
+    programs.retain(|pid| ![server.pid(), holder, leader].contains(pid));
+    match programs[..] {
+        [follower] => Some(follower),
+        _ => None,
+    }
+}
+
+#[test]
+fn redis_is_killed_three_times_and_its_recording_is_whole() {
+    let redis = redis(Scene::new("follow-on-redis"), &[]);
+    kill_one_after_the_other::<OfRedis>(3, redis);
+}
+
+#[test]
+fn memcached_is_killed_three_times_and_its_recording_is_whole() {
+    let memcached = memcached(Scene::new("follow-on-memcached"), &[]);
+    kill_one_after_the_other::<OfMemcached>(3, memcached);
+}
+
+#[test]
+fn lighttpd_is_killed_three_times_and_its_recording_is_whole() {
+    kill_one_after_the_other::<OfLighttpd>(3, kept_alive("follow-on-lighttpd"));
+}
+
+/// Of two followers one goes on, and the other follows that one at once.
+#[test]
+fn the_follower_that_is_left_survives_the_next_kill() {
+    let (scene, program, port) = memcached(Scene::new("follow-two"), &[]);
+    let program = program.options(["--follow", "2"]);
+    let mut server = scene.start_recording(&program);
+    server.wait_until_it_listens(port);
+    let clients = Clients::start::<OfMemcached>(here(port), || ());
+    for _ in 0..2 {
+        clients.wait_for_more(200);
+        kill(wait_for("the program", || with_sockets(&server)));
+    }
+    clients.wait_for_more(200);
+    clients.end();
+    let last = wait_for("the program", || with_sockets(&server));
+    run(Command::new("kill").args(["-TERM", &last.to_string()]));
+    let recorded = Outcome::of_end(server);
+    recorded.assert_said(&["follows it, and follower 3 begins", "and follower 4 begins"]);
+    scene.replay().assert_code(recorded.code());
+}
+
+/// The process that runs the program for clients: a follower has none of its sockets.
+fn with_sockets(server: &Process) -> Option<u32> {
+    let has_one = |pid: &u32| {
+        let numbers = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        numbers.into_iter().flatten().flatten().any(|entry| {
+            let number = entry.file_name().to_string_lossy().parse::<u32>();
+            let target = std::fs::read_link(entry.path()).unwrap_or_default();
+            number.is_ok_and(|number| (3..900).contains(&number))
+                && target.to_string_lossy().starts_with("socket:")
+        })
+    };
+    let holder = strays::named(server.pid(), "hindcast-table");
+    let mut programs = strays::family(server.pid());
+    programs.retain(|pid| *pid != server.pid() && Some(*pid) != holder);
+    programs.into_iter().find(has_one)
+}
+
+/// It is killed in the middle of its call: whatever comes behind is of the follower.
+#[test]
+fn the_recording_goes_on_with_what_the_follower_does() {
+    let scene = Scene::new("follow-on-shell");
+    let program = Program::new("sh")
+        .args([
+            "-c",
+            "echo one; kill -KILL $$ 2> /dev/null; echo two; ls / | wc -l; exit 3",
+        ])
+        .options(["--follow", "1"]);
+    let recorded = scene.record(&program);
+    recorded.assert_code(3);
+    recorded.assert_said(&["It is recorded from there on. Follower 2 begins"]);
+    assert_eq!(recorded.text().matches("two").count(), 1, "{recorded:?}");
+    scene.assert_replays(&recorded);
+}
+
+#[test]
+fn a_follower_whose_log_is_not_kept_is_not_recorded_and_that_is_said() {
+    let scene = Scene::new("follow-forgotten");
+    let program = Program::new(hindcast_tests::program("hindcast")).args([
+        "exec",
+        "--follow",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "kill -KILL $$ 2> /dev/null; echo two; exit 3",
+    ]);
+    let ended = scene.run(&program);
+    ended.assert_code(3);
+    ended.assert_said(&[
+        "It is not recorded and has no follower, because what it has replayed was not kept.",
+    ]);
+}
+
+/// What a thread acquires first after that comes after all that others had acquired before, and so
+/// on: the result depends on it. A thread that gets no processor for a second costs the recording,
+/// not the program: then once more.
+#[test]
+fn the_order_of_locks_goes_on_with_what_the_follower_does() {
+    const ATTEMPTS: u32 = 5;
+    let is_recorded = (0..ATTEMPTS).any(|_| {
+        let scene = Scene::new("follow-on-threads");
+        let program = Program::new(programs::compiled("follow_threads"))
+            .args(["runs", "on"])
+            .options(["--follow", "1"]);
+        let server = scene.start_recording(&program);
+        wait_for("the threads to be at it", || {
+            scene.work().join("runs").exists().then_some(())
+        });
+        let (leader, _) = leader_and_follower(&server);
+        kill(leader);
+        std::fs::write(scene.work().join("on"), "").expect("the scene's folder is ours");
+        let recorded = Outcome::of_end(server);
+        recorded.assert_code(0);
+        recorded.assert_said(&["goes on in its place"]);
+        let is_recorded = recorded.said.contains("It is recorded from there on.");
+        if is_recorded {
+            scene.assert_replays(&recorded);
+        }
+        is_recorded
+    });
+    assert!(is_recorded, "not once of {ATTEMPTS} times");
 }
 
 #[test]
@@ -76,14 +236,17 @@ fn memcached_with_four_threads_is_killed_and_no_client_notices() {
 
 #[test]
 fn lighttpd_is_killed_and_no_client_notices() {
-    campaign::<OfLighttpd>(10, |round| {
-        let (scene, program, port) = lighttpd(Scene::new(&format!("follow-lighttpd-{round}")));
-        let work = scene.work().display().to_string();
-        let configuration = format!(
-            "server.document-root = \"{work}\"\nserver.port = {port}\nserver.bind = \"127.0.0.1\"\nserver.max-keep-alive-requests = 100000\n"
-        );
-        (scene.file("lighttpd.conf", configuration), program, port)
-    });
+    campaign::<OfLighttpd>(10, |round| kept_alive(&format!("follow-lighttpd-{round}")));
+}
+
+/// As [`lighttpd`] with connections that last.
+fn kept_alive(scene: &str) -> (Scene, Program, u16) {
+    let (scene, program, port) = lighttpd(Scene::new(scene));
+    let work = scene.work().display().to_string();
+    let configuration = format!(
+        "server.document-root = \"{work}\"\nserver.port = {port}\nserver.bind = \"127.0.0.1\"\nserver.max-keep-alive-requests = 100000\n"
+    );
+    (scene.file("lighttpd.conf", configuration), program, port)
 }
 
 /// It is what its leader was: not the user that the launcher is.

@@ -290,8 +290,9 @@ pub struct Cache {
 impl Cache {
     pub fn connect(at: impl ToSocketAddrs) -> Self {
         let stream = TcpStream::connect(at).expect("it listens");
+        // A follower that has begun anew may have much to replay before it answers.
         stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
+            .set_read_timeout(Some(Duration::from_secs(90)))
             .expect("a positive time");
         stream.set_nodelay(true).expect("it is TCP");
         Self {

@@ -29,7 +29,8 @@ pub struct ExecArgs {
     )]
     pub record: Option<PathBuf>,
     /// Run so many more copies of the program that replay what it does while it does it; if it is
-    /// killed, one of them goes on in its place, with its connections
+    /// killed, one of them goes on in its place, with its connections. With --record, or more than
+    /// one, it goes on being recorded, and is followed again
     #[arg(
         long,
         value_name = "N",

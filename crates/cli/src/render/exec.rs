@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use hindcast_exec::check::Checked;
-use hindcast_exec::follow::{Dropped, Notice};
+use hindcast_exec::follow::{Dropped, Notice, Then};
 use hindcast_exec::report::{Awaited, Report, Stall, ThreadView};
 use hindcast_exec::run::{Recorded, Replayed, Warning};
 use hindcast_exec::show::{Contents, EventLine, ProcessEnd, signal_name};
@@ -47,10 +47,12 @@ pub fn notice(notice: &Notice) -> String {
             pid,
             after,
             leader,
+            then,
         } => format!(
-            "Note: the program was ended by {}; follower {follower} (pid {pid}) goes on in its place after {:.1} ms\n      It is not recorded, and nobody follows it. Start it again with --follow when there is time.\n",
+            "Note: the program was ended by {}; follower {follower} (pid {pid}) goes on in its place after {:.1} ms\n      {}\n",
             how(*leader),
-            after.as_secs_f64() * 1000.0
+            after.as_secs_f64() * 1000.0,
+            from_then_on(then)
         ),
         Notice::NotTakenOver { leader, why } => format!(
             "Warning: the program was ended by {}, and no follower goes on: {}\n",
@@ -60,6 +62,33 @@ pub fn notice(notice: &Notice) -> String {
         Notice::LostConnections(count) => format!(
             "Warning: {count} connections were closed when the follower went on: the program had received from them and been killed before it was told\n"
         ),
+    }
+}
+
+/// What a follower is that has gone on.
+fn from_then_on(then: &Then) -> String {
+    match then {
+        Then::Recorded { left, new: Ok(new) } if left.is_empty() => format!(
+            "It is recorded from there on. Follower {new} begins at the beginning of the recording: until it has caught up, clients wait that long if this one is killed, too."
+        ),
+        Then::Recorded { left, new } => {
+            let left: Vec<String> = left.iter().map(u32::to_string).collect();
+            let followed = match left.is_empty() {
+                true => "nothing follows it".to_owned(),
+                false => format!("follower {} follows it", left.join(", ")),
+            };
+            let new = match new {
+                Ok(new) => format!("follower {new} begins at the beginning of the recording"),
+                Err(why) => format!("a new follower cannot begin: {why}"),
+            };
+            format!("It is recorded from there on; {followed}, and {new}.")
+        }
+        Then::Forgotten => {
+            "It is not recorded and has no follower, because what it has replayed was not kept. With --record <DIR> it is, and can be followed again. Start it again when there is time.".to_owned()
+        }
+        Then::Unrecorded => {
+            "It is not recorded and has no follower: what a thread was in, or how the program ended, cannot be recorded from its middle on. Start it again with --follow when there is time.".to_owned()
+        }
     }
 }
 

@@ -80,9 +80,15 @@ fn map(thread: &mut Current, arguments: [usize; 6]) -> isize {
     if from_file && protection as i32 & libc::PROT_EXEC != 0 {
         instructions::loads_code(thread);
     }
+    if mode() == Mode::Replay
+        && let Some(result) = map_again(thread, arguments, from_file)
+    {
+        return result;
+    }
     match mode() {
         Mode::Record => record_map(thread, arguments, from_file),
-        _ => map_again(thread, arguments, from_file),
+        // SAFETY: the program's own call.
+        _ => unsafe { unlogged(libc::SYS_mmap, arguments) },
     }
 }
 
@@ -120,14 +126,12 @@ fn record_map(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> i
     result
 }
 
-fn map_again(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> isize {
+/// `None`: the log says nothing of it.
+fn map_again(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> Option<isize> {
     let [_, length, protection, flags, ..] = arguments;
-    let Some((result, contents)) = next_mapping(thread, "mmap") else {
-        // SAFETY: the program's own call.
-        return unsafe { unlogged(libc::SYS_mmap, arguments) };
-    };
+    let (result, contents) = next_mapping(thread, "mmap")?;
     if raw::error_of(result).is_some() {
-        return result;
+        return Some(result);
     }
     let fixed = if flags as i32 & libc::MAP_FIXED != 0 {
         libc::MAP_FIXED
@@ -183,7 +187,7 @@ fn map_again(thread: &mut Current, arguments: [usize; 6], from_file: bool) -> is
             instructions::replace_as_recorded(thread);
         }
     }
-    result
+    Some(result)
 }
 
 /// A part of a file was mapped as code. What is looked for needs the whole of the file.
@@ -239,6 +243,10 @@ fn warn_if_shared(flags: usize, protection: usize) {
 
 fn remap(thread: &mut Current, arguments: [usize; 6]) -> isize {
     let [address, old_length, new_length, flags, target, _] = arguments;
+    let told = match mode() {
+        Mode::Replay => next_mapping(thread, "mremap"),
+        _ => None,
+    };
     if mode() == Mode::Record {
         // SAFETY: the program's own call.
         let result = unsafe {
@@ -255,7 +263,7 @@ fn remap(thread: &mut Current, arguments: [usize; 6]) -> isize {
         log_empty(thread, result);
         return result;
     }
-    let Some((result, _)) = next_mapping(thread, "mremap") else {
+    let Some((result, _)) = told else {
         // SAFETY: the program's own call.
         return unsafe { unlogged(libc::SYS_mremap, arguments) };
     };

@@ -401,8 +401,9 @@ fn create_again(
     let step = Step {
         function: "pthread_create",
         object: routine,
+        is_recorded_after: false,
     };
-    let event = sync::next_event(thread)?;
+    let event = sync::next_event(thread, Kind::Thread)?;
     if event.kind == Kind::Busy as u16 {
         return Some(sync::failure(thread, step).unwrap_or(libc::EAGAIN));
     }
@@ -503,6 +504,7 @@ fn join(
     let step = Step {
         function,
         object: handle as usize,
+        is_recorded_after: true,
     };
     let code = sync::attempt(
         thread,
@@ -578,7 +580,7 @@ pub unsafe extern "C" fn pthread_cancel(handle: pthread_t) -> c_int {
     };
     if mode() == Mode::Replay {
         // Says that the recording ends here, or that it has something else.
-        sync::next_event(thread);
+        sync::next_event(thread, Kind::Edge);
         divergence::diverged(thread, thread.reader.peek(), Actual::Step("pthread_cancel"));
     }
     let target = number_of(handle)
@@ -625,7 +627,7 @@ fn end(thread: &mut Current) {
     match mode() {
         Mode::Record => thread.writer.append(Kind::ThreadEnd, &[]),
         Mode::Replay => {
-            if let Some(event) = sync::next_event(thread) {
+            if let Some(event) = sync::next_event(thread, Kind::ThreadEnd) {
                 if event.kind != Kind::ThreadEnd as u16 {
                     let actual = Actual::Step("the end of the thread");
                     divergence::diverged(thread, Some(event), actual);

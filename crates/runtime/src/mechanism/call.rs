@@ -264,10 +264,7 @@ impl<'a> Call<'a> {
                     set_errno(code);
                     return failed.unwrap_or(-1);
                 }
-                None => {
-                    self.goes_on();
-                    return real();
-                }
+                None => self.goes_on(),
             }
         }
         let events = self
@@ -333,8 +330,14 @@ impl<'a> Call<'a> {
     /// and the call is to be made.
     #[inline]
     fn next_result(&mut self) -> Option<Result<i64, i32>> {
-        if let Some(key) = self.sync_after {
-            sync::object(&mut self.thread, key);
+        if mode() == Mode::Replay
+            && let Some(key) = self.sync_after
+            && sync::is_object_told(&mut self.thread, key)
+        {
+            self.sync_after = None;
+        }
+        if mode() != Mode::Replay {
+            return None;
         }
         if self.cached
             && let Some(result) = self.thread.cache.replayed(self.function)
@@ -622,7 +625,8 @@ impl<'a> Call<'a> {
             // SAFETY: a value of ours.
             unsafe { self.out_value(&raw mut ticket) };
             if follows() {
-                return;
+                // Counted, should this process have to go on with it.
+                return echo::written(ticket);
             }
             echo::await_turn(&self.thread, ticket);
             if let Some(target) = files::echo_target(descriptor) {

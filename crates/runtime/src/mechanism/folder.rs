@@ -120,6 +120,23 @@ impl std::fmt::Display for ErrorNumber {
     }
 }
 
+/// This process is recorded from here on, in the place of the one that it has replayed: its file is
+/// that one's.
+pub fn succeed() -> Result<(), i32> {
+    let length = size_of::<ProcessHeader>();
+    let file = raw::open_at(descriptors::PROCESS, c"process", libc::O_RDWR, 0)?;
+    let address = take_room(length).ok_or(libc::ENOMEM);
+    // SAFETY: room taken just now.
+    let mapped = address
+        .and_then(|address| unsafe { raw::map_file(address, length, libc::MAP_SHARED, file, 0) });
+    raw::close(file);
+    recording::set_header(mapped?.cast());
+    // SAFETY: no arguments.
+    let pid = unsafe { syscall!(libc::SYS_getpid) } as u32;
+    recording::with_header(|header| header.pid = pid);
+    Ok(())
+}
+
 /// The process is about to become another user: the logs become that user's, so that they can grow
 /// and new ones be made.
 pub fn hand_over(user: u32) {

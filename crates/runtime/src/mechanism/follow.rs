@@ -33,7 +33,7 @@ pub fn next(thread: &mut Current) -> Option<Event<'static>> {
         }
         match leader {
             Leader::Runs => pause.take(),
-            Leader::Ended | Leader::Lost | Leader::Replaced => return None,
+            Leader::Ended | Leader::Lost | Leader::Replaced | Leader::Succeeded => return None,
         }
     }
 }

@@ -3,16 +3,23 @@
 //! Each thread replays to the end of its log and stops there, in the call that the log says nothing
 //! of. When all have come so far, one of them takes over the leader's descriptors ([`table`]), asks
 //! the kernel what it had already done for the leader that no log tells ([`flows`]), and lets the
-//! program go: stubs pass through from then on, and each thread makes its call for real.
+//! program go. What it is from there on depends on where its threads are ([`succession`]):
+//!
+//! ```text
+//!   recorded      each thread's writer goes on where its reader ended; the call that it is in is
+//!                 made for real, and is the next event of its log
+//!   not recorded  stubs pass through, and each thread makes its call for real
+//! ```
 
 use std::ffi::CStr;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hindcast_execlog::Text;
 use hindcast_execlog::board::{Leader, State};
 
-use super::{detach, divergence, elsewhere, files, flows, table};
+use super::{detach, divergence, elsewhere, files, flows, succession, table};
 use crate::mechanism::signals::{self, kernel};
 use crate::state::mode::{Mode, elsewhere, mode, set_follow};
 use crate::state::recording;
@@ -29,22 +36,29 @@ pub fn go_on(thread: &mut Current, doing: u16) {
     thread.enter_system();
     // A handler of the program's runs once the thread is through.
     kernel::set_mask(ASYNCHRONOUS);
+    succession::comes(doing);
     thread.at_end.store(true, Ordering::Release);
     thread.show(State::Ended, doing);
     if mode() == Mode::Replay {
         divergence::wait_for_the_others(thread);
         if !TAKEN.swap(true, Ordering::AcqRel) {
-            take_over();
+            take_over(thread);
             GOES_ON.store(true, Ordering::Release);
         }
     }
+    let mut took_part = false;
     while !GOES_ON.load(Ordering::Acquire) {
-        raw::pause(std::time::Duration::from_micros(100));
+        took_part = took_part || succession::take_part(thread);
+        raw::pause(Duration::from_micros(100));
     }
+    thread
+        .at_end
+        .store(mode() != Mode::Record, Ordering::Release);
     kernel::apply_mask(thread.signals.blocked);
 }
 
-fn take_over() {
+fn take_over(thread: &mut Current) {
+    let succeeds = succession::is_possible(thread);
     let taken = if elsewhere() {
         elsewhere::take_over()
     } else {
@@ -60,6 +74,9 @@ fn take_over() {
     (0..files::TRACKED as i32)
         .filter(|descriptor| may_be_sets.contains(&files::kind(*descriptor)))
         .for_each(report_again);
+    if succeeds && succession::succeed(thread) {
+        return say(Leader::Succeeded);
+    }
     set_follow(0);
     // What the program executes from now on is not replayed.
     recording::switch_off();
@@ -67,10 +84,14 @@ fn take_over() {
     // may have the program ended: by then signals do what the program wants, and the launcher
     // knows.
     signals::detached();
-    if let Some(board) = recording::board() {
-        board.set_leader(Leader::Replaced);
-    }
+    say(Leader::Replaced);
     detach::pass_through();
+}
+
+fn say(leader: Leader) {
+    if let Some(board) = recording::board() {
+        board.set_leader(leader);
+    }
 }
 
 /// What an epoll set reports once when it comes (`EPOLLET`) the leader may have been told last. Set

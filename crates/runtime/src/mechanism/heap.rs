@@ -213,6 +213,7 @@ impl Turns for Current<'_> {
         let step = Step {
             function: "malloc",
             object: 0,
+            is_recorded_after: false,
         };
         if mode() == Mode::Replay && sync::failure_if(self, step, |code| code == short).is_some() {
             return false;
@@ -252,14 +253,17 @@ impl Turns for Current<'_> {
                 let step_awaited = Step {
                     function: "malloc",
                     object: object.key() as usize,
+                    is_recorded_after: true,
                 };
                 let outcome = sync::await_turn(self, step_awaited);
                 if let Outcome::Fails(_) = outcome {
                     sync::unexpected(self, step_awaited);
                 }
                 lock.with(|()| {
-                    if let Outcome::Acquires = outcome {
-                        sync::publish(self);
+                    match outcome {
+                        Outcome::Acquires => sync::publish(self),
+                        _ if mode() == Mode::Record => sync::record_exclusive(self, object.key()),
+                        _ => {}
                     }
                     step(self)
                 })

@@ -5,7 +5,7 @@ use hindcast_execlog::event::Kind;
 
 use super::{divergence, follow, going_on, signals};
 use crate::state::log::hindcast_breakpoint;
-use crate::state::mode::follows;
+use crate::state::mode::{Mode, follows, mode};
 use crate::state::thread::Current;
 
 /// The next event of the thread's log. `None`: there is none, and from here on this process runs in
@@ -64,6 +64,10 @@ fn await_event(thread: &mut Current, doing: u16) -> bool {
 
 #[cold]
 fn nothing_more(thread: &mut Current, doing: u16) -> Option<Event<'static>> {
+    if mode() != Mode::Replay {
+        // It has gone on before, in an earlier step of what the thread does.
+        return None;
+    }
     if !follow::is_leader_lost() {
         divergence::recording_ends(thread, doing);
     }

@@ -17,5 +17,6 @@ pub mod instructions;
 pub mod log;
 pub mod lookup;
 pub mod signals;
+pub mod succession;
 pub mod sync;
 pub mod table;

@@ -9,13 +9,14 @@
 
 use std::ffi::c_void;
 
-use hindcast_execlog::config::descriptors;
+use hindcast_execlog::config::{addresses, descriptors};
 
 use super::files;
 use crate::state::recording;
 use crate::{raw, syscall};
 
-/// What comes with each descriptor. The last message has none, and the number -1.
+/// What comes with each descriptor. The last message has the number -1, and the end of the socket
+/// that the process which holds a leader's table has: the follower may lead in its turn.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Entry {
@@ -31,8 +32,8 @@ struct Control([u8; 24]);
 
 const CONTROL_LENGTH: usize = size_of::<libc::cmsghdr>() + 4;
 
-/// In a leader, before the program opens anything: makes the process that holds the table. That of
-/// an image before this one has another table, and ends.
+/// In a leader, before the program opens anything or while it waits: makes the process that holds
+/// the table. That of an image before this one has another table, and ends.
 pub fn hold() {
     let Some(board) = recording::board().filter(|_| recording::is_first_process()) else {
         return;
@@ -40,7 +41,7 @@ pub fn hold() {
     let before = board.table.load(std::sync::atomic::Ordering::Acquire);
     // A sibling of the leader: not a child that the program could wait for.
     let flags = libc::CLONE_FILES | libc::CLONE_PARENT;
-    // SAFETY: as a fork, in a process with one thread; the child makes system calls only.
+    // SAFETY: as a fork; the child makes system calls only.
     let pid = unsafe { syscall!(libc::SYS_clone, flags, 0, 0, 0, 0) };
     if pid == 0 {
         serve();
@@ -73,6 +74,7 @@ fn serve() -> ! {
         syscall!(libc::SYS_setsid);
     }
     crate::mechanism::signals::kernel::set_mask(u64::MAX);
+    forget_memory();
     let mut asked = 0u8;
     // SAFETY: room for one byte.
     let received = unsafe { syscall!(libc::SYS_read, descriptors::TABLE, &raw mut asked, 1) };
@@ -80,6 +82,21 @@ fn serve() -> ! {
         give_all();
     }
     raw::exit_process(0)
+}
+
+/// Gives back the blocks of the program: as long as they are shared with it, each page that the
+/// program writes to would be there twice.
+fn forget_memory() {
+    let blocks = addresses::HEAPS..addresses::SYSTEM_HEAP_END;
+    // SAFETY: this process uses none of them. What is not mapped in between is passed over.
+    unsafe {
+        syscall!(
+            libc::SYS_madvise,
+            blocks.start,
+            blocks.len(),
+            libc::MADV_DONTNEED
+        )
+    };
 }
 
 /// Sends every descriptor of the program's that there is.
@@ -121,13 +138,11 @@ fn give_all() {
         }
     }
     raw::close(folder);
-    send(
-        Entry {
-            number: -1,
-            flags: 0,
-        },
-        None,
-    );
+    let last = Entry {
+        number: -1,
+        flags: 0,
+    };
+    send(last, descriptors::TABLE);
 }
 
 fn give(number: i32) {
@@ -138,11 +153,11 @@ fn give(number: i32) {
             number,
             flags: flags as i32,
         };
-        send(entry, Some(number));
+        send(entry, number);
     }
 }
 
-fn send(mut entry: Entry, descriptor: Option<i32>) {
+fn send(mut entry: Entry, descriptor: i32) {
     let mut control = Control([0; 24]);
     let mut vector = libc::iovec {
         iov_base: (&raw mut entry).cast::<c_void>(),
@@ -154,15 +169,13 @@ fn send(mut entry: Entry, descriptor: Option<i32>) {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut vector;
         message.msg_iovlen = 1;
-        if let Some(descriptor) = descriptor {
-            let header = control.0.as_mut_ptr().cast::<libc::cmsghdr>();
-            (*header).cmsg_len = CONTROL_LENGTH;
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            header.add(1).cast::<i32>().write(descriptor);
-            message.msg_control = control.0.as_mut_ptr().cast();
-            message.msg_controllen = size_of::<Control>();
-        }
+        let header = control.0.as_mut_ptr().cast::<libc::cmsghdr>();
+        (*header).cmsg_len = CONTROL_LENGTH;
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        header.add(1).cast::<i32>().write(descriptor);
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = size_of::<Control>();
         syscall!(
             libc::SYS_sendmsg,
             descriptors::TABLE,
@@ -172,8 +185,8 @@ fn send(mut entry: Entry, descriptor: Option<i32>) {
     }
 }
 
-/// The next descriptor, and what it is to become. `None`: there are no more.
-fn receive() -> Result<Option<(Entry, i32)>, &'static str> {
+/// The next descriptor, and what it is to become.
+fn receive() -> Result<(Entry, i32), &'static str> {
     let mut entry = Entry {
         number: -1,
         flags: 0,
@@ -202,14 +215,14 @@ fn receive() -> Result<Option<(Entry, i32)>, &'static str> {
     };
     match (received as usize == size_of::<Entry>(), descriptor) {
         (false, _) => Err("the process that held them is gone"),
-        (true, Some(descriptor)) => Ok(Some((entry, descriptor))),
-        (true, None) if entry.number < 0 => Ok(None),
+        (true, Some(descriptor)) => Ok((entry, descriptor)),
         (true, None) => Err("there is no room for more open files"),
     }
 }
 
 /// In a follower that goes on: makes the leader's descriptors its own. What was opened by a call
-/// that no log tells is shown to `unknown`.
+/// that no log tells is shown to `unknown`. Afterwards [`descriptors::TABLE`] is what it is in a
+/// leader.
 pub fn take_over(unknown: impl FnMut(i32)) -> Result<(), &'static str> {
     let limit = limit_of_files(None);
     let raised = libc::rlimit {
@@ -229,7 +242,13 @@ fn take_each(mut unknown: impl FnMut(i32)) -> Result<(), &'static str> {
     if asked != 1 {
         return Err("the process that held them is gone");
     }
-    while let Some((entry, descriptor)) = receive()? {
+    loop {
+        let (entry, descriptor) = receive()?;
+        if entry.number < 0 {
+            files::put_at(descriptor, descriptors::TABLE, libc::O_CLOEXEC);
+            raw::close(descriptor);
+            return Ok(());
+        }
         let flags = if entry.flags & libc::FD_CLOEXEC != 0 {
             libc::O_CLOEXEC
         } else {
@@ -248,7 +267,6 @@ fn take_each(mut unknown: impl FnMut(i32)) -> Result<(), &'static str> {
         }
         unknown(entry.number);
     }
-    Ok(())
 }
 
 /// The limit on open files before this, which may change it.

@@ -19,7 +19,7 @@ static FOLLOW: AtomicU8 = AtomicU8::new(0);
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Off as u8);
 
-/// Written at init, and once more by a detach; never otherwise.
+/// Written at init, once more by a detach, and where a follower goes on in its leader's place.
 #[inline(always)]
 pub fn mode() -> Mode {
     match MODE.load(Ordering::Relaxed) {
@@ -33,7 +33,7 @@ pub fn set_mode(mode: Mode) {
     MODE.store(mode as u8, Ordering::SeqCst);
 }
 
-/// Written at init, and cleared when a follower goes on by itself.
+/// Written at init, and again when a follower goes on by itself.
 pub fn set_follow(bits: u32) {
     FOLLOW.store(bits as u8, Ordering::SeqCst);
 }
@@ -65,6 +65,11 @@ pub fn one_at_a_time() -> bool {
 
 pub fn discards() -> bool {
     u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::DISCARDS != 0
+}
+
+/// Should this process go on in its leader's place, it is recorded there.
+pub fn succeeds() -> bool {
+    u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::SUCCEEDS != 0
 }
 
 /// The process that this one follows is on another machine.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use hindcast_execlog::board::Leader;
-use hindcast_execlog::config::{Run, descriptors};
+use hindcast_execlog::config::{Run, descriptors, follow};
 use hindcast_execlog::files::{End, is_first};
 use hindcast_execlog::{Board, Config, ProcessHeader};
 
@@ -52,7 +52,8 @@ pub fn set_process(process: &str) {
 /// What the launcher wants. A default that says `Off` before init.
 pub fn config() -> &'static Config {
     static NONE: std::sync::LazyLock<Config> = std::sync::LazyLock::new(|| Config::new(Run::Off));
-    // SAFETY: set once, changed only in a forked child before it has a second thread.
+    // SAFETY: set once, changed only in a forked child before it has a second thread, and while all
+    // threads wait but the one that changes it.
     unsafe { RECORDING.config.load(Ordering::Acquire).as_ref() }.unwrap_or(&NONE)
 }
 
@@ -107,14 +108,31 @@ pub fn with_header<R>(change: impl FnOnce(&mut ProcessHeader) -> R) -> Option<R>
 
 /// What the runtime finds that is loaded into an image that this process executes: nothing to do.
 pub fn switch_off() {
-    let off = Run::Off as u32;
-    let place = std::mem::offset_of!(Config, run);
+    tell_next_image(std::mem::offset_of!(Config, run), Run::Off as u32);
+}
+
+/// This process is recorded from here on, and so are images that it executes: it leads.
+pub fn succeed() {
+    let config = RECORDING.config.load(Ordering::Acquire);
+    // SAFETY: set before anything was replayed, and every other thread waits.
+    let config = unsafe { &mut *config };
+    (config.run, config.follow) = (Run::Record as u32, follow::LEADS);
+    for (place, value) in [
+        (std::mem::offset_of!(Config, run), config.run),
+        (std::mem::offset_of!(Config, follow), config.follow),
+    ] {
+        tell_next_image(place, value);
+    }
+}
+
+/// Changes a number of the configuration that images find which this process executes.
+fn tell_next_image(place: usize, value: u32) {
     // SAFETY: a value of this function.
     unsafe {
         syscall!(
             libc::SYS_pwrite64,
             descriptors::CONFIG,
-            &raw const off,
+            &raw const value,
             size_of::<u32>(),
             place
         )

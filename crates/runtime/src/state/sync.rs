@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_execlog::config::{Order, Waiting};
 
@@ -21,6 +22,8 @@ pub struct ThreadSync {
     pub known: Known,
     /// Recording: the last moment that lies before this thread's next acquisition.
     pub moment: u64,
+    /// Recording: the thread's next acquisition comes after all that there have been.
+    pub after_all: bool,
     /// What `pthread_once` is about to run.
     pub once: Current,
     /// Replay: how waiting went so far.
@@ -36,11 +39,34 @@ impl ThreadSync {
             quick: Quick::Alone,
             tag: pack(number, 0),
             known: Known::new(),
-            moment: 0,
+            moment: if has_succeeded() { UNKNOWN } else { 0 },
+            after_all: has_succeeded(),
             once: Current::new(),
             waits: History::new(),
         }
     }
+}
+
+/// Threads beyond these have no place at a moment, or where an acquisition comes after all.
+pub const CLOCK_MAX: usize = 256;
+
+/// In place of a moment: none that there has been.
+const UNKNOWN: u64 = u64::MAX;
+
+static SUCCEEDED: AtomicBool = AtomicBool::new(false);
+
+/// Objects do not tell of all that was acquired: this process has replayed another, and is recorded
+/// in its place.
+fn has_succeeded() -> bool {
+    SUCCEEDED.load(Ordering::Relaxed)
+}
+
+/// Before the first acquisition of a process that is recorded in the place of another. Replay keeps
+/// no owners, so what each thread acquires first comes after all that was acquired until then.
+pub fn succeed(thread: &mut ThreadSync) {
+    SUCCEEDED.store(true, Ordering::Relaxed);
+    thread.moment = UNKNOWN;
+    thread.after_all = true;
 }
 
 /// What a thread's quick path may do. Set when the thread begins, and for the first one when the

@@ -72,7 +72,7 @@ fn replay(
     mutex: *mut pthread_mutex_t,
     function: &'static str,
 ) -> c_int {
-    let step = Step::new(function, condition);
+    let step = Step::new(function, condition).recorded_after();
     // Whoever made the mutex free for this thread's result may need it first, so let go of it
     // before looking. A wait that failed at once is the exception, and the only event that the
     // thread's own log can have without the mutex.
@@ -90,10 +90,16 @@ fn replay(
         return result;
     }
     // Where the log says no more, this is a wait that ended for no reason, as waits may.
-    sync::pass(thread, step, |thread| {
+    sync::pass_or_record(
+        thread,
+        step,
         // SAFETY: as above.
-        unsafe { mutex::lock_now(thread, mutex) };
-    });
+        |thread| unsafe {
+            mutex::lock_now(thread, mutex);
+        },
+        // SAFETY: it holds the mutex again.
+        |thread| unsafe { mutex::record(thread, mutex) },
+    );
     result
 }
 

@@ -17,7 +17,7 @@ use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::mechanism::signals;
-use crate::mechanism::sync::{Step, pass, real, record_exclusive};
+use crate::mechanism::sync::{Step, pass_or_record, real, record_exclusive};
 use crate::state::mode::{Mode, mode};
 use crate::state::thread::{self, Current, Thread};
 use crate::syscall;
@@ -94,8 +94,10 @@ impl State {
         let step = Step {
             function: "a function of libc with a state inside",
             object: self.key as usize,
+            is_recorded_after: true,
         };
-        pass(thread, step, |thread| self.lock(thread));
+        let note = |thread: &mut Current| record_exclusive(thread, self.key);
+        pass_or_record(thread, step, |thread| self.lock(thread), note);
     }
 }
 

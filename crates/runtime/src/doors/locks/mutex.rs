@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{clockid_t, pthread_mutex_t, timespec};
 
-use crate::mechanism::sync::mutex::{IN_TABLE, Known, ORDINARY, take};
+use crate::mechanism::sync::mutex::{IN_TABLE, Known, ORDINARY, second_thread, take};
 use crate::mechanism::sync::{
     self, Outcome, Step, await_turn, order, publish, real, record_exclusive, record_failure, turn,
 };
@@ -57,7 +57,7 @@ fn replay(
     mutex: *mut pthread_mutex_t,
     function: &'static str,
 ) -> Option<c_int> {
-    let step = Step::new(function, mutex);
+    let step = Step::new(function, mutex).recorded_after();
     match await_turn(thread, step) {
         Outcome::Acquires => {
             // SAFETY: the program's mutex.
@@ -95,18 +95,22 @@ fn acquire(
     thread: &mut Current,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
-    let result = if mode() == Mode::Record {
+    let told = match mode() {
+        Mode::Replay => replay(thread, mutex, function),
+        _ => None,
+    };
+    let result = told.unwrap_or_else(|| {
         // SAFETY: the program's mutex.
         if unsafe { (*mutex.cast::<Known>()).lock.load(Ordering::Relaxed) } != 0 {
             alone::waits(thread);
         }
         let result = real();
-        // SAFETY: the program's mutex.
-        unsafe { record_result(thread, mutex, result) };
+        if mode() == Mode::Record {
+            // SAFETY: the program's mutex.
+            unsafe { record_result(thread, mutex, result) };
+        }
         result
-    } else {
-        replay(thread, mutex, function).unwrap_or_else(real)
-    };
+    });
     signals::leave(thread);
     result
 }
@@ -217,6 +221,10 @@ unsafe fn lock_again(mut thread: Current, mutex: *mut pthread_mutex_t) -> c_int 
             || (*known).lock.load(Ordering::Relaxed) != 0
             || !thread.reader.take_relaxed()
         {
+            if mode() == Mode::Record {
+                // The process goes on in the place of the one that it has replayed.
+                second_thread(&mut thread);
+            }
             return lock(mutex);
         }
         if !take(&thread, known) {

@@ -24,53 +24,67 @@ fn acquire(
     semaphore: *mut sem_t,
     function: &'static str,
     thread: &mut Current,
-    mut real: impl FnMut() -> c_int,
+    real: impl FnMut() -> c_int,
 ) -> c_int {
     before_wait(thread);
-    let result = if mode() == Mode::Record {
-        let mut value = 0;
-        unsafe {
-            real!(sem_getvalue: fn(*mut sem_t, *mut c_int) -> c_int)(semaphore, &raw mut value)
-        };
-        if value <= 0 {
-            alone::waits(thread);
-        }
-        let mut result = waiting(thread, &mut real);
-        while result != 0 && errno() == libc::EINTR && signals::deliver_and_restart(thread) {
-            result = waiting(thread, &mut real);
-        }
-        match result {
-            0 => record(thread, semaphore as u64),
-            _ => {
-                let code = errno();
-                record_failure(thread, code);
-                set_errno(code);
-            }
-        }
-        result
-    } else {
-        match await_turn(thread, Step::new(function, semaphore)) {
-            Outcome::Acquires => {
-                let before = errno();
-                // SAFETY: the program's semaphore. In one that is shared with another process the
-                // post may have been the other's.
-                unsafe { real!(sem_trywait: fn(*mut sem_t) -> c_int)(semaphore) };
-                set_errno(before);
-                publish(thread);
-                0
-            }
-            Outcome::Fails(code) => {
-                set_errno(code);
-                -1
-            }
-            Outcome::GoesOn => real(),
-        }
+    let told = match mode() {
+        Mode::Replay => replay(thread, semaphore, function),
+        _ => None,
     };
+    let result = told.unwrap_or_else(|| really(thread, semaphore, real));
     if result != 0 && errno() == libc::ETIMEDOUT {
         after_timeout(thread);
         set_errno(libc::ETIMEDOUT);
     }
     signals::leave(thread);
+    result
+}
+
+/// What the log says. `None`: it says no more.
+fn replay(thread: &mut Current, semaphore: *mut sem_t, function: &'static str) -> Option<c_int> {
+    let step = Step::new(function, semaphore).recorded_after();
+    match await_turn(thread, step) {
+        Outcome::Acquires => {
+            let before = errno();
+            // SAFETY: the program's semaphore. In one that is shared with another process the
+            // post may have been the other's.
+            unsafe { real!(sem_trywait: fn(*mut sem_t) -> c_int)(semaphore) };
+            set_errno(before);
+            publish(thread);
+            Some(0)
+        }
+        Outcome::Fails(code) => {
+            set_errno(code);
+            Some(-1)
+        }
+        Outcome::GoesOn => None,
+    }
+}
+
+/// Waits for real, and logs how that ended where the process is recorded.
+fn really(thread: &mut Current, semaphore: *mut sem_t, mut real: impl FnMut() -> c_int) -> c_int {
+    let mut value = 0;
+    unsafe { real!(sem_getvalue: fn(*mut sem_t, *mut c_int) -> c_int)(semaphore, &raw mut value) };
+    if value <= 0 {
+        alone::waits(thread);
+    }
+    let mut result = waiting(thread, &mut real);
+    while result != 0
+        && errno() == libc::EINTR
+        && mode() == Mode::Record
+        && signals::deliver_and_restart(thread)
+    {
+        result = waiting(thread, &mut real);
+    }
+    match (mode(), result) {
+        (Mode::Record, 0) => record(thread, semaphore as u64),
+        (Mode::Record, _) => {
+            let code = errno();
+            record_failure(thread, code);
+            set_errno(code);
+        }
+        _ => {}
+    }
     result
 }
 
@@ -87,14 +101,14 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
     let Some(thread) = &mut thread::enter() else {
         return unsafe { real(semaphore) };
     };
+    if mode() == Mode::Replay {
+        let step = Step::new("sem_post", semaphore).recorded_after();
+        if let Outcome::Fails(_) = await_turn(thread, step) {
+            unexpected(thread, step);
+        }
+    }
     if mode() == Mode::Record {
         record(thread, semaphore as u64);
-    } else {
-        let step = Step::new("sem_post", semaphore);
-        match await_turn(thread, step) {
-            Outcome::Acquires | Outcome::GoesOn => {}
-            Outcome::Fails(_) => unexpected(thread, step),
-        }
     }
     // A value that is too large already is the same in both runs: it is counted in the same order.
     let result = unsafe { real(semaphore) };

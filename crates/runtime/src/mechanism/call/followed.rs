@@ -67,16 +67,25 @@ impl Call<'_> {
     ) -> isize {
         self.goes_on();
         let inputs = &self.inputs[..self.inputs_used as usize];
-        if let Some(result) = flows::done(self.function, inputs) {
-            return result;
-        }
-        flows::as_the_first_time(self.function, real(&self.thread))
+        let result = flows::done(self.function, inputs).unwrap_or_else(|| {
+            let mut result = real(&self.thread);
+            while result == -(libc::EINTR as isize)
+                && mode() == Mode::Record
+                && signals::deliver_and_restart(&mut self.thread)
+            {
+                result = real(&self.thread);
+            }
+            flows::as_the_first_time(self.function, result)
+        });
+        self.log_result(raw::error_of(result).map_or(Ok(result as i64), Err));
+        result
     }
 
-    /// From here on this is the call of a process that is not recorded.
+    /// From here on this is the call of a process that is recorded in its leader's place, or of one
+    /// that is not recorded, whose log is closed.
     pub(super) fn goes_on(&mut self) {
         self.recording = true;
-        self.dead = true;
+        self.dead = mode() != Mode::Record;
     }
 
     /// As [`Call::run_kernel`] for a call that receives from a connection into one buffer, which is
@@ -103,8 +112,13 @@ impl Call<'_> {
                 self.goes_on();
                 // SAFETY: the caller's promise.
                 match unsafe { self.received_by_leader(descriptor, memory, length) } {
-                    Some(received) => received,
-                    None => real(&self.thread, memory, length),
+                    Some(received) => {
+                        self.log_result(Ok(received as i64));
+                        received
+                    }
+                    None if self.dead => real(&self.thread, memory, length),
+                    // SAFETY: the caller's promise.
+                    None => return unsafe { self.receive_into_log(memory, length, real) },
                 }
             }
         };

@@ -63,8 +63,9 @@ pub fn moment(thread: &mut Current) {
             let step = Step {
                 function: "a thread that time has woken",
                 object: 0,
+                is_recorded_after: true,
             };
-            pass(thread, step, |_| {});
+            pass_or_record(thread, step, |_| {}, order::record_moment);
         }
         Mode::Off => {}
     }
@@ -77,19 +78,41 @@ pub fn object(thread: &mut Current, key: u64) {
     match mode() {
         Mode::Record => record(thread, key),
         Mode::Replay => {
-            let step = Step {
-                function: "a call that is ordered by its resource",
-                object: key as usize,
-            };
-            pass(thread, step, |_| {});
+            if !is_object_told(thread, key) && mode() == Mode::Record {
+                record(thread, key);
+            }
         }
         Mode::Off => {}
     }
 }
 
+/// Replay: as [`object`] for what is recorded later in the call, should this process be from here
+/// on. Whether the log tells of it.
+pub fn is_object_told(thread: &mut Current, key: u64) -> bool {
+    let step = Step {
+        function: "a call that is ordered by its resource",
+        object: key as usize,
+        is_recorded_after: true,
+    };
+    pass_if_told(thread, step, |_| {})
+}
+
 /// Replay: takes the real step when it is this thread's turn. It cannot have failed.
 pub fn pass(thread: &mut Current, step: Step, real: impl FnOnce(&mut Current)) {
     pass_if_told(thread, step, real);
+}
+
+/// As [`pass`]; where the log says no more, and this process is recorded from there on, notes that
+/// the step was taken.
+pub fn pass_or_record(
+    thread: &mut Current,
+    step: Step,
+    real: impl FnOnce(&mut Current),
+    note: impl FnOnce(&mut Current),
+) {
+    if !pass_if_told(thread, step.recorded_after(), real) && mode() == Mode::Record {
+        note(thread);
+    }
 }
 
 /// As [`pass`], and says whether the log tells of the step.
@@ -118,23 +141,25 @@ pub fn attempt(
     note: impl FnOnce(&mut Current),
     again: impl FnOnce(&mut Current) -> i32,
 ) -> i32 {
+    if mode() == Mode::Replay {
+        match await_turn(thread, step.recorded_after()) {
+            Outcome::Acquires => {
+                let result = again(thread);
+                publish(thread);
+                return result;
+            }
+            Outcome::Fails(code) => return code,
+            Outcome::GoesOn => {}
+        }
+    }
+    let result = real(thread);
     if mode() == Mode::Record {
-        let result = real(thread);
         match result {
             0 => note(thread),
             code => record_failure(thread, code),
         }
-        return result;
     }
-    match await_turn(thread, step) {
-        Outcome::Acquires => {
-            let result = again(thread);
-            publish(thread);
-            result
-        }
-        Outcome::Fails(code) => code,
-        Outcome::GoesOn => real(thread),
-    }
+    result
 }
 
 /// Logs the acquisition of an object whose owner is kept in the table. The object is held, or the
@@ -203,7 +228,7 @@ pub fn await_turn(thread: &mut Current, step: Step) -> Outcome {
 /// Replay: whether the next acquisition failed when it was recorded, and with which code. Consumes
 /// it if so.
 pub fn failure(thread: &mut Current, step: Step) -> Option<i32> {
-    let event = next_event(thread)?;
+    let event = next_event(thread, step.doing())?;
     if event.kind != Kind::Busy as u16 {
         return None;
     }

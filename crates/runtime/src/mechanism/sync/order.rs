@@ -26,7 +26,7 @@ use hindcast_execlog::event::Kind;
 
 use super::owners::{Cell, Owners};
 use super::turn;
-use crate::state::sync::{Known, THREAD_SHIFT, pack, unpack};
+use crate::state::sync::{CLOCK_MAX, Known, THREAD_SHIFT, pack, unpack};
 use crate::state::thread::{self, Current, Thread};
 
 static OWNERS: Owners<{ 1 << 16 }> = Owners::new();
@@ -147,7 +147,8 @@ pub fn record_moment(thread: &mut Current) {
     };
     // What is counted is in a log. Looked at before this moment is there for others, so that
     // nothing of it can come after this moment.
-    for other in thread::all().filter(|other| !other.ended.load(Ordering::Relaxed)) {
+    let with_ended = std::mem::take(&mut thread.sync.after_all);
+    for other in thread::all().filter(|other| with_ended || !other.ended.load(Ordering::Relaxed)) {
         comes_after(thread, pack(other.number, other.acquired()));
     }
     let previous = MOMENT.swap(mine, Ordering::AcqRel);
@@ -159,8 +160,6 @@ pub fn record_moment(thread: &mut Current) {
 
 /// Other orders: the key of moments in the table. No address, and no descriptor's key.
 const MOMENTS: u64 = 1 << 62 | 1 << 60;
-/// Threads beyond these have no place at a moment.
-const CLOCK_MAX: usize = 256;
 
 /// Logs an acquisition that comes after all of these.
 fn log_words(thread: &mut Current, words: &[u64]) {
@@ -189,15 +188,13 @@ pub fn record_alone(thread: &mut Current) {
 fn log(thread: &mut Current, previous: u64, acquisition: u64, moment: u64) {
     match thread.sync.order {
         Order::Edge => {
+            if thread.sync.after_all {
+                return log_after_all(thread, previous, moment);
+            }
             let mut words = [0; 2];
             let mut used = 0;
             for word in [moment, previous] {
-                let (owner, _) = unpack(word);
-                let behind = word == 0
-                    || owner == thread.number
-                    || is_before_fork(owner)
-                    || thread.sync.known.covers(word);
-                if !behind {
+                if !is_behind(thread, word) {
                     words[used] = word;
                     used += 1;
                 }
@@ -224,6 +221,30 @@ fn log(thread: &mut Current, previous: u64, acquisition: u64, moment: u64) {
             turn::count(thread.number, acquisition);
         }
     }
+}
+
+/// Whether the acquisition lies before all that this thread does. Remembers it if not.
+fn is_behind(thread: &mut Thread, word: u64) -> bool {
+    let (owner, number) = unpack(word);
+    number == 0 || owner == thread.number || is_before_fork(owner) || thread.sync.known.covers(word)
+}
+
+/// Logs an acquisition that comes after all that are in a log by now: see
+/// [`crate::state::sync::succeed`].
+#[cold]
+fn log_after_all(thread: &mut Current, previous: u64, moment: u64) {
+    let mut words = [0; CLOCK_MAX];
+    let mut used = 0;
+    let others = thread::all().map(|other| pack(other.number, other.acquired()));
+    for word in [moment, previous].into_iter().chain(others) {
+        if used < CLOCK_MAX && !is_behind(thread, word) {
+            words[used] = word;
+            used += 1;
+        }
+    }
+    thread.sync.after_all = false;
+    thread.sync.moment = moment;
+    log_words(thread, &words[..used]);
 }
 
 /// Held while clocks are read and incremented in one step.

@@ -15,6 +15,9 @@ use crate::state::thread::Current;
 pub struct Step {
     pub function: &'static str,
     pub object: usize,
+    /// Where the log says no more, the step is recorded: this process may be, from there on, in the
+    /// place of the one that it has replayed.
+    pub is_recorded_after: bool,
 }
 
 impl Step {
@@ -23,6 +26,23 @@ impl Step {
         Step {
             function,
             object: object as usize,
+            is_recorded_after: false,
+        }
+    }
+
+    #[inline(always)]
+    pub fn recorded_after(self) -> Self {
+        Step {
+            is_recorded_after: true,
+            ..self
+        }
+    }
+
+    /// What a thread is said to do that takes it.
+    pub fn doing(self) -> Kind {
+        match self.is_recorded_after {
+            true => Kind::Relaxed,
+            false => Kind::Edge,
         }
     }
 }
@@ -39,13 +59,13 @@ pub enum Outcome {
 
 /// The next event of the log that is not a signal. Signals that were delivered inside the step are
 /// delivered again. `None`: see [`log::expect_event`].
-pub fn next_event(thread: &mut Current) -> Option<Event<'static>> {
+pub fn next_event(thread: &mut Current, doing: Kind) -> Option<Event<'static>> {
     loop {
         let event = match thread.reader.peek() {
             Some(event) if event.kind != Kind::Ended as u16 => event,
             _ => {
                 thread.show(State::Running, Kind::Edge as u16);
-                log::expect_event(thread, Kind::Relaxed as u16)?
+                log::expect_event(thread, doing as u16)?
             }
         };
         if event.kind != Kind::Signal as u16 {

@@ -150,7 +150,7 @@ static USES_TICKETS: AtomicU8 = AtomicU8::new(0);
 /// Waits for what the next event of the log says, which is not a run of relaxed acquisitions (or
 /// signals come before it).
 pub fn await_logged(thread: &mut Current, step: Step) -> Outcome {
-    let Some(event) = next_event(thread) else {
+    let Some(event) = next_event(thread, step.doing()) else {
         return Outcome::GoesOn;
     };
     if event.kind == Kind::Relaxed as u16 {

@@ -286,6 +286,15 @@ impl Reader {
         self.events.load(Ordering::Relaxed)
     }
 
+    /// Where a growing log ends, all of which was consumed: bytes behind the header, and events.
+    /// `None` where there is no log.
+    pub fn end(&self) -> Option<(usize, u64)> {
+        let growing = self.growing.as_ref()?;
+        // A run of acquisitions that a log ends with is consumed when something comes behind it.
+        let events = self.events() + u64::from(self.relaxed != 0);
+        Some((growing.committed(), events))
+    }
+
     /// For other threads, too.
     pub fn is_at_end(&self) -> bool {
         match &self.growing {

@@ -91,6 +91,31 @@ impl Writer {
         self.map(FIRST_WINDOW)
     }
 
+    /// Opens the log of a thread that another process has written, to go on behind its end: bytes
+    /// behind the header, and events.
+    pub fn resume(
+        &mut self,
+        thread: u32,
+        (position, events): (usize, u64),
+        full: fn(i32),
+    ) -> Result<(), i32> {
+        *self = Writer {
+            thread,
+            full,
+            events,
+            event_start: LogHeader::BYTES + position,
+            cursor: LogHeader::BYTES + position,
+            ..Writer::closed()
+        };
+        let file = self.open(0)?;
+        let room = WRITERS + thread as usize * WRITER_BYTES;
+        // SAFETY: this thread number's room.
+        let mapped = unsafe { raw::map_file(room, PAGE, libc::MAP_SHARED, file, 0) };
+        self.keep(file);
+        self.header = mapped?.cast();
+        self.map(FIRST_WINDOW)
+    }
+
     /// Keeps the log open at the number that is set aside for this thread, if there is one below
     /// the program's limit.
     fn keep(&mut self, file: i32) {
