@@ -85,8 +85,17 @@ pub fn run(args: &LsArgs) -> Result<Exit, CliError> {
         for line in summary(&trace).map_err(unreadable)? {
             eprintln!("{line}");
         }
+        say_how_far(args)?;
     }
     Ok(Exit::Success)
+}
+
+/// If not all is in the recording that there is.
+fn say_how_far(args: &LsArgs) -> Result<(), CliError> {
+    let spooled = hindcast_trace::spooled(&args.trace.trace);
+    let spooled = spooled.map_err(|error| super::cannot_open(&args.trace, &error))?;
+    super::recover::still_spooled(&args.trace, &spooled).for_each(|line| eprintln!("{line}"));
+    Ok(())
 }
 
 /// The requests from `from` to `to`, either end left open.
@@ -116,6 +125,7 @@ fn nothing_there(trace: &Trace, args: &LsArgs) -> Result<Exit, CliError> {
         for line in summary(trace).map_err(unreadable)? {
             eprintln!("{line}");
         }
+        say_how_far(args)?;
         return Ok(Exit::Success);
     }
     Err(

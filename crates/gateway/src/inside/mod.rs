@@ -257,6 +257,8 @@ impl Converter {
                     sessions.noted(note);
                 }
             }
+            // Who made the converter knows it.
+            Entry::About(_) => {}
         }
     }
 

@@ -29,10 +29,13 @@ mod extension;
 mod final_state;
 mod front;
 mod join;
+mod kept;
 mod late;
 mod ledger;
 mod past;
+mod present;
 mod requests;
+mod resume;
 mod server_side;
 mod session;
 mod settle;
@@ -45,11 +48,11 @@ use std::time::Duration;
 
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{Certificate, ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
-use hindcast_spool::Meter;
+use hindcast_spool::{Key, Meter};
 use hindcast_taplog::pins;
 use hindcast_trace::{
-    Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Sealer, Writer,
-    WriterOptions,
+    Base, FinalState, Isolation, Location, OpenError, PinsKey, PublicKey, Record, Recorder, Sealer,
+    Writer, WriterOptions,
 };
 use hindcast_wire::sql::ScriptCache;
 use tokio::runtime::Handle;
@@ -59,6 +62,8 @@ use tokio::task::JoinHandle;
 pub use error::RecordError;
 pub use extension::ExtensionError;
 pub use front::{Front, Launch, Proxies, Transactions, Variable};
+pub use hindcast_spool::spool::HowFar;
+pub use resume::{Converted, ResumeError, progress, resume};
 pub use status::Status;
 
 use crate::http::{Limits, Witness};
@@ -67,7 +72,8 @@ use crate::pg::{Server, ServerHandle, ServerOptions};
 use crate::redact::{Redactor, Rules};
 use catalog::{Catalog, ServerFacts};
 use extension::{Claim, Reading};
-use front::Requests;
+use front::{Requests, Whole};
+use kept::{About, Kept};
 use past::PastSessions;
 use server_side::ServerSide;
 use session::RecordingHost;
@@ -93,6 +99,9 @@ pub struct RecordOptions {
     pub values_max: usize,
     /// Keeps what is left out of requests, for who has the key.
     pub sealer: Option<Sealer>,
+    /// Who may go on with what was not recorded yet when the recorder is killed. `None`: nobody; it
+    /// is lost then. It is from before redaction.
+    pub spool_for: Option<PublicKey>,
     /// Sessions that do not choose an isolation level get REPEATABLE READ.
     pub raise_isolation: bool,
     /// A state that a replay can start from, taken before this recording began.
@@ -128,6 +137,7 @@ impl RecordOptions {
             redact: Rules::default(),
             values_max: 0,
             sealer: None,
+            spool_for: None,
             raise_isolation: false,
             base: None,
             final_state: FinalStateMode::Auto,
@@ -138,8 +148,8 @@ impl RecordOptions {
         }
     }
 
-    fn redactor(&mut self) -> Arc<Redactor> {
-        let redactor = Redactor::new(self.redact.clone());
+    fn redactor(&mut self, key: &[u8; 32]) -> Arc<Redactor> {
+        let redactor = Redactor::with_key(self.redact.clone(), key);
         Arc::new(redactor.keeping(self.sealer.take()))
     }
 
@@ -198,6 +208,8 @@ pub struct Recording {
     writer: Writer,
     connector: Arc<Connector>,
     requests: Requests,
+    /// What is left for others if we are killed.
+    kept: Option<Kept>,
     /// `None`: sessions go past us, and are told.
     postgres: Option<Server<RecordingHost>>,
     settler: (oneshot::Sender<()>, JoinHandle<()>),
@@ -267,7 +279,9 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
     let bound = options.front.bind().await?;
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
     let (writer, sink) = create_trace(&options).await?;
-    let redactor = options.redactor();
+    let redaction_key = Key::random()?.0;
+    let keeps_secrets = options.sealer.is_some();
+    let redactor = options.redactor(&redaction_key);
     sink.catalog_read(asked.catalog);
     let listens = (listen.as_ref(), pg_listen.as_ref());
     let recorder = recorder(&options, &sink, &asked.facts, listens);
@@ -278,17 +292,37 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
     let server_side = claim
         .as_ref()
         .map(|_| Arc::new(ServerSide::new(Arc::clone(&sink))));
-    let settler = Settler::new(
+    let beginning = asked.beginning.at(options.base.as_ref());
+    let about = About {
+        recorder: recorder.clone(),
+        base: options.base.clone(),
+        has_transactions: claim.is_some(),
+        values_max: options.values_max,
+        limits: options.limits,
+        redaction_key,
+        keeps_secrets,
+        beginning: beginning.snapshot().clone(),
+        flush_interval_us: options.writer.flush_interval.as_micros() as u64,
+    };
+    let accounting = asked.accounting;
+    let mut settler = Settler::new(
         Arc::clone(&connector),
-        asked.accounting,
+        accounting,
         Arc::clone(&sink),
-        asked.beginning.at(options.base.as_ref()),
+        beginning,
     );
     let threads = Threads::start(options.runtimes);
     let mut host = options.host(&sink, &redactor, asked.facts.database);
     let past = |server: &Arc<ServerSide>| PastSessions::boxed(&host, Arc::clone(server));
     let sessions = server_side.as_ref().map(past);
-    let served = bound.serve(&options, &sink, &redactor, &threads, sessions)?;
+    let whole = Whole {
+        options: &options,
+        sink: &sink,
+        redactor: &redactor,
+        about: &about,
+    };
+    let served = bound.serve(&whole, &threads, sessions)?;
+    settler.keeps(served.kept.clone());
     let reading = claim.zip(served.spool);
     let reading = reading.map(|(claim, spool)| Reading::start(claim, &connector, &sink, spool));
     host.board = served.board;
@@ -306,6 +340,7 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
         writer,
         connector,
         requests: served.requests,
+        kept: served.kept,
         postgres,
         settler: (stop_settler, settler),
         reading,
@@ -510,6 +545,9 @@ impl Recording {
         let closed = tokio::task::spawn_blocking(move || writer.close())
             .await
             .expect("closing a trace does not panic");
+        if let (Some(kept), Ok(_)) = (&self.kept, &closed) {
+            kept.remove();
+        }
         let mut status = self.sink.status();
         if let Ok(writer) = &closed {
             status.writer = writer.clone();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::segment::{Lock, finish_wal, recover_folder};
+use crate::segment::{Follows, Lock, finish_wal, recover_folder};
 use crate::store::Store;
 
 use super::options::WriterStatus;
@@ -125,7 +125,7 @@ impl Segments {
                 &finished.path,
                 recorder,
                 finished.segment,
-                finished.last,
+                Follows::of_last(finished.last),
             );
             let mut queue = self.lock();
             match outcome {

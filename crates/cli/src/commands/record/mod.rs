@@ -16,7 +16,7 @@ use hindcast_gateway::record::{
 };
 use hindcast_gateway::redact::{RuleError, Rules};
 use hindcast_pg::Certificate;
-use hindcast_trace::{Base, BaseKind, Sealer, WriterOptions};
+use hindcast_trace::{Base, BaseKind, PublicKey, Sealer, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::SignalKind;
 
@@ -238,6 +238,7 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         let error = |error| CliError::because("what is redacted cannot be sealed", &error);
         options.sealer = Some(sealer.map_err(error)?);
     }
+    options.spool_for = who_may_go_on(args);
     if !args.no_pins {
         options.pin();
     }
@@ -278,6 +279,15 @@ fn database(args: &RecordArgs) -> Result<String, CliError> {
 /// Whether what is redacted can be sent by a replay.
 fn keeps_secrets(args: &RecordArgs, rules: &Rules) -> bool {
     !args.drop_secrets && !rules.is_empty()
+}
+
+/// Who may read what the service did and was not recorded yet, if the recorder is killed: who can
+/// read what is taken out of requests, since that is in it.
+fn who_may_go_on(args: &RecordArgs) -> Option<PublicKey> {
+    // What is dropped must not be on disk for anybody, and without a place for a key there is
+    // nobody.
+    let wanted = !args.command.is_empty() && !args.drop_secrets;
+    wanted.then(|| key::for_secrets(&args.trace).ok()).flatten()
 }
 
 /// The rules of the command line, behind those that always hold.
