@@ -95,6 +95,9 @@ fn what_a_killed_recorder_left_becomes_the_same_recording_however_often_that_is_
     assert!(!spool(&undisturbed).exists());
     let expected = everything(&stage, &undisturbed);
     let after = ls(&stage, &undisturbed).matches("POST").count();
+    // Each is there once.
+    assert_eq!(after, 2 * CLIENTS * ROUNDS);
+    assert!(expected.contains(&format!("{requests}, ")), "{expected}");
     assert!(before < after, "{before} of {after} were in the trace");
     assert!(!expected.contains("Nobody goes on"), "{expected}");
 
@@ -225,4 +228,20 @@ fn without_the_key_of_secrets_nothing_is_lost_and_it_is_said_what_is_needed() {
         said.contains(&format!("{} requests", 4 * CLIENTS)),
         "{said}"
     );
+}
+
+#[test]
+fn the_next_recorder_goes_on_with_what_the_last_one_left() {
+    let stage = stage("killed-next", SCHEMA, &[]);
+    killed(&stage, &["--flush-interval", "1"]);
+    let next = record_with(&stage, &[], &command(&stage, 1));
+    hindcast_tests::wait_for("what was left to be in the recording", || {
+        (!spool(&stage.trace()).exists()).then_some(())
+    });
+    let said = next.interrupt().assert_code(0).stderr;
+    assert!(said.contains("and so does this recorder"), "{said}");
+    let requests = format!("{} requests", 4 * CLIENTS * ROUNDS);
+    assert!(said.contains(&requests), "{said}");
+    let listed = ls(&stage, &stage.trace());
+    assert!(!listed.contains("Recorder 0 is gone"), "{listed}");
 }

@@ -1,7 +1,8 @@
-//! `hindcast recover`
+//! `hindcast recover`, and the same beside a recorder.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use hindcast_gateway::inside::give_way;
 use hindcast_gateway::record::{self, Converted, ResumeError};
 use hindcast_trace::{Key, Micros, SecretKey, Spooled, Trace};
 
@@ -16,11 +17,7 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 
 pub fn run(args: &RecoverArgs) -> Result<Exit, CliError> {
     let trace = &args.trace;
-    let key = key::given(trace)?;
-    let secret = match &key {
-        Some(key) => key.secret().cloned(),
-        None => key::of_secrets(trace)?,
-    };
+    let (key, secret) = keys(trace)?;
     let spooled = hindcast_trace::spooled(&trace.trace);
     for one in spooled.map_err(|error| cannot_open(trace, &error))? {
         let converted = go_on(trace, key.as_ref(), secret.as_ref(), &one);
@@ -34,6 +31,47 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, CliError> {
         count(recovered as u64, "write-ahead file")
     );
     Ok(Exit::Success)
+}
+
+/// Of the trace, and what opens the keys of spools.
+fn keys(trace: &TraceArg) -> Result<(Option<Key>, Option<SecretKey>), CliError> {
+    let key = key::given(trace)?;
+    let secret = match &key {
+        Some(key) => key.secret().cloned(),
+        None => key::of_secrets(trace)?,
+    };
+    Ok((key, secret))
+}
+
+/// Goes on with what earlier recorders left, in the time that nobody else wants. It ends with this
+/// process, wherever it is then: the next one goes on.
+pub fn in_background(trace: &TraceArg) {
+    let trace = trace.clone();
+    let spooled = hindcast_trace::spooled(&trace.trace).unwrap_or_default();
+    let left: Vec<Spooled> = spooled.into_iter().filter(|one| !one.in_use).collect();
+    if left.is_empty() {
+        return;
+    }
+    still_spooled(&trace, &left)
+        .for_each(|line| eprintln!("Warning: {line}, and so does this recorder"));
+    let thread = std::thread::Builder::new().name("hindcast-recover".to_owned());
+    let started = thread.spawn(move || {
+        give_way();
+        for one in left {
+            let recorder = one.recorder;
+            let converted = keys(&trace).and_then(|(key, secret)| {
+                let resumed = record::resume(&trace.trace, key.as_ref(), secret.as_ref(), &one);
+                resumed.map_err(|error| cannot_go_on(recorder, &error))
+            });
+            match converted {
+                Ok(converted) => eprintln!("{}", said(recorder, &converted)),
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+    });
+    if let Err(error) = started {
+        eprintln!("Warning: no thread can be started for it: {error}");
+    }
 }
 
 /// With what a recorder left that was killed, and says now and then how far it is.

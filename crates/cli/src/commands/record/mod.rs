@@ -22,7 +22,7 @@ use tokio::signal::unix::SignalKind;
 
 use self::service::Service;
 use self::signals::{Signals, asks_for_the_end};
-use super::{base, key};
+use super::{base, key, recover};
 use crate::allocator::Allocator;
 use crate::args::{BaseMethod, FinalStateWhen, RecordArgs};
 use crate::error::{CliError, Exit};
@@ -88,6 +88,7 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         taken.as_ref().map(base::describe),
         &means,
     );
+    recover::in_background(&args.trace);
     let tap = recording.started().tap.as_ref();
     let mut service = match tap
         .zip(preload)
