@@ -185,7 +185,7 @@ impl Copy<'_> {
             &mut wal,
             recorder,
             segment,
-            segment::Follows::of_last(last),
+            crate::wal::Follows::of_last(last),
         )?;
         let manifest = segment::write_segment(self.target, &wal, recorder, segment, end)?;
         self.done.bytes += manifest

@@ -10,7 +10,7 @@
 //! wal/r0-000002.wal               what has not become a segment yet; in another place if the trace
 //!                                 is in a store
 //! wal/r0.lock                     held by the recorder as long as it lives
-//! wal/r0.spool/                   what it has not made records of yet, if that can be read by others
+//! wal/r0.spool/                   what it has not made records of yet, if others can read it
 //! ```
 //!
 //! A segment is written tables first, manifest last, and only then is its write-ahead file removed.
@@ -33,7 +33,7 @@ use crate::parquet_table::{
 };
 use crate::store::{Store, StoreError, sync_parent};
 use crate::tables::{Bases, FinalStates, Gaps, Recorders, Requests, Shapes, Transactions};
-use crate::wal::{Small, Wal};
+use crate::wal::{Follows, Small, Wal};
 use crate::{Gap, GapCause, Key, Location, Micros, OpenError, ReadError};
 
 pub(crate) const TRACE_FILE: &str = "trace.json";
@@ -354,26 +354,6 @@ impl From<SegmentError> for OpenError {
                 what: "a write-ahead file cannot be turned into a segment".into(),
                 source: io::Error::other(error),
             },
-        }
-    }
-}
-
-/// What comes after a write-ahead file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follows {
-    /// Another one.
-    Another,
-    /// Nothing: the recorder is gone.
-    Nothing,
-    /// Another one, which holds what is missing in this.
-    Resumed,
-}
-
-impl Follows {
-    pub fn of_last(last: bool) -> Self {
-        match last {
-            true => Self::Nothing,
-            false => Self::Another,
         }
     }
 }

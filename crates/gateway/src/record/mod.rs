@@ -72,7 +72,7 @@ use crate::pg::{Server, ServerHandle, ServerOptions};
 use crate::redact::{Redactor, Rules};
 use catalog::{Catalog, ServerFacts};
 use extension::{Claim, Reading};
-use front::{Requests, Whole};
+use front::{Bound, Requests, Whole};
 use kept::{About, Kept};
 use past::PastSessions;
 use server_side::ServerSide;
@@ -148,9 +148,12 @@ impl RecordOptions {
         }
     }
 
-    fn redactor(&mut self, key: &[u8; 32]) -> Arc<Redactor> {
-        let redactor = Redactor::with_key(self.redact.clone(), key);
-        Arc::new(redactor.keeping(self.sealer.take()))
+    fn redaction(&mut self) -> Result<Redaction, RecordError> {
+        let key = Key::random()?.0;
+        let hashing = (key, self.sealer.is_some());
+        let redactor = Redactor::with_key(self.redact.clone(), &key);
+        let redactor = Arc::new(redactor.keeping(self.sealer.take()));
+        Ok(Redaction { redactor, hashing })
     }
 
     fn server(&self, identity: Option<ServerIdentity>, threads: &Threads) -> ServerOptions {
@@ -277,11 +280,29 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
     };
     // Ports before the trace: a start that fails leaves no recorder behind in it.
     let bound = options.front.bind().await?;
+    let redaction = options.redaction()?;
+    let trace = create_trace(&options).await?;
+    begin(
+        options,
+        (connector, identity),
+        (asked, claim),
+        bound,
+        redaction,
+        trace,
+    )
+    .await
+}
+
+/// Begins to listen.
+async fn begin(
+    options: RecordOptions,
+    (connector, identity): (Arc<Connector>, Option<ServerIdentity>),
+    (asked, claim): (Database, Option<Claim>),
+    bound: Bound,
+    redaction: Redaction,
+    (writer, sink): (Writer, Arc<Sink>),
+) -> Result<Recording, RecordError> {
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
-    let (writer, sink) = create_trace(&options).await?;
-    let redaction_key = Key::random()?.0;
-    let keeps_secrets = options.sealer.is_some();
-    let redactor = options.redactor(&redaction_key);
     sink.catalog_read(asked.catalog);
     let listens = (listen.as_ref(), pg_listen.as_ref());
     let recorder = recorder(&options, &sink, &asked.facts, listens);
@@ -289,21 +310,18 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
     if let Some(base) = &options.base {
         sink.record(Record::Base(base.clone()));
     }
+    let redactor = redaction.redactor;
     let server_side = claim
         .as_ref()
         .map(|_| Arc::new(ServerSide::new(Arc::clone(&sink))));
     let beginning = asked.beginning.at(options.base.as_ref());
-    let about = About {
-        recorder: recorder.clone(),
-        base: options.base.clone(),
-        has_transactions: claim.is_some(),
-        values_max: options.values_max,
-        limits: options.limits,
-        redaction_key,
-        keeps_secrets,
-        beginning: beginning.snapshot().clone(),
-        flush_interval_us: options.writer.flush_interval.as_micros() as u64,
-    };
+    let about = about(
+        &options,
+        &recorder,
+        claim.is_some(),
+        redaction.hashing,
+        &beginning,
+    );
     let accounting = asked.accounting;
     let mut settler = Settler::new(
         Arc::clone(&connector),
@@ -357,6 +375,34 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
         final_state: options.final_state,
         drain: options.drain,
     })
+}
+
+/// How secrets are left out.
+struct Redaction {
+    redactor: Arc<Redactor>,
+    /// Under which key they are hashed, and whether they are kept, sealed.
+    hashing: ([u8; 32], bool),
+}
+
+/// What who goes on has to know if we are killed.
+fn about(
+    options: &RecordOptions,
+    recorder: &Recorder,
+    has_transactions: bool,
+    (redaction_key, keeps_secrets): ([u8; 32], bool),
+    beginning: &Beginning,
+) -> About {
+    About {
+        recorder: recorder.clone(),
+        base: options.base.clone(),
+        has_transactions,
+        values_max: options.values_max,
+        limits: options.limits,
+        redaction_key,
+        keeps_secrets,
+        beginning: beginning.snapshot().clone(),
+        flush_interval_us: options.writer.flush_interval.as_micros() as u64,
+    }
 }
 
 async fn create_trace(options: &RecordOptions) -> Result<(Writer, Arc<Sink>), OpenError> {

@@ -1,7 +1,7 @@
 //! Makes a recording of what a killed recorder had spooled.
 //!
 //! ```text
-//!   the spool, from its beginning ──▶ the same conversion ──▶ Sink ──▶ what is not in the trace yet
+//!   the spool, from its beginning ──▶ the same conversion ──▶ Sink ──▶ what the trace lacks
 //! ```
 //!
 //! A conversion remembers much of each session and request that is open, so it cannot begin in the
@@ -9,8 +9,8 @@
 //! numbers, and those that are in the trace are left out. Who is killed doing this can be followed
 //! by the next.
 //!
-//! What only the server could tell is not asked any more: ids that nobody had accounted for become a
-//! doubt.
+//! What only the server could tell is not asked any more: ids that nobody had accounted for become
+//! a doubt.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

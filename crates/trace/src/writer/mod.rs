@@ -168,8 +168,8 @@ impl Writer {
         &self.handle.wal_folder
     }
 
-    /// Where this recorder may keep what it has not made records of. As long as the folder is there,
-    /// the recording is taken to go on: see [`Writer::resume`].
+    /// Where this recorder may keep what it has not made records of. As long as the folder is
+    /// there, the recording is taken to go on: see [`Writer::resume`].
     pub fn spool_folder(&self, recorder: u16) -> PathBuf {
         segment::spool_folder(&self.handle.wal_folder, recorder)
     }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Writer, WriterOptions};
 use crate::reader::{self, Access};
-use crate::segment::{self, Follows, Lock, SegmentEnd};
+use crate::segment::{self, Lock, SegmentEnd};
 use crate::store::{Store, sync_parent};
-use crate::wal::Wal;
+use crate::wal::{Follows, Wal};
 use crate::{Location, Micros, OpenError};
 
 /// Whether a recorder's part of a trace can be gone on with.
@@ -39,8 +39,8 @@ struct Stopped {
 const STOPPED: &str = "stopped";
 
 impl Writer {
-    /// Writes on where this recorder stopped: its next segment. If the trace is encrypted that takes
-    /// the secret key.
+    /// Writes on where this recorder stopped: its next segment. If the trace is encrypted that
+    /// takes the secret key.
     pub fn resume(
         location: &Location,
         options: WriterOptions,

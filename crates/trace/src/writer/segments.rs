@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::segment::{Follows, Lock, finish_wal, recover_folder};
+use crate::segment::{Lock, finish_wal, recover_folder};
 use crate::store::Store;
+use crate::wal::Follows;
 
 use super::options::WriterStatus;
 

@@ -88,7 +88,6 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         taken.as_ref().map(base::describe),
         &means,
     );
-    recover::in_background(&args.trace);
     let tap = recording.started().tap.as_ref();
     let mut service = match tap
         .zip(preload)
@@ -332,6 +331,7 @@ struct Means {
 }
 
 fn announce(args: &RecordArgs, started: &Started, base: Option<String>, means: &Means) {
+    recover::in_background(&args.trace);
     let pg_listen = started.pg_listen.as_ref().map(ToString::to_string);
     let Means {
         transactions,
