@@ -306,10 +306,7 @@ async fn begin(
     sink.catalog_read(asked.catalog);
     let listens = (listen.as_ref(), pg_listen.as_ref());
     let recorder = recorder(&options, &sink, &asked.facts, listens);
-    sink.record(Record::Recorder(recorder.clone()));
-    if let Some(base) = &options.base {
-        sink.record(Record::Base(base.clone()));
-    }
+    introduce(&sink, &recorder, options.base.as_ref());
     let redactor = redaction.redactor;
     let server_side = claim
         .as_ref()
@@ -322,10 +319,9 @@ async fn begin(
         redaction.hashing,
         &beginning,
     );
-    let accounting = asked.accounting;
     let mut settler = Settler::new(
         Arc::clone(&connector),
-        accounting,
+        asked.accounting,
         Arc::clone(&sink),
         beginning,
     );
@@ -350,8 +346,7 @@ async fn begin(
     let postgres = served.listeners.map(serve);
     let sessions = processes(postgres.as_ref().map(Server::handle), server_side);
     let (stop_settler, stopped) = oneshot::channel();
-    let settler = settler.run(options.writer.flush_interval, sessions, stopped);
-    let settler = tokio::spawn(settler);
+    let settler = tokio::spawn(settler.run(options.writer.flush_interval, sessions, stopped));
     let catalog = catalog::keep_current(asked.control, Arc::clone(&connector), Arc::clone(&sink));
     Ok(Recording {
         sink,
@@ -375,6 +370,14 @@ async fn begin(
         final_state: options.final_state,
         drain: options.drain,
     })
+}
+
+/// What stands first in a recorder's part of the trace.
+fn introduce(sink: &Sink, recorder: &Recorder, base: Option<&Base>) {
+    sink.record(Record::Recorder(recorder.clone()));
+    if let Some(base) = base {
+        sink.record(Record::Base(base.clone()));
+    }
 }
 
 /// How secrets are left out.

@@ -22,8 +22,7 @@ use hindcast_spool::{Clock, Entry, Reader, SpoolError};
 use hindcast_taplog::Told;
 use hindcast_trace::{
     CloseError, Gap, GapCause, Id, Key, KeyError, Location, Micros, OpenError, Outcome, ReadError,
-    Record, Resume, Resumed, Sealer, SecretKey, Spooled, Trace, Transaction, Writer, WriterOptions,
-    Xid,
+    Resume, Resumed, Sealer, SecretKey, Spooled, Trace, Transaction, Writer, WriterOptions, Xid,
 };
 use hindcast_wire::sql::ScriptCache;
 
@@ -258,10 +257,7 @@ impl Conversion {
                 sessions,
             },
         );
-        sink.record(Record::Recorder(recorder.clone()));
-        if let Some(base) = &about.base {
-            sink.record(Record::Base(base.clone()));
-        }
+        super::introduce(&sink, recorder, about.base.as_ref());
         Ok(Self {
             about,
             resumed,

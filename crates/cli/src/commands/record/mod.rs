@@ -166,6 +166,7 @@ async fn until_the_end(
     signals: &mut Signals,
     mut service: Option<&mut Service>,
 ) -> End {
+    recover::in_background(&args.trace);
     let mut allocator = Allocator::new();
     let mut ticks = tokio::time::interval(STATUS_INTERVAL);
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
@@ -331,7 +332,6 @@ struct Means {
 }
 
 fn announce(args: &RecordArgs, started: &Started, base: Option<String>, means: &Means) {
-    recover::in_background(&args.trace);
     let pg_listen = started.pg_listen.as_ref().map(ToString::to_string);
     let Means {
         transactions,
