@@ -34,7 +34,7 @@ use hindcast_taplog::Told;
 
 use crate::clock::{Clock, wall};
 use crate::taker::{Program, Records, SpoolError, Taker};
-use files::Files;
+use files::{Files, Found};
 pub use files::{HowFar, how_far, remove, sealed_key};
 pub use seal::Key;
 use seal::{CHUNK_HEAD, Head, Seal};
@@ -182,7 +182,7 @@ struct Written {
 }
 
 impl Written {
-    fn whole((number, file, length): (u32, File, u64)) -> Self {
+    fn whole((number, file, length): Found) -> Self {
         Self {
             number,
             file: Arc::new(file),

@@ -26,6 +26,9 @@ const KEY: &str = "key";
 const PROGRESS: &str = "progress";
 const ENDING: &str = ".spool";
 
+/// A file that is there: its number, and its length.
+pub(super) type Found = (u32, File, u64);
+
 /// The files of one spool.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -61,12 +64,12 @@ impl Files {
     pub fn named(folder: &Path, sealed_key: &[u8]) -> Result<Self, SpoolError> {
         let failed = |source| cannot_write(folder, source);
         hindcast_private::folders(folder).map_err(failed)?;
-        hindcast_private::write(&folder.join(KEY), sealed_key).map_err(failed)?;
+        hindcast_private::write(folder.join(KEY), sealed_key).map_err(failed)?;
         Self::with_progress(folder)
     }
 
     /// Those of a spool that somebody left, the first one first.
-    pub fn found(folder: &Path) -> Result<(Self, Vec<(u32, File, u64)>), SpoolError> {
+    pub fn found(folder: &Path) -> Result<(Self, Vec<Found>), SpoolError> {
         let mut found = Vec::new();
         for (expected, number) in (1..).zip(numbers(folder)?) {
             // What is behind a hole makes no sense.
