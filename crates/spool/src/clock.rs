@@ -48,7 +48,8 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn wall() -> i64 {
+/// Microseconds since 1970.
+pub(crate) fn wall() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => since.as_micros() as i64,
         Err(before) => -(before.duration().as_micros() as i64),

@@ -27,5 +27,5 @@ pub use clock::{Clock, now};
 pub use drain::{Drain, Taken};
 pub use reception::Reception;
 pub use shared::SharedBoard;
-pub use spool::{Entry, Fill, Meter, Reader, Writer, spool};
+pub use spool::{Entry, Fill, Key, Meter, Reader, Writer, spool};
 pub use taker::{Program, Records, SpoolError, Taker};

@@ -2,41 +2,52 @@
 //!
 //! ```text
 //!   drain ──▶ Writer ──▶ │ file │ file │ fi… ──▶ Reader, some time later
-//!   file      chunk │ chunk │ …
-//!   chunk     length u32 │ its number u64 │ blocks, sealed
+//!   file      chunk │ chunk │ …         one with a name begins with a header: see [`files`]
+//!   chunk     length u32 │ that of the blocks u32 │ number u64 │ blocks, compressed and sealed
 //!   block     length of the contents u32 │ ring u32 │ kind u32 │ contents
 //! ```
 //!
-//! Numbers are little-endian. Files have no names, so they are gone with the recorder, however it
-//! ends; each is given up when it was read, so one that is read soon never reaches the disk. What
-//! does is sealed with a key that is nowhere but in memory: in it is what a recording leaves out.
+//! Numbers are little-endian. What is on disk is sealed: in it is what a recording leaves out.
+//!
+//! A spool of [`spool`] has files without names and a key that is nowhere but in memory. It is gone
+//! with the recorder, however that ends, and a file is given up when it was read.
+//!
+//! A spool of [`lasting`] has files with names, and its key beside them, sealed for somebody. It is
+//! kept from its beginning until its owner removes it, so who finds it can read all of it again:
+//! [`left`]. Where it gets too large for that, files that were read are removed, and the key with
+//! them.
 //!
 //! Who writes never waits for who reads.
 
+mod files;
+mod seal;
+
 use std::collections::VecDeque;
-use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hindcast_taplog::Told;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, wall};
 use crate::taker::{Program, Records, SpoolError, Taker};
+use files::{Files, Found};
+pub use files::{HowFar, how_far, remove, sealed_key};
+pub use seal::Key;
+use seal::{CHUNK_HEAD, Head, Seal};
 
 const BLOCK_HEAD: usize = 12;
-const CHUNK_HEAD: usize = 12;
 /// Where a file ends and the next one begins.
 const FILE: u64 = if cfg!(test) { 1 << 20 } else { 8 << 20 };
 /// So much is written at once.
 const AT_ONCE: usize = 256 << 10;
 /// Room that a buffer keeps.
 const KEPT: usize = 4 << 20;
+/// How often it is noted how much was read, in microseconds.
+const NOTE_EVERY: i64 = 500_000;
 
 const RING: u32 = 1;
 const TOLD: u32 = 2;
@@ -44,6 +55,7 @@ const GARBLED: u32 = 3;
 const ENDED: u32 = 4;
 const LOOKED: u32 = 5;
 const NOTED: u32 = 6;
+const ABOUT: u32 = 7;
 
 /// What stands in a spool.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,43 +84,71 @@ pub enum Entry<'a> {
     },
     /// Somebody else had something to say: see [`Writer::note`].
     Noted(&'a [u8]),
+    /// What has to be known to make something of the rest: see [`lasting`].
+    About(&'a [u8]),
 }
 
 /// A new spool, in files without names in this folder. It may hold `limit` bytes that were not
 /// read, and not much more than is taken at once besides.
 pub fn spool(folder: &Path, limit: u64) -> Result<(Writer, Reader), SpoolError> {
-    let first = nameless(folder)?;
-    let shared = Arc::new(Shared {
-        state: Mutex::new(State {
-            files: VecDeque::from([Written {
-                file: Arc::clone(&first),
-                length: 0,
-                is_full: false,
-            }]),
-            unread: 0,
-            is_closed: false,
-        }),
-        changed: Condvar::new(),
-        limit,
-    });
+    begin(Files::without_names(folder), limit, &Key::random()?)
+}
+
+/// A new spool that can be read by others, in this folder, which is made. `limit` bytes of it may
+/// be on disk. `sealed_key` is the key as it may be left beside it, and `about` is what the first
+/// entry holds.
+pub fn lasting(
+    folder: &Path,
+    limit: u64,
+    key: &Key,
+    sealed_key: &[u8],
+    about: &[u8],
+) -> Result<(Writer, Reader), SpoolError> {
+    let (writer, reader) = begin(Files::named(folder, sealed_key)?, limit, key)?;
+    let mut writing = writer.locked();
+    writing.block(0, ABOUT, about);
+    writing.write_out();
+    drop(writing);
+    Ok((writer, reader))
+}
+
+/// What somebody left who is gone, as far as it is whole. Reading removes nothing.
+pub fn left(folder: &Path, key: &Key) -> Result<Reader, SpoolError> {
+    let (files, found) = Files::found(folder)?;
+    let found: Vec<Written> = found.into_iter().map(Written::whole).collect();
+    let unread = found.iter().map(|file| file.length).sum();
+    let shared = Shared::new(found, unread, u64::MAX);
+    shared.locked().is_closed = true;
+    Ok(Reader::new(
+        Arc::new(shared),
+        Seal::new(key)?,
+        Arc::new(files),
+    ))
+}
+
+fn begin(files: Files, limit: u64, key: &Key) -> Result<(Writer, Reader), SpoolError> {
+    let first = files.make(1)?;
+    let length = files.header();
+    let written = Written {
+        number: 1,
+        file: Arc::clone(&first),
+        length,
+        is_full: false,
+    };
+    let shared = Arc::new(Shared::new([written], length, limit));
+    let files = Arc::new(files);
     let writing = Writing {
-        folder: folder.to_owned(),
+        files: Arc::clone(&files),
         file: first,
-        length: 0,
+        number: 1,
+        length,
         pending: Vec::new(),
         sealed: Vec::new(),
-        seal: seal()?,
+        seal: Seal::new(key)?,
         refused: false,
         shared: Arc::clone(&shared),
     };
-    let reader = Reader {
-        shared,
-        seal: writing.seal.clone(),
-        at: 0,
-        chunk: Vec::new(),
-        blocks: 0..0,
-        folder: folder.to_owned(),
-    };
+    let reader = Reader::new(shared, Seal::new(key)?, files);
     Ok((Writer(Arc::new(Mutex::new(writing))), reader))
 }
 
@@ -123,20 +163,50 @@ struct Shared {
 struct State {
     /// Those that were not read to their end, the oldest first.
     files: VecDeque<Written>,
-    /// Bytes of them that were not read.
+    /// Those that were, and are kept.
+    read: Vec<u32>,
+    /// Bytes of `files` that were not read.
     unread: u64,
+    /// Bytes of `read`, and of the oldest of `files` as far as that was read.
+    kept: u64,
     is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Written {
+    number: u32,
     file: Arc<File>,
     length: u64,
     /// Nothing more is written to it.
     is_full: bool,
 }
 
+impl Written {
+    fn whole((number, file, length): Found) -> Self {
+        Self {
+            number,
+            file: Arc::new(file),
+            length,
+            is_full: true,
+        }
+    }
+}
+
 impl Shared {
+    fn new(files: impl Into<VecDeque<Written>>, unread: u64, limit: u64) -> Self {
+        Self {
+            state: Mutex::new(State {
+                files: files.into(),
+                read: Vec::new(),
+                unread,
+                kept: 0,
+                is_closed: false,
+            }),
+            changed: Condvar::new(),
+            limit,
+        }
+    }
+
     fn locked(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,8 +218,9 @@ pub struct Writer(Arc<Mutex<Writing>>);
 
 #[derive(Debug)]
 struct Writing {
-    folder: PathBuf,
+    files: Arc<Files>,
     file: Arc<File>,
+    number: u32,
     /// Of the file.
     length: u64,
     /// Whole blocks that are not in the file yet.
@@ -207,7 +278,7 @@ impl Writing {
         self.seal.close(&self.pending, &mut self.sealed);
         if let Err(error) = self.file.write_all_at(&self.sealed, self.length) {
             if !std::mem::replace(&mut self.refused, true) {
-                let folder = self.folder.display();
+                let folder = self.files.folder().display();
                 tracing::warn!(%error, "cannot write to {folder}: what the service does waits in memory, and is lost where there is no room");
             }
             return;
@@ -217,7 +288,7 @@ impl Writing {
         let mut next = None;
         if self.length >= FILE {
             // If none can be had this one becomes longer.
-            next = nameless(&self.folder).ok();
+            next = self.files.make(self.number + 1).ok();
         }
         let mut state = self.shared.locked();
         state.unread += self.sealed.len() as u64;
@@ -227,10 +298,13 @@ impl Writing {
         }
         if let Some(next) = next {
             self.file = Arc::clone(&next);
-            self.length = 0;
+            self.number += 1;
+            self.length = self.files.header();
+            state.unread += self.length;
             state.files.push_back(Written {
+                number: self.number,
                 file: next,
-                length: 0,
+                length: self.length,
                 is_full: false,
             });
         }
@@ -245,7 +319,22 @@ impl Writing {
         if self.refused {
             self.write_out();
         }
-        !self.refused && self.shared.locked().unread < self.shared.limit
+        let mut state = self.shared.locked();
+        if state.kept > 0 && state.unread + state.kept >= self.shared.limit / 2 {
+            self.files.keep_no_more();
+            state.forget_read(&self.files);
+        }
+        !self.refused && state.unread + state.kept < self.shared.limit
+    }
+}
+
+impl State {
+    /// What was read takes no room any more.
+    fn forget_read(&mut self, files: &Files) {
+        for number in self.read.drain(..) {
+            files.remove(number);
+        }
+        self.kept = 0;
     }
 }
 
@@ -294,15 +383,21 @@ pub struct Reader {
     /// How much of the oldest file was read.
     at: u64,
     chunk: Vec<u8>,
+    /// As it is on disk.
+    sealed: Vec<u8>,
     /// Those of the chunk that were not given away.
     blocks: Range<usize>,
-    folder: PathBuf,
+    files: Arc<Files>,
+    /// Bytes that were read.
+    taken: u64,
+    /// When it was noted how many.
+    noted: i64,
 }
 
 /// How full a spool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// Bytes that were not read.
+    /// Bytes on disk that were not read.
     pub unread: u64,
     pub limit: u64,
     pub is_closed: bool,
@@ -336,6 +431,22 @@ impl Meter {
 }
 
 impl Reader {
+    fn new(shared: Arc<Shared>, seal: Seal, files: Arc<Files>) -> Self {
+        let mut reader = Self {
+            shared,
+            seal,
+            at: files.header(),
+            chunk: Vec::new(),
+            sealed: Vec::new(),
+            blocks: 0..0,
+            files,
+            taken: 0,
+            noted: 0,
+        };
+        reader.passed(reader.at);
+        reader
+    }
+
     /// The next entry; `None` if no more has been written yet.
     pub fn read(&mut self) -> Result<Option<Entry<'_>>, SpoolError> {
         if self.blocks.is_empty() && !self.next_chunk()? {
@@ -347,16 +458,13 @@ impl Reader {
         self.blocks.start = self.blocks.end - left;
         match block {
             Some(entry) => Ok(Some(entry)),
-            None => Err(SpoolError::Damaged {
-                path: self.folder.clone(),
-                at: self.at,
-                what: "a block holds what no recorder writes",
-            }),
+            None => Err(self.damaged("a block holds what no recorder writes")),
         }
     }
 
     /// Waits until there may be more, or until nothing more will be.
-    pub fn wait(&self, patience: Duration) {
+    pub fn wait(&mut self, patience: Duration) {
+        self.note_how_far();
         let state = self.shared.locked();
         let nothing = |state: &mut State| {
             let more = state
@@ -382,40 +490,69 @@ impl Reader {
             return Ok(false);
         };
         let mut head = [0; CHUNK_HEAD];
-        self.fill(&file, &mut head, self.at)?;
-        let (length, number) = head.split_at(4);
-        let length = u32::from_le_bytes(length.try_into().expect("four bytes were taken"));
-        let number = u64::from_le_bytes(number.try_into().expect("eight bytes were taken"));
         let begin = self.at + CHUNK_HEAD as u64;
-        if begin + u64::from(length) > end {
+        if begin > end {
+            return Err(self.damaged("it ends within a chunk"));
+        }
+        self.fill(&file, &mut head, self.at)?;
+        let head = Head::decode(head);
+        let after = begin + u64::from(head.length);
+        if after > end {
             return Err(self.damaged("a chunk is longer than what was written"));
         }
-        let mut chunk = std::mem::take(&mut self.chunk);
+        let (mut chunk, mut sealed) = (
+            std::mem::take(&mut self.chunk),
+            std::mem::take(&mut self.sealed),
+        );
+        sealed.clear();
+        sealed.shrink_to(KEPT);
+        sealed.resize(head.length as usize, 0);
+        self.fill(&file, &mut sealed, begin)?;
+        chunk.clear();
         chunk.shrink_to(KEPT);
-        chunk.resize(length as usize, 0);
-        self.fill(&file, &mut chunk, begin)?;
-        let Some(blocks) = self.seal.open(number, &mut chunk) else {
+        if self.seal.open(&head, &mut sealed, &mut chunk).is_none() {
             return Err(self.damaged("a chunk is not what was written"));
-        };
-        self.blocks = 0..blocks;
-        self.chunk = chunk;
-        self.shared.locked().unread -= CHUNK_HEAD as u64 + u64::from(length);
-        self.at = begin + u64::from(length);
+        }
+        self.blocks = 0..chunk.len();
+        (self.chunk, self.sealed) = (chunk, sealed);
+        self.passed(after - self.at);
+        self.at = after;
+        if wall() - self.noted >= NOTE_EVERY {
+            self.note_how_far();
+        }
         Ok(true)
+    }
+
+    /// So many bytes were read.
+    fn passed(&mut self, bytes: u64) {
+        self.taken += bytes;
+        let mut state = self.shared.locked();
+        state.unread -= bytes;
+        state.kept += bytes;
+        if !self.files.keeps() {
+            state.forget_read(&self.files);
+        }
+    }
+
+    /// For who asks how far it is.
+    fn note_how_far(&mut self) {
+        self.noted = wall();
+        let total = self.taken + self.shared.locked().unread;
+        self.files.note(self.taken, total, self.noted);
     }
 
     fn fill(&self, file: &File, into: &mut [u8], at: u64) -> Result<(), SpoolError> {
         file.read_exact_at(into, at)
             .map_err(|source| SpoolError::Read {
-                path: self.folder.clone(),
+                path: self.files.folder().to_owned(),
                 source,
             })
     }
 
     /// The file to read from, in which there is more, and its length.
     fn current(&mut self) -> Option<(Arc<File>, u64)> {
-        let mut state = self.shared.locked();
-        loop {
+        let next = {
+            let mut state = self.shared.locked();
             let oldest = state.files.front()?;
             if self.at < oldest.length {
                 return Some((Arc::clone(&oldest.file), oldest.length));
@@ -423,14 +560,24 @@ impl Reader {
             if !oldest.is_full {
                 return None;
             }
+            let number = oldest.number;
             state.files.pop_front();
-            self.at = 0;
+            match self.files.keeps() {
+                true => state.read.push(number),
+                false => self.files.remove(number),
+            }
+            state.files.front().is_some()
+        };
+        self.at = self.files.header();
+        if next {
+            self.passed(self.at);
         }
+        self.current()
     }
 
     fn damaged(&self, what: &'static str) -> SpoolError {
         SpoolError::Damaged {
-            path: self.folder.clone(),
+            path: self.files.folder().to_owned(),
             at: self.at,
             what,
         }
@@ -467,76 +614,9 @@ fn entry(ring: u32, kind: u32, contents: &[u8]) -> Option<Entry<'_>> {
             })
         }
         NOTED => Some(Entry::Noted(contents)),
+        ABOUT => Some(Entry::About(contents)),
         _ => None,
     }
-}
-
-/// A file that nobody else can open.
-fn nameless(folder: &Path) -> Result<Arc<File>, SpoolError> {
-    match tempfile::tempfile_in(folder) {
-        Ok(file) => Ok(Arc::new(file)),
-        Err(source) => Err(SpoolError::Write {
-            path: folder.to_owned(),
-            source,
-        }),
-    }
-}
-
-/// Makes unreadable what is on disk, and notices what was changed there.
-#[derive(Clone)]
-struct Seal {
-    key: Arc<LessSafeKey>,
-    next: u64,
-}
-
-impl fmt::Debug for Seal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seal")
-    }
-}
-
-/// With a key that nobody knows.
-fn seal() -> Result<Seal, SpoolError> {
-    let mut key = [0; 32];
-    let filled = SystemRandom::new().fill(&mut key);
-    let key = filled.and_then(|()| UnboundKey::new(&AES_256_GCM, &key));
-    let key = key.map_err(|_| SpoolError::Key)?;
-    Ok(Seal {
-        key: Arc::new(LessSafeKey::new(key)),
-        next: 0,
-    })
-}
-
-impl Seal {
-    /// Makes a chunk of blocks.
-    fn close(&mut self, blocks: &[u8], chunk: &mut Vec<u8>) {
-        let number = self.next;
-        // Never the same again, even if this chunk is not written.
-        self.next += 1;
-        let length = blocks.len() + AES_256_GCM.tag_len();
-        chunk.clear();
-        chunk.extend_from_slice(&(length as u32).to_le_bytes());
-        chunk.extend_from_slice(&number.to_le_bytes());
-        chunk.extend_from_slice(blocks);
-        let contents = &mut chunk[CHUNK_HEAD..];
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(nonce(number), Aad::empty(), contents);
-        let tag = tag.expect("a chunk is much shorter than what can be sealed");
-        chunk.extend_from_slice(tag.as_ref());
-    }
-
-    /// In place; how long the blocks are.
-    fn open(&self, number: u64, sealed: &mut [u8]) -> Option<usize> {
-        let opened = self.key.open_in_place(nonce(number), Aad::empty(), sealed);
-        opened.ok().map(|blocks| blocks.len())
-    }
-}
-
-fn nonce(number: u64) -> Nonce {
-    let mut bytes = [0; NONCE_LEN];
-    bytes[..8].copy_from_slice(&number.to_le_bytes());
-    Nonce::assume_unique_for_key(bytes)
 }
 
 #[cfg(test)]

@@ -37,6 +37,19 @@ pub enum SpoolError {
     Socket(#[source] io::Error),
     #[error("the system gives no random bytes")]
     Key,
+    #[error("there is no memory to compress with")]
+    Memory(#[source] io::Error),
+    #[error("{path} is no spool that can be read: its beginning is not there")]
+    NoBeginning { path: PathBuf },
+    #[error(
+        "{path} was written by another version of hindcast, in format {version}, and this one reads format {ours}: use \
+         the version that recorded"
+    )]
+    Version {
+        path: PathBuf,
+        version: u32,
+        ours: u32,
+    },
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
     #[error("cannot write to {path}")]

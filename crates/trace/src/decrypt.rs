@@ -180,7 +180,13 @@ impl Copy<'_> {
             mut wal,
             last,
         } = left;
-        let end = segment::conclude(self.source, &mut wal, recorder, segment, last)?;
+        let end = segment::conclude(
+            self.source,
+            &mut wal,
+            recorder,
+            segment,
+            crate::wal::Follows::of_last(last),
+        )?;
         let manifest = segment::write_segment(self.target, &wal, recorder, segment, end)?;
         self.done.bytes += manifest
             .tables

@@ -65,14 +65,15 @@ mod types;
 mod wal;
 mod writer;
 
-pub use crypt::{Key, KeyError, KeyId, PublicKey, Sealer, SecretKey};
+pub use crypt::{Key, KeyError, KeyId, PublicKey, Sealer, SecretKey, opened, sealed_for};
 pub use decrypt::{Decrypted, decrypt};
 pub use error::{CloseError, NotDurable, OpenError, ReadError};
 pub use exposure::{Exposed, exposed};
 pub use location::{Location, LocationError};
 pub use prune::{PruneError, PruneOptions, PrunePlan, PrunedPart, plan_prune, prune};
 pub use reader::{
-    Index, IndexEntry, Pruned, RequestFilter, Requests, Trace, TransactionFilter, Transactions,
+    Index, IndexEntry, Pruned, RequestFilter, Requests, Spooled, Trace, TransactionFilter,
+    Transactions, spooled,
 };
 pub use types::*;
-pub use writer::{Writer, WriterOptions, WriterStatus};
+pub use writer::{Resume, Resumed, Writer, WriterOptions, WriterStatus};

@@ -10,6 +10,7 @@
 //! wal/r0-000002.wal               what has not become a segment yet; in another place if the trace
 //!                                 is in a store
 //! wal/r0.lock                     held by the recorder as long as it lives
+//! wal/r0.spool/                   what it has not made records of yet, if others can read it
 //! ```
 //!
 //! A segment is written tables first, manifest last, and only then is its write-ahead file removed.
@@ -32,7 +33,7 @@ use crate::parquet_table::{
 };
 use crate::store::{Store, StoreError, sync_parent};
 use crate::tables::{Bases, FinalStates, Gaps, Recorders, Requests, Shapes, Transactions};
-use crate::wal::{Small, Wal};
+use crate::wal::{Follows, Small, Wal};
 use crate::{Gap, GapCause, Key, Location, Micros, OpenError, ReadError};
 
 pub(crate) const TRACE_FILE: &str = "trace.json";
@@ -278,6 +279,12 @@ pub(crate) fn wal_path(folder: &Path, recorder: u16, segment: u32) -> PathBuf {
     folder.join(format!("{}.wal", segment_name(recorder, segment)))
 }
 
+/// Where a recorder may keep what it has not made records of yet. As long as the folder is there,
+/// what it has recorded is not taken for all.
+pub(crate) fn spool_folder(folder: &Path, recorder: u16) -> PathBuf {
+    folder.join(format!("{}.spool", recorder_name(recorder)))
+}
+
 pub(crate) fn lock_path(folder: &Path, recorder: u16) -> PathBuf {
     folder.join(format!("{}.lock", recorder_name(recorder)))
 }
@@ -351,14 +358,13 @@ impl From<SegmentError> for OpenError {
     }
 }
 
-/// Turns a write-ahead file into a segment and removes it. `last`: no other file of this recorder
-/// follows.
+/// Turns a write-ahead file into a segment and removes it.
 pub(crate) fn finish_wal(
     store: &Store,
     path: &Path,
     recorder: u16,
     segment: u32,
-    last: bool,
+    follows: Follows,
 ) -> Result<(), SegmentError> {
     let manifest_name = manifest_name(recorder, segment);
     let Some(mut wal) = Wal::open(path, store.keyring())? else {
@@ -367,7 +373,7 @@ pub(crate) fn finish_wal(
     // Removing the file may have failed before its segment was pruned.
     let pruned = is_pruned(store, recorder, segment)?;
     if !pruned && store.read(&manifest_name)?.is_none() {
-        let end = conclude(store, &mut wal, recorder, segment, last)?;
+        let end = conclude(store, &mut wal, recorder, segment, follows)?;
         let manifest = write_segment(store, &wal, recorder, segment, end)?;
         let json = serde_json::to_vec_pretty(&manifest).expect("a manifest can be written as JSON");
         store.put(&manifest_name, json)?;
@@ -395,14 +401,15 @@ pub(crate) fn conclude(
     wal: &mut Wal,
     recorder: u16,
     segment: u32,
-    last: bool,
+    follows: Follows,
 ) -> Result<SegmentEnd, SegmentError> {
-    let end = match (wal.closed, last) {
+    let end = match (wal.closed, follows) {
         (Some(_), _) => SegmentEnd::Closed,
-        (None, true) => SegmentEnd::Crashed,
-        (None, false) => SegmentEnd::Rolled,
+        (None, Follows::Nothing) => SegmentEnd::Crashed,
+        (None, Follows::Another | Follows::Resumed) => SegmentEnd::Rolled,
     };
-    if end == SegmentEnd::Crashed || wal.torn.is_some() {
+    let torn = wal.torn.is_some() && follows != Follows::Resumed;
+    if end == SegmentEnd::Crashed || torn {
         let from = match wal.has_header() {
             true => wal.until,
             false => recorded_before(store, recorder, segment)?.unwrap_or(wal.until),
@@ -418,7 +425,7 @@ pub(crate) fn conclude(
 }
 
 /// Up to when a recorder's records are in the segments before this one.
-fn recorded_before(
+pub(crate) fn recorded_before(
     store: &Store,
     recorder: u16,
     segment: u32,
@@ -659,6 +666,10 @@ pub(crate) fn recover_folder(store: &Store, folder: &Path) -> Result<usize, Segm
         return Ok(0);
     }
     for (recorder, _) in list_wals(folder)? {
+        // It is to go on.
+        if spool_folder(folder, recorder).is_dir() {
+            continue;
+        }
         let Some(lock) = Lock::take_if_orphaned(folder, recorder)? else {
             continue;
         };
@@ -666,7 +677,8 @@ pub(crate) fn recover_folder(store: &Store, folder: &Path) -> Result<usize, Segm
         let wals = list_wals(folder)?.remove(&recorder).unwrap_or_default();
         let last = wals.keys().next_back().copied();
         for (segment, path) in wals {
-            finish_wal(store, &path, recorder, segment, Some(segment) == last)?;
+            let follows = Follows::of_last(Some(segment) == last);
+            finish_wal(store, &path, recorder, segment, follows)?;
             recovered += 1;
         }
         lock.remove();
@@ -721,7 +733,7 @@ impl Lock {
         })
     }
 
-    fn take_if_orphaned(folder: &Path, recorder: u16) -> Result<Option<Self>, OpenError> {
+    pub fn take_if_orphaned(folder: &Path, recorder: u16) -> Result<Option<Self>, OpenError> {
         let path = lock_path(folder, recorder);
         let taken = open_lock(&path).and_then(FileLock::try_take);
         let taken = taken.map_err(|source| OpenError::Io {

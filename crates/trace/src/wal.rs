@@ -282,6 +282,26 @@ fn checksum(chain: u32, length: &[u8], payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
+/// What comes after a write-ahead file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follows {
+    /// Another one.
+    Another,
+    /// Nothing: the recorder is gone.
+    Nothing,
+    /// Another one, which holds what is missing in this.
+    Resumed,
+}
+
+impl Follows {
+    pub fn of_last(last: bool) -> Self {
+        match last {
+            true => Self::Nothing,
+            false => Self::Another,
+        }
+    }
+}
+
 /// A write-ahead file that was read through once: what is in it, apart from the many requests and
 /// transactions.
 pub(crate) struct Wal {

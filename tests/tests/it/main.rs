@@ -25,6 +25,7 @@ mod inside_calls;
 mod inside_extension;
 mod inside_faults;
 mod inside_hosts;
+mod inside_killed;
 mod inside_loops;
 mod inside_tls;
 mod languages;

@@ -82,11 +82,20 @@ pub fn run(args: &LsArgs) -> Result<Exit, CliError> {
         if more && let Some(last) = requests.last() {
             eprintln!("… more: hindcast ls --from {}", Id(last.id.0 + 1));
         }
-        for line in summary(&trace).map_err(unreadable)? {
-            eprintln!("{line}");
-        }
+        say_of_all(&trace, args)?;
     }
     Ok(Exit::Success)
+}
+
+/// What is in the recording as a whole, and whether that is all that there is.
+fn say_of_all(trace: &Trace, args: &LsArgs) -> Result<(), CliError> {
+    for line in summary(trace).map_err(unreadable)? {
+        eprintln!("{line}");
+    }
+    let spooled = hindcast_trace::spooled(&args.trace.trace);
+    let spooled = spooled.map_err(|error| super::cannot_open(&args.trace, &error))?;
+    super::recover::still_spooled(&args.trace, &spooled).for_each(|line| eprintln!("{line}"));
+    Ok(())
 }
 
 /// The requests from `from` to `to`, either end left open.
@@ -113,9 +122,7 @@ fn nothing_there(trace: &Trace, args: &LsArgs) -> Result<Exit, CliError> {
             [] => eprintln!("{}", without_requests(trace, args)?),
             _ => eprintln!("All requests were pruned in {}.", args.trace.trace),
         }
-        for line in summary(trace).map_err(unreadable)? {
-            eprintln!("{line}");
-        }
+        say_of_all(trace, args)?;
         return Ok(Exit::Success);
     }
     Err(

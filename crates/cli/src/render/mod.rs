@@ -10,7 +10,7 @@ pub mod request;
 pub mod retro;
 pub mod retro_html;
 pub mod see;
-
+pub mod spooled;
 pub mod standby;
 mod statement;
 pub mod verdict;

@@ -10,6 +10,7 @@ use hindcast_trace::{Call, Digest, Micros, Request, RequestId, Response};
 use http::Version;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
+use serde::{Deserialize, Serialize};
 
 use super::digest::BodyDigest;
 use super::headers;
@@ -54,7 +55,7 @@ pub struct Arrival {
 }
 
 /// How much of a request is kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Limits {
     /// A longer request body goes through, but the request cannot be replayed.
     pub request_body_max: usize,

@@ -70,8 +70,9 @@ impl Conversion {
     }
 }
 
-/// The calling thread runs only where a processor has nothing else to do.
-fn give_way() {
+/// The calling thread runs only where a processor has nothing else to do, and so do those that it
+/// starts.
+pub fn give_way() {
     // SAFETY: all zeroes is what the structure is to hold; zero is the calling thread.
     let done = unsafe {
         let parameters: libc::sched_param = std::mem::zeroed();

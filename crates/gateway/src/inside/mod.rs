@@ -49,6 +49,7 @@ use crate::redact::Redactor;
 pub use again::{AnswerReader, Answered, CgiProtocol};
 use calls::Calls;
 use conversion::Conversion;
+pub use conversion::give_way;
 pub use gates::{Gates, address_of, redirect, socket_folder, system_address};
 use host::{Claims, Counters, Host};
 pub use host::{Numbers, Seen};
@@ -257,6 +258,8 @@ impl Converter {
                     sessions.noted(note);
                 }
             }
+            // Who made the converter knows it.
+            Entry::About(_) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! All connections of the service, out of what its threads told.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use hindcast_spool::Clock;
 use hindcast_taplog::{How, Told};
@@ -124,7 +124,10 @@ impl Streams {
     pub fn finish(&mut self, moment: u64, clock: Clock) {
         self.ended.append(&mut self.ending);
         self.until(u64::MAX, clock);
-        for (_, mut stream) in std::mem::take(&mut self.streams) {
+        // In an order: the same account makes the same recording.
+        let streams: BTreeMap<u64, Stream> =
+            std::mem::take(&mut self.streams).into_iter().collect();
+        for mut stream in streams.into_values() {
             stream.cut_off(&mut self.host, moment);
         }
     }
@@ -193,10 +196,10 @@ impl Streams {
     /// It may have been any stream's: what is in the middle of something is not believed any more.
     fn lost_of_any(&mut self, at: u64) {
         let host = &mut self.host;
-        for stream in self.streams.values_mut() {
-            if stream.is_busy() {
-                stream.lost(host, at);
-            }
+        let busy = self.streams.iter_mut().filter(|(_, one)| one.is_busy());
+        let busy: BTreeMap<u64, &mut Stream> = busy.map(|(&number, one)| (number, one)).collect();
+        for stream in busy.into_values() {
+            stream.lost(host, at);
         }
         self.missed_at(at);
     }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hindcast_pg::ListenAddress;
-use hindcast_spool::{Drain, Meter, SharedBoard, Writer, spool};
+use hindcast_spool::{Drain, Meter, Reader, SharedBoard, Writer, spool};
 use hindcast_taplog::board::Purpose;
 use hindcast_trace::Id;
 
 use super::error::RecordError;
+use super::kept::{About, Kept};
 use super::sink::Sink;
 use super::{RecordOptions, Threads};
 use crate::http::{Ingress, IngressOptions, ServiceUrl, Witness};
@@ -75,6 +76,16 @@ pub(super) struct Served {
     pub tap: Option<Variable>,
     /// Where it stands what they told.
     pub spool: Option<Writer>,
+    /// If another process can go on with that.
+    pub kept: Option<Kept>,
+}
+
+/// What is recorded, and what of it is told to who goes on if we are killed.
+pub(super) struct Whole<'a> {
+    pub options: &'a RecordOptions,
+    pub sink: &'a Arc<Sink>,
+    pub redactor: &'a Arc<Redactor>,
+    pub about: &'a About,
 }
 
 /// Where requests come from.
@@ -141,12 +152,16 @@ impl Bound {
     /// Begins to take requests.
     pub fn serve(
         self,
-        options: &RecordOptions,
-        sink: &Arc<Sink>,
-        redactor: &Arc<Redactor>,
+        whole: &Whole<'_>,
         threads: &Threads,
         sessions: Option<Box<dyn Sessions>>,
     ) -> Result<Served, RecordError> {
+        let Whole {
+            options,
+            sink,
+            redactor,
+            ..
+        } = *whole;
         let (witness, redactor) = (Arc::clone(sink) as Arc<dyn Witness>, Arc::clone(redactor));
         let gates = match self {
             Self::Inside(gates) => gates,
@@ -164,6 +179,7 @@ impl Bound {
                     listeners: Some(Listeners(vec![pg])),
                     board: None,
                     spool: None,
+                    kept: None,
                     tap: None,
                 });
             }
@@ -178,13 +194,17 @@ impl Bound {
             board.pins().set_key(&key.0);
         }
         let drain = Drain::with_board(Arc::clone(&board)).map_err(RecordError::Tap)?;
-        let (spool, reader) = spool(sink.folder(), options.spool_max)?;
+        let (spool, reader, kept) = whole.spool()?;
         let tap = drain.variable();
         let numbers = Arc::clone(&board);
+        let numbers = move || numbers.take_number();
         let inside = InsideOptions {
             limits: options.limits,
             redactor,
-            numbers: Box::new(move || numbers.take_number()),
+            numbers: match &kept {
+                Some(kept) => kept.numbers(numbers).map_err(RecordError::Tap)?,
+                None => Box::new(numbers),
+            },
             sessions,
         };
         let inside = Inside::start(drain, (spool.clone(), reader), witness, inside);
@@ -195,8 +215,23 @@ impl Bound {
             listeners,
             board: Some(board),
             spool: Some(spool),
+            kept,
             tap: Some(tap),
         })
+    }
+}
+
+impl Whole<'_> {
+    /// Where what is told waits, and whether somebody else can read that.
+    fn spool(&self) -> Result<(Writer, Reader, Option<Kept>), RecordError> {
+        let (sink, limit) = (self.sink, self.options.spool_max);
+        let Some(recipient) = &self.options.spool_for else {
+            let (writer, reader) = spool(sink.folder(), limit)?;
+            return Ok((writer, reader, None));
+        };
+        let kept = Kept::new(sink.spool_folder());
+        let (writer, reader) = self.about.spool(kept.folder(), limit, recipient)?;
+        Ok((writer, reader, Some(kept)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What sessions tell the settler.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_trace::{Micros, SessionId, Transaction};
@@ -30,6 +30,8 @@ pub(super) struct Ledger {
     /// see.
     functions_catch: AtomicBool,
     keeping: Arc<Keeping>,
+    /// Snapshots saw ids below this.
+    seen: AtomicU64,
     /// Transactions that ended before this moment have been told.
     told_until: AtomicI64,
 }
@@ -44,6 +46,7 @@ impl Default for Ledger {
             unasked: Mutex::default(),
             functions_catch: AtomicBool::default(),
             keeping: Arc::default(),
+            seen: AtomicU64::new(0),
             told_until: AtomicI64::new(Micros::MAX),
         }
     }
@@ -55,6 +58,8 @@ pub(super) struct Told {
     pub running: Vec<u64>,
     pub uncertain: Vec<Transaction>,
     pub unasked: Vec<Unasked>,
+    /// Ids below this were seen by snapshots.
+    pub seen: u64,
 }
 
 /// A statement of a recorded session that may have committed under ids that could not be asked for:
@@ -90,9 +95,11 @@ impl Ledger {
             let ids = transaction.xid.iter().chain(&transaction.subxids);
             locked(&self.accounted).extend(ids.map(|xid| xid.0));
         }
-        if self.functions_catch()
-            && let Some(snapshot) = &transaction.snapshot
-        {
+        let Some(snapshot) = &transaction.snapshot else {
+            return;
+        };
+        self.seen.fetch_max(snapshot.xmax.0, Ordering::Relaxed);
+        if self.functions_catch() {
             locked(&self.running).extend(snapshot.in_progress.iter().map(|xid| xid.0));
         }
     }
@@ -140,6 +147,7 @@ impl Ledger {
             running: std::mem::take(&mut locked(&self.running)),
             uncertain: std::mem::take(&mut locked(&self.uncertain)),
             unasked: std::mem::take(&mut locked(&self.unasked)),
+            seen: self.seen.load(Ordering::Relaxed),
         }
     }
 }

@@ -29,10 +29,13 @@ mod extension;
 mod final_state;
 mod front;
 mod join;
+mod kept;
 mod late;
 mod ledger;
 mod past;
+mod present;
 mod requests;
+mod resume;
 mod server_side;
 mod session;
 mod settle;
@@ -45,11 +48,11 @@ use std::time::Duration;
 
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_pg::{Certificate, ConnectOptions, DatabaseUrl, ListenAddress, ServerIdentity};
-use hindcast_spool::Meter;
+use hindcast_spool::{Key, Meter};
 use hindcast_taplog::pins;
 use hindcast_trace::{
-    Base, FinalState, Isolation, Location, OpenError, PinsKey, Record, Recorder, Sealer, Writer,
-    WriterOptions,
+    Base, FinalState, Isolation, Location, OpenError, PinsKey, PublicKey, Record, Recorder, Sealer,
+    Writer, WriterOptions,
 };
 use hindcast_wire::sql::ScriptCache;
 use tokio::runtime::Handle;
@@ -59,6 +62,8 @@ use tokio::task::JoinHandle;
 pub use error::RecordError;
 pub use extension::ExtensionError;
 pub use front::{Front, Launch, Proxies, Transactions, Variable};
+pub use hindcast_spool::spool::HowFar;
+pub use resume::{Converted, ResumeError, progress, resume};
 pub use status::Status;
 
 use crate::http::{Limits, Witness};
@@ -67,7 +72,8 @@ use crate::pg::{Server, ServerHandle, ServerOptions};
 use crate::redact::{Redactor, Rules};
 use catalog::{Catalog, ServerFacts};
 use extension::{Claim, Reading};
-use front::Requests;
+use front::{Bound, Requests, Whole};
+use kept::{About, Kept};
 use past::PastSessions;
 use server_side::ServerSide;
 use session::RecordingHost;
@@ -93,6 +99,9 @@ pub struct RecordOptions {
     pub values_max: usize,
     /// Keeps what is left out of requests, for who has the key.
     pub sealer: Option<Sealer>,
+    /// Who may go on with what was not recorded yet when the recorder is killed. `None`: nobody; it
+    /// is lost then. It is from before redaction.
+    pub spool_for: Option<PublicKey>,
     /// Sessions that do not choose an isolation level get REPEATABLE READ.
     pub raise_isolation: bool,
     /// A state that a replay can start from, taken before this recording began.
@@ -128,6 +137,7 @@ impl RecordOptions {
             redact: Rules::default(),
             values_max: 0,
             sealer: None,
+            spool_for: None,
             raise_isolation: false,
             base: None,
             final_state: FinalStateMode::Auto,
@@ -138,9 +148,12 @@ impl RecordOptions {
         }
     }
 
-    fn redactor(&mut self) -> Arc<Redactor> {
-        let redactor = Redactor::new(self.redact.clone());
-        Arc::new(redactor.keeping(self.sealer.take()))
+    fn redaction(&mut self) -> Result<Redaction, RecordError> {
+        let key = Key::random()?.0;
+        let hashing = (key, self.sealer.is_some());
+        let redactor = Redactor::with_key(self.redact.clone(), &key);
+        let redactor = Arc::new(redactor.keeping(self.sealer.take()));
+        Ok(Redaction { redactor, hashing })
     }
 
     fn server(&self, identity: Option<ServerIdentity>, threads: &Threads) -> ServerOptions {
@@ -198,6 +211,8 @@ pub struct Recording {
     writer: Writer,
     connector: Arc<Connector>,
     requests: Requests,
+    /// What is left for others if we are killed.
+    kept: Option<Kept>,
     /// `None`: sessions go past us, and are told.
     postgres: Option<Server<RecordingHost>>,
     settler: (oneshot::Sender<()>, JoinHandle<()>),
@@ -265,30 +280,63 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
     };
     // Ports before the trace: a start that fails leaves no recorder behind in it.
     let bound = options.front.bind().await?;
+    let redaction = options.redaction()?;
+    let trace = create_trace(&options).await?;
+    begin(
+        options,
+        (connector, identity),
+        (asked, claim),
+        bound,
+        redaction,
+        trace,
+    )
+    .await
+}
+
+/// Begins to listen.
+async fn begin(
+    options: RecordOptions,
+    (connector, identity): (Arc<Connector>, Option<ServerIdentity>),
+    (asked, claim): (Database, Option<Claim>),
+    bound: Bound,
+    redaction: Redaction,
+    (writer, sink): (Writer, Arc<Sink>),
+) -> Result<Recording, RecordError> {
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
-    let (writer, sink) = create_trace(&options).await?;
-    let redactor = options.redactor();
     sink.catalog_read(asked.catalog);
     let listens = (listen.as_ref(), pg_listen.as_ref());
     let recorder = recorder(&options, &sink, &asked.facts, listens);
-    sink.record(Record::Recorder(recorder.clone()));
-    if let Some(base) = &options.base {
-        sink.record(Record::Base(base.clone()));
-    }
+    introduce(&sink, &recorder, options.base.as_ref());
+    let redactor = redaction.redactor;
     let server_side = claim
         .as_ref()
         .map(|_| Arc::new(ServerSide::new(Arc::clone(&sink))));
-    let settler = Settler::new(
+    let beginning = asked.beginning.at(options.base.as_ref());
+    let about = about(
+        &options,
+        &recorder,
+        claim.is_some(),
+        redaction.hashing,
+        &beginning,
+    );
+    let mut settler = Settler::new(
         Arc::clone(&connector),
         asked.accounting,
         Arc::clone(&sink),
-        asked.beginning.at(options.base.as_ref()),
+        beginning,
     );
     let threads = Threads::start(options.runtimes);
     let mut host = options.host(&sink, &redactor, asked.facts.database);
     let past = |server: &Arc<ServerSide>| PastSessions::boxed(&host, Arc::clone(server));
     let sessions = server_side.as_ref().map(past);
-    let served = bound.serve(&options, &sink, &redactor, &threads, sessions)?;
+    let whole = Whole {
+        options: &options,
+        sink: &sink,
+        redactor: &redactor,
+        about: &about,
+    };
+    let served = bound.serve(&whole, &threads, sessions)?;
+    settler.keeps(served.kept.clone());
     let reading = claim.zip(served.spool);
     let reading = reading.map(|(claim, spool)| Reading::start(claim, &connector, &sink, spool));
     host.board = served.board;
@@ -298,14 +346,14 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
     let postgres = served.listeners.map(serve);
     let sessions = processes(postgres.as_ref().map(Server::handle), server_side);
     let (stop_settler, stopped) = oneshot::channel();
-    let settler = settler.run(options.writer.flush_interval, sessions, stopped);
-    let settler = tokio::spawn(settler);
+    let settler = tokio::spawn(settler.run(options.writer.flush_interval, sessions, stopped));
     let catalog = catalog::keep_current(asked.control, Arc::clone(&connector), Arc::clone(&sink));
     Ok(Recording {
         sink,
         writer,
         connector,
         requests: served.requests,
+        kept: served.kept,
         postgres,
         settler: (stop_settler, settler),
         reading,
@@ -322,6 +370,42 @@ pub async fn start(mut options: RecordOptions) -> Result<Recording, RecordError>
         final_state: options.final_state,
         drain: options.drain,
     })
+}
+
+/// What stands first in a recorder's part of the trace.
+fn introduce(sink: &Sink, recorder: &Recorder, base: Option<&Base>) {
+    sink.record(Record::Recorder(recorder.clone()));
+    if let Some(base) = base {
+        sink.record(Record::Base(base.clone()));
+    }
+}
+
+/// How secrets are left out.
+struct Redaction {
+    redactor: Arc<Redactor>,
+    /// Under which key they are hashed, and whether they are kept, sealed.
+    hashing: ([u8; 32], bool),
+}
+
+/// What who goes on has to know if we are killed.
+fn about(
+    options: &RecordOptions,
+    recorder: &Recorder,
+    has_transactions: bool,
+    (redaction_key, keeps_secrets): ([u8; 32], bool),
+    beginning: &Beginning,
+) -> About {
+    About {
+        recorder: recorder.clone(),
+        base: options.base.clone(),
+        has_transactions,
+        values_max: options.values_max,
+        limits: options.limits,
+        redaction_key,
+        keeps_secrets,
+        beginning: beginning.snapshot().clone(),
+        flush_interval_us: options.writer.flush_interval.as_micros() as u64,
+    }
 }
 
 async fn create_trace(options: &RecordOptions) -> Result<(Writer, Arc<Sink>), OpenError> {
@@ -510,6 +594,9 @@ impl Recording {
         let closed = tokio::task::spawn_blocking(move || writer.close())
             .await
             .expect("closing a trace does not panic");
+        if let (Some(kept), Ok(_)) = (&self.kept, &closed) {
+            kept.remove();
+        }
         let mut status = self.sink.status();
         if let Ok(writer) = &closed {
             status.writer = writer.clone();

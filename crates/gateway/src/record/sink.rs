@@ -1,13 +1,13 @@
 //! Where everything that is observed comes together on its way to the trace.
 
 use std::collections::HashSet;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hindcast_trace::{
-    Gap, GapCause, Id, Micros, Record, Request, SessionId, Shape, ShapeId, Transaction,
+    Gap, GapCause, Id, Micros, Record, Recorder, Request, SessionId, Shape, ShapeId, Transaction,
     TransactionId, Writer, Xid,
 };
 
@@ -15,6 +15,7 @@ use hindcast_wire::sql::SchemaChange;
 
 use super::catalog::{Catalog, Known};
 use super::ledger::Ledger;
+use super::present::Present;
 use super::requests::Requests;
 use super::status::{Counters, Status};
 use crate::http::{Arrival, Durable, Witness};
@@ -40,6 +41,10 @@ pub(super) struct Sink {
     catalog: Known,
     /// Statements that were seen to commit inside, by the hash of their fingerprint.
     commit_inside: Mutex<HashSet<u64>>,
+    /// What is in the trace already, and is told once more.
+    present: Present,
+    /// When what is told now happened, if the recorder that saw it is gone; else 0.
+    told_at: AtomicI64,
 }
 
 impl Sink {
@@ -57,12 +62,47 @@ impl Sink {
             shapes: RwLock::default(),
             catalog: Known::default(),
             commit_inside: Mutex::default(),
+            present: Present::default(),
+            told_at: AtomicI64::new(0),
         }
+    }
+
+    /// Of a recorder that is gone: what it saw is told again, and the trace has some of it.
+    pub fn resumed(writer: Writer, recorder: &Recorder, present: Present) -> Self {
+        Self {
+            present,
+            told_at: AtomicI64::new(recorder.started),
+            ..Self::new(writer, recorder.number, recorder.trace_id_prefix, false)
+        }
+    }
+
+    /// What is told from now on happened later than this.
+    pub fn is_at(&self, moment: Micros) {
+        if self.told_at.load(Ordering::Relaxed) != 0 {
+            self.told_at.store(moment, Ordering::Relaxed);
+        }
+    }
+
+    fn write(&self, record: Record) {
+        if !self.present.has(&record) {
+            self.writer.record(record);
+        }
+    }
+
+    /// Records that were accepted, and of those on disk.
+    pub fn written(&self) -> (u64, u64) {
+        let status = self.writer.status();
+        (status.accepted, status.flushed)
     }
 
     /// Where there is room for what is not in the trace yet.
     pub fn folder(&self) -> &Path {
         self.writer.wal_folder()
+    }
+
+    /// Where it may be kept for others.
+    pub fn spool_folder(&self) -> PathBuf {
+        self.writer.spool_folder(self.recorder)
     }
 
     pub fn requests(&self) -> &Requests {
@@ -120,23 +160,26 @@ impl Sink {
             shapes.insert(shape.id)
         };
         if new {
-            self.writer.record(Record::Shape(shape));
+            self.write(Record::Shape(shape));
         }
     }
 
     pub fn transaction(&self, transaction: Transaction) {
         self.ledger.account(&transaction);
-        self.writer.record(Record::Transaction(transaction));
+        self.write(Record::Transaction(transaction));
     }
 
     pub fn gap(&self, gap: Gap) {
+        if self.present.has_gap(&gap) {
+            return;
+        }
         self.counters.gap(&gap.cause);
         let cause = brief(&gap.cause);
         match gap.cause.is_doubt() {
             true => tracing::warn!(cause, "the recording may have a gap"),
             false => tracing::warn!(cause, "the recording has a gap"),
         }
-        self.writer.record(Record::Gap(gap));
+        self.write(Record::Gap(gap));
     }
 
     pub fn unobserved(&self, session: SessionId, since: Micros, reason: String) {
@@ -150,7 +193,7 @@ impl Sink {
     /// The same gap once more, now that its end is known.
     pub fn unobserved_until_now(&self, session: SessionId, since: Micros, reason: String) {
         let cause = GapCause::Unobserved { session, reason };
-        self.writer.record(Record::Gap(Gap {
+        self.write(Record::Gap(Gap {
             from: since,
             to: self.now(),
             cause,
@@ -169,11 +212,11 @@ impl Sink {
     pub fn commits_inside(&self, session: SessionId, from: Micros, to: Micros, reason: String) {
         let cause = GapCause::Unobserved { session, reason };
         self.counters.commits_inside();
-        self.writer.record(Record::Gap(Gap { from, to, cause }));
+        self.write(Record::Gap(Gap { from, to, cause }));
     }
 
     pub fn record(&self, record: Record) {
-        self.writer.record(record);
+        self.write(record);
     }
 
     pub fn catalog(&self) -> &Known {
@@ -264,7 +307,7 @@ impl Witness for Sink {
     fn ended(&self, request: Request) {
         self.requests.end(request.id);
         self.counters.request(&request);
-        self.writer.record(Record::Request(request));
+        self.write(Record::Request(request));
     }
 
     fn durable(&self) -> Option<Durable> {
@@ -280,6 +323,10 @@ impl Witness for Sink {
     }
 
     fn now(&self) -> Micros {
+        let told_at = self.told_at.load(Ordering::Relaxed);
+        if told_at != 0 {
+            return told_at;
+        }
         match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => since.as_micros() as Micros,
             Err(before) => -(before.duration().as_micros() as Micros),

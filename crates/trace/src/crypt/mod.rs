@@ -16,6 +16,7 @@ pub use keys::{Key, KeyError, KeyId, PublicKey, SecretKey};
 pub(crate) use sealed::{
     ADDRESS_BYTES, Address, FileKey, HEADER_BYTES, Sealed, SealedError, SealingWriter, TAG_BYTES,
 };
+pub use sealed::{opened, sealed_for};
 pub use secrets::Sealer;
 
 /// The key of an encrypted trace, and those of the write-ahead files that this process writes.

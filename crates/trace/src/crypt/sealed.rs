@@ -113,6 +113,23 @@ impl FileKey {
     }
 }
 
+/// Something short, for who has the secret key: an [`Address`], and what is sealed.
+pub fn sealed_for(recipient: &PublicKey, name: &str, plain: &[u8]) -> Result<Vec<u8>, KeyError> {
+    let (key, address) = FileKey::new(recipient, name)?;
+    let mut sealed = address.to_bytes().to_vec();
+    sealed.extend_from_slice(plain);
+    key.seal(0, true, &[], &mut sealed, ADDRESS_BYTES);
+    Ok(sealed)
+}
+
+/// What [`sealed_for`] sealed under the same name. `None`: it is for another key, or was changed.
+pub fn opened(secret: &SecretKey, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+    let (address, sealed) = sealed.split_first_chunk()?;
+    let key = FileKey::open(secret, &Address::from_bytes(address), name);
+    let mut sealed = sealed.to_vec();
+    key.unseal(0, true, &[], &mut sealed).map(<[u8]>::to_vec)
+}
+
 fn nonce(number: u64, last: bool) -> Nonce {
     let mut bytes = [0; NONCE_LEN];
     bytes[3..11].copy_from_slice(&number.to_be_bytes());

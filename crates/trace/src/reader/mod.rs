@@ -434,6 +434,38 @@ fn wal_folders(store: &Store, claims: &BTreeMap<u16, Claim>) -> BTreeSet<PathBuf
         .collect()
 }
 
+/// Where a recorder keeps, or left, what it has not made records of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spooled {
+    pub recorder: u16,
+    pub folder: PathBuf,
+    /// The recorder is there, or somebody who goes on with it.
+    pub in_use: bool,
+}
+
+/// The folders on this machine in which recorders of the trace keep what they have not made records
+/// of.
+pub fn spooled(location: &Location) -> Result<Vec<Spooled>, OpenError> {
+    let store = Store::new(location)?;
+    check_version(&store)?;
+    let mut found = Vec::new();
+    for claim in read_claims(&store)?.into_values() {
+        let recorder = claim.recorder;
+        let Some(wal_folder) = wal_folder_of(&store, &claim) else {
+            continue;
+        };
+        let folder = segment::spool_folder(&wal_folder, recorder);
+        if folder.is_dir() {
+            found.push(Spooled {
+                recorder,
+                folder,
+                in_use: Lock::is_held(&wal_folder, recorder),
+            });
+        }
+    }
+    Ok(found)
+}
+
 /// The folders on this machine that may hold write-ahead files of the trace.
 pub(crate) fn wal_folders_of(store: &Store) -> Result<BTreeSet<PathBuf>, OpenError> {
     Ok(wal_folders(store, &read_claims(store)?))

@@ -13,6 +13,7 @@
 
 mod flusher;
 mod options;
+mod resume;
 mod segments;
 mod shared;
 
@@ -31,6 +32,7 @@ use crate::wal::{WalHeader, WalWriter, add_to_batch};
 use crate::{CloseError, Location, Micros, NotDurable, OpenError, Record, reader};
 use flusher::Flusher;
 pub use options::{WriterOptions, WriterStatus};
+pub use resume::{Resume, Resumed};
 use segments::Segments;
 use shared::{Ending, Shared, now};
 
@@ -82,15 +84,30 @@ impl Writer {
             options.notes_only,
         )?;
         let lock = Lock::take(&wal_folder, recorder).map_err(failed)?;
-        let flush_interval_us = options.flush_interval.as_micros() as u64;
+        let writer = Self::start(store, options, wal_folder, (recorder, 1), lock)?;
+        Ok((writer, recorder))
+    }
+
+    /// Begins to write, with this segment.
+    fn start(
+        store: Store,
+        options: WriterOptions,
+        wal_folder: PathBuf,
+        (recorder, segment): (u16, u32),
+        lock: Lock,
+    ) -> Result<Writer, OpenError> {
+        let failed = |source| OpenError::Io {
+            what: format!("{} cannot be written", wal_folder.display()),
+            source,
+        };
         let header = WalHeader {
             recorder,
-            segment: 1,
-            created: now,
-            flush_interval_us,
+            segment,
+            created: now(),
+            flush_interval_us: options.flush_interval.as_micros() as u64,
             address: None,
         };
-        let wal_path = segment::wal_path(&wal_folder, recorder, 1);
+        let wal_path = segment::wal_path(&wal_folder, recorder, segment);
         let wal = WalWriter::create(wal_path, header, store.keyring()).map_err(failed)?;
 
         let shared = Arc::new(Shared {
@@ -116,16 +133,13 @@ impl Writer {
             .map_err(failed)?
         };
         let threads = Mutex::new(Some(Threads { flusher, segments }));
-        Ok((
-            Writer {
-                handle: Arc::new(Handle {
-                    shared,
-                    wal_folder,
-                    threads,
-                }),
-            },
-            recorder,
-        ))
+        Ok(Writer {
+            handle: Arc::new(Handle {
+                shared,
+                wal_folder,
+                threads,
+            }),
+        })
     }
 
     /// Never blocks and never fails; what does not fit is counted and becomes a
@@ -152,6 +166,12 @@ impl Writer {
     /// Where write-ahead files are kept.
     pub fn wal_folder(&self) -> &Path {
         &self.handle.wal_folder
+    }
+
+    /// Where this recorder may keep what it has not made records of. As long as the folder is
+    /// there, the recording is taken to go on: see [`Writer::resume`].
+    pub fn spool_folder(&self, recorder: u16) -> PathBuf {
+        segment::spool_folder(&self.handle.wal_folder, recorder)
     }
 
     /// Resolves when everything recorded before the call is on disk, or when that failed.

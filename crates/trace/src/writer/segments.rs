@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::segment::{Lock, finish_wal, recover_folder};
 use crate::store::Store;
+use crate::wal::Follows;
 
 use super::options::WriterStatus;
 
@@ -125,7 +126,7 @@ impl Segments {
                 &finished.path,
                 recorder,
                 finished.segment,
-                finished.last,
+                Follows::of_last(finished.last),
             );
             let mut queue = self.lock();
             match outcome {

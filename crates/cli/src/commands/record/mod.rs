@@ -16,13 +16,13 @@ use hindcast_gateway::record::{
 };
 use hindcast_gateway::redact::{RuleError, Rules};
 use hindcast_pg::Certificate;
-use hindcast_trace::{Base, BaseKind, Sealer, WriterOptions};
+use hindcast_trace::{Base, BaseKind, PublicKey, Sealer, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::SignalKind;
 
 use self::service::Service;
 use self::signals::{Signals, asks_for_the_end};
-use super::{base, key};
+use super::{base, key, recover};
 use crate::allocator::Allocator;
 use crate::args::{BaseMethod, FinalStateWhen, RecordArgs};
 use crate::error::{CliError, Exit};
@@ -166,6 +166,7 @@ async fn until_the_end(
     signals: &mut Signals,
     mut service: Option<&mut Service>,
 ) -> End {
+    recover::in_background(&args.trace);
     let mut allocator = Allocator::new();
     let mut ticks = tokio::time::interval(STATUS_INTERVAL);
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
@@ -238,6 +239,7 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         let error = |error| CliError::because("what is redacted cannot be sealed", &error);
         options.sealer = Some(sealer.map_err(error)?);
     }
+    options.spool_for = who_may_go_on(args);
     if !args.no_pins {
         options.pin();
     }
@@ -278,6 +280,15 @@ fn database(args: &RecordArgs) -> Result<String, CliError> {
 /// Whether what is redacted can be sent by a replay.
 fn keeps_secrets(args: &RecordArgs, rules: &Rules) -> bool {
     !args.drop_secrets && !rules.is_empty()
+}
+
+/// Who may read what the service did and was not recorded yet, if the recorder is killed: who can
+/// read what is taken out of requests, since that is in it.
+fn who_may_go_on(args: &RecordArgs) -> Option<PublicKey> {
+    // What is dropped must not be on disk for anybody, and without a place for a key there is
+    // nobody.
+    let wanted = !args.command.is_empty() && !args.drop_secrets;
+    wanted.then(|| key::for_secrets(&args.trace).ok()).flatten()
 }
 
 /// The rules of the command line, behind those that always hold.

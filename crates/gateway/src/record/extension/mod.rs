@@ -49,6 +49,9 @@ pub enum ExtensionError {
     Layout,
 }
 
+/// A note that nothing more will be told.
+pub(super) const OVER: [u8; 0] = Look::OVER;
+
 /// Takes records for as long as a recording goes on.
 struct Reader {
     connector: Arc<Connector>,

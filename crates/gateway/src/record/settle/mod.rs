@@ -35,6 +35,7 @@ use hindcast_pg::{ConnectError, ConnectOptions};
 use hindcast_trace::{Base, Gap, GapCause, Micros, Outcome, Snapshot, Transaction, Xid};
 use tokio::sync::oneshot;
 
+use super::kept::Kept;
 use super::ledger::Unasked;
 use super::sink::Sink;
 use crate::http::Witness;
@@ -94,6 +95,11 @@ impl Beginning {
         Ok(Self { snapshot, marks })
     }
 
+    /// What it sees is not accounted for.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
     /// Accounting starts where a replay would: what was committed since the base was taken must be
     /// known.
     pub fn at(self, base: Option<&Base>) -> Self {
@@ -134,6 +140,11 @@ pub(super) struct Settler {
     statements: Vec<Unasked>,
     follower: Option<Follower>,
     denied: Option<(Instant, Unreadable)>,
+    /// Where to say how far accounting is.
+    kept: Option<Kept>,
+    /// Ids below this were accounted for when so many records had been accepted, and it is not said
+    /// yet.
+    unsaid: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -268,7 +279,14 @@ impl Settler {
             statements: Vec::new(),
             follower: None,
             denied: None,
+            kept: None,
+            unsaid: None,
         }
+    }
+
+    /// How far it is is told to who goes on if we are killed.
+    pub fn keeps(&mut self, kept: Option<Kept>) {
+        self.kept = kept;
     }
 
     /// Until `stop` fires; then once more, for everything.
@@ -343,7 +361,27 @@ impl Settler {
         }
         self.ticks = [self.ticks[1], now];
         self.control = Some(control);
+        self.say_how_far(now);
         Ok(())
+    }
+
+    /// Once the gaps that were found are on disk.
+    fn say_how_far(&mut self, now: Micros) {
+        let Some(kept) = &self.kept else {
+            return;
+        };
+        let (accepted, flushed) = self.sink.written();
+        if let Some((below, by)) = self.unsaid
+            && by <= flushed
+        {
+            kept.settled(below, now);
+            self.unsaid = None;
+        }
+        let open = self.open.keys().next().copied();
+        let waiting = self.waiting.iter().map(|one| one.top).min();
+        let low = self.leftovers.first().copied().into_iter();
+        let low = low.chain(open).chain(waiting).min().unwrap_or(self.next);
+        self.unsaid.get_or_insert((low.min(self.next), accepted));
     }
 
     /// Opens what has committed without a record.
