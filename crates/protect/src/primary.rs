@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   packet to a client    waits in the queue; log and packets before it are sent, then a mark
-//!   mark acknowledged     what waited for it goes; what has come to wait meanwhile has the next mark
+//!   mark acknowledged     what waited for it goes; what came meanwhile waits for the next one
 //!   packet of a client    is seen as it arrives, and goes to the backup before the next mark
 //! ```
 //!

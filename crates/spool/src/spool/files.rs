@@ -64,7 +64,13 @@ impl Files {
     pub fn named(folder: &Path, sealed_key: &[u8]) -> Result<Self, SpoolError> {
         let failed = |source| cannot_write(folder, source);
         hindcast_private::folders(folder).map_err(failed)?;
-        hindcast_private::write(folder.join(KEY), sealed_key).map_err(failed)?;
+        let key = folder.join(KEY);
+        let kept = hindcast_private::write(&key, sealed_key).and_then(|()| {
+            // What is written later can be read after a power failure only with the key.
+            File::open(&key)?.sync_all()?;
+            File::open(folder)?.sync_all()
+        });
+        kept.map_err(failed)?;
         Self::with_progress(folder)
     }
 

@@ -154,7 +154,7 @@ impl Heard {
             Entry::Garbled { ring } => panic!("ring {ring} holds nonsense"),
             Entry::Told { told, .. } => told.for_each(|(at, told)| self.told(at, &told)),
             Entry::Ended { .. } | Entry::Looked { .. } => {}
-            Entry::Noted(_) => panic!("a drain notes nothing"),
+            Entry::Noted(_) | Entry::About(_) => panic!("a drain notes nothing"),
         }
     }
 
