@@ -1,6 +1,6 @@
 /*
  * Whether a statement waited for another transaction, or went on with a newer version of a row than
- * its snapshot shows.
+ * its snapshot shows, or may have.
  *
  * Who waits for a lock sets the timer that looks for deadlocks, and the timer keeps when it was set
  * last.
@@ -94,13 +94,27 @@ recheck_watch(QueryDesc *query)
 		(void) watch_node(query->planstate, NULL);
 }
 
+/*
+ * Whether ON CONFLICT DO NOTHING may have found a row, which need not be one that the snapshot
+ * shows. How many rows one below the top was given is not known.
+ */
+static bool
+left_out(ModifyTableState *node)
+{
+	ModifyTable *plan = (ModifyTable *) node->ps.plan;
+
+	return plan->onConflictAction == ONCONFLICT_NOTHING &&
+		(!node->canSetTag || node->ps.state->es_processed == 0);
+}
+
 static bool
 found(PlanState *node, void *context)
 {
 	if (node == NULL)
 		return false;
 	if (IsA(node, ModifyTableState) &&
-		((ModifyTableState *) node)->mt_epqstate.recheckestate != NULL)
+		(((ModifyTableState *) node)->mt_epqstate.recheckestate != NULL ||
+		 left_out((ModifyTableState *) node)))
 		return true;
 	if (IsA(node, LockRowsState))
 	{
