@@ -1,10 +1,11 @@
 /* Four threads take three locks in turn and mix what is behind them, so that the result depends on
  * who came when: `follow_threads RUNS ON`. The first makes the file RUNS when it has begun. Once
- * the file ON is there, each takes so many locks more, and ends. */
+ * the file ON is there, each takes so many locks more, and ends. They pause now and then, so that
+ * one who follows keeps up. */
 #include "see.h"
 #include <pthread.h>
 
-enum { THREADS = 4, LOCKS = 3, ROUNDS = 4000, BEGUN = 2000 };
+enum { THREADS = 4, LOCKS = 3, ROUNDS = 1000, BEGUN = 500 };
 
 static pthread_mutex_t locks[LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
                                        PTHREAD_MUTEX_INITIALIZER};
@@ -30,7 +31,7 @@ static void *mix(void *argument) {
             close(must(open(files[0], O_CREAT | O_WRONLY, 0600)));
         found = step(number, round, number == 1 && round % 64 == 0 && !access(files[1], F_OK));
         if (round % 16 == 0)
-            sched_yield();
+            usleep(100);
     }
     for (unsigned long left = ROUNDS; left > 0; left--)
         step(number, round++, 1);

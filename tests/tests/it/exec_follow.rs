@@ -44,8 +44,11 @@ fn kill(pid: u32) {
     run(Command::new("kill").args(["-KILL", &pid.to_string()]));
 }
 
-/// Kills the program under load, as often as `rounds` says, each time after other work.
+/// Kills the program under load, as often as `rounds` says, each time after other work. A thread
+/// that gets no processor for a second costs the recording, not the program: not more than one of
+/// five.
 fn campaign<C: Client>(rounds: u64, make: impl Fn(u64) -> (Scene, Program, u16)) {
+    let mut unrecorded = 0;
     for round in 0..rounds {
         let (scene, program, port) = make(round);
         let server = start(&scene, &program, port);
@@ -57,9 +60,14 @@ fn campaign<C: Client>(rounds: u64, make: impl Fn(u64) -> (Scene, Program, u16))
         clients.end();
         run(Command::new("kill").args(["-TERM", &follower.to_string()]));
         let recorded = Outcome::of_end(server);
-        recorded.assert_said(&["ended by SIGKILL", "It is recorded from there on."]);
-        scene.replay().assert_code(recorded.code());
+        recorded.assert_said(&["ended by SIGKILL", "goes on in its place"]);
+        if recorded.said.contains("It is recorded from there on.") {
+            scene.replay().assert_code(recorded.code());
+        } else {
+            unrecorded += 1;
+        }
     }
+    assert!(unrecorded <= rounds / 5, "{unrecorded} of {rounds}");
 }
 
 /// Kills the program under load, then each process that has gone on in its place, `times` in all:
