@@ -243,8 +243,8 @@ def round_of(program, command, loss, folder):
         for thread in threads:
             thread.join()
         # The word comes a moment behind the first answers.
-        with contextlib.suppress(TimeoutError, SystemExit, AssertionError):
-            wait_for("the takeover", lambda: "goes on here after" in pair.said("backup"))
+        with contextlib.suppress(SystemExit):
+            wait_for("the takeover", lambda: "goes on here after" in pair.said("backup"), 2)
         said = pair.said("backup")
         if failures or "goes on here after" not in said or "could not be kept" in said:
             print(f"  {program}, {loss}: {failures[:2]} {said.strip().splitlines()[-3:]}", file=sys.stderr)
